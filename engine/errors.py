@@ -1,0 +1,167 @@
+"""Every error of sched-engine, in one tree.
+
+::
+
+    EngineError
+    ├── ScheduleError                  one value of a declaration is wrong
+    │   ├── CronInvalid
+    │   ├── TimezoneInvalid
+    │   ├── IntervalTooShort
+    │   └── MomentInPast
+    ├── ScheduleFileError              a file cannot be used; .problems lists every reason
+    ├── KeyForeign                     another project owns the key
+    ├── RevisionTooLow                 a newer file has already been applied
+    ├── PruneRefused                   too much would be retired at once
+    ├── LedgerError
+    │   ├── LedgerUnavailable
+    │   ├── LedgerTooNew
+    │   └── LedgerRequired             stateless mode cannot do that
+    ├── RetentionTooShort              the namespace forgets runs faster than a lease lasts
+    ├── TemporalUnavailable
+    └── EmbeddedError                  a server of ``sched up`` cannot run here
+
+Each class has a stable ``code``; the first line of its docstring is its default message.
+Normal outcomes (already started, lost the claim, nothing due) are values, never errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+
+class EngineError(Exception):
+    """Something in sched-engine went wrong."""
+
+    code: ClassVar[str] = "SCHEDULE_ENGINE_ERROR"
+
+    def __init__(self, message: str | None = None, *, cure: str | None = None) -> None:
+        self.message = message or (type(self).__doc__ or "").partition("\n")[0].rstrip(".")
+        self.cure = cure
+        super().__init__(f"{self.message}; {cure}" if cure else self.message)
+
+
+class ScheduleError(EngineError):
+    """A value of this schedule is not valid."""
+
+    code = "SCHEDULE_FIELD_INVALID"
+
+
+class CronInvalid(ScheduleError):
+    """The cron expression is not valid."""
+
+    code = "SCHEDULE_CRON_INVALID"
+
+
+class TimezoneInvalid(ScheduleError):
+    """The timezone is not an IANA name."""
+
+    code = "SCHEDULE_TIMEZONE_INVALID"
+
+
+class IntervalTooShort(ScheduleError):
+    """An interval is at least 1000 milliseconds."""
+
+    code = "SCHEDULE_INTERVAL_TOO_SHORT"
+
+
+class MomentInPast(ScheduleError):
+    """The moment has already passed."""
+
+    code = "SCHEDULE_MOMENT_IN_PAST"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong in a file.
+
+    ``line`` and ``column`` count from 1 and are 0 when the whole file is meant.
+    ``key`` is the schedule's key where one could be read; ``value`` is shortened for display.
+    """
+
+    code: str
+    message: str
+    cure: str = ""
+    line: int = 0
+    column: int = 0
+    key: str | None = None
+    value: str | None = None
+
+    def located(self, name: str) -> str:
+        """Return ``name:line:column: CODE: what is wrong; what to write instead``."""
+        place = f"{name}:{self.line}:{self.column}" if self.line else name
+        cure = f"; {self.cure}" if self.cure else ""
+        return f"{place}: {self.code}: {self.message}{cure}"
+
+
+@dataclass
+class ScheduleFileError(EngineError):
+    """The schedule file cannot be used."""
+
+    name: str
+    problems: tuple[Problem, ...] = field(default=())
+
+    code = "SCHEDULE_FILE_INVALID"
+
+    def __post_init__(self) -> None:
+        super().__init__("\n".join(problem.located(self.name) for problem in self.problems))
+
+
+class KeyForeign(EngineError):
+    """The key belongs to another project."""
+
+    code = "SCHEDULE_KEY_FOREIGN"
+
+
+class RevisionTooLow(EngineError):
+    """A file with a higher revision has already been applied."""
+
+    code = "SCHEDULE_REVISION_TOO_LOW"
+
+
+class PruneRefused(EngineError):
+    """More than half of the project's schedules would be retired at once."""
+
+    code = "SCHEDULE_PRUNE_REFUSED"
+
+
+class LedgerError(EngineError):
+    """The ledger could not be used."""
+
+    code = "SCHEDULE_LEDGER_ERROR"
+
+
+class LedgerUnavailable(LedgerError):
+    """The ledger's database cannot be reached."""
+
+    code = "SCHEDULE_LEDGER_UNAVAILABLE"
+
+
+class LedgerTooNew(LedgerError):
+    """The ledger was written by a newer sched-engine."""
+
+    code = "SCHEDULE_LEDGER_TOO_NEW"
+
+
+class LedgerRequired(LedgerError):
+    """This needs a ledger: set SCHED_DATABASE_URL."""
+
+    code = "SCHEDULE_LEDGER_REQUIRED"
+
+
+class RetentionTooShort(EngineError):
+    """The namespace's retention is shorter than four leases."""
+
+    code = "SCHEDULE_RETENTION_TOO_SHORT"
+
+
+class TemporalUnavailable(EngineError):
+    """The Temporal server cannot be reached."""
+
+    code = "SCHEDULE_TEMPORAL_UNAVAILABLE"
+
+
+class EmbeddedError(EngineError):
+    """An embedded server cannot run here."""
+
+    code = "SCHEDULE_EMBEDDED_ERROR"
