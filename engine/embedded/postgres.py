@@ -1,0 +1,218 @@
+"""The embedded PostgreSQL 18 of ``sched up``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import asyncpg
+
+from engine.embedded import cluster
+from engine.embedded.account import ENVIRONMENT
+from engine.embedded.identity import Identity, command_line
+from engine.embedded.lock import FolderLock, unwritable
+from engine.embedded.ports import HOST, free_port, require_free
+from engine.embedded.process import ServerProcess
+from engine.errors import EmbeddedError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+DATABASE = "sched"
+_READY_WITHIN = 60.0
+# Fast shutdown ends sessions but keeps every commit; an immediate one costs recovery only.
+_SIGNALS = ((signal.SIGINT, 20.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
+_SETTINGS = {
+    "listen_addresses": HOST,
+    "unix_socket_directories": "",
+    "max_connections": "200",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+    # A development box: little memory, little disk, no replicas.
+    "shared_buffers": "64MB",
+    "jit": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "min_wal_size": "32MB",
+    "max_wal_size": "256MB",
+}
+_HASTY = {"fsync": "off", "full_page_writes": "off"}
+
+
+class PostgresServer:
+    """PostgreSQL 18 on 127.0.0.1, one cluster per data folder.
+
+    Args:
+        data_dir: holds the cluster (or a pointer to it), ``postgres.log`` and its pid file.
+        port: 0 takes a free one.
+        durable: False trades survival of a power loss for speed (tests).
+    """
+
+    def __init__(self, data_dir: Path, port: int = 0, *, durable: bool = True) -> None:
+        self.data_dir = data_dir.absolute()
+        self.port = port
+        self._durable = durable
+        self._password = ""
+        self._lock: FolderLock | None = None
+        self._process = ServerProcess(
+            "PostgreSQL",
+            pid_file=self.data_dir / "postgres.pid.json",
+            log=self.data_dir / "postgres.log",
+            signals=_SIGNALS,
+        )
+
+    @property
+    def url(self) -> str:
+        """Address of the database ``sched``, password included."""
+        return self.url_of(DATABASE)
+
+    @property
+    def pid(self) -> int:
+        """The pid of the server."""
+        return self._process.pid
+
+    def url_of(self, database: str) -> str:
+        """Return the address of another database of this server."""
+        return f"postgresql://{cluster.SUPERUSER}:{self._password}@{HOST}:{self.port}/{database}"
+
+    async def start(self) -> None:
+        """Start it and return when it answers; the first start makes the cluster.
+
+        A server of this folder that a killed owner left behind is stopped first.
+
+        Raises:
+            EmbeddedError: it cannot run here; one sentence with the cure.
+        """
+        try:
+            await self._start()
+        except OSError as error:
+            await self.stop()
+            raise unwritable(self.data_dir, error) from error
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """Stop it with every commit kept; harmless when it does not run."""
+        try:
+            await self._process.stop()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
+
+    async def wait(self) -> int:
+        """Wait until it ends, by itself or not, and return its exit code."""
+        return await self._process.wait()
+
+    async def stop_orphan(self) -> bool:
+        """Stop what a killed owner left running in this folder; True when there was something."""
+        if await self._process.stop_orphan():
+            return True
+        # Killed between its start and the pid file, or the pid file was lost.
+        data = cluster.home_of(self.data_dir) / "data"
+        identity = _postmaster(data)
+        if identity is None:
+            return False
+        await self._process.end(identity)
+        return True
+
+    async def create_database(self, name: str, template: str | None = None) -> str:
+        """Create a database and return its address.
+
+        Args:
+            name: any name that does not exist yet.
+            template: database to copy, without sessions in it; None for an empty one.
+        """
+        async with self._session() as connection:
+            await connection.execute(
+                f"CREATE DATABASE {_quoted(name)} TEMPLATE {_quoted(template or 'template0')}"
+            )
+        return self.url_of(name)
+
+    async def drop_database(self, name: str) -> None:
+        """Drop a database and end the sessions in it; harmless when there is none."""
+        async with self._session() as connection:
+            await connection.execute(f"DROP DATABASE IF EXISTS {_quoted(name)} WITH (FORCE)")
+
+    async def _start(self) -> None:
+        await asyncio.to_thread(self.data_dir.mkdir, parents=True, exist_ok=True)
+        await self.stop_orphan()
+        opened = await asyncio.to_thread(cluster.open_cluster, self.data_dir, durable=self._durable)
+        self._lock = FolderLock(opened.data.parent).acquire()
+        self._password = opened.password
+        if self.port:
+            require_free(self.port, "--postgres-port")
+        else:
+            self.port = free_port()
+        settings = _SETTINGS | {"port": str(self.port)} | ({} if self._durable else _HASTY)
+        self._process.spawn(
+            [
+                opened.programs / "postgres",
+                "-D",
+                opened.data,
+                *(f"--{name}={value}" for name, value in settings.items()),
+            ],
+            port=self.port,
+            env=ENVIRONMENT,
+            user=opened.account.ids,
+        )
+        await self._ready()
+
+    async def _ready(self) -> None:
+        deadline = time.monotonic() + _READY_WITHIN
+        while True:
+            if self._process.exit_code is not None:
+                raise self._process.death()
+            try:
+                async with self._session("postgres") as connection:
+                    known = await connection.fetchval(
+                        "SELECT 1 FROM pg_database WHERE datname = $1", DATABASE
+                    )
+            except (OSError, asyncpg.CannotConnectNowError, asyncpg.ConnectionDoesNotExistError):
+                if time.monotonic() > deadline:
+                    raise EmbeddedError(
+                        f"PostgreSQL did not answer within {_READY_WITHIN:.0f} s: "
+                        f"{self._process.said()}",
+                        cure=f"see its log {self._process.log}",
+                    ) from None
+                await asyncio.sleep(0.02)
+                continue
+            break
+        if not known:
+            async with self._session("postgres") as connection:
+                await connection.execute(f"CREATE DATABASE {_quoted(DATABASE)}")
+
+    @contextlib.asynccontextmanager
+    async def _session(self, database: str = DATABASE) -> AsyncIterator[asyncpg.Connection]:
+        connection = await asyncpg.connect(self.url_of(database), timeout=10)
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+
+def _postmaster(data: Path) -> Identity | None:
+    """Return the server that PostgreSQL's own pid file names, when it is one of this cluster.
+
+    When the pid has gone to some other process since, the file is deleted: PostgreSQL would
+    believe that process to be itself and never start again.
+    """
+    file = data / "postmaster.pid"
+    try:
+        pid = int(file.read_text(encoding="utf-8", errors="replace").partition("\n")[0])
+    except (OSError, ValueError):
+        return None
+    identity = Identity.of(pid)
+    if identity is not None and str(data) in command_line(pid):
+        return identity
+    file.unlink(missing_ok=True)
+    return None
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

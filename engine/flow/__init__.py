@@ -1,0 +1,45 @@
+"""What runs inside a workflow.
+
+Temporal imports these modules again inside its workflow sandbox, for every run, unless a worker
+passes ``engine`` through. So they import the standard library, ``engine.errors`` and temporalio
+only, do nothing on import, and never tell two copies of a class apart by ``isinstance``.
+
+==============  ==============================================================
+fire.py         ``FireInfo``: the window a run was started for, as its memo says it
+zones.py        the zones for its local time
+decorator.py    ``@workflow``: an ordinary class becomes a Temporal workflow
+steps.py        ``@step`` and ``Retry``: an ordinary function becomes a Temporal activity
+context.py      ``Context``: what ``run(self, ctx)`` is given
+registry.py     which of them exist in this process
+==============  ==============================================================
+"""
+
+from __future__ import annotations
+
+from engine.flow.context import Context
+from engine.flow.decorator import (
+    WorkflowDefinition,
+    definition_of,
+    registered_workflows,
+    version_key,
+    workflow,
+)
+from engine.flow.fire import MEMO_KEY, FireInfo, Timing
+from engine.flow.steps import Retry, StepDefinition, registered_steps, step, step_definition_of
+
+__all__ = [
+    "MEMO_KEY",
+    "Context",
+    "FireInfo",
+    "Retry",
+    "StepDefinition",
+    "Timing",
+    "WorkflowDefinition",
+    "definition_of",
+    "registered_steps",
+    "registered_workflows",
+    "step",
+    "step_definition_of",
+    "version_key",
+    "workflow",
+]

@@ -1,0 +1,245 @@
+"""``@workflow``: an ordinary class becomes a Temporal workflow, in place."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, get_type_hints, overload
+
+import temporalio.workflow
+
+from engine.errors import EngineError
+from engine.flow.context import Context
+from engine.flow.registry import Registry, checked_name
+
+_MARK: Final = "__sched_workflow__"
+_RUN_METHOD: Final = "_temporal_run"
+_TEMPORAL_MARK: Final = "__temporal_workflow_definition"
+_VERSION: Final = re.compile(r"(0|[1-9][0-9]{0,8})(\.(0|[1-9][0-9]{0,8})){0,7}")
+_WORD_START: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_+")
+
+C = TypeVar("C", bound=type)
+
+
+@dataclass(frozen=True)
+class WorkflowDefinition:
+    """What ``@workflow`` knows about a class.
+
+    Attributes:
+        name: The name schedules use.
+        version: Dotted integers.
+        cls: The user's class.
+        accepts_input: ``run`` has a second parameter.
+        requires_input: That parameter has no default.
+        input_type: Its annotation, resolved; None where it has none.
+        result_type: The annotation of what ``run`` returns, resolved; None where it has none.
+    """
+
+    name: str
+    version: str
+    cls: type
+    accepts_input: bool
+    requires_input: bool
+    input_type: Any = None
+    result_type: Any = None
+
+    @property
+    def type(self) -> str:
+        """The Temporal workflow type."""
+        return f"{self.name}@{self.version}"
+
+
+_registry: Registry[WorkflowDefinition] = Registry("workflow")
+
+
+def registered_workflows() -> dict[str, WorkflowDefinition]:
+    """Return every workflow imported into this process, by Temporal type (``name@version``)."""
+    return _registry.snapshot()
+
+
+def definition_of(cls: type) -> WorkflowDefinition | None:
+    """Return what ``@workflow`` noted on this very class; None for any other (also a subclass)."""
+    found: WorkflowDefinition | None = vars(cls).get(_MARK)
+    return found
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Return a version in the form in which versions are compared: ``"1.10"`` → ``(1, 10)``.
+
+    Raises:
+        TypeError: It is not text.
+        ValueError: It is not one to eight integers below 10⁹, parted by dots.
+    """
+    if not isinstance(version, str):
+        raise TypeError(f'a version is text, such as "1" or "2.10"; got {version!r}')
+    if not _VERSION.fullmatch(version):
+        raise ValueError(
+            f'{version!r} is not a version: write integers parted by dots, such as "1" or "2.10", '
+            "without leading zeros",
+        )
+    return tuple(int(part) for part in version.split("."))
+
+
+@overload
+def workflow(cls: C, /) -> C: ...
+
+
+@overload
+def workflow(*, name: str | None = None, version: str = "1") -> Callable[[C], C]: ...
+
+
+def workflow(
+    cls: C | None = None,
+    /,
+    *,
+    name: str | None = None,
+    version: str = "1",
+) -> C | Callable[[C], C]:
+    """Make a class with ``async def run(self, ctx)`` or ``run(self, ctx, input)`` a workflow.
+
+    The class stays the user's own: its ``run`` can be called in a unit test with a stand-in for
+    ``ctx``, plain Temporal workers and clients accept it, and Temporal's signals, queries and
+    updates work in it. It gains the method that Temporal calls. Its Temporal type is
+    ``name@version``; any exception that leaves ``run`` fails the run.
+
+    Args:
+        cls: The class, when the decorator is written without parentheses.
+        name: What schedules call it; by default the class's name in kebab-case.
+        version: Dotted integers. Runs finish on the version they started with.
+
+    Raises:
+        TypeError: The class has no proper ``run``, or cannot be found by Temporal's sandbox.
+        ValueError: The name or version is not valid, or another class has both.
+    """
+
+    def decorate(target: C) -> C:
+        _mark(target, name, version)
+        return target
+
+    return decorate if cls is None else decorate(cls)
+
+
+def _mark(cls: type, name: str | None, version: str) -> None:
+    if not inspect.isclass(cls):
+        raise TypeError(f"@workflow marks a class; got {cls!r} (write @workflow(name=...))")
+    if "." in cls.__qualname__:
+        raise TypeError(
+            f"{cls.__qualname__} is not at the top level of its module; Temporal's sandbox could "
+            "not import it",
+        )
+    if _MARK in vars(cls):
+        raise TypeError(f"{cls.__qualname__} is already a workflow; decorate it once")
+    run = _checked_run(cls)
+    parameter = _input_parameter(run, cls)
+    hints = _resolved(run, parameter, cls)
+    version_key(version)
+    definition = WorkflowDefinition(
+        name=checked_name(_kebab(cls.__name__) if name is None else name, f"{cls.__qualname__}"),
+        version=version,
+        cls=cls,
+        accepts_input=parameter is not None,
+        requires_input=parameter is not None and parameter.default is inspect.Parameter.empty,
+        input_type=hints.get(parameter.name) if parameter else None,
+        result_type=hints.get("return"),
+    )
+    setattr(cls, _RUN_METHOD, _temporal_run(definition, parameter, hints))
+    temporalio.workflow.defn(
+        name=definition.type,
+        # Without it an ordinary exception would retry the workflow task for ever.
+        failure_exception_types=[Exception],
+    )(cls)
+    if "run" in vars(cls):
+        # So that clients may also name the workflow as `TheClass.run`, as Temporal's own do.
+        setattr(run, _TEMPORAL_MARK, getattr(cls, _TEMPORAL_MARK))
+    setattr(cls, _MARK, definition)
+    _registry.add(definition.type, cls, definition)
+
+
+def _checked_run(cls: type) -> Callable[..., Any]:
+    run: Callable[..., Any] | None = inspect.getattr_static(cls, "run", None)
+    if run is None or not inspect.iscoroutinefunction(run):
+        found = "it has none" if run is None else "its run is not an async method"
+        raise TypeError(
+            f"{cls.__qualname__} needs `async def run(self, ctx)` or "
+            f"`async def run(self, ctx, input)`; {found}",
+        )
+    if hasattr(run, "__temporal_workflow_run"):
+        raise TypeError(
+            f"{cls.__qualname__}.run carries temporalio's @workflow.run; take that away, or keep "
+            "it and use temporalio's @workflow.defn instead of @workflow",
+        )
+    return run
+
+
+def _input_parameter(run: Callable[..., Any], cls: type) -> inspect.Parameter | None:
+    parameters = list(inspect.signature(run).parameters.values())
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if len(parameters) not in (2, 3) or any(p.kind not in positional for p in parameters):
+        raise TypeError(
+            f"{cls.__qualname__}.run{inspect.signature(run)} has to be `run(self, ctx)` or "
+            "`run(self, ctx, input)`; put several values into a dataclass",
+        )
+    return parameters[2] if parameters[2:] else None
+
+
+def _resolved(
+    run: Callable[..., Any],
+    parameter: inspect.Parameter | None,
+    cls: type,
+) -> dict[str, Any]:
+    """Resolve the hints Temporal needs; that of ``ctx`` may be there for the type checker only."""
+    wanted = {"return", parameter.name if parameter else "return"}
+
+    def bearer() -> None: ...
+
+    bearer.__annotations__ = {k: v for k, v in run.__annotations__.items() if k in wanted}
+    try:
+        return get_type_hints(bearer, globalns=getattr(run, "__globals__", {}))
+    except NameError as error:
+        # Temporal decodes inputs and results by these hints, at run time.
+        raise TypeError(
+            f"a type in the signature of {cls.__qualname__}.run is not there at run time "
+            f"({error}): import it above the class, and not under TYPE_CHECKING",
+        ) from None
+
+
+def _temporal_run(
+    definition: WorkflowDefinition,
+    parameter: inspect.Parameter | None,
+    hints: dict[str, Any],
+) -> Callable[..., Any]:
+    """Build the method Temporal calls: without ``ctx``, and with the names it checks."""
+
+    async def run(self: Any, *inputs: Any) -> Any:
+        if inputs and not definition.accepts_input:
+            raise EngineError(
+                f"the workflow {definition.type} takes no input, but was started with one",
+                cure="remove `input:` from the schedule, or add a parameter to run(self, ctx)",
+            )
+        if not inputs and definition.requires_input:
+            raise EngineError(
+                f"the workflow {definition.type} needs an input, but was started without",
+                cure="add `input:` to the schedule, or give the parameter of run a default",
+            )
+        return await self.run(Context(), *inputs)
+
+    cls = definition.cls
+    run.__name__ = _RUN_METHOD
+    run.__qualname__ = f"{cls.__name__}.{_RUN_METHOD}"
+    run.__module__ = cls.__module__
+    run.__doc__ = cls.__doc__
+    run.__annotations__ = hints
+    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    # Of a method without parameters Temporal drops the inputs silently, so it has to see some.
+    inputs = parameter or inspect.Parameter("inputs", inspect.Parameter.VAR_POSITIONAL)
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined] # inspect reads it, typeshed does not know
+        [itself, inputs],
+        return_annotation=hints.get("return", inspect.Signature.empty),
+    )
+    return temporalio.workflow.run(run)
+
+
+def _kebab(class_name: str) -> str:
+    return _WORD_START.sub("-", class_name).strip("-").lower()

@@ -1,0 +1,207 @@
+"""``@step``: an ordinary function becomes a Temporal activity and stays an ordinary function."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypeVar, overload
+
+from temporalio import activity
+from temporalio.common import RetryPolicy
+
+from engine.flow.registry import Registry, checked_name
+
+DEFAULT_TIMEOUT: Final = timedelta(minutes=10)
+"""How long one attempt of a step may take unless the step or the call says otherwise."""
+
+_MARK: Final = "__sched_step__"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def duration(value: timedelta | float, name: str) -> timedelta:
+    """Return ``value`` as a timedelta; a bare number means seconds.
+
+    Raises:
+        TypeError: It is neither.
+        ValueError: It is not above zero.
+    """
+    if isinstance(value, bool) or not isinstance(value, (timedelta, int, float)):
+        raise TypeError(f"{name} is a timedelta or a number of seconds; got {value!r}")
+    span = value if isinstance(value, timedelta) else timedelta(seconds=value)
+    if span <= timedelta(0):
+        raise ValueError(f"{name} is longer than zero; got {value!r}")
+    return span
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """How often and how patiently a failing step is tried again.
+
+    Attributes:
+        max_attempts: Attempts in all, the first one included; None means without end.
+        initial_interval: The wait before the second attempt (timedelta or seconds).
+        backoff: Each further wait is this many times the one before; at least 1.
+        max_interval: No wait grows beyond this; None means 100 times ``initial_interval``.
+
+    Raises:
+        TypeError, ValueError: A value is none of these (at construction).
+    """
+
+    max_attempts: int | None = None
+    initial_interval: timedelta | float = 1.0
+    backoff: float = 2.0
+    max_interval: timedelta | float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse at import what Temporal would refuse in the middle of a run."""
+        if self.max_attempts is not None and self.max_attempts < 1:
+            raise ValueError(f"max_attempts counts the first attempt too; got {self.max_attempts}")
+        if self.backoff < 1:
+            raise ValueError(
+                f"backoff is at least 1, so that waits do not shrink; got {self.backoff}"
+            )
+        first = duration(self.initial_interval, "initial_interval")
+        if self.max_interval is not None and duration(self.max_interval, "max_interval") < first:
+            raise ValueError("max_interval is not shorter than initial_interval")
+
+    def to_policy(self) -> RetryPolicy:
+        """Return Temporal's form of it."""
+        longest = self.max_interval
+        return RetryPolicy(
+            maximum_attempts=self.max_attempts or 0,
+            initial_interval=duration(self.initial_interval, "initial_interval"),
+            backoff_coefficient=self.backoff,
+            maximum_interval=None if longest is None else duration(longest, "max_interval"),
+        )
+
+
+@dataclass(frozen=True)
+class StepDefinition:
+    """What ``@step`` knows about a function.
+
+    Attributes:
+        name: The Temporal activity type.
+        fn: The function itself.
+        timeout: How long one attempt may take (start to close).
+        retry: None means Temporal's default: without end, waits of 1 s doubling up to 100 s.
+        is_async: A sync step needs a worker with an ``activity_executor``.
+        accepts_input: It has a parameter.
+        requires_input: That parameter has no default.
+    """
+
+    name: str
+    fn: Callable[..., Any]
+    timeout: timedelta
+    retry: Retry | None
+    is_async: bool
+    accepts_input: bool
+    requires_input: bool
+
+
+_registry: Registry[StepDefinition] = Registry("step")
+
+
+def registered_steps() -> dict[str, StepDefinition]:
+    """Return every step imported into this process, by activity type."""
+    return _registry.snapshot()
+
+
+def step_definition_of(fn: Callable[..., Any]) -> StepDefinition | None:
+    """Return what ``@step`` noted on ``fn``; None for any other callable."""
+    found: StepDefinition | None = getattr(fn, _MARK, None)
+    return found
+
+
+@overload
+def step(fn: F, /) -> F: ...
+
+
+@overload
+def step(
+    *,
+    name: str | None = None,
+    timeout: timedelta | float = DEFAULT_TIMEOUT,
+    retry: Retry | None = None,
+) -> Callable[[F], F]: ...
+
+
+def step(
+    fn: F | None = None,
+    /,
+    *,
+    name: str | None = None,
+    timeout: timedelta | float = DEFAULT_TIMEOUT,
+    retry: Retry | None = None,
+) -> F | Callable[[F], F]:
+    """Make a function a step: work that may fail, is retried, and is remembered once done.
+
+    The function is returned as it is: call it directly in a unit test, hand it to a plain
+    Temporal worker as an activity, or call it from a workflow with ``ctx.step``. A step runs at
+    least once; make it idempotent.
+
+    Args:
+        fn: An async or sync function with no argument or one.
+        name: The Temporal activity type; the function's own name by default.
+        timeout: How long one attempt may take (timedelta or seconds); 10 minutes by default.
+        retry: How it is retried; by default as Temporal does, without end (see ``Retry``).
+
+    Raises:
+        TypeError: The function does not have the shape of a step.
+        ValueError: The name or the timeout is not valid, or another step has the name.
+    """
+
+    def decorate(function: F) -> F:
+        _mark(function, name, duration(timeout, "timeout"), retry)
+        return function
+
+    return decorate if fn is None else decorate(fn)
+
+
+def _mark(
+    fn: Callable[..., Any], name: str | None, timeout: timedelta, retry: Retry | None
+) -> None:
+    if not inspect.isfunction(fn):
+        raise TypeError(f"@step marks a function; got {fn!r} (write @step(name=...) with keywords)")
+    place = f"{fn.__module__}.{fn.__qualname__}"
+    definition = StepDefinition(
+        name=checked_name(fn.__name__ if name is None else name, f"the step {place}"),
+        fn=fn,
+        timeout=timeout,
+        retry=retry,
+        is_async=inspect.iscoroutinefunction(fn),
+        **_inputs(fn, place),
+    )
+    try:
+        activity.defn(name=definition.name)(fn)
+    except NameError as error:
+        # Temporal reads the hints to decode the input, now, at run time.
+        raise TypeError(
+            f"a type in the signature of {place} is not there at run time ({error}): import it "
+            "above the step, and not under TYPE_CHECKING",
+        ) from None
+    except ValueError:
+        raise TypeError(f"{place} is already a step or an activity; decorate it once") from None
+    setattr(fn, _MARK, definition)
+    _registry.add(definition.name, fn, definition)
+
+
+def _inputs(fn: Callable[..., Any], place: str) -> dict[str, bool]:
+    parameters = list(inspect.signature(fn).parameters.values())
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    if parameters and parameters[0].name == "self":
+        raise TypeError(
+            f"{place} is a method: a step is a plain function (ctx.step also takes a bound method "
+            "marked with temporalio's @activity.defn)",
+        )
+    if len(parameters) > 1 or any(parameter.kind not in positional for parameter in parameters):
+        raise TypeError(
+            f"{place}{inspect.signature(fn)} has to take no argument or one; put several values "
+            "into a dataclass",
+        )
+    return {
+        "accepts_input": bool(parameters),
+        "requires_input": any(p.default is inspect.Parameter.empty for p in parameters),
+    }

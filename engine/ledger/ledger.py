@@ -1,0 +1,180 @@
+"""The interface both ledgers keep, held to one conformance suite.
+
+``transaction()`` yields a ``Transaction``: what is written in it is visible to others all at
+once when the block ends, or not at all when it raises. A fire moves by compare-and-set only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from engine.ledger.records import (
+    Claim,
+    Evidence,
+    Fire,
+    NewDefinition,
+    OpenRun,
+    Outcome,
+    Probe,
+    ProjectRow,
+    ScheduleRow,
+    ScheduleState,
+    Serving,
+    Status,
+    Step,
+)
+from engine.schedules.diff import Head
+
+
+class Transaction(Protocol):
+    """The statements of one transaction."""
+
+    async def now(self) -> datetime:
+        """Return the ledger's clock, read now and not at the transaction's start."""
+        ...
+
+    async def lock_due(self, serving: Serving, limit: int) -> list[str]:
+        """Lock due schedules that nobody else has locked; return their keys, earliest first."""
+        ...
+
+    async def lock(self, keys: Sequence[str]) -> None:
+        """Lock these schedules, waiting for whoever holds them."""
+        ...
+
+    async def lock_project(self, project: str) -> ProjectRow | None:
+        """Lock the project against another apply and return what was applied last."""
+        ...
+
+    async def heads(self, project: str, keys: Sequence[str]) -> dict[str, Head]:
+        """Return the heads of these keys and of every key of the project."""
+        ...
+
+    async def read(self, keys: Sequence[str]) -> list[ScheduleState]:
+        """Return the schedules' state; call it after the lock, so that it is fresh."""
+        ...
+
+    async def record(
+        self,
+        steps: Sequence[Step],
+        *,
+        owner: str | None = None,
+        lease: timedelta = timedelta(0),
+        strict: bool = False,
+    ) -> list[Claim]:
+        """Write decisions and move cursors; return the claims that are the owner's to start.
+
+        With ``owner`` None the claims are written as ``claimed`` and left to the sweepers.
+        One step that fails backs off alone: its schedule is due again later, with the error.
+        ``strict`` raises instead, for callers that must not go on without it.
+        """
+        ...
+
+    async def back_off(self, key: str, error: str) -> None:
+        """Let one schedule that fails wait, longer each time, with nothing decided."""
+        ...
+
+    async def resolve(
+        self, wanted: Iterable[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], str | None]:
+        """Return the announced type for each (task queue, workflow)."""
+        ...
+
+    async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
+        """Write new definitions and make them the heads of their schedules."""
+        ...
+
+    async def retire(self, keys: Sequence[str], at: datetime) -> None:
+        """Retire schedules and revoke their ``claimed`` fires. Rows stay for ever."""
+        ...
+
+    async def mark_absent(
+        self, project: str, absent: Sequence[str], at: datetime
+    ) -> dict[str, datetime]:
+        """Note which keys the file lacks, and since when; forget it for all others."""
+        ...
+
+    async def save_project(
+        self, project: str, *, revision: int | None, name: str, digest: str, by: str
+    ) -> None:
+        """Note what was applied and raise the configuration epoch."""
+        ...
+
+
+class Ledger(Protocol):
+    """The memory of every window of one Temporal namespace."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether it survives the process."""
+        ...
+
+    async def identity(self) -> str:
+        """Return the ledger's id, which goes into the memo of every run."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of everything; in-flight transactions have ended before."""
+        ...
+
+    def transaction(self, *, long: bool = False) -> AbstractAsyncContextManager[Transaction]:
+        """Begin a transaction; ``long`` lifts the tick's time limits for an apply."""
+        ...
+
+    async def probe(self, serving: Serving) -> Probe:
+        """Look once, in a single statement."""
+        ...
+
+    async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
+        """Take the fires whose lease has ended; those of paused or retired keys are settled."""
+        ...
+
+    async def settle(self, outcomes: Sequence[Outcome]) -> int:
+        """Write outcomes whose token still holds; return how many did."""
+        ...
+
+    async def witness(self, evidence: Sequence[Evidence]) -> list[str]:
+        """Write what was seen of runs; return the workflow ids whose fires it changed."""
+        ...
+
+    async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
+        """Return started fires not seen closed, longest unseen first."""
+        ...
+
+    async def announce(
+        self, serving: Serving, *, engine: str, tzdata: str, retention: timedelta | None
+    ) -> None:
+        """Say that this replica lives and what it serves; resolve types that were waiting."""
+        ...
+
+    async def withdraw(self, serving: Serving) -> None:
+        """Say that this replica has gone."""
+        ...
+
+    async def unservable(self, serving: Serving, *, alive: timedelta, limit: int) -> list[str]:
+        """Return keys of this lane, due beyond ``grace``, that no living replica can serve."""
+        ...
+
+    async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
+        """Take or keep a duty; return its watermark (the epoch at first), or None if not ours."""
+        ...
+
+    async def set_watermark(self, duty: str, holder: str, watermark: datetime) -> None:
+        """Remember how far the duty's work has come."""
+        ...
+
+    async def schedules(self, project: str | None = None) -> list[ScheduleRow]:
+        """Return every schedule, for reading."""
+        ...
+
+    async def fires(
+        self, *, key: str | None = None, status: Status | None = None, limit: int = 50
+    ) -> list[Fire]:
+        """Return fires, newest fire time first."""
+        ...
+
+    async def fire(self, workflow_id: str) -> Fire | None:
+        """Return the fire of one run id."""
+        ...

@@ -1,0 +1,155 @@
+"""The rows of the in-memory ledger, and the journal that undoes a failed transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TypeVar
+from uuid import UUID
+
+from engine.ledger.new_fire import NewFire
+from engine.ledger.records import (
+    Evidence,
+    Fire,
+    ProjectRow,
+    ScheduleState,
+    Serving,
+    Status,
+    Timing,
+)
+
+K = TypeVar("K")
+V = TypeVar("V")
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleEntry:
+    """A schedule's row."""
+
+    state: ScheduleState
+    next_fire_at: datetime | None
+    error: str | None = None
+
+    @property
+    def lane(self) -> str:
+        """See the column of the same name."""
+        return "" if self.state.schedule.external else self.state.schedule.task_queue
+
+    def servable(self, serving: Serving) -> bool:
+        """Whether this replica may claim it."""
+        known = self.state.schedule.external or self.state.workflow_type in serving.types
+        return self.state.project == serving.project and self.lane in serving.lanes and known
+
+
+@dataclass(frozen=True, slots=True)
+class FireEntry:
+    """A fire's row: what was written, and what became of it."""
+
+    new: NewFire
+    status: Status
+    reason: str | None
+    timing: Timing | None
+    token: UUID | None
+    lease_until: datetime | None
+    starting_at: datetime | None
+    attempts: int
+    replica: str | None
+    run_id: str | None = None
+    started_at: datetime | None = None
+    closed_at: datetime | None = None
+    seen_at: datetime | None = None
+    error: str | None = None
+    history: tuple[dict[str, object], ...] = ()
+
+    def is_news(self, seen: Evidence) -> bool:
+        """Whether the run tells more than the fire knows; see ``witness.sql``."""
+        if self.run_id is None or self.started_at is None:
+            return True
+        if self.run_id == seen.run_id:
+            return self.status == "started" and seen.closed is not None
+        return seen.started_at >= self.started_at
+
+    def as_fire(self) -> Fire:
+        """Return what people read."""
+        new = self.new
+        lag = self.started_at - new.fire_time if self.started_at else None
+        return Fire(
+            key=new.key,
+            series=new.series,
+            bucket=new.bucket,
+            fire_time=new.fire_time,
+            windows=new.windows,
+            last_fire_time=new.last_fire_time,
+            workflow_id=new.workflow_id,
+            run_id=self.run_id,
+            status=self.status,
+            reason=self.reason,
+            timing=self.timing,
+            started_at=self.started_at,
+            closed_at=self.closed_at,
+            lag_ms=round(lag / timedelta(milliseconds=1)) if lag is not None else None,
+            error=self.error,
+            replica=self.replica,
+            definition_version=new.definition_version,
+            project=new.project,
+            history=self.history,
+        )
+
+
+@dataclass
+class Tables:
+    """Everything the in-memory ledger knows of schedules and fires.
+
+    Rows are frozen; every change goes through ``put``, which a failing ``undoable`` block
+    takes back.
+    """
+
+    schedules: dict[str, ScheduleEntry] = field(default_factory=dict)
+    fires: dict[int, FireEntry] = field(default_factory=dict)
+    windows: dict[tuple[str, int, datetime], int] = field(default_factory=dict)
+    runs: dict[str, int] = field(default_factory=dict)
+    projects: dict[str, ProjectRow] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=lambda: {"epoch": 1, "fire": 0})
+    _journal: list[tuple[MutableMapping[object, object], object, object]] = field(
+        default_factory=list
+    )
+
+    def put(self, table: MutableMapping[K, V], key: K, value: V) -> None:
+        """Write one row."""
+        self._journal.append((table, key, table.get(key, _MISSING)))  # type: ignore[arg-type] # any table will do
+        table[key] = value
+
+    def count(self, name: str) -> int:
+        """Raise a counter and return it."""
+        self.put(self.counters, name, self.counters[name] + 1)
+        return self.counters[name]
+
+    @contextmanager
+    def undoable(self) -> Iterator[None]:
+        """Take every ``put`` inside back when the block raises."""
+        self._journal.clear()
+        try:
+            yield
+        except BaseException:
+            for table, key, before in reversed(self._journal):
+                if before is _MISSING:
+                    del table[key]
+                else:
+                    table[key] = before
+            raise
+        finally:
+            self._journal.clear()
+
+    def forget_closed(self, keep: int) -> None:
+        """Drop the oldest closed fires beyond ``keep``. The cursor still guards their windows."""
+        open_or_new = len(self.fires) - keep
+        for number in list(self.fires)[: max(open_or_new, 0)]:
+            new = self.fires[number].new
+            if self.fires[number].status in {"claimed", "queued", "starting", "started"}:
+                continue
+            del self.fires[number]
+            self.windows.pop((new.key, new.series, new.fire_time), None)
+            self.runs.pop(new.workflow_id, None)

@@ -1,0 +1,198 @@
+"""One transaction of the in-memory ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from engine.ledger.memory_tables import FireEntry, ScheduleEntry, Tables
+from engine.ledger.new_fire import NewFire
+from engine.ledger.records import (
+    Claim,
+    NewDefinition,
+    ProjectRow,
+    ScheduleState,
+    Serving,
+    Step,
+)
+from engine.schedules.diff import Head
+
+
+class MemoryTransaction:
+    """See ``engine.ledger.ledger.Transaction``."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        clock: Callable[[], datetime],
+        resolve: Callable[[str, str], str | None],
+    ) -> None:
+        self._tables, self._clock, self._resolve = tables, clock, resolve
+
+    async def now(self) -> datetime:
+        """See ``Transaction``."""
+        return self._clock()
+
+    async def lock_due(self, serving: Serving, limit: int) -> list[str]:
+        """See ``Transaction``."""
+        now = self._clock()
+        due = [(row.next_fire_at, key) for key, row in self._tables.schedules.items()
+               if row.next_fire_at and row.next_fire_at <= now and row.servable(serving)]  # fmt: skip
+        return [key for _, key in sorted(due)[:limit]]
+
+    async def lock(self, keys: Sequence[str]) -> None:
+        """See ``Transaction``. The one lock of the ledger is held already."""
+
+    async def lock_project(self, project: str) -> ProjectRow | None:
+        """See ``Transaction``."""
+        return self._tables.projects.get(project)
+
+    async def heads(self, project: str, keys: Sequence[str]) -> dict[str, Head]:
+        """See ``Transaction``."""
+        named = set(keys)
+        return {
+            key: Head(
+                key=key,
+                project=row.state.project,
+                digest=row.state.digest,
+                retired=row.state.retired_at is not None,
+                absent=row.state.absent_since is not None,
+            )
+            for key, row in self._tables.schedules.items()
+            if key in named or row.state.project == project
+        }
+
+    async def read(self, keys: Sequence[str]) -> list[ScheduleState]:
+        """See ``Transaction``."""
+        rows = self._tables.schedules
+        return [rows[key].state for key in keys if key in rows]
+
+    async def record(
+        self,
+        steps: Sequence[Step],
+        *,
+        owner: str | None = None,
+        lease: timedelta = timedelta(0),
+        strict: bool = False,  # noqa: ARG002 - nothing can fail here that would not fail all
+    ) -> list[Claim]:
+        """See ``Transaction``."""
+        claims = []
+        for step in steps:
+            for decision in step.decisions:
+                claims += self._insert(NewFire.of(step, decision, owner), owner, lease)
+            state = self._tables.schedules[step.state.key].state
+            cursor = max(state.cursor, step.cursor)
+            state = replace(state, cursor=cursor, max_bucket=step.max_bucket, failures=0)
+            self._put(ScheduleEntry(state, step.next_fire_at))
+        return claims
+
+    async def back_off(self, key: str, error: str) -> None:
+        """See ``Transaction``."""
+        state = self._tables.schedules[key].state
+        wait = timedelta(seconds=min(2.0 ** min(state.failures, 10), 300.0))
+        state = replace(state, failures=state.failures + 1)
+        self._put(ScheduleEntry(state, self._clock() + wait, error))
+
+    async def resolve(
+        self, wanted: Iterable[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], str | None]:
+        """See ``Transaction``."""
+        return {pair: self._resolve(*pair) for pair in wanted}
+
+    async def define(
+        self,
+        definitions: Sequence[NewDefinition],
+        *,
+        by: str,  # noqa: ARG002 - no audit here
+    ) -> None:
+        """See ``Transaction``."""
+        for new in definitions:
+            key = new.schedule.key
+            before = self._tables.schedules.get(key)
+            paused = self._clock() if new.paused else None
+            state = ScheduleState(
+                key=key,
+                project=new.project,
+                schedule=new.schedule,
+                definition_version=new.version,
+                digest=new.schedule.digest,
+                series=new.series,
+                suffixed=new.suffixed,
+                max_bucket=new.max_bucket,
+                effective_from=new.effective_from,
+                cursor=max(new.cursor, before.state.cursor) if before else new.cursor,
+                workflow_type=new.workflow_type,
+                retired_at=None,
+                # The operator's pause is not the file's to change.
+                paused_at=before.state.paused_at if before else paused,
+                absent_since=None,
+                failures=0,
+            )
+            self._put(ScheduleEntry(state, new.next_fire_at))
+
+    async def retire(self, keys: Sequence[str], at: datetime) -> None:
+        """See ``Transaction``."""
+        for key in keys:
+            state = self._tables.schedules[key].state
+            self._put(ScheduleEntry(replace(state, retired_at=at, absent_since=None), None))
+        for number, fire in list(self._tables.fires.items()):
+            if fire.new.key in keys and fire.status == "claimed":
+                revoked = replace(
+                    fire, status="skipped", reason="retired", token=None, lease_until=None
+                )
+                self._tables.put(self._tables.fires, number, revoked)
+
+    async def mark_absent(
+        self, project: str, absent: Sequence[str], at: datetime
+    ) -> dict[str, datetime]:
+        """See ``Transaction``."""
+        since = {}
+        for key, row in list(self._tables.schedules.items()):
+            if row.state.project != project or row.state.retired_at:
+                continue
+            moment = (row.state.absent_since or at) if key in absent else None
+            self._put(replace(row, state=replace(row.state, absent_since=moment)))
+            if moment:
+                since[key] = moment
+        return since
+
+    async def save_project(
+        self,
+        project: str,
+        *,
+        revision: int | None,
+        name: str,  # noqa: ARG002 - no audit here
+        digest: str,
+        by: str,  # noqa: ARG002 - no audit here
+    ) -> None:
+        """See ``Transaction``."""
+        row = ProjectRow(revision, digest, self._clock())
+        self._tables.put(self._tables.projects, project, row)
+        self._tables.count("epoch")
+
+    def _put(self, entry: ScheduleEntry) -> None:
+        self._tables.put(self._tables.schedules, entry.state.key, entry)
+
+    def _insert(self, new: NewFire, owner: str | None, lease: timedelta) -> list[Claim]:
+        window = (new.key, new.series, new.fire_time)
+        if window in self._tables.windows:
+            return []
+        number = self._tables.count("fire")
+        now = self._clock()
+        leases = {"starting": now + lease, "claimed": now}
+        fire = FireEntry(
+            new=new,
+            status=new.status,
+            reason=new.reason,
+            timing=new.timing,
+            token=new.token,
+            lease_until=leases.get(new.status),
+            starting_at=now if new.token else None,
+            attempts=1 if new.token else 0,
+            replica=owner if new.token else None,
+        )
+        self._tables.put(self._tables.fires, number, fire)
+        self._tables.put(self._tables.windows, window, number)
+        self._tables.put(self._tables.runs, new.workflow_id, number)
+        return [new.claim(number, now)] if new.token else []

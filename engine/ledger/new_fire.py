@@ -1,0 +1,83 @@
+"""A decision on its way into a ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID, uuid4
+
+from engine.ledger.records import Claim, Status, Step, Timing
+from engine.schedules.model import Schedule
+from engine.schedules.planner import Decision
+
+
+@dataclass(frozen=True, slots=True)
+class NewFire:
+    """One row to write. With a token it is written ``starting`` and is its owner's to send."""
+
+    project: str
+    key: str
+    series: int
+    bucket: int
+    fire_time: datetime
+    windows: int
+    last_fire_time: datetime
+    definition_version: int
+    workflow_id: str
+    workflow_type: str | None
+    task_queue: str
+    status: Status
+    reason: str | None
+    timing: Timing | None
+    missed: int
+    token: UUID | None
+    schedule: Schedule
+
+    @classmethod
+    def of(cls, step: Step, decision: Decision, owner: str | None) -> NewFire:
+        """Return the row of one decision; without an owner a start is only ``claimed``."""
+        state, window = step.state, decision.window
+        token = uuid4() if owner and decision.verdict == "claimed" else None
+        return cls(
+            project=state.project,
+            key=window.key,
+            series=window.series,
+            bucket=window.bucket,
+            fire_time=window.fire_time,
+            windows=decision.windows,
+            last_fire_time=decision.last or window.fire_time,
+            definition_version=state.definition_version,
+            workflow_id=window.workflow_id(state.suffixed),
+            workflow_type=state.workflow_type,
+            task_queue=state.schedule.task_queue,
+            status="starting" if token else decision.verdict,
+            reason=decision.reason,
+            timing=decision.timing,
+            missed=decision.missed,
+            token=token,
+            schedule=state.schedule,
+        )
+
+    def claim(self, fire_id: int, starting_at: datetime) -> Claim:
+        """Return the order to start this fire's run, once the row is written."""
+        if self.token is None or self.workflow_type is None or self.timing is None:
+            raise AssertionError("only a start that found its type becomes a claim")
+        return Claim(
+            fire_id=fire_id,
+            key=self.key,
+            project=self.project,
+            series=self.series,
+            bucket=self.bucket,
+            fire_time=self.fire_time,
+            schedule=self.schedule,
+            definition_version=self.definition_version,
+            workflow_id=self.workflow_id,
+            workflow_type=self.workflow_type,
+            task_queue=self.task_queue,
+            timing=self.timing,
+            missed=self.missed,
+            reason=self.reason,
+            token=self.token,
+            attempts=1,
+            starting_at=starting_at,
+        )

@@ -1,0 +1,23 @@
+INSERT INTO schedules AS s (namespace, key, project, definition_version, digest, series, suffixed,
+                            max_bucket, effective_from, cursor, next_fire_at, workflow,
+                            workflow_type, task_queue, external, grace, enabled, paused_at,
+                            paused_reason)
+SELECT $1, n.key, n.project, n.version, n.digest, n.series, n.suffixed, n.max_bucket,
+       n.effective_from, n.cursor, n.next_fire_at, n.workflow, n.workflow_type, n.task_queue,
+       n.external, n.grace, n.enabled,
+       CASE WHEN n.paused THEN clock_timestamp() END,
+       CASE WHEN n.paused THEN 'paused: true in the file' END
+FROM unnest($2::text[], $3::text[], $4::int[], $5::text[], $6::int[], $7::bool[], $8::bigint[],
+            $9::timestamptz[], $10::timestamptz[], $11::timestamptz[], $12::text[], $13::text[],
+            $14::text[], $15::bool[], $16::interval[], $17::bool[], $18::bool[])
+     AS n (key, project, version, digest, series, suffixed, max_bucket, effective_from, cursor,
+           next_fire_at, workflow, workflow_type, task_queue, external, grace, enabled, paused)
+ON CONFLICT (namespace, key) DO UPDATE
+-- The operator's pause is not the file's to change.
+SET project = excluded.project, definition_version = excluded.definition_version,
+    digest = excluded.digest, series = excluded.series, suffixed = excluded.suffixed,
+    max_bucket = excluded.max_bucket, effective_from = excluded.effective_from,
+    cursor = greatest(s.cursor, excluded.cursor), next_fire_at = excluded.next_fire_at,
+    workflow = excluded.workflow, workflow_type = excluded.workflow_type,
+    task_queue = excluded.task_queue, external = excluded.external, grace = excluded.grace,
+    enabled = excluded.enabled, retired_at = NULL, absent_since = NULL, failures = 0, error = NULL

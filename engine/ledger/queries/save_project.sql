@@ -1,0 +1,8 @@
+WITH saved AS (
+    INSERT INTO projects (namespace, project, revision, file_name, file_digest, applied_at, applied_by)
+    VALUES ($1, $2, $3, $4, $5, clock_timestamp(), $6)
+    ON CONFLICT (namespace, project) DO UPDATE
+    SET revision = excluded.revision, file_name = excluded.file_name,
+        file_digest = excluded.file_digest, applied_at = excluded.applied_at,
+        applied_by = excluded.applied_by)
+UPDATE ledger SET epoch = epoch + 1

@@ -1,0 +1,4 @@
+UPDATE schedules s SET workflow_type = r.type
+FROM unnest($3::text[], $4::text[]) AS r (workflow, type)
+WHERE s.namespace = $1 AND s.task_queue = $2 AND s.workflow = r.workflow AND NOT s.external
+  AND s.workflow_type IS DISTINCT FROM r.type

@@ -1,0 +1,36 @@
+-- A lease that ended: its owner is dead, stopped, or asked for a later try. SKIP LOCKED and the
+-- new token make sure that one sweeper gets it. Pause and retirement revoke what was only
+-- claimed; what was starting may have been sent and goes on.
+WITH stale AS (
+    SELECT f.id, f.status AS was, s.paused_at, s.retired_at, d.definition
+    FROM fires f
+    JOIN schedules s ON s.namespace = f.namespace AND s.key = f.key
+    JOIN definitions d ON d.namespace = f.namespace AND d.key = f.key AND d.version = f.definition_version
+    WHERE f.namespace = $1 AND f.project = $2 AND f.status IN ('claimed', 'starting')
+      AND f.lease_until <= (SELECT clock_timestamp())
+    ORDER BY f.lease_until LIMIT $4
+    FOR UPDATE OF f SKIP LOCKED
+), taken AS (
+    UPDATE fires f
+    SET status = CASE WHEN revoked.reason IS NULL THEN 'starting' ELSE 'skipped' END,
+        reason = coalesce(revoked.reason, f.reason),
+        owner = CASE WHEN revoked.reason IS NULL THEN $3 END,
+        replica = coalesce($3, f.replica),
+        token = CASE WHEN revoked.reason IS NULL THEN gen_random_uuid() END,
+        lease_until = CASE WHEN revoked.reason IS NULL THEN clock_timestamp() + $5::interval END,
+        starting_at = CASE WHEN revoked.reason IS NULL THEN coalesce(f.starting_at, clock_timestamp()) END,
+        attempts = f.attempts + 1
+    FROM stale
+    CROSS JOIN LATERAL (SELECT CASE
+        WHEN stale.was = 'claimed' AND stale.retired_at IS NOT NULL THEN 'retired'
+        WHEN stale.was = 'claimed' AND stale.paused_at IS NOT NULL THEN 'paused' END AS reason) AS revoked
+    WHERE f.id = stale.id
+    RETURNING f.*, stale.was, stale.definition
+)
+SELECT taken.id, taken.key, taken.project, taken.series, taken.bucket, taken.fire_time,
+       taken.definition_version, taken.workflow_id, taken.workflow_type, taken.task_queue,
+       taken.timing, taken.missed, taken.reason, taken.token, taken.attempts, taken.starting_at,
+       taken.definition, taken.was = 'claimed' AS fresh,
+       (SELECT min(r.retention) FROM retentions r
+        WHERE r.namespace = $1 AND r.seen_until >= taken.starting_at) AS retention
+FROM taken WHERE taken.status = 'starting'

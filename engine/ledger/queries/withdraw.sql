@@ -1,0 +1,1 @@
+DELETE FROM replicas WHERE namespace = $1 AND replica = $2

@@ -1,0 +1,23 @@
+-- Rule L2: a run that was seen wins over whatever class its fire had. A class that said "no run"
+-- stays in the history. A later run of the same id (reset, continue-as-new) may reopen a fire;
+-- an older one may not.
+UPDATE fires f
+SET status = coalesce(e.closed, 'started'),
+    run_id = e.run_id,
+    started_at = coalesce(f.started_at, e.started_at),
+    closed_at = e.closed_at,
+    timing = coalesce(f.timing, 'late'),
+    error = e.error,
+    owner = NULL, token = NULL, lease_until = NULL,
+    reason = CASE WHEN denied.denied THEN NULL ELSE f.reason END,
+    history = CASE WHEN denied.denied THEN f.history || jsonb_build_object(
+                  'status', f.status, 'reason', f.reason, 'error', f.error, 'until', clock_timestamp())
+              ELSE f.history END
+FROM unnest($2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::timestamptz[], $7::text[])
+     AS e (workflow_id, run_id, started_at, closed, closed_at, error),
+     LATERAL (SELECT f.status IN ('skipped', 'expired', 'rejected', 'unvouched', 'queued') AS denied) AS denied
+WHERE f.namespace = $1 AND f.workflow_id = e.workflow_id AND f.windows = 1
+  AND (f.run_id IS NULL
+       OR (f.run_id = e.run_id AND f.status = 'started' AND e.closed IS NOT NULL)
+       OR (f.run_id <> e.run_id AND e.started_at >= f.started_at))
+RETURNING f.workflow_id

@@ -1,0 +1,54 @@
+"""Turns rows of PostgreSQL into records."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any, Literal
+
+from engine.ledger.records import Claim, Fire, ScheduleRow, ScheduleState
+from engine.schedules.model import Schedule
+
+Row = Any
+"""An ``asyncpg.Record``: its columns are typed by the query, not by Python."""
+
+
+@lru_cache(maxsize=100_000)
+def parse_definition(text: str) -> Schedule:
+    """Return the schedule that a ``definitions.definition`` holds; equal texts share one."""
+    return Schedule.from_json(json.loads(text))
+
+
+def as_state(row: Row) -> ScheduleState:
+    """Return the state read by ``read_schedules.sql``."""
+    fields = dict(row)
+    return ScheduleState(schedule=parse_definition(fields.pop("definition")), **fields)
+
+
+def as_claim(row: Row) -> Claim:
+    """Return the claim taken by ``take_over.sql``."""
+    fields = dict(row)
+    return Claim(
+        fire_id=fields.pop("id"), schedule=parse_definition(fields.pop("definition")), **fields
+    )
+
+
+def as_schedule(row: Row) -> ScheduleRow:
+    """Return the line read by ``list_schedules.sql``."""
+    fields = dict(row)
+    retired, paused = fields.pop("retired_at"), fields.pop("paused_at")
+    schedule = parse_definition(fields.pop("definition"))
+    state: Literal["active", "paused", "disabled", "retired"]
+    if retired:
+        state = "retired"
+    elif paused:
+        state = "paused"
+    else:
+        state = "active" if schedule.enabled else "disabled"
+    return ScheduleRow(schedule=schedule, state=state, **fields)
+
+
+def as_fire(row: Row) -> Fire:
+    """Return the fire read by ``list_fires.sql``."""
+    fields = {name: row[name] for name in Fire.__dataclass_fields__}
+    return Fire(**{**fields, "history": tuple(json.loads(row["history"]))})

@@ -1,0 +1,195 @@
+"""One transaction of the PostgreSQL ledger."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import asyncpg
+
+from engine.ledger.new_fire import NewFire
+from engine.ledger.records import (
+    Claim,
+    NewDefinition,
+    ProjectRow,
+    ScheduleState,
+    Serving,
+    Step,
+)
+from engine.ledger.rows import as_state
+from engine.ledger.sql import query
+from engine.schedules.diff import Head
+from engine.schedules.versions import resolve_type
+
+_FIRE_COLUMNS = (
+    "project",
+    "key",
+    "series",
+    "bucket",
+    "fire_time",
+    "windows",
+    "last_fire_time",
+    "definition_version",
+    "workflow_id",
+    "workflow_type",
+    "task_queue",
+    "status",
+    "reason",
+    "timing",
+    "missed",
+    "token",
+)
+"""The order of the arrays in ``insert_fires.sql``."""
+
+
+class PostgresTransaction:
+    """See ``engine.ledger.ledger.Transaction``."""
+
+    def __init__(self, connection: asyncpg.pool.PoolConnectionProxy[Any], namespace: str) -> None:
+        self.connection = connection
+        self._namespace = namespace
+
+    async def now(self) -> datetime:
+        """See ``Transaction``."""
+        now: datetime = await self.connection.fetchval("SELECT clock_timestamp()")
+        return now
+
+    async def lock_due(self, serving: Serving, limit: int) -> list[str]:
+        """See ``Transaction``."""
+        rows = await self._rows(
+            "lock_due", serving.project, serving.lanes, list(serving.types), limit
+        )
+        return [row["key"] for row in rows]
+
+    async def lock(self, keys: Sequence[str]) -> None:
+        """See ``Transaction``."""
+        await self._rows("lock", keys)
+
+    async def lock_project(self, project: str) -> ProjectRow | None:
+        """See ``Transaction``. An advisory lock, because at first there is no row to lock."""
+        await self.connection.fetch(
+            "SELECT pg_advisory_xact_lock(hashtextextended($1 || ' ' || $2, 1))",
+            self._namespace, project,
+        )  # fmt: skip
+        rows = await self._rows("lock_project", project)
+        return ProjectRow(**rows[0]) if rows else None
+
+    async def heads(self, project: str, keys: Sequence[str]) -> dict[str, Head]:
+        """See ``Transaction``."""
+        return {row["key"]: Head(**row) for row in await self._rows("heads", project, keys)}
+
+    async def read(self, keys: Sequence[str]) -> list[ScheduleState]:
+        """See ``Transaction``."""
+        return [as_state(row) for row in await self._rows("read_schedules", keys)]
+
+    async def record(
+        self,
+        steps: Sequence[Step],
+        *,
+        owner: str | None = None,
+        lease: timedelta = timedelta(0),
+        strict: bool = False,
+    ) -> list[Claim]:
+        """See ``Transaction``. All steps at once; when that fails, one by one."""
+        if not steps:
+            return []
+        try:
+            async with self.connection.transaction():
+                return await self._record(steps, owner, lease)
+        except asyncpg.PostgresError as error:
+            if strict or self.connection.is_closed():
+                raise
+            if len(steps) == 1:
+                await self.back_off(steps[0].state.key, str(error))
+                return []
+        claims = []
+        for step in steps:
+            claims += await self.record([step], owner=owner, lease=lease)
+        return claims
+
+    async def back_off(self, key: str, error: str) -> None:
+        """See ``Transaction``."""
+        await self._rows("back_off", key, error)
+
+    async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
+        """See ``Transaction``."""
+        if not definitions:
+            return
+        values = [(new, new.schedule) for new in definitions]
+        columns = zip(
+            *(
+                (s.key, n.project, n.version, s.digest, n.series, n.suffixed, n.max_bucket,
+                 n.effective_from, n.cursor, n.next_fire_at, s.workflow, n.workflow_type,
+                 s.task_queue, s.external, s.grace, s.enabled, n.paused)
+                for n, s in values
+            ),
+            strict=True,
+        )  # fmt: skip
+        await self._rows("define_schedules", *map(list, columns))
+        versions = zip(
+            *(
+                (s.key, n.version, n.series, n.project, json.dumps(s.to_json()), s.digest,
+                 n.effective_from)
+                for n, s in values
+            ),
+            strict=True,
+        )  # fmt: skip
+        await self._rows("define_versions", by, *map(list, versions))
+
+    async def retire(self, keys: Sequence[str], at: datetime) -> None:
+        """See ``Transaction``."""
+        await self._rows("retire", keys, at)
+        await self._rows("revoke", keys, "retired")
+
+    async def mark_absent(
+        self, project: str, absent: Sequence[str], at: datetime
+    ) -> dict[str, datetime]:
+        """See ``Transaction``."""
+        rows = await self._rows("mark_absent", project, absent, at)
+        return {row["key"]: row["absent_since"] for row in rows if row["absent_since"]}
+
+    async def save_project(
+        self, project: str, *, revision: int | None, name: str, digest: str, by: str
+    ) -> None:
+        """See ``Transaction``."""
+        await self._rows("save_project", project, revision, name, digest, by)
+        await self.connection.fetch(query("notify"), project)
+
+    async def resolve(
+        self, wanted: Iterable[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], str | None]:
+        """See ``Transaction``."""
+        pairs = set(wanted)
+        announced: dict[str, list[str]] = {}
+        queues = list({task_queue for task_queue, _ in pairs})
+        for row in await self._rows("announced_types", queues) if queues else ():
+            announced.setdefault(row["task_queue"], []).append(row["type"])
+        return {
+            (task_queue, workflow): resolve_type(workflow, announced.get(task_queue, ()))
+            for task_queue, workflow in pairs
+        }
+
+    async def _record(
+        self, steps: Sequence[Step], owner: str | None, lease: timedelta
+    ) -> list[Claim]:
+        fires = [NewFire.of(step, decision, owner) for step in steps for decision in step.decisions]
+        claims = []
+        if fires:
+            columns = [[getattr(fire, field) for fire in fires] for field in _FIRE_COLUMNS]
+            rows = await self._rows("insert_fires", owner, lease, *columns)
+            written = {row["workflow_id"]: row for row in rows}
+            claims = [
+                fire.claim(
+                    written[fire.workflow_id]["id"], written[fire.workflow_id]["starting_at"]
+                )
+                for fire in fires
+                if fire.token is not None and fire.workflow_id in written
+            ]
+        moves = [(s.state.key, s.cursor, s.next_fire_at, s.max_bucket) for s in steps]
+        await self._rows("move_cursors", *map(list, zip(*moves, strict=True)))
+        return claims
+
+    async def _rows(self, name: str, *arguments: object) -> list[asyncpg.Record]:
+        return await self.connection.fetch(query(name), self._namespace, *arguments)

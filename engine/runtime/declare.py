@@ -1,0 +1,272 @@
+"""Applies a schedule file to a ledger: idempotent, in one transaction, by rule L3.
+
+Every edit takes the schedule's row lock, reads the clock after it has it, decides the windows
+up to that moment under the old definition, and only then writes the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from engine.errors import KeyForeign, Problem, PruneRefused, RevisionTooLow, ScheduleFileError
+from engine.ledger import Ledger, Transaction
+from engine.ledger.records import NewDefinition, ScheduleState, Step
+from engine.runtime.poller import planned
+from engine.schedules import Schedule, ScheduleFile, Window, load_schedules
+from engine.schedules.diff import diff, starts_new_series
+from engine.schedules.planner import Decision, first_sight
+
+PRUNE_AFTER = timedelta(seconds=30)
+"""A key is retired only when it has been absent from an unchanged file for this long."""
+LOOK_BACK = timedelta(seconds=60)
+"""How far a stateless replica, which has no cursor, looks back when it starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyReport:
+    """What applying a file did; every field but the last two holds keys."""
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    returned: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    expired: tuple[str, ...] = ()
+    project: str = "default"
+    already_applied: bool = False
+
+    def __str__(self) -> str:
+        if self.already_applied:
+            return f"project {self.project}: nothing changed since the last apply"
+        named = ("added", "changed", "returned", "unchanged", "absent")
+        counts = [f"{len(getattr(self, name))} {name}" for name in named if getattr(self, name)]
+        return f"project {self.project}: {', '.join(counts)}"
+
+
+def read_file(path: Path) -> ScheduleFile:
+    """Read and check a schedule file.
+
+    Raises:
+        ScheduleFileError: with every problem of the file, also when it cannot be read.
+    """
+    return load_schedules(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """Return the file's text.
+
+    Raises:
+        ScheduleFileError: when it cannot be read as UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        what, cure = "there is no such file", "name the file, or run in the folder that has it"
+    except UnicodeDecodeError as error:
+        what, cure = f"byte {error.start} is not UTF-8", "save the file as UTF-8 text"
+    except OSError as error:
+        what, cure = f"it cannot be read: {error.strerror}", "mend its permissions"
+    raise ScheduleFileError(str(path), (Problem("SCHEDULE_FILE_UNREADABLE", what, cure),))
+
+
+async def apply(ledger: Ledger, file: ScheduleFile, *, by: str, force: bool = False) -> ApplyReport:
+    """Make the file's schedules the newest definitions of its project. Never retires a key.
+
+    Raises:
+        KeyForeign: when another project owns a key of the file; nothing is applied then.
+        RevisionTooLow: when a file with a higher ``revision`` was applied, unless forced.
+    """
+    async with ledger.transaction(long=True) as transaction:
+        last = await transaction.lock_project(file.project)
+        if last and last.file_digest == file.digest and not force:
+            keys = tuple(schedule.key for schedule in file.schedules)
+            return ApplyReport(unchanged=keys, project=file.project, already_applied=True)
+        newest = last.revision if last else None
+        if not force and None not in {newest, file.revision} and file.revision < newest:  # type: ignore[operator] # neither is None
+            raise RevisionTooLow(
+                f"{file.name} has revision {file.revision}, revision {newest} was applied before",
+                cure="apply the newer file, or force this one",
+            )
+        edit = _Edit(transaction, file, by=by, look_back=not ledger.durable)
+        return await edit.write()
+
+
+async def retire_absent(
+    ledger: Ledger,
+    file: ScheduleFile,
+    *,
+    by: str,
+    absent_for: timedelta = PRUNE_AFTER,
+    force: bool = False,
+) -> tuple[str, ...]:
+    """Retire the project's keys that the file, unchanged since, has lacked for long enough.
+
+    Returns the keys retired; none when a different file has been applied in between.
+
+    Raises:
+        PruneRefused: when more than half of the project would go, unless forced.
+    """
+    async with ledger.transaction(long=True) as transaction:
+        last = await transaction.lock_project(file.project)
+        if last is None or last.file_digest != file.digest:
+            return ()
+        heads = await transaction.heads(file.project, ())
+        compared = diff(file.project, file.schedules, heads)
+        now = await transaction.now()
+        since = await transaction.mark_absent(file.project, compared.absent, now)
+        ripe = sorted(key for key, moment in since.items() if moment <= now - absent_for)
+        living = sum(not head.retired for head in heads.values())
+        if len(ripe) * 2 > living and not force:
+            raise PruneRefused(
+                f"{len(ripe)} of the {living} schedules of project {file.project} are not in"
+                f" {file.name}",
+                cure="put them back, or retire them with --force",
+            )
+        if ripe:
+            await transaction.lock(ripe)
+            now = await transaction.now()
+            owed = [_final(state, now) for state in await transaction.read(ripe)]
+            await transaction.record(owed, strict=True)
+            await transaction.retire(ripe, now)
+            await transaction.save_project(
+                file.project, revision=file.revision, name=file.name, digest=file.digest, by=by
+            )
+        return tuple(ripe)
+
+
+class _Edit:
+    """One apply, inside its transaction."""
+
+    def __init__(
+        self, transaction: Transaction, file: ScheduleFile, *, by: str, look_back: bool
+    ) -> None:
+        self._transaction, self._file, self._by = transaction, file, by
+        self._look_back = look_back
+        self._types: Mapping[tuple[str, str], str | None] = {}
+
+    async def write(self) -> ApplyReport:
+        transaction, file = self._transaction, self._file
+        schedules = {schedule.key: schedule for schedule in file.schedules}
+        heads = await transaction.heads(file.project, list(schedules))
+        compared = diff(file.project, file.schedules, heads)
+        if compared.foreign:
+            owners = {key: heads[key].project for key in compared.foreign}
+            named = ", ".join(f"{key} (of project {owner})" for key, owner in owners.items())
+            raise KeyForeign(
+                f"{file.name} declares keys of other projects: {named}",
+                cure="rename them, or retire them in the project that has them",
+            )
+        self._types = await transaction.resolve(
+            (schedule.task_queue, schedule.workflow)
+            for schedule in file.schedules
+            if not schedule.external
+        )
+        edited = [*compared.changed, *compared.returned]
+        await transaction.lock(edited)
+        now = await transaction.now()
+        owed = [_final(state, now) for state in await transaction.read(edited)]
+        await transaction.record(owed, strict=True)
+        new = [self._first(schedules[key], now) for key in compared.added]
+        new += [self._next(step, schedules[step.state.key], now) for step in owed]
+        await transaction.define(new, by=self._by)
+        expired = await self._book_past_moments(new, now)
+        await transaction.mark_absent(file.project, compared.absent, now)
+        await transaction.save_project(
+            file.project, revision=file.revision, name=file.name, digest=file.digest, by=self._by
+        )
+        return ApplyReport(
+            added=compared.added,
+            changed=compared.changed,
+            returned=compared.returned,
+            unchanged=compared.unchanged,
+            absent=compared.absent,
+            expired=expired,
+            project=file.project,
+        )
+
+    def _first(self, schedule: Schedule, now: datetime) -> NewDefinition:
+        """A key the ledger has never seen."""
+        effective_from, cursor = first_sight(schedule, now)
+        if self._look_back:
+            cursor = min(cursor, now - LOOK_BACK)
+            effective_from = min(effective_from, now - LOOK_BACK)
+        held = schedule.paused or not schedule.enabled
+        return NewDefinition(
+            schedule=schedule,
+            project=self._file.project,
+            version=1,
+            series=1,
+            suffixed=False,
+            max_bucket=None,
+            effective_from=effective_from,
+            cursor=cursor,
+            next_fire_at=None if held else schedule.spec.next(cursor),
+            workflow_type=self._type(schedule),
+            paused=schedule.paused,
+        )
+
+    def _next(self, owed: Step, schedule: Schedule, now: datetime) -> NewDefinition:
+        """A key that changes or returns; everything it owed until ``now`` is decided."""
+        before = owed.state
+        returning = before.retired_at is not None
+        effective_from, cursor = max(now, owed.cursor), max(now, owed.cursor)
+        series, suffixed = before.series, before.suffixed
+        if returning or starts_new_series(before.schedule, schedule):
+            series += 1
+            suffixed = _collides(schedule, cursor, owed.max_bucket)
+        held = before.paused_at is not None or not schedule.enabled
+        return NewDefinition(
+            schedule=schedule,
+            project=self._file.project,
+            version=before.definition_version + 1,
+            series=series,
+            suffixed=suffixed,
+            max_bucket=owed.max_bucket,
+            effective_from=effective_from,
+            cursor=cursor,
+            next_fire_at=None if held else schedule.spec.next(cursor),
+            workflow_type=self._type(schedule),
+            paused=before.paused_at is not None,
+        )
+
+    async def _book_past_moments(
+        self, definitions: list[NewDefinition], now: datetime
+    ) -> tuple[str, ...]:
+        """An ``at`` that had passed when it was declared never runs, and the ledger says so."""
+        past = {}
+        for new in definitions:
+            moment = new.schedule.spec.previous(now) if new.schedule.kind == "at" else None
+            if moment is not None and moment <= new.cursor:
+                past[new.schedule.key] = moment
+        steps = []
+        for state in await self._transaction.read(list(past)):
+            moment = past[state.key]
+            window = Window(state.key, state.series, state.schedule.spec.bucket(moment), moment)
+            decision = Decision(window, "expired", "had passed when it was declared")
+            steps.append(Step(state, (decision,), state.cursor, None))
+        await self._transaction.record(steps, strict=True)
+        return tuple(past)
+
+    def _type(self, schedule: Schedule) -> str | None:
+        if schedule.external:
+            return schedule.workflow
+        return self._types[schedule.task_queue, schedule.workflow]
+
+
+def _final(state: ScheduleState, now: datetime) -> Step:
+    """Decide everything the present definition still owes."""
+    unable = None
+    if state.workflow_type is None:
+        unable = f"no worker ever announced workflow {state.schedule.workflow}"
+    return replace(planned(state, now, unable=unable, final=True), next_fire_at=None)
+
+
+def _collides(schedule: Schedule, after: datetime, max_bucket: int | None) -> bool:
+    """Whether ids of a new series could repeat those of an older one."""
+    first = schedule.spec.next(after)
+    return (
+        first is not None and max_bucket is not None and (schedule.spec.bucket(first) <= max_bucket)
+    )

@@ -1,0 +1,67 @@
+"""The words a run carries into the Temporal Web UI."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from engine.flow.fire import FireInfo
+from engine.ledger.records import Claim, Timing
+from engine.schedules.durations import format_duration
+
+
+def fire_info(claim: Claim, *, ledger: str, timing: Timing) -> FireInfo:
+    """Return what the run is told about its fire."""
+    return FireInfo(
+        key=claim.key,
+        series=claim.series,
+        bucket=claim.bucket,
+        fire_time=claim.fire_time,
+        timezone=claim.schedule.timezone,
+        timing=timing,
+        definition_version=claim.definition_version,
+        project=claim.project,
+        ledger=ledger,
+        token=str(claim.token),
+        missed=claim.missed,
+    )
+
+
+def summary(info: FireInfo) -> str:
+    """Return one line: ``cache-sync · 2026-11-21 02:00 America/Sao_Paulo``."""
+    return f"{info.key} · {_clock(info.local_time)} {info.timezone}"
+
+
+def details(claim: Claim, info: FireInfo, lag: timedelta) -> str:
+    """Return the Markdown of the run's page: schedule, window, lag, why."""
+    schedule = claim.schedule
+    local = f"{_clock(info.local_time)} {info.timezone}"
+    lines = [
+        f"**Schedule** `{claim.key}`, {schedule.when}, project `{claim.project}`",
+        f"**Definition** {claim.definition_version}",
+        f"**Window** {local} ({_clock(info.fire_time.astimezone(UTC))} UTC)",
+        f"**Bucket** {claim.bucket}, series {claim.series}",
+        f"**Lag** {lag.total_seconds():.3f} s",
+        f"**Why** {_why(claim, info.timing)}",
+    ]
+    if schedule.description:
+        lines.insert(0, schedule.description)
+    return "\n\n".join(lines)
+
+
+def _why(claim: Claim, timing: Timing | str) -> str:
+    grace = format_duration(claim.schedule.grace)
+    match timing:
+        case "on_time":
+            return f"on time: started within its grace of {grace}"
+        case "late":
+            return f"late: decided in time, started more than {grace} after its fire time"
+        case "caught_up" if claim.missed:
+            return f"caught up: stands for itself and {claim.missed} missed windows"
+        case "caught_up":
+            return f"caught up: its fire time was more than {grace} ago"
+        case other:
+            return other
+
+
+def _clock(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}" if moment.second else f"{moment:%Y-%m-%d %H:%M}"

@@ -1,0 +1,76 @@
+"""What a replica tells whoever listens: the terminal of ``sched up``, a test, a log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from engine.ledger.records import Claim, Evidence, Outcome
+
+logger = logging.getLogger("sched")
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A claim came to an end. ``already`` means that the run existed before this send."""
+
+    claim: Claim
+    outcome: Outcome
+    lag: timedelta
+    already: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """A run of ours was seen closed."""
+
+    evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The schedule file was applied, or could not be; ``text`` says it in one sentence."""
+
+    text: str
+    good: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """Somebody should know: a stable ``code`` and a sentence."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A loop cannot work at present (``reason``), or can again (None)."""
+
+    loop: str
+    reason: str | None
+
+
+Event = Settled | Closed | Applied | Alert | Held
+Listener = Callable[[Event], None]
+
+
+def log(event: Event) -> None:
+    """Write an event to the log: the listener that is always there."""
+    match event:
+        case Settled(claim, outcome, lag):
+            level = logging.INFO if outcome.status == "started" else logging.WARNING
+            detail = outcome.reason or outcome.error or f"lag {lag.total_seconds():.3f} s"
+            logger.log(level, "%s %s: %s", claim.workflow_id, outcome.status, detail)
+        case Closed(evidence):
+            logger.info("%s %s", evidence.workflow_id, evidence.closed)
+        case Applied(text, good):
+            logger.log(logging.INFO if good else logging.ERROR, "%s", text)
+        case Alert(code, text):
+            logger.error("%s: %s", code, text)
+        case Held(loop, None):
+            logger.info("%s goes on", loop)
+        case Held(loop, reason):
+            logger.warning("%s holds: %s", loop, reason)

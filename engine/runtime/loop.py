@@ -1,0 +1,68 @@
+"""The one lifecycle of every background loop: turn, wait, stop, and an error bulkhead."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from engine.errors import EngineError
+from engine.runtime.events import Held, Listener, logger
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+
+
+class Loop:
+    """Calls ``turn`` again and again; it returns how long to wait before the next call.
+
+    An error never ends the loop: it is told once, and tried again after a growing, jittered
+    pause. ``stop`` lets the turn in progress finish.
+    """
+
+    def __init__(
+        self, name: str, turn: Callable[[], Awaitable[timedelta]], *, tell: Listener
+    ) -> None:
+        self.name = name
+        self._turn, self._tell = turn, tell
+        self._stopping = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._failures = 0
+
+    def wake(self) -> None:
+        """End the present wait early."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Begin no further turn."""
+        self._stopping.set()
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Run until stopped."""
+        while not self._stopping.is_set():
+            self._wake.clear()
+            pause = await self._guarded_turn()
+            if self._stopping.is_set():
+                return
+            try:
+                async with asyncio.timeout(max(pause, 0)):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+
+    async def _guarded_turn(self) -> float:
+        try:
+            pause = await self._turn()
+        except Exception as error:  # noqa: BLE001 - the bulkhead: nothing may end the loop
+            if not self._failures:
+                self._tell(Held(self.name, str(error) or type(error).__name__))
+                if not isinstance(error, EngineError):
+                    logger.exception("%s failed", self.name)
+            self._failures += 1
+            longest = min(_FIRST_PAUSE * 2.0 ** min(self._failures, 10), _LONGEST_PAUSE)
+            return longest * random.uniform(0.5, 1)
+        if self._failures:
+            self._failures = 0
+            self._tell(Held(self.name, None))
+        return pause.total_seconds()

@@ -1,0 +1,196 @@
+"""The Temporal plugin: a worker that has it is a replica of the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import socket
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+from temporalio.plugin import SimplePlugin
+from temporalio.worker import Worker, WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from engine.errors import ScheduleFileError
+from engine.ledger import Ledger, MemoryLedger, PostgresLedger
+from engine.ledger.records import Serving
+from engine.runtime import connect
+from engine.runtime.declare import read_file, read_text
+from engine.runtime.events import Event, Listener, log
+from engine.runtime.replica import Replica
+from engine.runtime.settings import Settings
+from engine.schedules import ScheduleFile
+
+_PASSED_THROUGH = ("asyncpg", "croniter", "yaml", "opentelemetry", "engine")
+"""Re-imported inside the sandbox, asyncpg 0.31 segfaults the worker; the others only cost time."""
+
+_served: WeakKeyDictionary[Worker, set[str]] = WeakKeyDictionary()
+
+
+class SchedulePlugin(SimplePlugin):
+    """Runs the scheduler inside ``worker.run()``.
+
+    Give it to the client or to the worker; given to both, it runs once. A client without a
+    worker never fires.
+
+    Args:
+        schedules: the schedule file's path, a file already loaded, or None to run what the
+            ledger holds.
+        database_url: the ledger; by default ``SCHED_DATABASE_URL``. Without either the engine
+            runs stateless: guarded by the run id alone, without a memory.
+        project: whose schedules to claim; by default what the file says.
+        settings: by default the environment's.
+        on_event: hears what happens, after the log.
+
+    Raises:
+        ScheduleFileError: when the file is broken and there is no ledger that could hold the
+            last good one.
+    """
+
+    def __init__(
+        self,
+        schedules: str | Path | ScheduleFile | None = "schedules.yaml",
+        *,
+        database_url: str | None = None,
+        project: str | None = None,
+        settings: Settings | None = None,
+        on_event: Listener | None = None,
+    ) -> None:
+        super().__init__("sched-engine", workflow_runner=_let_modules_through)
+        self._source = Path(schedules) if isinstance(schedules, str) else schedules
+        self._database_url = database_url or connect.database_url()
+        self._settings = settings or Settings.from_environment()
+        self._on_event = on_event
+        # Whatever is wrong must be said here: raised later it would hang `async with Worker`.
+        self._project = project or _project_of(self._source, must_load=self._database_url is None)
+        self._replicas: list[Replica] = []
+
+    @property
+    def project(self) -> str:
+        """Whose schedules the replicas of this plugin claim."""
+        return self._project
+
+    def drain(self) -> None:
+        """Claim nothing more, ahead of the worker's own shutdown."""
+        for replica in self._replicas:
+            replica.stop()
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
+        """Run the worker with a replica beside it. See the base class."""
+        projects = _served.setdefault(worker, set())
+        if self._project in projects:
+            await next(worker)
+            return
+        projects.add(self._project)
+        replica = self._replica(worker)
+        self._replicas.append(replica)
+        try:
+            await _side_by_side(worker, next, replica)
+        finally:
+            self._replicas.remove(replica)
+            projects.discard(self._project)
+
+    def _replica(self, worker: Worker) -> Replica:
+        name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        serving = Serving(name, self._project, worker.task_queue, _types_of(worker))
+        return Replica(
+            worker.client,
+            lambda: self._open_ledger(worker.client.namespace),
+            source=self._source,
+            serving=serving,
+            settings=self._settings,
+            tell=self._tell,
+        )
+
+    async def _open_ledger(self, namespace: str) -> Ledger:
+        if self._database_url is None:
+            return MemoryLedger()
+        return await PostgresLedger.connect(
+            self._database_url, namespace=namespace, schema=connect.database_schema()
+        )
+
+    def _tell(self, event: Event) -> None:
+        log(event)
+        if self._on_event is not None:
+            self._on_event(event)
+
+
+async def _side_by_side(
+    worker: Worker, run: Callable[[Worker], Awaitable[None]], replica: Replica
+) -> None:
+    """Run both. Whichever ends first takes the other along; the replica's error is kept."""
+    running = asyncio.ensure_future(run(worker))
+    firing = asyncio.create_task(_fire_while_running(worker, replica))
+    try:
+        await asyncio.wait({running, firing}, return_when=asyncio.FIRST_COMPLETED)
+        if firing.done() and firing.exception() is not None:
+            await worker.shutdown()
+        await running
+    except asyncio.CancelledError:
+        running.cancel()
+        raise
+    finally:
+        replica.stop()
+        await firing
+
+
+async def _fire_while_running(worker: Worker, replica: Replica) -> None:
+    """Fire from the moment the worker can take work until its shutdown is asked for."""
+    # The SDK has no signal for either moment; the event is read where it exists, so that a
+    # replica does not claim while its worker drains.
+    shutdown: asyncio.Event | None = getattr(worker, "_shutdown_event", None)
+    while not worker.is_running:
+        if worker.is_shutdown or (shutdown and shutdown.is_set()):
+            return
+        await asyncio.sleep(0.01)
+    stopper = asyncio.create_task(_stop_with(shutdown, replica)) if shutdown else None
+    try:
+        await replica.run()
+    finally:
+        if stopper:
+            stopper.cancel()
+
+
+async def _stop_with(shutdown: asyncio.Event, replica: Replica) -> None:
+    await shutdown.wait()
+    replica.stop()
+
+
+def _types_of(worker: Worker) -> frozenset[str]:
+    """The Temporal types that this worker runs, plain classes included."""
+    classes = worker.config(active_config=True).get("workflows", ())
+    definitions = (getattr(cls, "__temporal_workflow_definition", None) for cls in classes)
+    return frozenset(found.name for found in definitions if found is not None and found.name)
+
+
+def _project_of(source: Path | ScheduleFile | None, *, must_load: bool) -> str:
+    """The project of the file; of a broken one, what its ``project:`` line seems to say."""
+    if source is None:
+        return "default"
+    if not isinstance(source, Path):
+        return source.project
+    try:
+        return read_file(source).project
+    except ScheduleFileError:
+        if must_load:
+            raise
+    try:
+        text = read_text(source)
+    except ScheduleFileError:
+        return "default"
+    line = re.search(r"""^project:\s*["']?([a-z0-9._-]+)""", text, re.MULTILINE)
+    return line[1] if line else "default"
+
+
+def _let_modules_through(runner: WorkflowRunner | None) -> WorkflowRunner:
+    if runner is None:
+        runner = SandboxedWorkflowRunner()
+    if not isinstance(runner, SandboxedWorkflowRunner):
+        return runner
+    restrictions = runner.restrictions.with_passthrough_modules(*_PASSED_THROUGH)
+    return replace(runner, restrictions=restrictions)

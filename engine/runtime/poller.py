@@ -1,0 +1,147 @@
+"""The heart: looks at the ledger, decides due windows, hands the claims to the dispatcher.
+
+    probe → lock → plan → claim → start → settle
+
+Everything decided is written before the first send, in one transaction with the cursor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from engine import faults
+from engine.ledger import Ledger, MemoryLedger, Transaction
+from engine.ledger.records import Claim, Probe, ScheduleState, Serving, Step
+from engine.runtime.clock import LedgerClock, boottime
+from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.settings import Settings
+from engine.schedules.planner import plan
+
+_NOTHING = timedelta(0)
+_CONTENDED = timedelta(milliseconds=20)
+_FAR = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """What one tick found. ``claims`` are in the dispatcher's hands."""
+
+    probe: Probe
+    claims: tuple[Claim, ...] = ()
+    full: bool = False
+
+
+class Poller:
+    """Claims due windows for one replica. There is no leader: row locks share the work."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        dispatcher: Dispatcher,
+        clock: LedgerClock,
+        serving: Serving,
+        settings: Settings,
+    ) -> None:
+        self._ledger, self._dispatcher, self._clock = ledger, dispatcher, clock
+        self._serving, self._settings = serving, settings
+
+    async def tick(self, now: datetime | None = None) -> Tick:
+        """Run one whole tick, to the last outcome.
+
+        Args:
+            now: the moment, for the in-memory ledger only; None is the ledger's own clock.
+
+        Raises:
+            ValueError: when ``now`` is given and the ledger has a clock of its own.
+        """
+        if now is not None:
+            if not isinstance(self._ledger, MemoryLedger):
+                raise ValueError("the moment is the database's to say")
+            self._ledger.travel(now)
+        tick, sends = await self._claim()
+        if sends:
+            await asyncio.wait(sends)
+        return tick
+
+    async def turn(self) -> timedelta:
+        """Do the loop's share of a tick; sends go on behind it. Returns the wait until the next."""
+        self._dispatcher.room_made.clear()
+        tick, _ = await self._claim()
+        if tick.full:
+            if not self._dispatcher.room:
+                await self._dispatcher.room_made.wait()
+            return _NOTHING
+        if tick.claims:
+            return _NOTHING  # look at once what is due next
+        moments = [moment for moment in (tick.probe.due_at, tick.probe.stale_at) if moment]
+        wait = min(moments, default=_FAR) - self._clock.now()
+        # Due, yet nothing claimed: another replica has it locked.
+        return min(self._settings.tick, max(wait, _CONTENDED))
+
+    async def _claim(self) -> tuple[Tick, list[asyncio.Task[None]]]:
+        # The lease is counted from before the claim, so that this side always ends it first.
+        lease_ends = boottime() + self._settings.lease.total_seconds()
+        probe = await self._ledger.probe(self._serving)
+        self._clock.observe(probe.now)
+        claims: list[Claim] = []
+        room = self._dispatcher.room
+        if room and probe.stale_at is not None and probe.stale_at <= probe.now:
+            claims += await self._ledger.take_over(
+                self._serving, limit=room, lease=self._settings.lease
+            )
+        if room > len(claims) and probe.due_at is not None and probe.due_at <= probe.now:
+            claims += await self._claim_due(room - len(claims))
+        if claims:
+            faults.reach("after_commit")
+        sends = self._dispatcher.send(claims, lease_ends)
+        return Tick(probe, tuple(claims), full=len(claims) >= room), sends
+
+    async def _claim_due(self, limit: int) -> list[Claim]:
+        async with self._ledger.transaction() as transaction:
+            keys = await transaction.lock_due(self._serving, limit)
+            faults.reach("after_due")
+            if not keys:
+                return []
+            steps = await self._plan(transaction, keys, limit)
+            claims = await transaction.record(
+                steps, owner=self._serving.replica, lease=self._settings.lease
+            )
+            faults.reach("before_commit")
+        return claims
+
+    async def _plan(self, transaction: Transaction, keys: list[str], limit: int) -> list[Step]:
+        states = await transaction.read(keys)
+        now = await transaction.now()
+        steps = []
+        for state in states:
+            try:
+                steps.append(planned(state, now, limit=limit))
+            except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
+                await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
+        return steps
+
+
+def planned(
+    state: ScheduleState,
+    now: datetime,
+    *,
+    unable: str | None = None,
+    final: bool = False,
+    limit: int = 1000,
+) -> Step:
+    """Return what the planner decides for one schedule, ready to be recorded."""
+    decided = plan(
+        state.schedule,
+        series=state.series,
+        effective_from=state.effective_from,
+        cursor=state.cursor,
+        now=now,
+        hold=state.hold,
+        unable=unable,
+        final=final,
+        limit=limit,
+    )
+    upcoming = None if state.hold else decided.next
+    return Step(state, decided.decisions, decided.cursor, upcoming)

@@ -1,0 +1,77 @@
+"""Says that a replica lives and what it can run, and watches the namespace's retention."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from importlib.metadata import version
+
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from engine.errors import RetentionTooShort, TemporalUnavailable
+from engine.ledger import Ledger
+from engine.ledger.records import Serving
+from engine.runtime.settings import Settings
+
+_LEASES = 4
+
+
+class Presence:
+    """Announces one replica, again and again."""
+
+    def __init__(
+        self, client: Client, ledger: Ledger, serving: Serving, settings: Settings
+    ) -> None:
+        self._client, self._ledger = client, ledger
+        self._serving, self._settings = serving, settings
+
+    async def begin(self) -> None:
+        """Announce for the first time.
+
+        Raises:
+            RetentionTooShort: when a run could be forgotten while its start is still in doubt.
+            TemporalUnavailable: when the namespace cannot be described.
+        """
+        retention = await self._retention()
+        if retention is None:
+            raise TemporalUnavailable(
+                f"namespace {self._client.namespace} cannot be described",
+                cure="check TEMPORAL_ADDRESS and TEMPORAL_NAMESPACE",
+            )
+        if retention < self._settings.lease * _LEASES:
+            raise RetentionTooShort(
+                f"namespace {self._client.namespace} keeps closed runs for {retention},"
+                f" less than {_LEASES} leases of {self._settings.lease}",
+                cure="raise the namespace's retention, or lower SCHED_LEASE",
+            )
+        await self._announce(retention)
+
+    async def turn(self) -> timedelta:
+        """Announce again; returns the wait until the next time."""
+        await self._announce(await self._retention())
+        return self._settings.heartbeat
+
+    async def end(self) -> None:
+        """Say that the replica has gone."""
+        await self._ledger.withdraw(self._serving)
+
+    async def _announce(self, retention: timedelta | None) -> None:
+        await self._ledger.announce(
+            self._serving,
+            engine=version("sched-engine"),
+            tzdata=version("tzdata"),
+            retention=retention,
+        )
+
+    async def _retention(self) -> timedelta | None:
+        """How long the namespace remembers closed runs; None while it cannot be asked."""
+        request = DescribeNamespaceRequest(namespace=self._client.namespace)
+        try:
+            answer = await self._client.workflow_service.describe_namespace(
+                request, timeout=self._settings.rpc_timeout
+            )
+        except (RPCError, RuntimeError):  # the SDK says RuntimeError while it cannot connect
+            return None
+        ttl = answer.config.workflow_execution_retention_ttl
+        return timedelta(seconds=ttl.seconds, microseconds=ttl.nanos // 1000)

@@ -1,0 +1,163 @@
+"""One replica: the wiring diagram of everything that runs inside a worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+from temporalio.client import Client
+
+from engine.errors import (
+    KeyForeign,
+    LedgerUnavailable,
+    RevisionTooLow,
+    ScheduleFileError,
+    TemporalUnavailable,
+)
+from engine.ledger import Ledger
+from engine.ledger.records import Serving
+from engine.runtime.clock import LedgerClock
+from engine.runtime.declare import apply, read_file
+from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.events import Applied, Held, Listener
+from engine.runtime.loop import Loop
+from engine.runtime.poller import Poller
+from engine.runtime.presence import Presence
+from engine.runtime.settings import Settings
+from engine.runtime.starter import Starter, patient_client
+from engine.runtime.tracker import Tracker
+from engine.runtime.watchdog import Watchdog
+from engine.schedules import ScheduleFile
+
+T = TypeVar("T")
+
+_PATIENCE = 2.0
+"""Seconds between two attempts to begin while a server is away."""
+
+
+class Replica:
+    """Claims and starts what is due for one project on one task queue.
+
+    Args:
+        client: the user's client; starts go through a connection of their own like it.
+        open_ledger: connects to the ledger; called again until it succeeds.
+        source: the schedule file, or None when the ledger's definitions are to be used as
+            they are.
+        serving: what this replica may claim.
+        tell: hears every event.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        open_ledger: Callable[[], Awaitable[Ledger]],
+        *,
+        source: Path | ScheduleFile | None,
+        serving: Serving,
+        settings: Settings,
+        tell: Listener,
+    ) -> None:
+        self._client, self._open_ledger, self._source = client, open_ledger, source
+        self._serving, self._settings, self._tell = serving, settings, tell
+        self._stopping = asyncio.Event()
+        self._loops: list[Loop] = []
+
+    def stop(self) -> None:
+        """Claim nothing more; ``run`` ends when what is in flight has been settled."""
+        self._stopping.set()
+        for loop in self._loops:
+            loop.stop()
+
+    async def run(self) -> None:
+        """Run until stopped.
+
+        Raises:
+            RetentionTooShort: when the namespace forgets runs too fast for the lease.
+            LedgerTooNew: when the ledger belongs to a newer version.
+        """
+        ledger = await self._patiently("ledger", self._open_ledger)
+        if ledger is None:
+            return
+        try:
+            await self._serve(ledger)
+        finally:
+            await ledger.close()
+
+    async def _serve(self, ledger: Ledger) -> None:
+        client = await patient_client(self._client)
+        presence = Presence(client, ledger, self._serving, self._settings)
+        clock, settings, tell = LedgerClock(), self._settings, self._tell
+        starter = Starter(client, clock, settings)
+        dispatcher = Dispatcher(ledger, starter, clock, settings, tell=tell)
+        poller = Poller(ledger, dispatcher, clock, self._serving, settings)
+        watchdog = Watchdog(ledger, self._serving, settings, tell=tell)
+
+        async def begin() -> str:
+            await presence.begin()
+            await self._apply(ledger)
+            clock.observe((await ledger.probe(self._serving)).now)
+            return await ledger.identity()
+
+        identity = await self._patiently("replica", begin)
+        if identity is None:
+            return
+        starter.ledger = identity
+        tracker = Tracker(
+            client, ledger, clock, settings,
+            ledger_id=identity, replica=self._serving.replica, tell=tell,
+        )  # fmt: skip
+        self._loops = [
+            Loop("poller", poller.turn, tell=tell),
+            Loop("tracker", tracker.turn, tell=tell),
+            Loop("watchdog", watchdog.turn, tell=tell),
+            Loop("presence", presence.turn, tell=tell),
+        ]
+        if self._stopping.is_set():
+            self.stop()
+        await asyncio.gather(*(loop.run() for loop in self._loops))
+        await dispatcher.drain()
+        try:
+            await presence.end()
+        except LedgerUnavailable as error:
+            tell(Held("presence", str(error)))
+
+    async def _apply(self, ledger: Ledger) -> None:
+        """Apply the file; one that cannot be applied leaves the last good definitions."""
+        if self._source is None:
+            return
+        try:
+            file = read_file(self._source) if isinstance(self._source, Path) else self._source
+            report = await apply(ledger, file, by=self._serving.replica)
+        except (ScheduleFileError, KeyForeign, RevisionTooLow) as error:
+            known = await ledger.schedules(self._serving.project)
+            goes_on = f"the last good definitions go on ({len(known)} schedules)"
+            self._tell(Applied(f"{error}\n{goes_on}", good=False))
+        else:
+            self._tell(Applied(str(report), good=True))
+            for problem in file.warnings:
+                self._tell(Applied(problem.located(file.name), good=True))
+            for key in report.expired:
+                self._tell(Applied(f"{key}: its moment had passed, booked as expired", good=True))
+
+    async def _patiently(self, name: str, begin: Callable[[], Awaitable[T]]) -> T | None:
+        """Try until it works; None when stopped meanwhile. A server that is away is waited for."""
+        told = False
+        while not self._stopping.is_set():
+            try:
+                begun = await begin()
+            except (LedgerUnavailable, TemporalUnavailable) as error:
+                if not told:
+                    self._tell(Held(name, str(error)))
+                told = True
+            else:
+                if told:
+                    self._tell(Held(name, None))
+                return begun
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    await self._stopping.wait()
+            except TimeoutError:
+                continue
+        return None

@@ -1,0 +1,66 @@
+"""How a replica works: its periods, bounds and patience."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any
+
+from engine.errors import ScheduleError
+from engine.schedules.durations import parse_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of one replica; ``SCHED_<NAME>`` in the environment sets each of them.
+
+    Attributes:
+        tick: the longest sleep between two probes of the ledger.
+        lease: how long a claim is its owner's alone.
+        batch: the most schedules one tick locks.
+        concurrency: starts in flight at once. More is slower on a small server.
+        margin: how much earlier than the namespace's retention a start that nobody answered
+            for stops being repeatable; None is the smaller of 10 minutes and a quarter of it.
+        rpc_timeout: patience with one answer of the Temporal server.
+        heartbeat: how often the replica says that it lives.
+        track: how often closed runs are looked for.
+    """
+
+    tick: timedelta = timedelta(seconds=1)
+    lease: timedelta = timedelta(seconds=30)
+    batch: int = 200
+    concurrency: int = 8
+    margin: timedelta | None = None
+    rpc_timeout: timedelta = timedelta(seconds=5)
+    heartbeat: timedelta = timedelta(seconds=10)
+    track: timedelta = timedelta(seconds=2)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
+        """Return the settings that ``SCHED_*`` variables name.
+
+        Raises:
+            ScheduleError: when one of them is no duration or no positive number.
+        """
+        given: dict[str, Any] = {}
+        for field in fields(cls):
+            variable = f"SCHED_{field.name.upper()}"
+            if text := environment.get(variable):
+                parse = _count if field.type == "int" else parse_duration
+                try:
+                    given[field.name] = parse(text)
+                except ValueError as error:
+                    raise ScheduleError(f"{variable} is {text!r}", cure=str(error)) from error
+        return cls(**given)
+
+    def margin_of(self, retention: timedelta) -> timedelta:
+        """Return the safety margin for a namespace with this retention."""
+        return min(timedelta(minutes=10), retention / 4) if self.margin is None else self.margin
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError("write a whole number from 1")
+    return int(text)

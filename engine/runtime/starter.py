@@ -1,0 +1,196 @@
+"""Turns one claim into one run, and every answer of the server into a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.common import (
+    SearchAttributeKey,
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RetryConfig, RPCError, RPCStatusCode, ServiceClient
+
+from engine.flow.fire import MEMO_KEY, FireInfo
+from engine.ledger.records import Claim, Closed, Evidence, Outcome, Timing
+from engine.runtime.clock import LedgerClock, boottime
+from engine.runtime.describe import details, fire_info, summary
+from engine.runtime.settings import Settings
+
+_FIRE_TIME = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
+_CLOSED: dict[WorkflowExecutionStatus, Closed] = {
+    WorkflowExecutionStatus.COMPLETED: "completed",
+    WorkflowExecutionStatus.FAILED: "failed",
+    WorkflowExecutionStatus.CANCELED: "cancelled",
+    WorkflowExecutionStatus.TERMINATED: "terminated",
+    WorkflowExecutionStatus.TIMED_OUT: "timed_out",
+}
+"""Continue-as-new is not among them: the run goes on under the same id."""
+
+
+async def patient_client(client: Client) -> Client:
+    """Return a client like this one, on a connection of its own, that never retries by itself.
+
+    The SDK's hidden retries stall for 10 to 30 seconds; the sweeper is the only retry. The
+    user's data converter and interceptors stay. (``max_retries=0`` would mean "for ever".)
+    """
+    config: dict[str, Any] = {**client.config(active_config=True)}
+    service = await ServiceClient.connect(
+        replace(client.service_client.config, retry_config=RetryConfig(max_retries=1), lazy=True)
+    )
+    return Client(**{**config, "service_client": service, "plugins": []})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outcome of a claim, and what was seen of a run that existed before the send."""
+
+    outcome: Outcome
+    seen: Evidence | None = None
+    alert: str | None = None
+
+
+class Starter:
+    """Starts runs. It returns what happened; somebody else writes it down."""
+
+    def __init__(self, client: Client, clock: LedgerClock, settings: Settings) -> None:
+        self._client, self._clock, self._settings = client, clock, settings
+        self.ledger = ""
+
+    async def start(self, claim: Claim, lease_ends: float) -> Answer | None:
+        """Start the claim's run, unless its lease has ended by ``boottime``: then None.
+
+        A claim that was taken over is looked for first: an earlier send may have arrived.
+        """
+        if boottime() >= lease_ends:
+            return None
+        if not claim.fresh:
+            answer = await self._look(claim)
+            if answer is not None:
+                return answer
+            if boottime() >= lease_ends:
+                return None
+        return await self._send(claim)
+
+    async def _send(self, claim: Claim) -> Answer:
+        now = self._clock.now()
+        timing = self._timing(claim, now)
+        info = fire_info(claim, ledger=self.ledger, timing=timing)
+        try:
+            handle = await self._client.start_workflow(
+                claim.workflow_type,
+                args=[claim.schedule.input] if claim.schedule.has_input else [],
+                id=claim.workflow_id,
+                task_queue=claim.task_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                memo={MEMO_KEY: info.to_memo()},
+                search_attributes=TypedSearchAttributes(
+                    [SearchAttributePair(_FIRE_TIME, claim.fire_time)]
+                ),
+                static_summary=summary(info),
+                static_details=details(claim, info, now - claim.fire_time),
+                rpc_timeout=self._settings.rpc_timeout,
+            )
+        except WorkflowAlreadyStartedError:
+            return await self._look(claim) or self._unknown(claim, "started, then not found")
+        except RPCError as error:
+            return self._refused(claim, error)
+        except Exception as error:  # noqa: BLE001 - an unknown error is an unknown outcome
+            return self._unknown(claim, f"{type(error).__name__}: {error}")
+        run_id = handle.first_execution_run_id or ""
+        return Answer(
+            Outcome(claim.fire_id, claim.token, "started", timing, run_id, started_at=now)
+        )
+
+    async def _look(self, claim: Claim) -> Answer | None:
+        """Look for the claim's run: what it is, or None when it is safe to start one."""
+        handle = self._client.get_workflow_handle(claim.workflow_id)
+        try:
+            run = await handle.describe(rpc_timeout=self._settings.rpc_timeout)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                return self._unknown(claim, error.message)
+            return self._forgotten(claim)
+        except Exception as error:  # noqa: BLE001 - an unknown error is an unknown outcome
+            return self._unknown(claim, f"{type(error).__name__}: {error}")
+        return await self._judge(claim, run)
+
+    def _forgotten(self, claim: Claim) -> Answer | None:
+        """The server knows no such run: never sent, or run and forgotten by retention?"""
+        if claim.retention is None:
+            return None
+        safe_for = claim.retention - self._settings.margin_of(claim.retention)
+        age = self._clock.now() - claim.starting_at
+        if age <= safe_for:
+            return None
+        reason = "may have run: its start was not answered, and the retention has passed"
+        outcome = Outcome(claim.fire_id, claim.token, "unvouched", reason=reason)
+        return Answer(outcome, alert=reason)
+
+    async def _judge(self, claim: Claim, run: WorkflowExecutionDescription) -> Answer:
+        info = await read_fire_info(run)
+        mine = (self.ledger, claim.key, claim.series, claim.bucket)
+        if info is None or (info.ledger, info.key, info.series, info.bucket) != mine:
+            whose = "nobody's memo" if info is None else f"the memo of ledger {info.ledger}"
+            error = f"run {run.run_id} of type {run.workflow_type} carries {whose}"
+            outcome = Outcome(
+                claim.fire_id, claim.token, "rejected", reason="foreign run", error=error
+            )
+            return Answer(outcome, alert=error)
+        started = run.start_time
+        timing = self._timing(claim, started)
+        return Answer(
+            Outcome(claim.fire_id, claim.token, "started", timing, run.run_id, started_at=started),
+            seen=evidence_of(run),
+        )
+
+    def _refused(self, claim: Claim, error: RPCError) -> Answer:
+        too_large = (
+            error.status == RPCStatusCode.RESOURCE_EXHAUSTED and "larger than max" in error.message
+        )
+        if error.status != RPCStatusCode.INVALID_ARGUMENT and not too_large:
+            return self._unknown(claim, f"{error.status.name}: {error.message}")
+        reason = "payload too large" if too_large else "refused by the server"
+        outcome = Outcome(
+            claim.fire_id, claim.token, "rejected", reason=reason, error=error.message
+        )
+        return Answer(outcome, alert=f"{reason}: {error.message}")
+
+    def _unknown(self, claim: Claim, error: str) -> Answer:
+        """Whether the run exists is not known: the sweeper will look, and ask again."""
+        wait = min(timedelta(seconds=0.25 * 2 ** min(claim.attempts, 10)), self._settings.lease)
+        return Answer(
+            Outcome(claim.fire_id, claim.token, "starting", error=error, retry_after=wait)
+        )
+
+    def _timing(self, claim: Claim, started: datetime) -> Timing:
+        if claim.timing != "on_time":
+            return claim.timing
+        return "on_time" if started - claim.fire_time <= claim.schedule.grace else "late"
+
+
+async def read_fire_info(run: WorkflowExecutionDescription) -> FireInfo | None:
+    """Return what the run's memo says of its fire, or None when the memo is not ours."""
+    try:
+        return FireInfo.from_memo((await run.memo()).get(MEMO_KEY))
+    except ValueError:
+        return None
+
+
+def evidence_of(run: WorkflowExecutionDescription) -> Evidence:
+    """Return the run as evidence for its fire."""
+    closed = _CLOSED.get(run.status) if run.status else None
+    return Evidence(
+        workflow_id=run.id,
+        run_id=run.run_id,
+        started_at=run.start_time,
+        closed=closed,
+        closed_at=run.close_time if closed else None,
+    )

@@ -1,0 +1,149 @@
+"""Learns what became of started runs: closes, and runs the ledger did not know of.
+
+One replica at a time performs this duty, so that a fleet does not multiply the calls; two at
+once would do no harm, because evidence only ever moves a fire forward.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from engine.flow.fire import MEMO_KEY, FireInfo
+from engine.ledger import Ledger
+from engine.ledger.records import Evidence
+from engine.runtime.clock import LedgerClock
+from engine.runtime.events import Closed, Listener
+from engine.runtime.settings import Settings
+from engine.runtime.starter import evidence_of, read_fire_info
+
+_VISIBILITY_LAG = timedelta(seconds=60)
+"""Visibility is eventual; a close that appears later than this is found by ``describe``."""
+_NEAR = timedelta(seconds=5)
+_SWEEP_EVERY = 10
+_PAGE = 500
+_DESCRIBED = 20
+_REMEMBERED = 20_000
+_DUTY = "tracker"
+_ERROR_LENGTH = 1000
+
+
+class Tracker:
+    """Settles closed runs behind a watermark, and looks at long-open ones in turn."""
+
+    def __init__(
+        self,
+        client: Client,
+        ledger: Ledger,
+        clock: LedgerClock,
+        settings: Settings,
+        *,
+        ledger_id: str,
+        replica: str,
+        tell: Listener,
+    ) -> None:
+        self._client, self._ledger, self._clock = client, ledger, clock
+        self._settings, self._tell = settings, tell
+        self._ledger_id, self._replica = ledger_id, replica
+        self._seen: dict[str, None] = {}
+        self._turns = 0
+
+    async def turn(self) -> timedelta:
+        """Look once; returns the wait until the next look."""
+        lease = max(self._settings.lease, self._settings.track * 3)
+        watermark = await self._ledger.hold_duty(_DUTY, self._replica, lease)
+        if watermark is None:
+            return self._settings.track
+        now = self._clock.now()
+        if watermark == datetime.fromtimestamp(0, UTC):
+            watermark = now - _VISIBILITY_LAG
+        # The near past at every turn, all that visibility may still owe us now and then.
+        sweep = self._turns % _SWEEP_EVERY == 0
+        self._turns += 1
+        found = await self._closed_since(watermark if sweep else max(watermark, now - _NEAR))
+        found += await self._long_open(now)
+        changed = set(await self._ledger.witness(found)) if found else set()
+        for evidence in found:
+            if evidence.closed and evidence.workflow_id in changed:
+                self._tell(Closed(evidence))
+        if sweep:
+            await self._ledger.set_watermark(_DUTY, self._replica, now - _VISIBILITY_LAG)
+        return self._settings.track
+
+    async def _closed_since(self, since: datetime) -> list[Evidence]:
+        query = f'WorkflowId STARTS_WITH "sched:" AND CloseTime >= "{since.isoformat()}"'
+        found = []
+        async for run in self._client.list_workflows(query, page_size=_PAGE):
+            if run.run_id in self._seen:
+                continue
+            if evidence := await self._evidence(run):
+                found.append(evidence)
+            self._remember(run.run_id)
+        return found
+
+    async def _evidence(self, run: WorkflowExecution) -> Evidence | None:
+        """A closed run of ours, or None: foreign, or continued under the same id."""
+        try:
+            info = FireInfo.from_memo((await run.memo()).get(MEMO_KEY))
+        except ValueError:
+            return None
+        if info.ledger != self._ledger_id:
+            return None
+        if run.status == WorkflowExecutionStatus.COMPLETED:
+            return Evidence(run.id, run.run_id, run.start_time, "completed", run.close_time)
+        if run.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
+            return None
+        # A failed run may have been retried or reset under the same id: ask for the last one.
+        return await self._describe(run.id)
+
+    async def _long_open(self, now: datetime) -> list[Evidence]:
+        runs = await self._ledger.open_runs(_DESCRIBED, started_before=now - _VISIBILITY_LAG)
+        seen = await asyncio.gather(*(self._describe(run.workflow_id) for run in runs))
+        return [evidence for evidence in seen if evidence and evidence.closed]
+
+    async def _describe(self, workflow_id: str) -> Evidence | None:
+        handle = self._client.get_workflow_handle(workflow_id)
+        try:
+            run = await handle.describe(rpc_timeout=self._settings.rpc_timeout)
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+        info = await read_fire_info(run)
+        if info is None or info.ledger != self._ledger_id:
+            return None
+        evidence = evidence_of(run)
+        if evidence.closed in {"failed", "timed_out", "terminated"}:
+            error_text = await self._error(workflow_id, run.run_id)
+            return Evidence(
+                evidence.workflow_id, evidence.run_id, evidence.started_at, evidence.closed,
+                evidence.closed_at, error_text,
+            )  # fmt: skip
+        return evidence
+
+    async def _error(self, workflow_id: str, run_id: str) -> str | None:
+        """The innermost reason of a failed run, in one line."""
+        handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)
+        try:
+            await handle.result(follow_runs=False, rpc_timeout=self._settings.rpc_timeout)
+        except WorkflowFailureError as failure:
+            cause: BaseException = failure.cause
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            return str(cause)[:_ERROR_LENGTH]
+        except RPCError as error:
+            return f"its failure could not be read: {error.message}"[:_ERROR_LENGTH]
+        return None
+
+    def _remember(self, run_id: str) -> None:
+        self._seen[run_id] = None
+        while len(self._seen) > _REMEMBERED:
+            del self._seen[next(iter(self._seen))]

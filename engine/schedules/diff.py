@@ -1,0 +1,70 @@
+"""Compares a schedule file with what the ledger holds. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from engine.schedules.model import Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The newest definition of a key in the ledger, and what else a file is compared with."""
+
+    key: str
+    project: str
+    digest: str
+    retired: bool
+    absent: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What applying a file would do; every list holds keys in the file's order."""
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    returned: tuple[str, ...]
+    unchanged: tuple[str, ...]
+    absent: tuple[str, ...]
+    foreign: tuple[str, ...]
+
+
+def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head]) -> Diff:
+    """Sort the keys of a file, and of its project in the ledger, by what is to be done.
+
+    A key that belongs to another project is ``foreign``, and nothing of the file may be
+    applied then. A retired key of whichever project is free to be taken.
+    """
+    kinds: dict[str, list[str]] = {
+        "added": [], "changed": [], "returned": [], "unchanged": [], "foreign": [],
+    }  # fmt: skip
+    named = set()
+    for schedule in schedules:
+        named.add(schedule.key)
+        head = heads.get(schedule.key)
+        if head is None:
+            kind = "added"
+        elif head.retired:
+            kind = "returned"
+        elif head.project != project:
+            kind = "foreign"
+        else:
+            kind = "unchanged" if head.digest == schedule.digest else "changed"
+        kinds[kind].append(schedule.key)
+    absent = sorted(
+        head.key
+        for head in heads.values()
+        if head.project == project and not head.retired and head.key not in named
+    )
+    return Diff(**{kind: tuple(keys) for kind, keys in kinds.items()}, absent=tuple(absent))
+
+
+def starts_new_series(old: Schedule, new: Schedule) -> bool:
+    """Whether buckets of the two definitions could mean different windows.
+
+    True when the kind, ``everyMs`` or ``offsetMs`` changes. Cron and ``at`` number their
+    windows by the fire time itself, so another expression needs no new series.
+    """
+    return (old.kind, old.every_ms, old.offset_ms) != (new.kind, new.every_ms, new.offset_ms)

@@ -1,0 +1,283 @@
+"""The fields of a schedule, one by one: what each accepts, and the sentence for what it does not.
+
+Every check raises a ``PydanticCustomError`` whose type is one of our codes and whose context
+holds message and cure, so that no wording of pydantic's ever reaches a user.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
+
+from engine.schedules.durations import LONGEST, format_duration, parse_duration
+from engine.schedules.nodes import MAX_DEPTH, MAX_DIGITS, UNSTORABLE, is_storable
+from engine.schedules.windows import KEY
+
+FIELD_INVALID: Final = "SCHEDULE_FIELD_INVALID"
+KEY_INVALID: Final = "SCHEDULE_KEY_INVALID"
+NOT_SUPPORTED: Final = "SCHEDULE_NOT_SUPPORTED"
+
+MAX_SHOWN: Final = 60
+"""Characters of a value in a message."""
+
+_MAX_NAME_BYTES = 1000
+"""Temporal's limit on ids, types and task queues."""
+
+_MAX_MS = LONGEST // timedelta(milliseconds=1)
+_LATER_OVERLAPS = frozenset({"skip", "queue", "queue_one", "cancel_previous", "terminate_previous"})
+_LATER_CATCH_UPS = frozenset({"all", "none"})
+_YAML_1_1_BOOLEANS = {"yes": "true", "on": "true", "y": "true"} | {
+    "no": "false", "off": "false", "n": "false",
+}  # fmt: skip
+
+
+def show(value: Any) -> str:  # noqa: PLR0911 - a table of one line each
+    """Return a value as a user would recognize it, in at most 60 characters."""
+    match value:
+        case None:
+            return "empty"
+        case bool():
+            return "true" if value else "false"
+        case dict():
+            return "a mapping"
+        case list() | tuple():
+            return "a list"
+        case timedelta():
+            return str(value)
+        case str():
+            return f"'{shorten(value, MAX_SHOWN - 2)}'"
+    return shorten(str(value) if not isinstance(value, int) else _digits(value))
+
+
+def shorten(text: str, limit: int = MAX_SHOWN) -> str:
+    """Return a text on one line, cut to ``limit`` characters."""
+    if len(text) > limit:
+        text = text[: limit - 1] + "…"
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
+
+
+def refuse(message: str, cure: str, code: str = FIELD_INVALID) -> PydanticCustomError:
+    """Return the error that a validator raises."""
+    template = "{message}; {cure}" if cure else "{message}"
+    return PydanticCustomError(code, template, {"message": message, "cure": cure})
+
+
+def _text(name: str, example: str) -> BeforeValidator:
+    def check(value: Any) -> str:
+        cure = f"write a text, for example {example}"
+        if not isinstance(value, str):
+            in_quotes = " in quotes" if isinstance(value, int | float) else ""
+            raise refuse(
+                f"{name} is {show(value)}", f"write a text{in_quotes}, for example {example}"
+            )
+        if not value or value.strip() != value:
+            raise refuse(f"{name} is {show(value)}", f"{cure}, without blanks around it")
+        if len(value.encode(errors="replace")) > _MAX_NAME_BYTES:
+            raise refuse(f"{name} is longer than {_MAX_NAME_BYTES} bytes", "write a shorter one")
+        if not value.isprintable():
+            raise refuse(f"{name} holds a control character", "remove it")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _prose(name: str) -> BeforeValidator:
+    def check(value: Any) -> str | None:
+        if value is not None and not isinstance(value, str):
+            raise refuse(f"{name} is {show(value)}", "write a text, in quotes if need be")
+        if value is not None and not is_storable(value):
+            raise refuse(f"{name}: {UNSTORABLE}", "remove it")
+        return value
+
+    return BeforeValidator(check)
+
+
+def key_check(name: str) -> Callable[[Any], str]:
+    """Return the check of ``key`` and of ``project``, which share a pattern."""
+
+    def check(value: Any) -> str:
+        if isinstance(value, str) and KEY.fullmatch(value):
+            return value
+        cure = "use 1 to 200 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
+        if isinstance(value, str):
+            proposal = re.sub(r"[^a-z0-9._-]+", "-", value.lower()).strip("-._")[:200]
+            if KEY.fullmatch(proposal) and len(proposal) <= MAX_SHOWN:
+                cure += f", for example {proposal}"
+        elif isinstance(value, int | float):
+            cure = "put it in quotes"
+        raise refuse(f"{name} is {show(value)}", cure, KEY_INVALID)
+
+    return check
+
+
+def _switch(name: str) -> BeforeValidator:
+    def check(value: Any) -> bool:
+        if isinstance(value, bool):
+            return value
+        meant = _YAML_1_1_BOOLEANS.get(value.lower()) if isinstance(value, str) else None
+        raise refuse(f"{name} is {show(value)}", f"write {meant or 'true or false'}")
+
+    return BeforeValidator(check)
+
+
+def _milliseconds(name: str, lowest: int) -> BeforeValidator:
+    def check(value: Any) -> int | None:
+        if value is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise refuse(f"{name} is {show(value)}", _whole(value))
+        if value < lowest and name == "everyMs":
+            code, cure = "SCHEDULE_INTERVAL_TOO_SHORT", "write 1000 (one second) or more"
+            raise refuse(f"everyMs is {show(value)}, which is below 1000", cure, code)
+        if not lowest <= value <= _MAX_MS:
+            raise refuse(
+                f"{name} is {show(value)}", "write at most a hundred years in milliseconds"
+            )
+        return value
+
+    return BeforeValidator(check)
+
+
+def _whole(value: Any) -> str:
+    """Say how to write milliseconds, in the user's own number where that can be read."""
+    example = "for example 300000"
+    if isinstance(value, str):
+        try:
+            length = parse_duration(value)
+        except ValueError:
+            digits = value.replace("_", "").replace(",", "").replace(" ", "")
+            if digits.isascii() and digits.isdecimal() and len(digits) <= MAX_SHOWN:
+                return f"write {digits}"
+        else:
+            return f"write {length // timedelta(milliseconds=1)}"
+    elif isinstance(value, float) and value.is_integer() and abs(value) <= _MAX_MS:
+        return f"write {int(value)}"
+    return f"write a whole number of milliseconds, {example}"
+
+
+def _duration(name: str) -> BeforeValidator:
+    def check(value: Any) -> timedelta:
+        if isinstance(value, timedelta):
+            try:
+                format_duration(value)
+            except ValueError:
+                raise refuse(
+                    f"{name} is {show(value)}", "use whole milliseconds from 0 upwards"
+                ) from None
+            return value
+        if not isinstance(value, str):
+            unit = f"write a unit too, for example {value}s" if _is_small(value) else ""
+            raise refuse(
+                f"{name} is {show(value)}", unit or "write a duration, for example 90s or 15m"
+            )
+        try:
+            return parse_duration(value)
+        except ValueError as error:
+            raise refuse(f"{name} is {show(value)}", str(error)) from None
+
+    return BeforeValidator(check)
+
+
+def _is_small(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
+
+
+def _choice(
+    name: str, allowed: tuple[str, ...], later: frozenset[str] = frozenset()
+) -> BeforeValidator:
+    def check(value: Any) -> Any:
+        if (isinstance(value, str) and value in allowed) or (value is None and None in allowed):
+            return value
+        words = " or ".join(allowed)
+        if isinstance(value, str) and value in later:
+            raise refuse(f"{name} {value} is not supported yet", f"write {words}", NOT_SUPPORTED)
+        raise refuse(f"{name} is {show(value)}", f"write {words}")
+
+    return BeforeValidator(check)
+
+
+def _optional_choice(name: str, allowed: tuple[str, ...]) -> BeforeValidator:
+    checked = _choice(name, allowed).func
+    return BeforeValidator(lambda value: None if value is None else checked(value))  # type: ignore[call-arg]  # ours takes the value alone
+
+
+def _catch_up(value: Any) -> Any:
+    if isinstance(value, str | int | float | list) or value is None:
+        raise refuse(f"catchUp is {show(value)}", "write {policy: latest, window: 24h}")
+    return value
+
+
+def _json(value: Any) -> Any:
+    return plain_json(value, MAX_DEPTH)
+
+
+def plain_json(value: Any, levels: int) -> Any:
+    """Return a copy of ``value`` made of JSON's own types only.
+
+    A copy, so that nobody changes a schedule by changing what it was made from.
+    """
+    match value:
+        case None | bool():
+            return value
+        case str():
+            if not is_storable(value):
+                raise refuse(f"input: {UNSTORABLE}", "remove it")
+            return value
+        case int() if abs(value) < 10**MAX_DIGITS:
+            return int(value)
+        case float() if value - value == 0:
+            return float(value)
+        case list() | tuple() if levels:
+            return [plain_json(item, levels - 1) for item in value]
+        case dict() if levels and all(isinstance(name, str) for name in value):
+            return {
+                plain_json(name, 0): plain_json(item, levels - 1) for name, item in value.items()
+            }
+    if not levels:
+        raise refuse(f"input is nested more than {MAX_DEPTH} levels deep", "flatten it")
+    message = f"input holds a {type(value).__name__} that JSON cannot carry"
+    raise refuse(message, "use texts, finite numbers, true, false, null, lists and mappings")
+
+
+def _metadata(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise refuse(f"metadata is {show(value)}", "write a mapping, for example {owner: billing}")
+    for name, item in value.items():
+        if not isinstance(name, str) or (
+            item is not None and not isinstance(item, str | int | float)
+        ):
+            message = f"metadata {show(name)} is {show(item)}"
+            raise refuse(message, "write a text, a number, true, false or null")
+    return plain_json(value, 2)
+
+
+def _digits(value: int) -> str:
+    # Python refuses to print integers of thousands of digits.
+    return str(value) if abs(value) < 10**MAX_DIGITS else "a number of hundreds of digits"
+
+
+Key = Annotated[str, BeforeValidator(key_check("key"))]
+Workflow = Annotated[str, _text("workflow", "daily-report or daily-report@1")]
+TaskQueue = Annotated[str, _text("taskQueue", "sched")]
+External = Annotated[bool, _switch("external")]
+Enabled = Annotated[bool, _switch("enabled")]
+Paused = Annotated[bool, _switch("paused")]
+EveryMs = Annotated[int | None, _milliseconds("everyMs", 1000)]
+OffsetMs = Annotated[int, _milliseconds("offsetMs", -_MAX_MS)]
+CronText = Annotated[str, _text("cron", '"0 2 * * *"')]
+Timezone = Annotated[str, _text("timezone", "America/Sao_Paulo")]
+AtText = Annotated[str, _text("at", '"2027-01-01T09:00:00Z"')]
+FirstFire = Annotated[Literal["now", "next"] | None, _optional_choice("firstFire", ("now", "next"))]
+Overlap = Annotated[Literal["allow"], _choice("overlap", ("allow",), _LATER_OVERLAPS)]
+Policy = Annotated[Literal["latest"], _choice("catchUp.policy", ("latest",), _LATER_CATCH_UPS)]
+CatchUpWindow = Annotated[timedelta, _duration("catchUp.window")]
+IsCatchUp = BeforeValidator(_catch_up)
+Grace = Annotated[timedelta, _duration("grace")]
+Prose = Annotated[str | None, _prose("description")]
+Json = Annotated[Any, BeforeValidator(_json)]
+Metadata = Annotated[dict[str, Any], BeforeValidator(_metadata)]

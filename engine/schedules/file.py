@@ -1,0 +1,235 @@
+"""Reads a schedule file: every problem at once, each with its place and a cure."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic_core import PydanticCustomError
+
+from engine.errors import Problem, ScheduleFileError
+from engine.schedules.entries import Shared, read_fields, read_schedule
+from engine.schedules.fields import FIELD_INVALID, NOT_SUPPORTED, key_check, show
+from engine.schedules.json_text import JsonText
+from engine.schedules.model import Schedule, ScheduleFile
+from engine.schedules.nodes import (
+    BROKEN,
+    MAX_BYTES,
+    TOO_LARGE,
+    YAML_INVALID,
+    Mapping,
+    Node,
+    Scalar,
+    Sequence,
+    Tree,
+    Unreadable,
+)
+from engine.schedules.report import Report
+from engine.schedules.yaml_text import read_yaml
+
+_TOP: Final = ("version", "project", "revision", "defaults", "queues", "schedules")
+_FILE_EMPTY: Final = "SCHEDULE_FILE_EMPTY"
+_KEY_DUPLICATE: Final = "SCHEDULE_KEY_DUPLICATE"
+_MAX_REVISION: Final = 2**63 - 1  # PostgreSQL's bigint
+_WRITE_LIST: Final = "write schedules: and below it a list of '- key: …'"
+_JSON_START = re.compile(r"\s*[{\[]")
+
+
+def load_schedules(text: str | bytes, name: str = "schedules.yaml") -> ScheduleFile:
+    """Return the schedules that ``text`` declares.
+
+    Args:
+        text: YAML 1.2 or JSON, of at most ten megabytes and twenty levels; bytes are UTF-8.
+        name: what the file is called in messages; ``.json`` at its end means JSON.
+
+    Raises:
+        ScheduleFileError: the text cannot be used. ``problems`` lists everything that is
+            wrong, sorted by place.
+    """
+    try:
+        text = _decoded(text)
+        digest = _digest(text)
+        tree = _tree(text.removeprefix("\ufeff"), name)
+    except Unreadable as stop:
+        raise ScheduleFileError(name, (stop.problem,)) from None
+    reading = _Reading(tree)
+    reading.read()
+    report = reading.report
+    report.add_found(tree.problems)
+    problems = report.sorted()
+    if problems:
+        raise ScheduleFileError(name, problems)
+    return ScheduleFile(
+        project=reading.project,
+        revision=reading.revision,
+        schedules=tuple(reading.schedules),
+        name=name,
+        digest=digest,
+        warnings=tuple(tree.warnings),
+    )
+
+
+def _decoded(text: str | bytes) -> str:
+    if len(text) > MAX_BYTES:
+        raise _too_large()
+    if isinstance(text, str):
+        return text
+    if text.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise Unreadable(Problem(YAML_INVALID, "the file is UTF-16", "save it as UTF-8"))
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        before = text[text.rfind(b"\n", 0, error.start) + 1 : error.start]
+        column = len(before.decode("utf-8", errors="replace")) + 1
+        message = f"the byte 0x{text[error.start]:02x} is not UTF-8"
+        raise Unreadable(Problem(YAML_INVALID, message, "save it as UTF-8", line, column)) from None
+
+
+def _digest(text: str) -> str:
+    # A lone surrogate is refused in a moment; until then it must not break anything.
+    data = text.encode("utf-8", errors="surrogatepass")
+    if len(data) > MAX_BYTES:
+        raise _too_large()
+    return hashlib.sha256(data).hexdigest()
+
+
+def _too_large() -> Unreadable:
+    message = f"the file is larger than {MAX_BYTES // 1_000_000} MB"
+    return Unreadable(Problem(TOO_LARGE, message, "split it into several projects"))
+
+
+def _tree(text: str, name: str) -> Tree:
+    if name.lower().endswith(".json"):
+        return JsonText(text).read()
+    if _JSON_START.match(text):
+        # JSON is YAML, but its escapes, and tabs without libyaml, need a reader of JSON.
+        try:
+            return JsonText(text).read()
+        except Unreadable as stop:
+            if stop.problem.code == TOO_LARGE:
+                raise
+    return read_yaml(text)
+
+
+@dataclass
+class _Reading:
+    """One reading of one tree."""
+
+    tree: Tree
+    project: str = "default"
+    revision: int | None = None
+
+    def __post_init__(self) -> None:
+        self.report = Report()
+        self.schedules: list[Schedule] = []
+
+    def read(self) -> None:
+        """Fill in what the file says, and report what is wrong with it."""
+        root = self.tree.root
+        if isinstance(root, Mapping):
+            self._read_top(root)
+        elif isinstance(root, Sequence):
+            self._read_list(root, Shared())
+        elif root is None or root.value is None:
+            if not self.tree.problems:
+                self._empty(Scalar(None, 0, 0), "the file is empty")
+        elif root.value is not BROKEN:
+            message = f"the file is {show(root.value)}"
+            self.report.add(root, FIELD_INVALID, message, _WRITE_LIST, value=root)
+
+    def _read_top(self, root: Mapping) -> None:
+        report = Report() if self.tree.references else self.report
+        fields = read_fields(root, _TOP, "the file", report)
+        nodes = {name: value for name, (_, value) in fields.items()}
+        self._check_version(nodes.get("version"))
+        self._read_project(nodes.get("project"))
+        self._read_revision(nodes.get("revision"))
+        self._check_queues(nodes.get("queues"))
+        shared = self._read_defaults(nodes.get("defaults"))
+        listed = nodes.get("schedules")
+        if isinstance(listed, Sequence):
+            self._read_list(listed, shared)
+        elif listed is None:
+            # Where the text itself is broken, the list may be in the part not read.
+            if not root.partial and not self.tree.references:
+                self._empty(root, "the file has no schedules")
+        elif isinstance(listed, Mapping):
+            message = "schedules is a mapping"
+            cure = "write a list: every schedule begins with '- key: …'"
+            self.report.add(listed, FIELD_INVALID, message, cure, value=listed)
+        elif listed.value is None:
+            self._empty(fields["schedules"][0], "the file has no schedules")
+        elif listed.value is not BROKEN:
+            message = f"schedules is {show(listed.value)}"
+            self.report.add(listed, FIELD_INVALID, message, _WRITE_LIST, value=listed)
+
+    def _read_list(self, listed: Sequence, shared: Shared) -> None:
+        if not listed.items and not listed.partial:
+            self._empty(listed, "the file has no schedules")
+        first: dict[str, Node] = {}
+        for node in listed.items:
+            schedule = read_schedule(node, shared, self.report)
+            if schedule is not None:
+                self.schedules.append(schedule)
+            self._check_twin(node, first)
+
+    def _check_twin(self, node: Node, first: dict[str, Node]) -> None:
+        """Report a key that an earlier schedule has, wrong as the rest of either may be."""
+        pair = node.entries.get("key") if isinstance(node, Mapping) else None
+        if pair is None or not isinstance(pair[1], Scalar) or not isinstance(pair[1].value, str):
+            return
+        value = pair[1]
+        earlier = first.setdefault(value.value, value)
+        if earlier is not value:
+            message = f"key {show(value.value)} is taken by the schedule on line {earlier.line}"
+            cure = "give every schedule a key of its own"
+            self.report.add(
+                value, _KEY_DUPLICATE, message, cure, key=show(value.value)[1:-1], value=value
+            )
+
+    def _check_version(self, node: Node | None) -> None:
+        version = 1 if node is None else node.plain()
+        if node is not None and version is not BROKEN and (version != 1 or version is True):
+            message = f"version is {show(version)}"
+            self.report.add(node, FIELD_INVALID, message, "write version: 1", value=node)
+
+    def _read_project(self, node: Node | None) -> None:
+        if node is None or node.plain() is BROKEN:
+            return
+        try:
+            self.project = key_check("project")(node.plain())
+        except PydanticCustomError as error:
+            context: dict[str, Any] = dict(error.context or {})
+            self.report.add(node, error.type, context["message"], context["cure"], value=node)
+
+    def _read_revision(self, node: Node | None) -> None:
+        revision = None if node is None else node.plain()
+        if node is None or revision is BROKEN:
+            return
+        if isinstance(revision, int) and revision is not True and 0 <= revision <= _MAX_REVISION:
+            self.revision = revision
+            return
+        message = f"revision is {show(revision)}"
+        self.report.add(
+            node, FIELD_INVALID, message, "write a whole number from 0 upwards", value=node
+        )
+
+    def _check_queues(self, node: Node | None) -> None:
+        if node is not None and node.plain() is not BROKEN and node.plain() not in (None, {}, []):
+            message = "queues are not supported yet"
+            self.report.add(node, NOT_SUPPORTED, message, "remove them", value=node)
+
+    def _read_defaults(self, node: Node | None) -> Shared:
+        if isinstance(node, Mapping):
+            return Shared.read(node, self.report)
+        if node is not None and node.plain() not in (None, BROKEN):
+            message = f"defaults is {show(node.plain())}"
+            cure = "write a mapping, for example {timezone: America/Sao_Paulo}"
+            self.report.add(node, FIELD_INVALID, message, cure, value=node)
+        return Shared()
+
+    def _empty(self, place: Node, message: str) -> None:
+        self.report.add(place, _FILE_EMPTY, message, _WRITE_LIST)

@@ -1,0 +1,295 @@
+"""What a user declares: `Schedule`, and `ScheduleFile` around many of them.
+
+Names are snake_case in Python and camelCase in files and JSON. A `Schedule` that exists is
+valid: its when-part has been built, and nothing about it needs checking again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import cached_property
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
+from pydantic.alias_generators import to_camel
+
+from engine.errors import Problem, ScheduleError
+from engine.schedules import fields
+from engine.schedules.durations import format_duration
+from engine.schedules.rules import (
+    KINDS,
+    Fault,
+    build_spec,
+    error_class,
+    is_local,
+    relation_faults,
+    spec_faults,
+)
+from engine.schedules.sentences import as_validation_error, faults_of
+from engine.schedules.timing import Spec
+
+_CONFIG = ConfigDict(
+    frozen=True,
+    extra="forbid",
+    alias_generator=to_camel,
+    validate_by_name=True,
+    validate_by_alias=True,
+)
+
+
+FIELDS_ONLY: Final = {"check": "fields only"}
+"""A validation context: judge every field, but neither the whole nor the when-part."""
+
+
+class CatchUp(BaseModel):
+    """What happens to windows that were missed for longer than ``grace``.
+
+    Attributes:
+        policy: ``latest``: one run, of the newest missed window.
+        window: older windows expire.
+    """
+
+    model_config = _CONFIG
+
+    policy: fields.Policy = "latest"
+    window: fields.CatchUpWindow = timedelta(hours=24)
+
+
+class Schedule(BaseModel):
+    """One schedule: which workflow is started, and when.
+
+    Two schedules are equal when their definitions and initial states are. ``input`` and
+    ``metadata`` are copies of what was given; do not change them.
+
+    Attributes:
+        key: names the schedule; unique within the ledger.
+        workflow: ``name`` (the newest version), ``name@version``, or any Temporal type.
+        input: the workflow's argument; absent is not the same as null, see ``has_input``.
+        task_queue: where workers for it listen.
+        external: ``workflow`` is the Temporal type as written; our registry is not asked.
+        every_ms, offset_ms: an interval, epoch-aligned and shifted.
+        cron, timezone: a cron expression and the IANA zone of its clock.
+        at: one moment; without an offset it is local to ``timezone``.
+        enabled: belongs to the file and always wins.
+        paused: the initial state only; an operator's pause or resume outlives it.
+        first_fire: overrides whether the window open at first sight fires.
+        overlap: whether a window starts while an older run is open.
+        catch_up: what happens to missed windows.
+        grace: how old a window may be and still start in any case.
+        description, metadata: for people, and for tenant, owner or correlation ids.
+    """
+
+    model_config = _CONFIG
+
+    key: fields.Key
+    workflow: fields.Workflow
+    input: fields.Json = None
+    task_queue: fields.TaskQueue = "sched"
+    external: fields.External = False
+    every_ms: fields.EveryMs = None
+    offset_ms: fields.OffsetMs = 0
+    cron: fields.CronText | None = None
+    timezone: fields.Timezone = "UTC"
+    at: fields.AtText | None = None
+    enabled: fields.Enabled = True
+    paused: fields.Paused = False
+    first_fire: fields.FirstFire = None
+    overlap: fields.Overlap = "allow"
+    catch_up: Annotated[CatchUp, fields.IsCatchUp] = CatchUp()
+    grace: fields.Grace = timedelta(seconds=60)
+    description: fields.Prose = None
+    metadata: fields.Metadata = {}  # pydantic copies it for each instance
+
+    @model_validator(mode="after")
+    def _fits_together(self, info: ValidationInfo) -> Self:
+        if info.context == FIELDS_ONLY:
+            return self
+        faults = relation_faults(self._given)
+        if not faults:
+            try:
+                _ = self.spec  # built now, not in the middle of a tick
+            except ScheduleError as error:
+                faults = [Fault((), error.code, error.message, error.cure or "")]
+        if faults:
+            # Apart from each other, and located; the error above knows only the first.
+            faults = spec_faults(self._given) + [fault for fault in faults if fault.path] or faults
+            raise as_validation_error(faults, self._given)
+        return self
+
+    @property
+    def has_input(self) -> bool:
+        """Whether the workflow gets an argument; null is one."""
+        return "input" in self.model_fields_set
+
+    @property
+    def kind(self) -> Literal["interval", "cron", "at"]:
+        """Which of the three ways says when."""
+        if self.every_ms is not None:
+            return "interval"
+        return "cron" if self.cron is not None else "at"
+
+    @cached_property
+    def spec(self) -> Spec:
+        """The when-part: an `Interval`, a `Cron` or an `At`."""
+        return build_spec(self._given)
+
+    @property
+    def when(self) -> str:
+        """The when-part in a few words for people."""
+        if self.every_ms is not None:
+            offset = f" offset {_signed(self.offset_ms)}" if self.offset_ms else ""
+            return f"every {format_duration(timedelta(milliseconds=self.every_ms))}{offset}"
+        if self.cron is not None:
+            return self.cron
+        return f"at {self.at} {self.timezone}" if is_local(self.at or "") else f"at {self.at}"
+
+    @property
+    def _given(self) -> dict[str, Any]:
+        """The fields that say which and when, as far as they were given, by their file names."""
+        names = ("key", "workflow", "external", "every_ms", "offset_ms", "cron", "timezone", "at")
+        values = {
+            to_camel(name): getattr(self, name) for name in names if name in self.model_fields_set
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the definition for JSON: what differs from the defaults, by its file names.
+
+        What equals a default is left out, so that a field added to sched-engine later changes
+        no digest. ``Schedule.from_json`` reads it back exactly.
+        """
+        dump: dict[str, Any] = {}
+        for name, info in type(self).model_fields.items():
+            value = getattr(self, name)
+            if name == "input":
+                keep = self.has_input
+            elif name == "timezone":
+                # Of a local moment even UTC must be said.
+                keep = value != info.default or (
+                    self.kind == "at" and name in self.model_fields_set
+                )
+            else:
+                keep = value != info.default
+            if keep:
+                dump[to_camel(name)] = _jsonable(value)
+        return dump
+
+    @classmethod
+    def from_json(cls, dump: Mapping[str, Any]) -> Self:
+        """Return the schedule that ``to_json`` wrote.
+
+        Raises:
+            ScheduleError: it is not a valid schedule (any more).
+        """
+        try:
+            return cls.model_validate(dict(dump), by_alias=True, by_name=False)
+        except ValidationError as error:
+            faults = faults_of(error)
+            message = "; ".join(f"{fault.message}; {fault.cure}".rstrip("; ") for fault in faults)
+            raise error_class(faults[0].code)(message) from None
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the definition, in hex; equal definitions have equal digests.
+
+        ``paused`` is no part of it: it is only an initial state, and changing it is no edit.
+        Nor is the order of names, nor whether a number is written 1 or 1.0: JSON, and a
+        database column of it, knows neither.
+        """
+        dump = self.to_json()
+        dump.pop("paused", None)
+        text = json.dumps(_canonical(dump), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:  # noqa: ARG002 - pydantic's signature
+        """Return a schedule with some fields changed, checked like any other.
+
+        Pydantic's own would check nothing, and keep the digest and when-part of the original.
+        """
+        values = {name: getattr(self, name) for name in self.model_fields_set}
+        return type(self).model_validate({**values, **(update or {})})
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Schedule):
+            return NotImplemented
+        return self.digest == other.digest and self.paused == other.paused
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+
+class Defaults(BaseModel):
+    """What a file's ``defaults:`` may hold: the fields that schedules commonly share."""
+
+    model_config = _CONFIG
+
+    timezone: fields.Timezone | None = None
+    task_queue: fields.TaskQueue | None = None
+    overlap: fields.Overlap | None = None
+    catch_up: Annotated[CatchUp, fields.IsCatchUp] | None = None
+    grace: fields.Grace | None = None
+    enabled: fields.Enabled | None = None
+    external: fields.External | None = None
+    first_fire: fields.FirstFire = None
+    metadata: fields.Metadata | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFile:
+    """A file of schedules that has passed every check.
+
+    Attributes:
+        project: the owner of the schedules.
+        revision: orders files of one project, where given.
+        schedules: in the file's order; never empty.
+        queues: reserved, and empty as yet.
+        name: the file's name, for messages.
+        digest: the SHA-256 of the text, in hex.
+        warnings: what is probably not meant.
+    """
+
+    project: str
+    revision: int | None
+    schedules: tuple[Schedule, ...]
+    name: str
+    digest: str
+    queues: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[Problem, ...] = ()
+
+
+FIELDS: Final = {to_camel(name): name for name in Schedule.model_fields}
+"""The fields of a schedule by their file names."""
+
+
+def _jsonable(value: Any) -> Any:
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    if isinstance(value, CatchUp):
+        shown = {"policy": value.policy, "window": format_duration(value.window)}
+        return {
+            name: item
+            for name, item in shown.items()
+            if getattr(CatchUp(), name) != getattr(value, name)
+        }
+    return value
+
+
+def _canonical(value: Any) -> Any:
+    """Return a JSON value in which equal numbers are written alike."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _canonical(item) for name, item in value.items()}
+    return [_canonical(item) for item in value] if isinstance(value, list) else value
+
+
+def _signed(milliseconds: int) -> str:
+    sign = "-" if milliseconds < 0 else ""
+    return sign + format_duration(timedelta(milliseconds=abs(milliseconds)))
+
+
+__all__ = ["FIELDS", "KINDS", "CatchUp", "Defaults", "Schedule", "ScheduleFile", "faults_of"]

@@ -1,0 +1,52 @@
+"""Which field a misspelt one was meant to be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+
+from engine.schedules.nodes import MAX_NAME
+
+_CLOSE_ENOUGH = 0.7
+
+# What the same thing is called elsewhere.
+_ELSEWHERE = {
+    "id": "key", "name": "key",
+    "every": "everyMs", "interval": "everyMs", "offset": "offsetMs",
+    "crontab": "cron", "expression": "cron", "pattern": "cron",
+    "tz": "timezone", "zone": "timezone", "runat": "at",
+    "args": "input", "payload": "input", "data": "input", "queue": "taskQueue",
+    "jobs": "schedules", "tasks": "schedules",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """The field that was meant; ``certain`` when only its spelling differs."""
+
+    name: str
+    certain: bool
+
+
+def nearest(name: str, allowed: Collection[str]) -> Suggestion | None:
+    """Return the field of ``allowed`` that ``name`` was meant to be, if any is near."""
+    return _nearest(_bare(name), tuple(allowed))
+
+
+@lru_cache(maxsize=1024)
+def _nearest(bare: str, allowed: tuple[str, ...]) -> Suggestion | None:
+    by_bare = {_bare(known): known for known in allowed}
+    if bare in by_bare:
+        return Suggestion(by_bare[bare], certain=True)
+    elsewhere = _ELSEWHERE.get(bare)
+    if elsewhere in allowed:
+        return Suggestion(elsewhere, certain=False)
+    close = get_close_matches(bare, by_bare, n=1, cutoff=_CLOSE_ENOUGH)
+    return Suggestion(by_bare[close[0]], certain=False) if close else None
+
+
+def _bare(name: str) -> str:
+    """Reduce a name to its letters, so that ``every_ms`` and ``everyMs`` are the same."""
+    return "".join(sign for sign in name[:MAX_NAME].lower() if sign.isalnum())

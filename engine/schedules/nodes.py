@@ -1,0 +1,202 @@
+"""The tree of a schedule file: plain values that remember their line and column.
+
+Both readers (``yaml_text``, ``json_text``) feed one ``Tree``, so nesting, size and duplicate
+names are judged in one place. Nothing here recurses while text is being read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from engine.errors import Problem
+
+MAX_DEPTH: Final = 20
+"""Levels of nesting: file, list, schedule, ``input`` and sixteen more."""
+
+MAX_BYTES: Final = 10_000_000
+"""The largest file: some 60,000 schedules."""
+
+MAX_NODES: Final = 2_000_000
+"""Values and names in one file: ten megabytes of ``[,`` would otherwise fill the memory."""
+
+MAX_DIGITS: Final = 300
+"""Digits of a number: more are beyond every double, and Python refuses to print thousands."""
+
+MAX_NAME: Final = 50
+"""Characters of a name in a message."""
+
+UNSTORABLE: Final = "the text holds a NUL or half a character, which no database keeps"
+
+YAML_INVALID: Final = "SCHEDULE_YAML_INVALID"
+TOO_LARGE: Final = "SCHEDULE_FILE_TOO_LARGE"
+
+
+class Unreadable(Exception):  # noqa: N818 - it never leaves this package
+    """The text cannot be read any further; ``problem`` says why."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+class _Broken:
+    """The type of ``BROKEN``."""
+
+    def __repr__(self) -> str:
+        return "BROKEN"
+
+
+BROKEN: Final = _Broken()
+"""Stands for a value that has been complained about already: nobody judges it again."""
+
+
+class Scalar:
+    """A text, number, truth value or null."""
+
+    __slots__ = ("column", "line", "value")
+
+    def __init__(self, value: Any, line: int, column: int) -> None:
+        self.value = value
+        self.line = line
+        self.column = column
+
+    def plain(self) -> Any:
+        """Return the value."""
+        return self.value
+
+
+class Sequence:
+    """A list. ``partial``: reading stopped inside it."""
+
+    __slots__ = ("column", "items", "line", "partial")
+
+    def __init__(self, line: int, column: int) -> None:
+        self.items: list[Node] = []
+        self.line = line
+        self.column = column
+        self.partial = False
+
+    def plain(self) -> Any:
+        """Return the values, or BROKEN when one of them is."""
+        values = [item.plain() for item in self.items]
+        return BROKEN if any(value is BROKEN for value in values) else values
+
+
+class Mapping:
+    """Names with values. ``partial``: it may have more than was read."""
+
+    __slots__ = ("column", "entries", "line", "partial", "pending")
+
+    def __init__(self, line: int, column: int) -> None:
+        self.entries: dict[str, tuple[Scalar, Node]] = {}
+        self.pending: Node | None = None
+        self.line = line
+        self.column = column
+        self.partial = False
+
+    def plain(self) -> Any:
+        """Return the values by name, or BROKEN when one of them is."""
+        values = {name: node.plain() for name, (_, node) in self.entries.items()}
+        return BROKEN if any(value is BROKEN for value in values.values()) else values
+
+
+Node = Scalar | Sequence | Mapping
+
+
+class Tree:
+    """Built from a stream of values, bottom up, without recursion.
+
+    Attributes:
+        root: the whole document; None while there is none.
+        problems: what is wrong with the text but did not stop the reading.
+        warnings: what is probably not meant.
+        references: whether anchors, aliases or merge keys were found.
+    """
+
+    def __init__(self) -> None:
+        self.references = False
+        self.root: Node | None = None
+        self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
+        self._open: list[Mapping | Sequence] = []
+        self._nodes = 0
+
+    def complain(self, node: Node, message: str, cure: str, *, value: str | None = None) -> None:
+        """Note a problem at a node and go on."""
+        self.problems.append(
+            Problem(YAML_INVALID, message, cure, node.line, node.column, value=value)
+        )
+
+    def expects_name(self) -> bool:
+        """Whether the next value is a name in a mapping."""
+        return (
+            bool(self._open) and isinstance(self._open[-1], Mapping) and not self._open[-1].pending
+        )
+
+    def mark_partial(self) -> None:
+        """Say that the innermost mapping means more than is written in it."""
+        if self._open:
+            self._open[-1].partial = True
+
+    def open(self, node: Mapping | Sequence) -> None:
+        """Begin a list or mapping."""
+        if len(self._open) >= MAX_DEPTH:
+            message = f"the file is nested more than {MAX_DEPTH} levels deep here"
+            cure = "flatten it, or give the workflow one text to parse"
+            raise Unreadable(Problem(TOO_LARGE, message, cure, node.line, node.column))
+        self._open.append(node)
+
+    def close(self) -> None:
+        """End the innermost list or mapping."""
+        self.add(self._open.pop())
+
+    def abandon(self) -> None:
+        """Keep what was complete when the text became unreadable."""
+        while self._open:
+            self._open[-1].partial = True
+            self.close()
+
+    def add(self, node: Node) -> None:
+        """Put a finished value where it belongs."""
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            message = f"the file has more than {MAX_NODES:,} values"
+            raise Unreadable(Problem(TOO_LARGE, message, "split it", node.line, node.column))
+        if not self._open:
+            self.root = node
+            return
+        parent = self._open[-1]
+        if isinstance(parent, Sequence):
+            parent.items.append(node)
+        elif parent.pending is None:
+            parent.pending = node
+        else:
+            name, parent.pending = parent.pending, None
+            self._pair(parent, name, node)
+
+    def _pair(self, parent: Mapping, name: Node, node: Node) -> None:
+        if not isinstance(name, Scalar) or not isinstance(name.value, str):
+            if not isinstance(name, Scalar) or name.value is not BROKEN:
+                self.complain(name, "a name here is not a text", "put the name in quotes")
+            parent.partial = True
+            return
+        first = parent.entries.get(name.value)
+        if first is None:
+            parent.entries[name.value] = (name, node)
+            return
+        shown = name.value if len(name.value) <= MAX_NAME else name.value[:MAX_NAME] + "…"
+        message = f"{shown} is given twice; the first is on line {first[0].line}"
+        self.complain(name, message, "keep one of the two", value=shown)
+
+
+def is_storable(text: str) -> bool:
+    """Whether PostgreSQL can keep the text: no NUL, no lone surrogate."""
+    if "\0" in text:
+        return False
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

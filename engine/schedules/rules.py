@@ -1,0 +1,134 @@
+"""What must hold between the fields of one schedule, and what its when-part is.
+
+Works on the values as declared, by their names in the file, so that a file's reader can ask
+even where some other field of the schedule is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine.errors import CronInvalid, IntervalTooShort, ScheduleError, TimezoneInvalid
+from engine.schedules.cron import Cron
+from engine.schedules.fields import FIELD_INVALID, show
+from engine.schedules.nodes import BROKEN
+from engine.schedules.timing import At, Interval, Spec
+from engine.schedules.zones import zone
+
+KINDS: Final = {"everyMs": "interval", "cron": "cron", "at": "at"}
+"""The fields that say when, and the kind of schedule each makes."""
+
+KIND_INVALID: Final = "SCHEDULE_KIND_INVALID"
+
+_VERSIONED = re.compile(r"[^@]+@[0-9]{1,9}(?:\.[0-9]{1,9}){0,9}")
+_OFFSET = re.compile(r"(?:Z|[+-][0-9]{2}:?[0-9]{2})\Z")
+_KEEP_ONE = "keep exactly one of everyMs, cron and at"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with a schedule, at the path of a field; () is the schedule."""
+
+    path: tuple[str | int, ...]
+    code: str
+    message: str
+    cure: str
+
+
+def is_local(at: str) -> bool:
+    """Whether a moment has no offset of its own, so that it needs a timezone."""
+    return _OFFSET.search(at) is None
+
+
+def relation_faults(given: Mapping[str, Any]) -> list[Fault]:
+    """Return what is wrong between fields; ``given`` holds BROKEN for values not to be judged."""
+    faults = []
+    kinds = [name for name in given if name in KINDS]
+    if not kinds:
+        cure = "give one of everyMs, cron and at"
+        faults.append(Fault((), KIND_INVALID, "the schedule does not say when it fires", cure))
+    elif len(kinds) > 1:
+        message = f"{' and '.join(kinds)} are given together"
+        faults.append(Fault((kinds[1],), KIND_INVALID, message, _KEEP_ONE))
+    elif "offsetMs" in given and kinds != ["everyMs"]:
+        message = f"offsetMs does not belong to a schedule with {kinds[0]}"
+        faults.append(Fault(("offsetMs",), FIELD_INVALID, message, "remove it"))
+    elif "timezone" in given and kinds == ["everyMs"]:
+        message, cure = "an interval has no timezone", "remove it, or use cron"
+        faults.append(Fault(("timezone",), FIELD_INVALID, message, cure))
+    workflow = given.get("workflow")
+    if isinstance(workflow, str) and "@" in workflow and given.get("external", False) is False:
+        faults += _workflow_faults(workflow)
+    return faults
+
+
+def _workflow_faults(workflow: str) -> list[Fault]:
+    if _VERSIONED.fullmatch(workflow):
+        return []
+    message = f"workflow is {show(workflow)}, whose version is not dotted numbers"
+    cure = "write name@1 or name@1.2, or external: true for a Temporal type as written"
+    return [Fault(("workflow",), FIELD_INVALID, message, cure)]
+
+
+def build_spec(given: Mapping[str, Any]) -> Spec:
+    """Return the when-part; exactly one of the three kinds must be given.
+
+    Raises:
+        ScheduleError: the values are no interval, cron or moment.
+    """
+    if "everyMs" in given:
+        return Interval(given["everyMs"], given.get("offsetMs", 0))
+    if "cron" in given:
+        return Cron(given["cron"], timezone=given.get("timezone", "UTC"), key=given["key"])
+    return At(given["at"], timezone=given.get("timezone"))
+
+
+def spec_faults(given: Mapping[str, Any]) -> list[Fault]:
+    """Return what is wrong with the when-part, timezone and expression apart from each other."""
+    faults = []
+    kinds = [name for name in given if name in KINDS]
+    sound = {name: value for name, value in given.items() if value is not BROKEN}
+    timezone = sound.get("timezone")
+    if isinstance(timezone, str) and kinds != ["everyMs"]:
+        try:
+            zone(timezone)
+        except TimezoneInvalid as error:
+            faults.append(_fault(("timezone",), error))
+            sound["timezone"] = "UTC"
+    if given.get("timezone") is BROKEN:
+        sound["timezone"] = "UTC"
+    for kind in kinds:
+        faults += _kind_faults(kind, sound)
+    return faults
+
+
+def _kind_faults(kind: str, sound: Mapping[str, Any]) -> list[Fault]:
+    value = sound.get(kind)
+    wanted = int if kind == "everyMs" else str
+    if not isinstance(value, wanted) or isinstance(value, bool):
+        return []  # its own check has said so
+    try:
+        match kind:
+            case "everyMs":
+                offset = sound.get("offsetMs", 0)
+                Interval(value, offset if isinstance(offset, int) else 0)  # type: ignore[arg-type]  # mypy does not follow `wanted`
+            case "cron":
+                Cron(value, key=str(sound.get("key", "")))  # type: ignore[arg-type]  # likewise
+            case _:
+                At(value, timezone=sound.get("timezone"))  # type: ignore[arg-type]  # likewise
+    except ScheduleError as error:
+        return [_fault((kind,), error)]
+    return []
+
+
+def _fault(path: tuple[str | int, ...], error: ScheduleError) -> Fault:
+    return Fault(path, error.code, error.message, error.cure or "")
+
+
+def error_class(code: str) -> type[ScheduleError]:
+    """Return the error that carries ``code``, or the general one."""
+    special = (CronInvalid, TimezoneInvalid, IntervalTooShort)
+    return next((error for error in special if error.code == code), ScheduleError)

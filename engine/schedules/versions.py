@@ -1,0 +1,38 @@
+"""Which Temporal workflow type a schedule's ``workflow:`` means."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def version_order(version: str) -> tuple[int, ...]:
+    """Return the sort key of a dotted version: ``1.10`` is newer than ``1.9``.
+
+    Trailing zeros do not count, so ``1`` and ``1.0`` are the same age.
+    """
+    numbers = [int(part) for part in version.split(".")]
+    while len(numbers) > 1 and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def resolve_type(workflow: str, announced: Iterable[str], *, external: bool = False) -> str | None:
+    """Return the exact Temporal type to start, or None while nobody has announced one.
+
+    An external type is taken as written. Otherwise the exact name wins, then the highest
+    ``name@version``. Types are only ever added to what was announced, so the result never
+    falls below that of an earlier fire.
+    """
+    if external:
+        return workflow
+    types = set(announced)
+    if workflow in types:
+        return workflow
+    prefix = f"{workflow}@"
+    versions = [name[len(prefix) :] for name in types if name.startswith(prefix)]
+    dotted = [version for version in versions if _is_dotted(version)]
+    return prefix + max(dotted, key=version_order) if dotted else None
+
+
+def _is_dotted(version: str) -> bool:
+    return all(part.isdecimal() for part in version.split("."))

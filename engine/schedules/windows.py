@@ -1,0 +1,92 @@
+"""A window, and the Temporal workflow ids that name windows, manual triggers and reruns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
+"""What a schedule key and a project look like. Without a colon ids parse back, and a prefix
+query for ``sched:<key>:`` cannot match another key."""
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What names a manual trigger."""
+
+# Numbers are spelled the one way Python prints them: an id of ours never reads ``007``.
+_BUCKET = r"(?P<bucket>0|-?[1-9][0-9]{0,18})"
+_SERIES = r"(?::s(?P<series>0|[1-9][0-9]{0,18}))?"
+_RERUN = r"(?::rerun:(?P<rerun>[1-9][0-9]{0,18}))?"
+_ID = re.compile(
+    rf"sched:(?P<key>{KEY.pattern}):"
+    rf"(?:{_BUCKET}{_SERIES}{_RERUN}|manual:(?P<request_id>{REQUEST_ID.pattern}))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One window of one schedule: what may have at most one run.
+
+    Attributes:
+        key: the schedule's key.
+        series: grows when a key's buckets may mean other windows than before.
+        bucket: the window's number within the series.
+        fire_time: the nominal instant at which it opens, in UTC.
+    """
+
+    key: str
+    series: int
+    bucket: int
+    fire_time: datetime
+
+    def __post_init__(self) -> None:
+        if self.fire_time.tzinfo is None:
+            raise ValueError("fire_time is naive; give it a timezone")
+        if self.fire_time.tzinfo is not UTC:
+            object.__setattr__(self, "fire_time", self.fire_time.astimezone(UTC))
+
+    def workflow_id(self, suffixed: bool) -> str:  # noqa: FBT001 - one question, and its name says which
+        """Return the id of the window's run; ``suffixed`` adds the series.
+
+        A series is suffixed when its first bucket is not above the highest one the key ever
+        used: without it the id could be that of an older window, and Temporal would refuse it.
+        """
+        series = f":s{self.series}" if suffixed else ""
+        return f"sched:{self.key}:{self.bucket}{series}"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedId:
+    """What a workflow id of ours says.
+
+    Attributes:
+        key: the schedule's key.
+        bucket: the window's number; None for a manual trigger.
+        series: the series, where the id is suffixed with one.
+        request_id: the name of a manual trigger; None for a window.
+        rerun: the number of the rerun; None for the window's own run.
+    """
+
+    key: str
+    bucket: int | None = None
+    series: int | None = None
+    request_id: str | None = None
+    rerun: int | None = None
+
+
+def parse_workflow_id(text: str) -> ParsedId | None:
+    """Return what ``text`` says, or None when it is not an id of ours."""
+    match = _ID.fullmatch(text)
+    if match is None:
+        return None
+    return ParsedId(
+        key=match["key"],
+        bucket=_number(match["bucket"]),
+        series=_number(match["series"]),
+        request_id=match["request_id"],
+        rerun=_number(match["rerun"]),
+    )
+
+
+def _number(digits: str | None) -> int | None:
+    return None if digits is None else int(digits)

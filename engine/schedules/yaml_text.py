@@ -1,0 +1,230 @@
+"""Reads YAML 1.2 into a tree with lines and columns.
+
+PyYAML's composer segfaults on deep nesting, keeps the last of duplicate names and reads YAML 1.1
+(``on`` is true, ``012`` is ten). Its event stream does none of that: this module builds the
+tree from the events and resolves scalars by YAML 1.2's core schema. Anchors, aliases, merge
+keys and tags are refused, so what is read is never larger than what is written.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    DocumentStartEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceStartEvent,
+)
+
+from engine.errors import Problem
+from engine.schedules.nodes import (
+    BROKEN,
+    MAX_DIGITS,
+    UNSTORABLE,
+    YAML_INVALID,
+    Mapping,
+    Scalar,
+    Sequence,
+    Tree,
+    Unreadable,
+    is_storable,
+)
+from engine.schedules.yaml_syntax import explain, misread_value
+
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml where it was built in: twenty times faster, the same events."""
+
+_MAX_REPAIRS = 20
+"""Unquoted ``*/5`` after which a file is given up: each costs one more reading."""
+
+_MAX_LINES_NAMED = 5
+
+_UNWELCOME = re.compile(
+    "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+)
+"""What YAML 1.2 does not print, and the three line breaks that only YAML 1.1 knows."""
+
+_WORDS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_OCTAL = re.compile(r"0o[0-7]+")
+_HEX = re.compile(r"0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_NUMBER_STARTS = frozenset("-+.0123456789")
+
+
+def read_yaml(text: str) -> Tree:
+    """Return the tree of the only document in ``text``; its ``root`` is None for an empty file.
+
+    A syntax error ends the reading; what was complete before it is in the tree, and so is
+    everything around an unquoted ``cron: */5 * * * *``.
+
+    Raises:
+        Unreadable: the text is not text, or too deep or too large.
+    """
+    unwelcome = _UNWELCOME.search(text)
+    if unwelcome is not None:
+        raise _unwelcome(text, unwelcome.start())
+    misread: list[Problem] = []
+    while True:
+        reading = _Reading({(problem.line, problem.column) for problem in misread})
+        try:
+            reading.read(text)
+        except yaml.MarkedYAMLError as error:
+            repair = misread_value(text, error) if len(misread) < _MAX_REPAIRS else None
+            if repair is not None:
+                problem, text = repair
+                misread.append(problem)
+                continue
+            reading.tree.problems.append(explain(text, error))
+            reading.tree.abandon()
+        reading.tree.problems += misread
+        return reading.tree
+
+
+class _Reading:
+    """One pass over the events of a text."""
+
+    def __init__(self, misread: set[tuple[int, int]]) -> None:
+        self.tree = Tree()
+        self._misread = misread
+        self._references: list[Problem] = []
+
+    def read(self, text: str) -> None:
+        try:
+            self._read(text)
+        finally:
+            self._note_references()
+
+    def _read(self, text: str) -> None:
+        tree = self.tree
+        documents = 0
+        event: Any  # its marks are optional in the stubs only
+        for event in yaml.parse(text, Loader=LOADER):
+            # Compared by class, the most frequent first: this loop is what loading costs.
+            kind = type(event)
+            if kind is ScalarEvent:
+                tree.add(self._scalar(event))
+            elif kind is MappingStartEvent:
+                self._check_properties(event)
+                tree.open(Mapping(event.start_mark.line + 1, event.start_mark.column + 1))
+            elif kind is SequenceStartEvent:
+                self._check_properties(event)
+                tree.open(Sequence(event.start_mark.line + 1, event.start_mark.column + 1))
+            elif isinstance(event, CollectionEndEvent):
+                tree.close()
+            elif kind is AliasEvent:
+                self._note_reference(event)
+                tree.add(Scalar(BROKEN, event.start_mark.line + 1, event.start_mark.column + 1))
+            elif kind is DocumentStartEvent:
+                documents += 1
+                if documents > 1:
+                    node = Scalar(None, event.start_mark.line + 1, event.start_mark.column + 1)
+                    tree.complain(
+                        node, "a second document begins here", "put it in a file of its own"
+                    )
+                    return
+
+    def _scalar(self, event: Any) -> Scalar:
+        mark = event.start_mark
+        node = Scalar(event.value, mark.line + 1, mark.column + 1)
+        if event.anchor is not None or event.tag is not None:
+            self._check_properties(event)
+        if self._misread and (node.line, node.column) in self._misread:
+            node.value = BROKEN
+        elif event.style:
+            # Only a quoted text can spell characters that the file itself may not contain.
+            if not is_storable(node.value):
+                self.tree.complain(node, UNSTORABLE, "remove it")
+                node.value = BROKEN
+        elif event.implicit[0]:
+            self._resolve(node, event)
+        return node
+
+    def _resolve(self, node: Scalar, event: Any) -> None:
+        """Give an unquoted text the meaning it has in YAML 1.2's core schema."""
+        text: str = node.value
+        if text in _WORDS:
+            node.value = _WORDS[text]
+        elif text[0] in _NUMBER_STARTS:
+            node.value = self._number(node, text)
+        elif text == "<<" and self.tree.expects_name():
+            self._note_reference(event)
+            self.tree.mark_partial()
+            node.value = BROKEN
+
+    def _number(self, node: Scalar, text: str) -> Any:
+        value: Any = text
+        if _INTEGER.fullmatch(text):
+            value = BROKEN if len(text) > MAX_DIGITS else int(text)
+            digits = text.lstrip("-+")
+            if digits != "0" and digits.startswith("0") and value is not BROKEN:
+                self._warn_of_zeros(node, text, value)
+        elif _FLOAT.fullmatch(text):
+            value = BROKEN if len(text) > MAX_DIGITS else float(text)
+            if value in (float("inf"), float("-inf")):
+                value = BROKEN
+        elif _OCTAL.fullmatch(text) or _HEX.fullmatch(text):
+            value = BROKEN if len(text) > MAX_DIGITS else int(text[2:], 8 if text[1] == "o" else 16)
+        elif _NOT_FINITE.fullmatch(text):
+            value = BROKEN
+        if value is BROKEN:
+            self.tree.complain(node, "this is not a number that JSON can carry", "put it in quotes")
+        return value
+
+    def _warn_of_zeros(self, node: Scalar, text: str, value: int) -> None:
+        # YAML 1.1 reads octal here, 1.2 decimal, and a person often means the text.
+        message = f"{text} is read as the number {value}"
+        cure = "put it in quotes to keep its zeros"
+        self.tree.warnings.append(
+            Problem(YAML_INVALID, message, cure, node.line, node.column, value=text)
+        )
+
+    def _check_properties(self, event: Any) -> None:
+        if event.anchor is not None:
+            self._note_reference(event)
+        if event.tag is not None:
+            node = Scalar(None, event.start_mark.line + 1, event.start_mark.column + 1)
+            tag = event.tag.removeprefix("tag:yaml.org,2002:")
+            self.tree.complain(node, "tags (!) are not supported", "remove the tag", value=tag[:50])
+
+    def _note_reference(self, event: Any) -> None:
+        mark = event.start_mark
+        self._references.append(Problem(YAML_INVALID, "", "", mark.line + 1, mark.column + 1))
+
+    def _note_references(self) -> None:
+        """Report all anchors, aliases and merge keys as the one mistake that they are."""
+        if not self._references:
+            return
+        self.tree.references = True
+        first, *others = self._references
+        message = "anchors, aliases and merge keys (&, *, <<) are not supported"
+        lines = sorted({problem.line for problem in others} - {first.line})
+        if lines:
+            named = ", ".join(str(line) for line in lines[:_MAX_LINES_NAMED])
+            more = ", …" if len(lines) > _MAX_LINES_NAMED else ""
+            message = f"{message} (also on line {named}{more})"
+        cure = "write the value out, or use defaults: for what all schedules share"
+        self.tree.problems.append(Problem(YAML_INVALID, message, cure, first.line, first.column))
+
+
+def _unwelcome(text: str, at: int) -> Unreadable:
+    """Say where the first character is that no YAML file may contain."""
+    line = text.count("\n", 0, at) + 1
+    column = at - text.rfind("\n", 0, at)
+    code = f"U+{ord(text[at]):04X}"
+    if text[at] == "\0":
+        message, cure = "the file holds a NUL character", "save it as UTF-8 text"
+    else:
+        message = f"the file holds the control character {code}"
+        cure = f'remove it, or write "\\u{ord(text[at]):04x}" in double quotes'
+    return Unreadable(Problem(YAML_INVALID, message, cure, line, column, value=code))

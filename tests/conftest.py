@@ -1,0 +1,65 @@
+"""Fixtures of every test ring: real servers, started when the first test asks for them."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+from temporalio.client import Client
+
+from engine.embedded import PostgresServer, TemporalServer
+from tests.servers import FAST_AND_FORGETFUL, register_namespace, run_apart, shared_folder
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="session")
+def server_folder() -> Iterator[Path]:
+    """A folder for servers that lives as long as the session."""
+    with shared_folder() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def postgres(server_folder: Path) -> Iterator[PostgresServer]:
+    """The session's PostgreSQL 18; it does not wait for the disk."""
+    server = PostgresServer(server_folder / "pg", durable=False)
+    run_apart(server.start())
+    yield server
+    run_apart(server.stop())
+
+
+@pytest.fixture
+async def database_url(postgres: PostgresServer) -> AsyncIterator[str]:
+    """Address of an empty database of the test's own."""
+    name = f"test_{uuid.uuid4().hex}"
+    yield await postgres.create_database(name)
+    await postgres.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def temporal(server_folder: Path) -> Iterator[TemporalServer]:
+    """The session's Temporal server, in memory, without rate limits."""
+    server = TemporalServer(
+        server_folder / "temporal", dynamic_config=FAST_AND_FORGETFUL, in_memory=True
+    )
+    run_apart(server.start())
+    yield server
+    run_apart(server.stop())
+
+
+@pytest.fixture
+async def namespace(temporal: TemporalServer) -> str:
+    """A namespace of the test's own with a retention of 24 hours."""
+    name = f"test-{uuid.uuid4().hex}"
+    await register_namespace(await Client.connect(temporal.address), name)
+    return name
+
+
+@pytest.fixture
+async def client(temporal: TemporalServer, namespace: str) -> Client:
+    """A client connected to the test's own namespace."""
+    return await Client.connect(temporal.address, namespace=namespace)

@@ -1,0 +1,209 @@
+"""The fire: every run knows which window of which schedule it stands for (``ctx.fire``)."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from zoneinfo import ZoneInfo
+
+from temporalio.workflow import unsafe
+
+from engine import Context, EngineError, FireInfo, workflow
+from engine.flow import MEMO_KEY
+
+with unsafe.imports_passed_through():
+    import dataclasses
+
+    import pytest
+    from temporalio.client import Client, WorkflowFailureError
+    from temporalio.worker import Replayer, Worker
+    from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
+
+QUEUE = "fires"
+
+
+def fire(**changes: object) -> FireInfo:
+    plain = FireInfo(
+        key="nightly-report",
+        series=0,
+        bucket=1795237200000,
+        fire_time=datetime(2026, 11, 21, 5, tzinfo=UTC),
+        timezone="America/Sao_Paulo",
+        timing="on_time",
+        definition_version=3,
+        project="default",
+        ledger="0b8f",
+        token="t-1",  # noqa: S106 - a claim's number, not a secret
+    )
+    return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
+
+
+@workflow(name="tells-its-fire")
+class TellsItsFire:
+    async def run(self, ctx: Context) -> list[str]:
+        return [ctx.fire.key, ctx.fire.timing, ctx.fire.local_time.isoformat()]
+
+
+@workflow(name="works-by-hand-too")
+class WorksByHandToo:
+    async def run(self, ctx: Context) -> str:
+        return ctx.fire.key if ctx.scheduled else "by hand"
+
+
+WORKFLOWS = [TellsItsFire, WorksByHandToo]
+
+
+async def run(client: Client, workflow_type: str, memo: object = None, **options):
+    async with Worker(client, task_queue=QUEUE, workflows=WORKFLOWS, **options):
+        handle = await client.start_workflow(
+            workflow_type,
+            id="fire",
+            task_queue=QUEUE,
+            memo=None if memo is None else {MEMO_KEY: memo},
+        )
+        return await handle.result(), await handle.fetch_history()
+
+
+def test_the_memo_is_versioned_json():
+    assert json.loads(json.dumps(fire().to_memo())) == {
+        "v": 1,
+        "key": "nightly-report",
+        "series": 0,
+        "bucket": 1795237200000,
+        "fire_time": "2026-11-21T05:00:00Z",
+        "timezone": "America/Sao_Paulo",
+        "timing": "on_time",
+        "definition_version": 3,
+        "project": "default",
+        "ledger": "0b8f",
+        "token": "t-1",
+        "missed": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"timing": "caught_up", "missed": 137},
+        {"fire_time": datetime(2026, 11, 21, 5, 0, 0, 250_000, tzinfo=UTC)},
+        {"fire_time": datetime(1969, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC), "bucket": -1},
+    ],
+)
+def test_what_is_read_from_a_memo_is_what_was_written(changes: dict[str, object]):
+    written = fire(**changes)
+    assert FireInfo.from_memo(json.loads(json.dumps(written.to_memo()))) == written
+
+
+def test_milliseconds_appear_where_there_are_some():
+    fraction = fire(fire_time=datetime(2026, 11, 21, 5, 0, 0, 40_999, tzinfo=UTC))
+    assert fraction.to_memo()["fire_time"] == "2026-11-21T05:00:00.040Z"
+
+
+def test_the_fire_time_is_kept_in_utc():
+    east = timezone(timedelta(hours=2))
+    assert fire(fire_time=datetime(2026, 11, 21, 7, tzinfo=east)) == fire()
+
+
+def test_a_naive_fire_time_is_refused():
+    with pytest.raises(ValueError, match="fire_time has no timezone"):
+        fire(fire_time=datetime(2026, 11, 21, 5))  # noqa: DTZ001 - the mistake under test
+
+
+def test_an_unknown_timing_is_refused():
+    with pytest.raises(ValueError, match="timing 'early' is not one of: on_time, late"):
+        fire(timing="early")
+
+
+def test_fields_of_a_newer_minor_version_are_ignored():
+    assert FireInfo.from_memo({**fire().to_memo(), "colour": "blue"}) == fire()
+
+
+def test_a_memo_without_missed_windows_missed_none():
+    memo = fire().to_memo()
+    del memo["missed"]
+    assert FireInfo.from_memo(memo).missed == 0
+
+
+@pytest.mark.parametrize(
+    "memo",
+    [
+        None,
+        "nightly-report",
+        [],
+        {},
+        {**fire().to_memo(), "v": 2},
+        {**fire().to_memo(), "v": True},
+        {**fire().to_memo(), "v": "1"},
+        {**fire().to_memo(), "key": ""},
+        {**fire().to_memo(), "key": None},
+        {**fire().to_memo(), "bucket": "7"},
+        {**fire().to_memo(), "series": True},
+        {**fire().to_memo(), "fire_time": "yesterday"},
+        {**fire().to_memo(), "fire_time": "2026-11-21T05:00:00"},
+        {**fire().to_memo(), "timing": "early"},
+        {**fire().to_memo(), "missed": None},
+    ],
+)
+def test_what_is_not_a_fire_of_ours_is_a_value_error(memo: object):
+    with pytest.raises(ValueError, match=r"not a fire|fire_time has no|is not one of"):
+        FireInfo.from_memo(memo)
+
+
+def test_local_time_is_the_wall_clock_of_the_schedules_zone():
+    assert fire().local_time.isoformat() == "2026-11-21T02:00:00-03:00"
+    assert str(fire().local_time.tzinfo) == "America/Sao_Paulo"
+    assert fire(timezone="UTC").local_time == fire().fire_time
+
+
+def test_local_time_tells_the_two_readings_of_a_repeated_hour_apart():
+    first = fire(timezone="America/New_York", fire_time=datetime(2026, 11, 1, 5, 30, tzinfo=UTC))
+    second = fire(timezone="America/New_York", fire_time=datetime(2026, 11, 1, 6, 30, tzinfo=UTC))
+    assert first.local_time.isoformat() == "2026-11-01T01:30:00-04:00"
+    assert second.local_time.isoformat() == "2026-11-01T01:30:00-05:00"
+
+
+@pytest.mark.parametrize("zone", ["Mars/Base", "America", "../../etc/passwd", "zone.tab", "", "/"])
+def test_an_unknown_timezone_is_an_error_only_when_the_local_time_is_asked_for(zone: str):
+    strange = fire(timezone=zone)
+    with pytest.raises(EngineError, match="unknown timezone"):
+        _ = strange.local_time
+
+
+def test_zone_rules_come_from_the_pinned_package_not_from_the_system(monkeypatch):
+    def system_zone(*_: object) -> None:
+        raise AssertionError("the system's own zone data was asked")
+
+    monkeypatch.setattr("zoneinfo._tzpath.find_tzfile", system_zone)
+    zone = fire(timezone="Asia/Kathmandu").local_time.tzinfo
+    assert isinstance(zone, ZoneInfo)
+    assert zone.key == "Asia/Kathmandu"
+
+
+async def test_a_run_reads_its_fire_from_its_memo(client: Client):
+    result, history = await run(client, "tells-its-fire@1", fire(timing="late").to_memo())
+    assert result == ["nightly-report", "late", "2026-11-21T02:00:00-03:00"]
+    replayed = await Replayer(workflows=WORKFLOWS).replay_workflow(history)
+    assert replayed.replay_failure is None
+
+
+async def test_it_does_so_too_where_the_worker_passes_the_engine_through(client: Client):
+    through = SandboxRestrictions.default.with_passthrough_modules("engine")
+    runner = SandboxedWorkflowRunner(restrictions=through)
+    result, _ = await run(
+        client, "tells-its-fire@1", fire(timing="late").to_memo(), workflow_runner=runner
+    )
+    assert result == ["nightly-report", "late", "2026-11-21T02:00:00-03:00"]
+
+
+async def test_a_run_started_by_hand_can_tell(client: Client):
+    assert (await run(client, "works-by-hand-too@1"))[0] == "by hand"
+    assert (await run(client, "works-by-hand-too@1", {"v": 99}))[0] == "by hand"
+    assert (await run(client, "works-by-hand-too@1", fire().to_memo()))[0] == "nightly-report"
+
+
+async def test_asking_for_a_fire_that_is_not_there_fails_the_run_with_a_sentence(client: Client):
+    with pytest.raises(WorkflowFailureError) as failure:
+        await run(client, "tells-its-fire@1")
+    assert "no schedule started the run 'fire'" in str(failure.value.cause)
+    assert "ask ctx.scheduled first" in str(failure.value.cause)

@@ -1,0 +1,90 @@
+"""Checked by mypy, never run: what users' type checkers see of workflows and steps.
+
+Each ``type: ignore`` is a promise too: were the mistake accepted, mypy --strict would report the
+comment as unused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import assert_type
+
+from temporalio import activity
+from temporalio.client import Client
+
+from engine import Context, FireInfo, Retry, step, workflow
+
+
+@dataclass
+class Report:
+    rows: int
+
+
+@step
+async def gather() -> list[str]:
+    return []
+
+
+@step(name="write-report", timeout=30, retry=Retry(max_attempts=3))
+async def write(rows: list[str]) -> Report:
+    return Report(len(rows))
+
+
+@step(timeout=timedelta(seconds=5))
+def count() -> int:
+    return 1
+
+
+@step
+def double(number: int) -> int:
+    return number * 2
+
+
+@step
+async def optional(text: str = "") -> str:
+    return text
+
+
+@activity.defn
+async def plain(text: str) -> bytes:
+    return text.encode()
+
+
+@workflow(name="typed", version="2.1")
+class Typed:
+    async def run(self, ctx: Context, day: str) -> Report:
+        rows = assert_type(await ctx.step(gather), list[str])
+        assert_type(await ctx.step(count), int)
+        assert_type(await ctx.step(double, 2), int)
+        assert_type(await ctx.step(double, input=2, retry=Retry(), timeout=3), int)
+        assert_type(await ctx.step(optional), str)
+        assert_type(await ctx.step(optional, day), str)
+        assert_type(await ctx.step(plain, day), bytes)
+        assert_type(ctx.fire, FireInfo)
+        assert_type(ctx.fire.local_time, datetime)
+        assert_type(ctx.scheduled, bool)
+        assert_type(ctx.now(), datetime)
+        return assert_type(await ctx.step(write, rows), Report)
+
+
+@workflow
+class Bare:
+    async def run(self, ctx: Context) -> None:
+        await ctx.step(write)  # type: ignore[arg-type] # the input is missing
+        await ctx.step(write, 3)  # type: ignore[arg-type] # and it is a list of strings
+        await ctx.step(count, 3)  # type: ignore[arg-type] # takes none
+        await ctx.step(gather, timeout="10m")  # type: ignore[call-overload]
+
+
+async def decorated_functions_keep_their_types(client: Client) -> None:
+    assert_type(await gather(), list[str])
+    assert_type(double(2), int)
+    assert_type(Bare(), Bare)
+    assert_type(await Typed().run(Context(), "2026-11-21"), Report)
+    assert_type(
+        await client.execute_workflow(Typed.run, args=["x"], id="x", task_queue="q"), Report
+    )
+    double("2")  # type: ignore[arg-type]
+    workflow(name=1)  # type: ignore[call-overload]
+    Retry(5)  # type: ignore[call-arg] # keywords only: is 5 attempts or seconds?
