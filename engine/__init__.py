@@ -7,8 +7,13 @@ and plugin have doors of their own (``engine.schedules``, ``engine.runtime``).
 
 from __future__ import annotations
 
-from engine.errors import EngineError
-from engine.flow import Context, FireInfo, Retry, step, workflow
+from temporalio.workflow import unsafe
+
+# Under a worker without our plugin the sandbox would load all of it again for every run, ten
+# times the cost of everything else it does; nothing in there may differ from run to run.
+with unsafe.imports_passed_through():
+    from engine.errors import EngineError
+    from engine.flow import Context, FireInfo, Retry, step, workflow
 
 __all__ = ["Context", "EngineError", "FireInfo", "Retry", "__version__", "step", "workflow"]
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 from temporalio.client import Client
 
 from engine.embedded import PostgresServer, TemporalServer
 from tests.servers import FAST_AND_FORGETFUL, register_namespace, run_apart, shared_folder
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
 
 @pytest.fixture(scope="session")

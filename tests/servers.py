@@ -10,10 +10,11 @@ import contextlib
 import os
 import shutil
 import tempfile
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
@@ -21,35 +22,29 @@ from temporalio.client import Client
 from engine.embedded import FolderLock, PostgresServer, TemporalServer
 from engine.errors import EmbeddedError
 
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
-
 T = TypeVar("T")
 
 _PREFIX = "sched-tests-"
 # Tests ask as fast as they can; the server's politeness towards other tenants is not their topic.
-_UNLIMITED = 100_000
-FAST_AND_FORGETFUL = {
+_WITHOUT_LIMIT = (
+    "frontend.rps",
+    "frontend.rps.namespaceReplicationInducingAPIs",  # RegisterNamespace
+    "frontend.namespaceRPS",
+    "frontend.namespaceRPS.visibility",
+    "frontend.namespaceRPS.namespaceReplicationInducingAPIs",
+    "frontend.persistenceMaxQPS",
+    "history.rps",
+    "history.persistenceMaxQPS",
+    "matching.rps",
+    "matching.persistenceMaxQPS",
+)
+FAST_AND_FORGETFUL: dict[str, str | float | bool] = {
     # A namespace may forget its runs after a second (its own retention still says when).
     "system.namespaceMinRetentionLocal": "1s",
     "history.retentionTimerJitterDuration": "1s",
     # A changed namespace is seen by every part of the server at once.
     "system.namespaceCacheRefreshInterval": "100ms",
-    **{
-        key: _UNLIMITED
-        for key in (
-            "frontend.rps",
-            "frontend.rps.namespaceReplicationInducingAPIs",  # RegisterNamespace
-            "frontend.namespaceRPS",
-            "frontend.namespaceRPS.visibility",
-            "frontend.namespaceRPS.namespaceReplicationInducingAPIs",
-            "frontend.persistenceMaxQPS",
-            "history.rps",
-            "history.persistenceMaxQPS",
-            "matching.rps",
-            "matching.persistenceMaxQPS",
-        )
-    },
+    **dict.fromkeys(_WITHOUT_LIMIT, 100_000),
 }
 
 
@@ -82,7 +77,7 @@ def shared_folder() -> Iterator[Path]:
         folder = fresh.rename(fresh.with_name(fresh.name.replace("sched-new-", _PREFIX)))
         yield folder
         _stop_servers_in(folder)
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)  # a sweeper may just look at its lock
 
 
 def _sweep() -> None:
@@ -93,7 +88,7 @@ def _sweep() -> None:
                 continue
             with FolderLock(folder):
                 _stop_servers_in(folder)
-                shutil.rmtree(folder)
+                shutil.rmtree(folder, ignore_errors=True)  # another run may be sweeping, too
 
 
 def _stop_servers_in(folder: Path) -> None:

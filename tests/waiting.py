@@ -1,24 +1,33 @@
 """Waiting for a fact instead of sleeping for a time."""
 
+# ruff: noqa: ASYNC109 - a deadline is what callers are here for
+
 from __future__ import annotations
 
 import asyncio
 import inspect
 import time
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
 
+@overload
 async def eventually(
-    condition: Callable[[], T | Awaitable[T]],
-    *,
-    timeout: float = 10.0,  # noqa: ASYNC109 - the deadline is what the caller is here for
-    every: float = 0.02,
-) -> T:
+    condition: Callable[[], Awaitable[T]], *, timeout: float = ..., every: float = ...
+) -> T: ...
+
+
+@overload
+async def eventually(
+    condition: Callable[[], T], *, timeout: float = ..., every: float = ...
+) -> T: ...
+
+
+async def eventually(
+    condition: Callable[[], Any], *, timeout: float = 10.0, every: float = 0.02
+) -> Any:
     """Return the condition's value as soon as it is true.
 
     Args:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from engine.errors import EmbeddedError
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-ENVIRONMENT = {"LC_ALL": "C", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}
+ENVIRONMENT = {"LC_ALL": "C", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}  # nothing of the user's
 _ORDINARY = "nobody"
 
 
@@ -86,8 +83,19 @@ class Account:
         )
 
     def reaches(self, folder: Path) -> bool:
-        """Whether this user can enter the folder."""
-        return self.run(["/bin/sh", "-c", 'cd -- "$0"', folder]).returncode == 0
+        """Whether this user can enter the folder.
+
+        Raises:
+            EmbeddedError: this process may not act as that user at all.
+        """
+        try:
+            return self.run(["/bin/sh", "-c", 'cd -- "$0"', folder]).returncode == 0
+        except PermissionError as error:  # root without the right, as in some containers
+            raise EmbeddedError(
+                f"PostgreSQL refuses to run as root, and this process may not become the user "
+                f"{self.name} ({error.strerror})",
+                cure="start it as an ordinary user, or set SCHED_DATABASE_URL",
+            ) from None
 
     def own(self, path: Path) -> None:
         """Hand a file or an empty folder to this user."""

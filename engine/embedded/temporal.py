@@ -5,41 +5,38 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import secrets
+import shutil
 import signal
+import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.service import ConnectConfig, RPCError, ServiceClient
 
-from engine.embedded.account import ENVIRONMENT
 from engine.embedded.binaries import temporal_cli
-from engine.embedded.lock import unwritable
+from engine.embedded.lifecycle import Server
 from engine.embedded.ports import HOST, free_port, require_free
-from engine.embedded.process import ServerProcess
-from engine.errors import EmbeddedError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _READY_WITHIN = 60.0
 _SIGNALS = ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0))
 
 
-class TemporalServer:
+class TemporalServer(Server):
     """``temporal server start-dev`` on 127.0.0.1.
 
     Args:
-        data_dir: holds ``temporal.db``, ``temporal.log`` and the pid file. None: nothing is
-            kept, not even the log.
+        data_dir: holds ``temporal.db``, ``temporal.log`` and the pid file; None keeps nothing.
         port: of the frontend; 0 takes a free one.
         ui_port: of the Web UI; 0 takes a free one, None goes without.
         namespaces: created at the start beside ``default``.
         dynamic_config: server settings by name, e.g. ``{"frontend.namespaceRPS": 10_000}``.
         search_attributes: type by name, e.g. ``{"Customer": "Keyword"}``.
-        in_memory: keep no history although there is a data_dir (for log and pid file).
+        in_memory: keep no history, only log and pid file.
     """
 
     def __init__(
@@ -53,21 +50,15 @@ class TemporalServer:
         search_attributes: Mapping[str, str] | None = None,
         in_memory: bool = False,
     ) -> None:
-        self.data_dir = None if data_dir is None else data_dir.absolute()
+        self._temporary = data_dir is None
+        scratch = Path(tempfile.gettempdir(), f"sched-temporal-{secrets.token_hex(8)}")
+        super().__init__("Temporal", "temporal", data_dir or scratch, _SIGNALS)
         self.port = port
         self.ui_port = ui_port
-        self._namespaces = tuple(namespaces)
+        self._namespaces = ("default", *namespaces)
         self._dynamic_config = dict(dynamic_config or {})
         self._search_attributes = dict(search_attributes or {})
-        self._database = (
-            None if in_memory or self.data_dir is None else self.data_dir / "temporal.db"
-        )
-        self._process = ServerProcess(
-            "Temporal",
-            pid_file=self.data_dir and self.data_dir / "temporal.pid.json",
-            log=self.data_dir / "temporal.log" if self.data_dir else Path("/dev/null"),
-            signals=_SIGNALS,
-        )
+        self._in_memory = in_memory or self._temporary
 
     @property
     def address(self) -> str:
@@ -79,47 +70,19 @@ class TemporalServer:
         """Address of the Web UI, None without one."""
         return None if self.ui_port is None else f"http://{HOST}:{self.ui_port}"
 
-    @property
-    def pid(self) -> int:
-        """The pid of the server."""
-        return self._process.pid
-
-    async def start(self) -> None:
-        """Start it and return when its namespaces answer.
-
-        A server of this folder that a killed owner left behind is stopped first.
-
-        Raises:
-            EmbeddedError: it cannot run here; one sentence with the cure.
-        """
-        try:
-            await self._start()
-        except OSError as error:
-            await self.stop()
-            raise unwritable(self.data_dir or Path("/dev/null"), error) from error
-        except BaseException:
-            await self.stop()
-            raise
-
     async def stop(self) -> None:
-        """Stop it; harmless when it does not run."""
-        await self._process.stop()
-
-    async def wait(self) -> int:
-        """Wait until it ends, by itself or not, and return its exit code."""
-        return await self._process.wait()
-
-    async def stop_orphan(self) -> bool:
-        """Stop what a killed owner left running in this folder; True when there was something."""
-        return await self._process.stop_orphan()
+        """Stop it and return when it has ended; harmless when it does not run."""
+        await super().stop()
+        if self._temporary:
+            await asyncio.to_thread(shutil.rmtree, self.data_dir, ignore_errors=True)
 
     async def _start(self) -> None:
         program = await asyncio.to_thread(temporal_cli)
-        if self.data_dir is not None:
-            await asyncio.to_thread(self.data_dir.mkdir, parents=True, exist_ok=True)
         await self.stop_orphan()
         self._choose_ports()
-        self._process.spawn([program, *self._arguments()], port=self.port, env=ENVIRONMENT)
+        # HOME and PATH for a `temporal` that is a version manager's shim; no more of the user's.
+        env = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
+        self._process.spawn([program, *self._arguments()], port=self.port, env=env)
         await self._ready()
 
     def _choose_ports(self) -> None:
@@ -137,9 +100,9 @@ class TemporalServer:
         if self.ui_port is None:
             arguments.append("--headless")
         else:
-            arguments += ["--ui-port", str(self.ui_port), "--ui-disable-news-fetch"]
-        if self._database is not None:
-            arguments += ["--db-filename", str(self._database)]
+            arguments += ["--ui-port", str(self.ui_port)]
+        if not self._in_memory:
+            arguments += ["--db-filename", str(self.data_dir / "temporal.db")]
         for namespace in self._namespaces:
             arguments += ["--namespace", namespace]
         for name, value in self._dynamic_config.items():
@@ -150,40 +113,33 @@ class TemporalServer:
 
     async def _ready(self) -> None:
         deadline = time.monotonic() + _READY_WITHIN
-        await self._listening(deadline)
-        waiting_for = {"default", *self._namespaces}
-        while waiting_for:
-            self._check(deadline)
-            with contextlib.suppress(RPCError, RuntimeError):
-                client = await ServiceClient.connect(ConnectConfig(target_host=self.address))
-                while waiting_for:
-                    namespace = min(waiting_for)
-                    await client.workflow_service.describe_namespace(
-                        DescribeNamespaceRequest(namespace=namespace),
-                        timeout=timedelta(seconds=5),
-                    )
-                    waiting_for.remove(namespace)
-                return
+        # A port is cheaper to ask again and again than a gRPC service.
+        for port in (self.port, self.ui_port):
+            while port and not await _listens(port):
+                self._process.check(deadline)
+                await asyncio.sleep(0.02)
+        while not await self._answers():
+            self._process.check(deadline)
             await asyncio.sleep(0.05)
 
-    async def _listening(self, deadline: float) -> None:
-        """Wait for the port; cheaper to ask again and again than a gRPC connection."""
-        while True:
-            self._check(deadline)
-            try:
-                _, writer = await asyncio.open_connection(HOST, self.port)
-            except OSError:
-                await asyncio.sleep(0.02)
-                continue
-            writer.close()
-            await writer.wait_closed()
-            return
+    async def _answers(self) -> bool:
+        """Whether the frontend describes every namespace that was asked for."""
+        with contextlib.suppress(RPCError, RuntimeError):
+            client = await ServiceClient.connect(ConnectConfig(target_host=self.address))
+            for namespace in self._namespaces:
+                await client.workflow_service.describe_namespace(
+                    DescribeNamespaceRequest(namespace=namespace), timeout=timedelta(seconds=5)
+                )
+            return True
+        return False
 
-    def _check(self, deadline: float) -> None:
-        if self._process.exit_code is not None:
-            raise self._process.death()
-        if time.monotonic() > deadline:
-            raise EmbeddedError(
-                f"Temporal did not answer within {_READY_WITHIN:.0f} s: {self._process.said()}",
-                cure=f"see its log {self._process.log}",
-            )
+
+async def _listens(port: int) -> bool:
+    try:
+        _, writer = await asyncio.open_connection(HOST, port)
+    except OSError:
+        return False
+    writer.close()
+    with contextlib.suppress(OSError):
+        await writer.wait_closed()
+    return True

@@ -1,8 +1,9 @@
 """What runs inside a workflow.
 
-Temporal imports these modules again inside its workflow sandbox, for every run, unless a worker
-passes ``engine`` through. So they import the standard library, ``engine.errors`` and temporalio
-only, do nothing on import, and never tell two copies of a class apart by ``isinstance``.
+``engine`` passes these modules through Temporal's workflow sandbox. Still, one of them may be
+loaded there a second time (``import engine.flow.fire`` in a workflow's module), so they import the
+standard library, ``engine.errors`` and temporalio only, do nothing on import, and never tell two
+copies of a class apart by ``isinstance``.
 
 ==============  ==============================================================
 fire.py         ``FireInfo``: the window a run was started for, as its memo says it

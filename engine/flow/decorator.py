@@ -102,7 +102,8 @@ def workflow(
     The class stays the user's own: its ``run`` can be called in a unit test with a stand-in for
     ``ctx``, plain Temporal workers and clients accept it, and Temporal's signals, queries and
     updates work in it. It gains the method that Temporal calls. Its Temporal type is
-    ``name@version``; any exception that leaves ``run`` fails the run.
+    ``name@version``; any exception that leaves ``run`` fails the run. So does, for runs under way,
+    an edit that no longer fits their history: such an edit needs a new version.
 
     Args:
         cls: The class, when the decorator is written without parentheses.

@@ -1,8 +1,8 @@
 """Time zones for workflow code, from the pinned ``tzdata`` package.
 
-The only module of this package that is always passed through the sandbox, whatever the worker's
-settings: what the sandbox makes of ``zoneinfo.ZoneInfo`` is a stand-in that ``astimezone``
-refuses. The system's own zone data is not asked, since it may hold other rules than the planner's.
+It has to be passed through the sandbox: what that makes of ``zoneinfo.ZoneInfo`` is a stand-in
+which ``astimezone`` refuses. The system's own zone data is not asked, since it may hold other rules
+than the planner's.
 """
 
 from __future__ import annotations

@@ -105,8 +105,11 @@ class MemoryLedger:
         """See ``Ledger``."""
         async with self._lock:
             now = self.clock()
-            stale = [(fire.lease_until, number) for number, fire in self._tables.fires.items()
-                     if self._leased(fire, serving) and fire.lease_until and fire.lease_until <= now]  # fmt: skip
+            stale = [
+                (fire.lease_until, number)
+                for number, fire in self._tables.fires.items()
+                if self._leased(fire, serving) and fire.lease_until and fire.lease_until <= now
+            ]
             claims = []
             for _, number in sorted(stale)[:limit]:
                 if claim := self._take(number, serving.replica, now, lease):
@@ -129,12 +132,16 @@ class MemoryLedger:
             fire, status="starting", token=token, replica=replica, lease_until=now + lease,
             starting_at=starting_at,
         )  # fmt: skip
-        retention = min(
-            (r for r, seen in self._retentions.items() if seen >= starting_at), default=None
-        )
+        retention = self._smallest_retention(starting_at)
         new = replace(fire.new, token=token, timing=fire.timing, reason=fire.reason)
         claim = new.claim(number, starting_at)
         return replace(claim, attempts=fire.attempts, fresh=fresh, retention=retention)
+
+    def _smallest_retention(self, since: datetime) -> timedelta | None:
+        """In force since then: all seen after it, and the last one seen before it."""
+        before = [seen for seen in self._retentions.values() if seen < since]
+        first = max(before, default=_EPOCH)
+        return min((r for r, seen in self._retentions.items() if seen >= first), default=None)
 
     async def settle(self, outcomes: Sequence[Outcome]) -> int:
         """See ``Ledger``."""

@@ -37,8 +37,11 @@ class MemoryTransaction:
     async def lock_due(self, serving: Serving, limit: int) -> list[str]:
         """See ``Transaction``."""
         now = self._clock()
-        due = [(row.next_fire_at, key) for key, row in self._tables.schedules.items()
-               if row.next_fire_at and row.next_fire_at <= now and row.servable(serving)]  # fmt: skip
+        due = [
+            (row.next_fire_at, key)
+            for key, row in self._tables.schedules.items()
+            if row.next_fire_at and row.next_fire_at <= now and row.servable(serving)
+        ]
         return [key for _, key in sorted(due)[:limit]]
 
     async def lock(self, keys: Sequence[str]) -> None:

@@ -123,7 +123,7 @@ class Claim:
         token: whoever writes an outcome must show it.
         fresh: False when the fire was taken over, so that an earlier send may have arrived.
         starting_at: when the fire first became ``starting``.
-        retention: the smallest namespace retention seen since then; None when none was seen.
+        retention: the smallest namespace retention in force since then; None when none was seen.
     """
 
     fire_id: int

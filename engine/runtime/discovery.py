@@ -7,8 +7,11 @@ import importlib.util
 import os
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 from engine.errors import EngineError
 
@@ -21,8 +24,16 @@ def imports_from_environment() -> tuple[str, ...]:
     return tuple(name.strip() for name in names.split(",") if name.strip())
 
 
-def import_user_code(names: Sequence[str] = ()) -> list[str]:
-    """Import every module of these packages and return their names.
+@dataclass(frozen=True, slots=True)
+class UserCode:
+    """What a worker serves: decorated classes and steps, and plain Temporal ones beside them."""
+
+    workflows: list[type]
+    activities: list[Callable[..., Any]]
+
+
+def import_user_code(names: Sequence[str] = ()) -> UserCode:
+    """Import every module of these packages and return what is defined in them.
 
     Without names, ``workflows`` and ``activities`` of the working directory are imported as
     far as they exist. The working directory is put on ``sys.path``: a console script does not
@@ -35,18 +46,32 @@ def import_user_code(names: Sequence[str] = ()) -> list[str]:
     if here not in sys.path:
         sys.path.insert(0, here)
     wanted = names or [name for name in DEFAULT_PACKAGES if importlib.util.find_spec(name)]
-    imported = []
-    for name in wanted:
-        for module in _modules(name):
-            try:
-                importlib.import_module(module)
-            except Exception as error:
-                raise EngineError(
-                    f"importing {module} failed: {type(error).__name__}: {error}",
-                    cure="mend the module, or name others with --import",
-                ) from error
-            imported.append(module)
-    return imported
+    modules = [_import(module) for name in wanted for module in _modules(name)]
+    found = _defined_in(modules)
+    return UserCode(
+        workflows=[thing for thing in found if "__temporal_workflow_definition" in vars(thing)],
+        activities=[thing for thing in found if "__temporal_activity_definition" in vars(thing)],
+    )
+
+
+def _import(module: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except Exception as error:
+        raise EngineError(
+            f"importing {module} failed: {type(error).__name__}: {error}",
+            cure="mend the module, or name others with --import",
+        ) from error
+
+
+def _defined_in(modules: Sequence[ModuleType]) -> list[Any]:
+    """Every class and function that the modules define themselves, in order."""
+    return [
+        thing
+        for module in modules
+        for thing in vars(module).values()
+        if hasattr(thing, "__dict__") and getattr(thing, "__module__", None) == module.__name__
+    ]
 
 
 def _modules(name: str) -> list[str]:

@@ -60,10 +60,11 @@ Listener = Callable[[Event], None]
 def log(event: Event) -> None:
     """Write an event to the log: the listener that is always there."""
     match event:
-        case Settled(claim, outcome, lag):
+        case Settled(claim, outcome, lag, already):
             level = logging.INFO if outcome.status == "started" else logging.WARNING
             detail = outcome.reason or outcome.error or f"lag {lag.total_seconds():.3f} s"
-            logger.log(level, "%s %s: %s", claim.workflow_id, outcome.status, detail)
+            status = "already started" if already else outcome.status
+            logger.log(level, "%s %s: %s", claim.workflow_id, status, detail)
         case Closed(evidence):
             logger.info("%s %s", evidence.workflow_id, evidence.closed)
         case Applied(text, good):

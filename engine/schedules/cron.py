@@ -29,6 +29,7 @@ from engine.schedules.instants import (
     from_ms,
     from_seconds,
 )
+from engine.schedules.zones import zone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,11 +71,12 @@ class Cron:
     def __post_init__(self) -> None:
         policy = dst_policy(self.dst)
         named, wildcard = readings(self.expression, self.key)
+        if self.dst != "standard":
+            object.__setattr__(self, "dst", "standard" if policy == STANDARD else policy)
         # Frozen outside, filled here: what is derived is not an argument.
-        object.__setattr__(self, "dst", "standard" if policy == STANDARD else policy)
         object.__setattr__(self, "_readings", named)
         rule = EVERY_READING if wildcard else policy
-        object.__setattr__(self, "_clock", clock(self.timezone, rule))
+        object.__setattr__(self, "_clock", clock(zone(self.timezone), rule))
 
     def __repr__(self) -> str:
         more = "" if self.dst == "standard" else f", dst={self.dst!r}"

@@ -14,17 +14,17 @@ set. That is why ``next`` and ``previous`` cannot disagree.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import cache
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from engine.errors import ScheduleError
 from engine.schedules.cron_readings import NEVER
-from engine.schedules.zones import zone
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from engine.schedules.zones import Zone
 
 Gap = Literal["shift", "skip"]
 Fold = Literal["first", "last", "both"]
@@ -55,9 +55,9 @@ def dst_policy(dst: str | Mapping[str, Any] | Dst) -> Dst:
     """
     if dst == "standard":
         return STANDARD
-    if isinstance(dst, str):
-        raise _wrong(f'"{dst}"')
-    given = {"gap": dst.gap, "fold": dst.fold} if isinstance(dst, Dst) else dict(dst)
+    if not isinstance(dst, (Mapping, Dst)):
+        raise _wrong(repr(dst))
+    given = asdict(dst) if isinstance(dst, Dst) else dict(dst)
     complete = {"gap": "shift", "fold": "first"} | given
     if (
         complete.keys() != {"gap", "fold"}
@@ -92,13 +92,8 @@ class Clock:
 
 
 @cache
-def clock(timezone: str, policy: Dst) -> Clock:
-    """Return the clock of ``timezone`` under ``policy``.
-
-    Raises:
-        TimezoneInvalid: ``timezone`` is not an IANA name.
-    """
-    rules = zone(timezone)
+def clock(rules: Zone, policy: Dst) -> Clock:
+    """Return the clock of the zone ``rules`` under ``policy``."""
     # before[i]: the reading at which piece i - 1 ends; after[i]: the one at which i begins.
     after = [start + offset for start, offset in zip(rules.starts, rules.offsets, strict=True)]
     ends = [start + old for start, old in zip(rules.starts[1:], rules.offsets, strict=False)]

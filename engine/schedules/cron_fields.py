@@ -16,16 +16,22 @@ leaves out is refused with `CronInvalid`, which names the field, the value and t
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
-from hashlib import sha256
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
 from engine.errors import CronInvalid
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from engine.schedules.cron_items import (
+    HOUR,
+    MINUTE,
+    MONTH,
+    SECOND,
+    Special,
+    day_values,
+    shown,
+    values,
+    weekday_values,
+)
 
 MACROS: Final = {
     "@YEARLY": "0 0 1 1 *",
@@ -36,25 +42,7 @@ MACROS: Final = {
     "@MIDNIGHT": "0 0 * * *",
     "@HOURLY": "0 * * * *",
 }
-_MONTHS: Final = (
-    *("JAN", "FEB", "MAR", "APR", "MAY", "JUN"),
-    *("JUL", "AUG", "SEP", "OCT", "NOV", "DEC"),
-)
-_WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 _LONGEST: Final = 1000  # characters; nobody writes more by hand
-
-
-class Special(NamedTuple):
-    """A day that depends on the month.
-
-    ``kind`` is ``L`` (``n`` days before the last day), ``LW`` (the last workday), ``W`` (the
-    workday nearest to day ``n``), ``nL`` (the last weekday ``n``) or ``#`` (the ``k``-th
-    weekday ``n``). Weekdays count from Sunday = 0.
-    """
-
-    kind: str
-    n: int = 0
-    k: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,56 +72,13 @@ class Fields:
     wildcard: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Field:
-    """One field: its name, its lowest and highest value, and the names of values."""
-
-    name: str
-    low: int
-    high: int
-    names: dict[str, int] = field(default_factory=dict)
-    hash_high: int = 0  # H stays at or below this; 0 means ``high``
-
-    @property
-    def size(self) -> int:
-        """How many values the field has; 7 as another Sunday does not count."""
-        return self.high - self.low + 1
-
-    @property
-    def accepts(self) -> str:
-        """What one may write, for messages."""
-        names = f" or {next(iter(self.names))}-{[*self.names][-1]}" if self.names else ""
-        top = 7 if self.name == "weekday" else self.high
-        return f"{self.low}-{top}{names}"
-
-
-_SECOND = Field("second", 0, 59)
-_MINUTE = Field("minute", 0, 59)
-_HOUR = Field("hour", 0, 23)
-# H stops at 28, so that a hashed monthly schedule fires in February too.
-_DAY = Field("day", 1, 31, hash_high=28)
-_MONTH = Field("month", 1, 12, {name: number for number, name in enumerate(_MONTHS, 1)})
-_WEEKDAY = Field("weekday", 0, 6, {name: number for number, name in enumerate(_WEEKDAYS)})
-FIELDS: Final = (_SECOND, _MINUTE, _HOUR, _DAY, _MONTH, _WEEKDAY)
-
-_ITEM = re.compile(
-    r"(?:(?P<star>\*)|(?P<hash>H)(?:\((?P<from>\d{1,2})-(?P<to>\d{1,2})\))?"
-    r"|(?P<first>\d{1,2}|[A-Z]{3})(?:-(?P<last>\d{1,2}|[A-Z]{3}))?)(?:/(?P<step>\d{1,4}))?",
-    re.ASCII,
-)
-
-
 def parse(expression: str, key: str = "") -> Fields:
     """Return the fields of ``expression``; ``key`` feeds ``H`` and nothing else.
 
     Raises:
         CronInvalid: The expression is outside the grammar. Days that no calendar holds are
-            found later, by `cron_readings.calendar`.
+            found later, by `cron_readings.readings`.
     """
-    if not isinstance(expression, str):
-        raise CronInvalid(
-            f"cron {expression!r} is not text", cure='write a quoted string such as "0 2 * * *"'
-        )
     upper = expression.upper()
     # Without an H the key changes nothing, and equal expressions share one parse.
     return _parse(upper, key if "H" in upper else "")
@@ -143,15 +88,15 @@ def parse(expression: str, key: str = "") -> Fields:
 def _parse(upper: str, key: str) -> Fields:
     texts = _split(upper)
     second, minute, hour, day, month, weekday = texts
-    days, day_specials = _day_values(_DAY, day, key, _day_special)
-    weekdays, weekday_specials = _day_values(_WEEKDAY, weekday, key, _weekday_special)
+    days, day_specials = day_values(day, key)
+    weekdays, weekday_specials = weekday_values(weekday, key)
     starred = day[0] in "*?" or weekday[0] in "*?"
-    months = _values(_MONTH, month, key)
+    months = values(MONTH, month, key)
     calendar = DayFields(days, day_specials, months, weekdays, weekday_specials, starred)
     return Fields(
-        seconds=_values(_SECOND, second, key),
-        minutes=_values(_MINUTE, minute, key),
-        hours=_values(_HOUR, hour, key),
+        seconds=values(SECOND, second, key),
+        minutes=values(MINUTE, minute, key),
+        hours=values(HOUR, hour, key),
         calendar=calendar,
         wildcard=minute[0] == "*" or hour[0] == "*",
     )
@@ -168,12 +113,12 @@ def _split(upper: str) -> list[str]:
         texts = _macro(upper, texts).split()
     if len(texts) == 7:  # noqa: PLR2004 - Quartz's count, met only here
         raise CronInvalid(
-            f'cron "{_shown(upper)}" has seven fields and a year is not supported',
+            f'cron "{shown(upper)}" has seven fields and a year is not supported',
             cure="write six (second minute hour day month weekday), or use at: for one moment",
         )
     if len(texts) not in (5, 6):
         raise CronInvalid(
-            f'cron "{_shown(upper)}" has {len(texts)} fields',
+            f'cron "{shown(upper)}" has {len(texts)} fields',
             cure="write five (minute hour day month weekday), or six with seconds in front",
         )
     return texts if len(texts) == 6 else ["0", *texts]  # noqa: PLR2004 - six fields, see the module
@@ -188,161 +133,6 @@ def _macro(upper: str, texts: list[str]) -> str:
     }
     known = " ".join(MACROS).lower()
     raise CronInvalid(
-        f'cron macro "{_shown(upper)}" is not known',
+        f'cron macro "{shown(upper)}" is not known',
         cure=cures.get(texts[0], f"write one of {known}, alone"),
     )
-
-
-def _values(this: Field, text: str, key: str) -> int:
-    return _list(this, text, key if "H" in text else "")
-
-
-@lru_cache(maxsize=4096)
-def _list(this: Field, text: str, key: str) -> int:
-    mask = 0
-    for item in text.split(","):
-        mask |= _item(this, item, key)
-    return mask
-
-
-def _day_values(
-    this: Field, text: str, key: str, special: Callable[[str], Special | None]
-) -> tuple[int, tuple[Special, ...]]:
-    mask, specials = 0, []
-    for item in ["*"] if text == "?" else text.split(","):
-        found = special(item)
-        if found is None:
-            mask |= _values(this, item, key)
-        else:
-            specials.append(found)
-    return mask, tuple(sorted(set(specials)))
-
-
-def _item(this: Field, item: str, key: str) -> int:
-    """Return the mask of one list item."""
-    match = _ITEM.fullmatch(item)
-    if match is None:
-        raise _wrong(this, item, *_diagnosis(this, item))
-    step = _step(this, item, match["step"])
-    if match["star"]:
-        return _mask(range(this.low, this.high + 1, step))
-    if match["hash"]:
-        return _hashed(this, match, key)
-    first = _number(this, item, match["first"])
-    if match["last"] is None:
-        last = this.high if match["step"] else first % 7 if this is _WEEKDAY else first
-    else:
-        last = _number(this, item, match["last"])
-    return _range(this, first, last, step)
-
-
-def _range(this: Field, first: int, last: int, step: int) -> int:
-    """Return the mask of ``first-last/step``, which may wrap around the end of the field."""
-    if this is _WEEKDAY and first == 7:  # noqa: PLR2004 - 7 is Sunday as well as 0
-        first, last = 0, last % 7
-    if last < first:
-        last += this.size
-    return _mask(
-        this.low + (value - this.low) % this.size for value in range(first, last + 1, step)
-    )
-
-
-def _hashed(this: Field, match: re.Match[str], key: str) -> int:
-    """Return the mask of ``H``, ``H(a-b)`` or either with ``/n``: for ever the same for a key."""
-    item = match[0]
-    low = this.low if match["from"] is None else _number(this, item, match["from"])
-    high = (
-        (this.hash_high or this.high) if match["to"] is None else _number(this, item, match["to"])
-    )
-    if not low <= high <= this.high:
-        raise _wrong(
-            this, item, "is not a range", f"write H(a-b) with a <= b inside {this.accepts}"
-        )
-    number = int.from_bytes(sha256(f"{this.name}\0{key}".encode()).digest()[:8], "big")
-    size = high - low + 1
-    if match["step"] is None:
-        return 1 << (low + number % size)
-    step = int(match["step"])
-    return _mask(range(low + number % min(step, size), high + 1, step))
-
-
-def _step(this: Field, item: str, text: str | None) -> int:
-    step = 1 if text is None else int(text)
-    if step == 0:
-        raise _wrong(this, item, "has a step of zero", f"write 1 to {this.size} behind the /")
-    if step > this.size:
-        raise _wrong(
-            this,
-            item,
-            f"steps by {step}, but the field has {this.size} values",
-            f"write 1 to {this.size} behind the /, or everyMs: for longer intervals",
-        )
-    return step
-
-
-def _number(this: Field, item: str, text: str) -> int:
-    if not text.isdigit():
-        if text not in this.names:
-            raise _wrong(this, item, "is not a name of this field", f"write {this.accepts}")
-        return this.names[text]
-    number = int(text)
-    top = 7 if this is _WEEKDAY else this.high
-    if not this.low <= number <= top:
-        raise _wrong(this, item, "is out of range", f"write {this.accepts}")
-    return number
-
-
-def _day_special(item: str) -> Special | None:
-    if item in ("L", "LW"):
-        return Special(item)
-    match = re.fullmatch(r"L-(\d{1,2})|(\d{1,2})W", item, re.ASCII)
-    if match is None:
-        return None
-    if match[2]:
-        return Special("W", _number(_DAY, item, match[2]))
-    back = int(match[1])
-    if not 1 <= back <= 30:  # noqa: PLR2004 - the first of a month of 31 days
-        raise _wrong(_DAY, item, "is out of range", "write L-1 to L-30 (days before the last)")
-    return Special("L", back)
-
-
-def _weekday_special(item: str) -> Special | None:
-    if item == "L":
-        raise _wrong(_WEEKDAY, item, "does not say which weekday", "write 5L for the last Friday")
-    match = re.fullmatch(r"(\d|[A-Z]{3})(?:L|#(\d{1,2}))", item, re.ASCII)
-    if match is None:
-        return None
-    weekday = _number(_WEEKDAY, item, match[1]) % 7
-    if match[2] is None:
-        return Special("nL", weekday)
-    if not 1 <= int(match[2]) <= 5:  # noqa: PLR2004 - a month has at most five of a weekday
-        raise _wrong(_WEEKDAY, item, "is out of range", "write #1 to #5, or 5L for the last Friday")
-    return Special("#", weekday, int(match[2]))
-
-
-def _diagnosis(this: Field, item: str) -> tuple[str, str]:
-    """Return (what is wrong, the cure) for an item that has no form we know."""
-    if not item:
-        return "is empty", "remove the extra comma"
-    if re.fullmatch(r"R(\(.*\))?(/\d+)?", item):
-        return "is random and would differ between replicas", "write H, a stable hash of the key"
-    if item == "?":
-        return "is allowed only in the day and weekday fields", "write *"
-    if re.search(r"[LW#]", item) and this not in (_DAY, _WEEKDAY):
-        return "belongs to the day or weekday field", f"write {this.accepts}"
-    return "cannot be read", f"write {this.accepts}, a range a-b, a list a,b or a step */n"
-
-
-def _wrong(this: Field, item: str, what: str, cure: str) -> CronInvalid:
-    return CronInvalid(f'{this.name} field: "{_shown(item)}" {what}', cure=cure)
-
-
-def _shown(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004 - a line of a terminal
-
-
-def _mask(values: Iterable[int]) -> int:
-    mask = 0
-    for value in values:
-        mask |= 1 << value
-    return mask

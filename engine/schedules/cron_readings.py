@@ -21,7 +21,8 @@ from engine.schedules.cron_fields import parse
 from engine.schedules.instants import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
-    from engine.schedules.cron_fields import DayFields, Fields, Special
+    from engine.schedules.cron_fields import DayFields, Fields
+    from engine.schedules.cron_items import Special
 
 NEVER: Final = 2**62  # after every reading; -NEVER is before every reading
 
@@ -159,13 +160,22 @@ def _readings(fields: Fields) -> Readings:
     return Readings(calendar, calendar.masks, minutes, _bits(fields.seconds))
 
 
-@lru_cache(maxsize=4096)
 def readings(expression: str, key: str) -> tuple[Readings, bool]:
     """Return the readings of ``expression``, and whether it is a wildcard (DESIGN §5, point 4).
 
     Raises:
         CronInvalid: The expression cannot be read, or names no day of 1970 to 2100.
     """
+    if not isinstance(expression, str):
+        raise CronInvalid(
+            f"cron {expression!r} is not text", cure='write a quoted string such as "0 2 * * *"'
+        )
+    # Without an H the key changes nothing, and equal expressions share one plan.
+    return _plan(expression, key if "H" in expression or "h" in expression else "")
+
+
+@lru_cache(maxsize=4096)
+def _plan(expression: str, key: str) -> tuple[Readings, bool]:
     fields = parse(expression, key)
     found = _readings(fields)
     if not any(found.masks):

@@ -9,15 +9,17 @@ from pydantic import ValidationError
 
 from engine.schedules import second_opinion
 from engine.schedules.fields import FIELD_INVALID, shorten
-from engine.schedules.model import FIELDS, FIELDS_ONLY, CatchUp, Defaults, Schedule, faults_of
+from engine.schedules.model import FIELDS, FIELDS_ONLY, CatchUp, Defaults, Schedule
 from engine.schedules.names import nearest
 from engine.schedules.nodes import BROKEN, Mapping, Node, Scalar
 from engine.schedules.report import Report
 from engine.schedules.rules import Fault, is_local, relation_faults, spec_faults
+from engine.schedules.sentences import faults_of
 
 FIELD_UNKNOWN = "SCHEDULE_FIELD_UNKNOWN"
 _FIELD_MISSING = "SCHEDULE_FIELD_MISSING"
 _CRON_INVALID = "SCHEDULE_CRON_INVALID"
+_CROWD = 200
 _MERGED = ("metadata", "catchUp")
 _CATCH_UP_FIELDS = tuple(CatchUp.model_fields)
 
@@ -33,14 +35,16 @@ def read_fields(
     A field whose spelling alone is wrong is read as the one that was meant. One that only
     resembles another counts as given, but its value is not judged: one mistake, one problem.
     """
+    allowed = tuple(allowed)
     given: _Given = {name: pair for name, pair in node.entries.items() if name in allowed}
     if len(given) == len(node.entries):
         return given
+    crowded = len(node.entries) > _CROWD  # guessing costs time, and this is no schedule
     for name, (written, value) in node.entries.items():
         if name in given:
             continue
         # A schedule's field in another place is no misspelling.
-        meant = None if name in FIELDS else nearest(name, tuple(allowed))
+        meant = None if name in FIELDS or crowded else nearest(name, allowed)
         cure = "write it in a schedule" if name in FIELDS else "remove it"
         if meant is not None:
             cure = f"did you mean {meant.name}?"

@@ -136,7 +136,7 @@ class _Reading:
         elif root is None or root.value is None:
             if not self.tree.problems:
                 self._empty(Scalar(None, 0, 0), "the file is empty")
-        elif root.value is not BROKEN:
+        elif root.value is not BROKEN and not self.tree.problems:
             message = f"the file is {show(root.value)}"
             self.report.add(root, FIELD_INVALID, message, _WRITE_LIST, value=root)
 

@@ -6,10 +6,11 @@ valid: its when-part has been built, and nothing about it needs checking again.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
 from typing import Annotated, Any, Final, Literal, Self
@@ -21,7 +22,6 @@ from engine.errors import Problem, ScheduleError
 from engine.schedules import fields
 from engine.schedules.durations import format_duration
 from engine.schedules.rules import (
-    KINDS,
     Fault,
     build_spec,
     error_class,
@@ -150,10 +150,8 @@ class Schedule(BaseModel):
     @property
     def _given(self) -> dict[str, Any]:
         """The fields that say which and when, as far as they were given, by their file names."""
-        names = ("key", "workflow", "external", "every_ms", "offset_ms", "cron", "timezone", "at")
-        values = {
-            to_camel(name): getattr(self, name) for name in names if name in self.model_fields_set
-        }
+        given = self.model_fields_set
+        values = {name: getattr(self, field) for name, field in _DECLARED.items() if field in given}
         return {name: value for name, value in values.items() if value is not None}
 
     def to_json(self) -> dict[str, Any]:
@@ -163,19 +161,15 @@ class Schedule(BaseModel):
         no digest. ``Schedule.from_json`` reads it back exactly.
         """
         dump: dict[str, Any] = {}
-        for name, info in type(self).model_fields.items():
-            value = getattr(self, name)
-            if name == "input":
+        for name, field in FIELDS.items():
+            value = getattr(self, field)
+            keep = value != type(self).model_fields[field].default
+            if field == "input":
                 keep = self.has_input
-            elif name == "timezone":
-                # Of a local moment even UTC must be said.
-                keep = value != info.default or (
-                    self.kind == "at" and name in self.model_fields_set
-                )
-            else:
-                keep = value != info.default
+            elif field == "timezone" and self.kind == "at":
+                keep = field in self.model_fields_set  # of a local moment even UTC must be said
             if keep:
-                dump[to_camel(name)] = _jsonable(value)
+                dump[name] = _jsonable(value)
         return dump
 
     @classmethod
@@ -257,12 +251,18 @@ class ScheduleFile:
     schedules: tuple[Schedule, ...]
     name: str
     digest: str
-    queues: Mapping[str, Any] = field(default_factory=dict)
+    queues: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
 
 
 FIELDS: Final = {to_camel(name): name for name in Schedule.model_fields}
 """The fields of a schedule by their file names."""
+
+_DECLARED: Final = {
+    name: FIELDS[name]
+    for name in ("key", "workflow", "external", "everyMs", "offsetMs", "cron", "timezone", "at")
+}
+"""The fields that the rules between fields are about."""
 
 
 def _jsonable(value: Any) -> Any:
@@ -290,6 +290,3 @@ def _canonical(value: Any) -> Any:
 def _signed(milliseconds: int) -> str:
     sign = "-" if milliseconds < 0 else ""
     return sign + format_duration(timedelta(milliseconds=abs(milliseconds)))
-
-
-__all__ = ["FIELDS", "KINDS", "CatchUp", "Defaults", "Schedule", "ScheduleFile", "faults_of"]

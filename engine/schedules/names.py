@@ -10,6 +10,7 @@ from functools import lru_cache
 from engine.schedules.nodes import MAX_NAME
 
 _CLOSE_ENOUGH = 0.7
+_SHORTEST = 3
 
 # What the same thing is called elsewhere.
 _ELSEWHERE = {
@@ -43,7 +44,9 @@ def _nearest(bare: str, allowed: tuple[str, ...]) -> Suggestion | None:
     elsewhere = _ELSEWHERE.get(bare)
     if elsewhere in allowed:
         return Suggestion(elsewhere, certain=False)
-    close = get_close_matches(bare, by_bare, n=1, cutoff=_CLOSE_ENOUGH)
+    # ``at`` resembles half of all short words.
+    long = [known for known in by_bare if len(known) >= _SHORTEST]
+    close = get_close_matches(bare, long, n=1, cutoff=_CLOSE_ENOUGH)
     return Suggestion(by_bare[close[0]], certain=False) if close else None
 
 

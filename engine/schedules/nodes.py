@@ -66,7 +66,7 @@ class Scalar:
 
 
 class Sequence:
-    """A list. ``partial``: reading stopped inside it."""
+    """A list. ``partial``: it may mean more than was read."""
 
     __slots__ = ("column", "items", "line", "partial")
 
@@ -77,13 +77,14 @@ class Sequence:
         self.partial = False
 
     def plain(self) -> Any:
-        """Return the values, or BROKEN when one of them is."""
+        """Return the values, or BROKEN when one of them is or some are not known."""
         values = [item.plain() for item in self.items]
-        return BROKEN if any(value is BROKEN for value in values) else values
+        broken = self.partial or any(value is BROKEN for value in values)
+        return BROKEN if broken else values
 
 
 class Mapping:
-    """Names with values. ``partial``: it may have more than was read."""
+    """Names with values. ``partial``: it may mean more than was read."""
 
     __slots__ = ("column", "entries", "line", "partial", "pending")
 
@@ -95,9 +96,10 @@ class Mapping:
         self.partial = False
 
     def plain(self) -> Any:
-        """Return the values by name, or BROKEN when one of them is."""
+        """Return the values by name, or BROKEN when one of them is or some are not known."""
         values = {name: node.plain() for name, (_, node) in self.entries.items()}
-        return BROKEN if any(value is BROKEN for value in values.values()) else values
+        broken = self.partial or any(value is BROKEN for value in values.values())
+        return BROKEN if broken else values
 
 
 Node = Scalar | Sequence | Mapping

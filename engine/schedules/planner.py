@@ -92,7 +92,7 @@ def plan(
     if hold is not None:
         decisions = due.settle(cursor, now, "skipped", hold)
     elif unable is not None:
-        decisions = due.settle(cursor, now if final else edge, "rejected", unable)
+        decisions = due.settle(cursor, now if final else edge - _TICK, "rejected", unable)
     elif oldest >= edge or (oldest == effective_from and oldest == schedule.spec.previous(now)):
         decisions = due.start_all(cursor, now, None if final else limit)
     else:

@@ -13,7 +13,8 @@ from typing import Final
 
 from croniter import croniter
 
-from engine.schedules.cron_fields import FIELDS, MACROS, Fields, Special, parse
+from engine.schedules.cron_fields import MACROS, Fields, parse
+from engine.schedules.cron_items import FIELDS, Special
 
 # What croniter 7.0.0 cannot judge: its grammar ends there, or its answer is known to be wrong.
 _NUMBER: Final = r"(?:\d+|[A-Z]{3})"
@@ -97,7 +98,7 @@ def _croniter_sets(expression: str) -> list[frozenset[object]]:
     minute, hour, day, month, weekday, *second = expanded
     texts = [second[0] if second else [0], minute, hour, day, month, weekday]
     sets = [
-        frozenset(range(this.low, this.high + 1)) if values == ["*"] else frozenset(values)
+        frozenset(range(this.low, this.high + 1)) if "*" in values else frozenset(values)
         for this, values in zip(FIELDS, texts, strict=True)
     ]
     days = {Special("W", n) for n in workdays} | {Special("L") for n in sets[3] if n == "l"}

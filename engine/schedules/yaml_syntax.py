@@ -11,6 +11,13 @@ from engine.schedules.nodes import YAML_INVALID
 
 _SENTENCES = (
     # (what PyYAML says, C or pure; what is wrong; what to do)
+    ("expected node content", "a value is missing here",
+     "write one, and close the list or mapping that is still open"),
+    ("expected the node content", "a value is missing here",
+     "write one, and close the list or mapping that is still open"),
+    ("alphabetic or numeric", "'&' and '*' are special at the beginning of a value",
+     "put the value in quotes"),
+    ("directive", "'%' is special at the beginning of a line", "put the value in quotes"),
     ("unexpected end of stream", "a quoted text is not closed", "end it with the same quote"),
     ("mapping values are not allowed", "': ' is not possible here",
      "put the value in quotes, or correct the indentation"),
@@ -33,7 +40,7 @@ _SENTENCES = (
 )  # fmt: skip
 
 _CRON_LINE = re.compile(r"""(?:^|[\s{,])["']?cron["']?\s*:\s*[*@?]""")
-_CRON_NAME = re.compile(r"""(?:^|[\s{,"'])cron["']?\s*:\s+\Z""")
+_CRON_VALUE = re.compile(r"""(?:^|[\s{,"'])cron["']?\s*:\s+[*@]""", re.MULTILINE)
 _VALUE = re.compile(r"[^\n\r#]*")
 _MAX_VALUE = 50
 
@@ -86,13 +93,17 @@ def misread_value(text: str, error: yaml.MarkedYAMLError) -> tuple[Problem, str]
     mark = error.context_mark if "alias" in (error.context or "") else error.problem_mark
     if mark is None or text[mark.index : mark.index + 1] not in {"*", "@"}:
         return None
-    before = text[text.rfind("\n", 0, mark.index) + 1 : mark.index]
-    rest = _VALUE.match(text, mark.index)
+    begin = text.rfind("\n", 0, mark.index) + 1
+    # In ``cron: *5 * * * *`` the first star passes for an alias and the second is noticed.
+    cron = _CRON_VALUE.search(text, begin, mark.index + 1)
+    at = cron.end() - 1 if cron else mark.index
+    rest = _VALUE.match(text, at)
     value = (rest[0] if rest else "").strip()[:_MAX_VALUE]
-    if _CRON_NAME.search(before):
+    if cron:
         message = f"in YAML a value cannot begin with {value[:1]} unless it is quoted"
         cure = _quote(f"cron: {value}")
     else:
         message, cure = f"a value cannot begin with {value[:1]}", "put the value in quotes"
-    problem = Problem(YAML_INVALID, message, cure, mark.line + 1, mark.column + 1, value=value)
-    return problem, f"{text[: mark.index]}x{text[mark.index + 1 :]}"
+    column = at - begin + 1
+    problem = Problem(YAML_INVALID, message, cure, mark.line + 1, column, value=value)
+    return problem, f"{text[:at]}x{text[at + 1 :]}"

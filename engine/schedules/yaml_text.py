@@ -9,7 +9,7 @@ keys and tags are refused, so what is read is never larger than what is written.
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 from yaml.events import (
@@ -25,9 +25,11 @@ from engine.errors import Problem
 from engine.schedules.nodes import (
     BROKEN,
     MAX_DIGITS,
+    MAX_NAME,
     UNSTORABLE,
     YAML_INVALID,
     Mapping,
+    Node,
     Scalar,
     Sequence,
     Tree,
@@ -91,6 +93,9 @@ def read_yaml(text: str) -> Tree:
         return reading.tree
 
 
+_Collection = TypeVar("_Collection", Mapping, Sequence)
+
+
 class _Reading:
     """One pass over the events of a text."""
 
@@ -115,11 +120,9 @@ class _Reading:
             if kind is ScalarEvent:
                 tree.add(self._scalar(event))
             elif kind is MappingStartEvent:
-                self._check_properties(event)
-                tree.open(Mapping(event.start_mark.line + 1, event.start_mark.column + 1))
+                tree.open(self._checked(event, Mapping))
             elif kind is SequenceStartEvent:
-                self._check_properties(event)
-                tree.open(Sequence(event.start_mark.line + 1, event.start_mark.column + 1))
+                tree.open(self._checked(event, Sequence))
             elif isinstance(event, CollectionEndEvent):
                 tree.close()
             elif kind is AliasEvent:
@@ -137,9 +140,9 @@ class _Reading:
     def _scalar(self, event: Any) -> Scalar:
         mark = event.start_mark
         node = Scalar(event.value, mark.line + 1, mark.column + 1)
-        if event.anchor is not None or event.tag is not None:
-            self._check_properties(event)
-        if self._misread and (node.line, node.column) in self._misread:
+        special = event.anchor is not None or event.tag is not None
+        misread = self._misread and (node.line, node.column) in self._misread
+        if (special and self._is_tagged(event, node)) or misread:
             node.value = BROKEN
         elif event.style:
             # Only a quoted text can spell characters that the file itself may not contain.
@@ -189,13 +192,21 @@ class _Reading:
             Problem(YAML_INVALID, message, cure, node.line, node.column, value=text)
         )
 
-    def _check_properties(self, event: Any) -> None:
+    def _checked(self, event: Any, kind: type[_Collection]) -> _Collection:
+        """Return the list or mapping that begins, after a look at its anchor and tag."""
+        node = kind(event.start_mark.line + 1, event.start_mark.column + 1)
+        if event.anchor is not None or event.tag is not None:
+            node.partial = self._is_tagged(event, node)
+        return node
+
+    def _is_tagged(self, event: Any, node: Node) -> bool:
+        """Report anchor and tag; what a tag makes of its value, nobody knows."""
         if event.anchor is not None:
             self._note_reference(event)
         if event.tag is not None:
-            node = Scalar(None, event.start_mark.line + 1, event.start_mark.column + 1)
-            tag = event.tag.removeprefix("tag:yaml.org,2002:")
-            self.tree.complain(node, "tags (!) are not supported", "remove the tag", value=tag[:50])
+            tag = event.tag.removeprefix("tag:yaml.org,2002:")[:MAX_NAME]
+            self.tree.complain(node, "tags (!) are not supported", "remove the tag", value=tag)
+        return event.tag is not None
 
     def _note_reference(self, event: Any) -> None:
         mark = event.start_mark
@@ -224,6 +235,8 @@ def _unwelcome(text: str, at: int) -> Unreadable:
     code = f"U+{ord(text[at]):04X}"
     if text[at] == "\0":
         message, cure = "the file holds a NUL character", "save it as UTF-8 text"
+    elif not is_storable(text[at]):
+        message, cure = f"the file holds half a character, {code}", "save it as UTF-8 text"
     else:
         message = f"the file holds the control character {code}"
         cure = f'remove it, or write "\\u{ord(text[at]):04x}" in double quotes'

@@ -119,9 +119,8 @@ def zone_names() -> tuple[str, ...]:
     return tuple(sorted(_names()))
 
 
-@cache
 def zone(name: str) -> Zone:
-    """Return the zone called ``name``.
+    """Return the zone called ``name``; always the same object for a name.
 
     Raises:
         TimezoneInvalid: ``name`` is an abbreviation, which names an offset or several
@@ -131,11 +130,21 @@ def zone(name: str) -> Zone:
         raise TimezoneInvalid(
             f"timezone {name!r} is not text", cure='write an IANA name such as "Europe/Paris"'
         )
+    return _zone(name)
+
+
+@cache
+def _zone(name: str) -> Zone:
     if name not in _names():
         raise _unknown(name)
     transitions, footer = _read_tzif(_open(name))
     last = transitions[-1][0]
     transitions.extend(turn for turn in _footer_transitions(footer, last) if turn[0] > last)
+    return tabulate(name, transitions)
+
+
+def tabulate(name: str, transitions: list[tuple[int, int]]) -> Zone:
+    """Return the zone of ascending (start, offset) pairs; the first counts from `BEGINNING`."""
     starts, offsets = [BEGINNING], [transitions[0][1]]
     for start, offset in transitions[1:]:
         if offset != offsets[-1]:

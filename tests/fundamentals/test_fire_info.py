@@ -1,25 +1,15 @@
-"""The fire: every run knows which window of which schedule it stands for (``ctx.fire``)."""
+"""The fire: every run knows which window of which schedule it stands for (``FireInfo``)."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
-from temporalio.workflow import unsafe
+import pytest
 
-from engine import Context, EngineError, FireInfo, workflow
-from engine.flow import MEMO_KEY
-
-with unsafe.imports_passed_through():
-    import dataclasses
-
-    import pytest
-    from temporalio.client import Client, WorkflowFailureError
-    from temporalio.worker import Replayer, Worker
-    from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
-
-QUEUE = "fires"
+from engine import EngineError, FireInfo
 
 
 def fire(**changes: object) -> FireInfo:
@@ -36,32 +26,6 @@ def fire(**changes: object) -> FireInfo:
         token="t-1",  # noqa: S106 - a claim's number, not a secret
     )
     return dataclasses.replace(plain, **changes)  # type: ignore[arg-type]
-
-
-@workflow(name="tells-its-fire")
-class TellsItsFire:
-    async def run(self, ctx: Context) -> list[str]:
-        return [ctx.fire.key, ctx.fire.timing, ctx.fire.local_time.isoformat()]
-
-
-@workflow(name="works-by-hand-too")
-class WorksByHandToo:
-    async def run(self, ctx: Context) -> str:
-        return ctx.fire.key if ctx.scheduled else "by hand"
-
-
-WORKFLOWS = [TellsItsFire, WorksByHandToo]
-
-
-async def run(client: Client, workflow_type: str, memo: object = None, **options):
-    async with Worker(client, task_queue=QUEUE, workflows=WORKFLOWS, **options):
-        handle = await client.start_workflow(
-            workflow_type,
-            id="fire",
-            task_queue=QUEUE,
-            memo=None if memo is None else {MEMO_KEY: memo},
-        )
-        return await handle.result(), await handle.fetch_history()
 
 
 def test_the_memo_is_versioned_json():
@@ -178,32 +142,3 @@ def test_zone_rules_come_from_the_pinned_package_not_from_the_system(monkeypatch
     zone = fire(timezone="Asia/Kathmandu").local_time.tzinfo
     assert isinstance(zone, ZoneInfo)
     assert zone.key == "Asia/Kathmandu"
-
-
-async def test_a_run_reads_its_fire_from_its_memo(client: Client):
-    result, history = await run(client, "tells-its-fire@1", fire(timing="late").to_memo())
-    assert result == ["nightly-report", "late", "2026-11-21T02:00:00-03:00"]
-    replayed = await Replayer(workflows=WORKFLOWS).replay_workflow(history)
-    assert replayed.replay_failure is None
-
-
-async def test_it_does_so_too_where_the_worker_passes_the_engine_through(client: Client):
-    through = SandboxRestrictions.default.with_passthrough_modules("engine")
-    runner = SandboxedWorkflowRunner(restrictions=through)
-    result, _ = await run(
-        client, "tells-its-fire@1", fire(timing="late").to_memo(), workflow_runner=runner
-    )
-    assert result == ["nightly-report", "late", "2026-11-21T02:00:00-03:00"]
-
-
-async def test_a_run_started_by_hand_can_tell(client: Client):
-    assert (await run(client, "works-by-hand-too@1"))[0] == "by hand"
-    assert (await run(client, "works-by-hand-too@1", {"v": 99}))[0] == "by hand"
-    assert (await run(client, "works-by-hand-too@1", fire().to_memo()))[0] == "nightly-report"
-
-
-async def test_asking_for_a_fire_that_is_not_there_fails_the_run_with_a_sentence(client: Client):
-    with pytest.raises(WorkflowFailureError) as failure:
-        await run(client, "tells-its-fire@1")
-    assert "no schedule started the run 'fire'" in str(failure.value.cause)
-    assert "ask ctx.scheduled first" in str(failure.value.cause)

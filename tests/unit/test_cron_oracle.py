@@ -17,7 +17,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
+from engine.schedules import cron as cron_module
 from engine.schedules.cron import Cron
+from engine.schedules.zones import BEGINNING, tabulate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,14 +59,16 @@ def transitions(name: str) -> tuple[int, ...]:
     found = []
     for (low, old), (high, new) in pairwise(probes):
         if old != new:
-            while high - low > 1:
-                middle = (low + high) // 2
-                if offset_at(zone, middle) == old:
-                    low = middle
-                else:
-                    high = middle
-            found.append(high)
+            found.append(bisected(zone, low, high))
     return tuple(found)
+
+
+def bisected(zone: ZoneInfo, low: int, high: int) -> int:
+    old = offset_at(zone, low)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if offset_at(zone, middle) == old else (low, middle)
+    return high
 
 
 def scan(name: str, start: int, end: int, step: int) -> list[tuple[int, int]]:
@@ -324,6 +328,56 @@ def test_the_overrides_of_gap_and_fold_agree_with_a_record_of_the_clock():
                 for at in moments(rng, low, high - 1, turn, 6):
                     compare(cron, expected, at, low, high)
                 compare_lists(rng, cron, expected, low, high)
+
+
+def last_fires(meaning: Meaning, clock: list[tuple[int, int]], step: int) -> list[int]:
+    """Fire each reading where it is shown last, or where the clock last rises past it."""
+    found = set()
+    readings = [reading for _, reading in clock]
+    for wanted in range(min(readings) + DAY, max(readings) - DAY, step):
+        if meaning.matches(wanted):
+            last_shown = max((at for at, reading in clock if reading == wanted), default=0)
+            last_below = max(at for at, reading in clock if reading < wanted)
+            found.add(max(last_shown, last_below + step))
+    return sorted(found)
+
+
+def test_changes_of_offset_inside_each_other_follow_the_same_rules(monkeypatch):
+    """No zone does this today; a clock that jumps about at random must not break the set."""
+    rng = random.Random(11)
+    origin = int(datetime(2030, 5, 5, tzinfo=UTC).timestamp())
+    for n in range(60):
+        table, at = [(BEGINNING, 0)], origin
+        for _ in range(6):
+            at += rng.randrange(1, 24) * 900
+            table.append((at, rng.randrange(-16, 17) * 900))
+        zone = tabulate(f"Test/{n}", table)
+        monkeypatch.setattr(cron_module, "zone", lambda _, zone=zone: zone)
+        low, high = origin - 12 * 3600, at + 12 * 3600
+        clock = [
+            (u, u + next(offset for start, offset in reversed(table) if start <= u))
+            for u in range(low - 2 * DAY, high + 2 * DAY, 300)
+        ]
+        for fold in ("standard", "wildcard", "last"):
+            cron, fires = jumpy_case(rng, clock, f"Test/{n}", fold)
+            expected = [fire for fire in fires if low <= fire < high]
+            for moment in moments(rng, low, high - 1, rng.choice(table[1:])[0], 12):
+                compare(cron, expected, moment, low, high)
+            compare_lists(rng, cron, expected, low, high)
+
+
+def jumpy_case(
+    rng: random.Random, clock: list[tuple[int, int]], name: str, fold: str
+) -> tuple[Cron, list[int]]:
+    minutes, hours = rng.choice([{0}, {0, 30}, {15, 45}]), set(rng.sample(range(24), 8))
+    meaning = Meaning("", {0}, minutes, hours, lambda _: True, fold == "wildcard")
+    minute, hour = (",".join(map(str, values)) for values in (minutes, hours))
+    if fold == "wildcard":
+        meaning.hours, hour = set(range(24)), "*"
+        return Cron(f"{minute} {hour} * * *", name), wildcard_fires(meaning, clock)
+    if fold == "standard":
+        return Cron(f"{minute} {hour} * * *", name), standard_fires(meaning, clock, 300)
+    return Cron(f"{minute} {hour} * * *", name, {"fold": "last"}), last_fires(meaning, clock, 300)
 
 
 def test_the_evaluator_agrees_with_a_scan_of_whole_years():

@@ -6,9 +6,10 @@ import random
 from datetime import UTC, datetime, timedelta
 
 import pytest
-import tzdata
+import tzdata  # type: ignore[import-untyped]  # it ships data, not types
 
 from engine.errors import TimezoneInvalid
+from engine.schedules import zones
 from engine.schedules.zones import TZDATA_VERSION, zone, zone_names
 
 
@@ -50,7 +51,7 @@ def test_zones_do_not_come_from_the_system(tmp_path, monkeypatch):
     fake.mkdir()
     (fake / "Vienna").write_bytes(b"not a zone file")
     monkeypatch.setattr(zoneinfo, "TZPATH", (str(tmp_path),))
-    zone.cache_clear()
+    zones._zone.cache_clear()
     summer = int(datetime(2026, 7, 1, tzinfo=UTC).timestamp())
     assert zone("Europe/Vienna").offset(summer) == 7200
     assert zone("Europe/Vienna").tzinfo.key == "Europe/Vienna"
@@ -109,9 +110,10 @@ def test_an_unknown_name_is_refused_with_the_nearest_names_as_cure(name, cure):
     assert cure in str(caught.value)
 
 
-def test_a_name_that_is_not_text_is_refused():
+@pytest.mark.parametrize("name", [3, None, ["UTC"], {"name": "UTC"}])
+def test_a_name_that_is_not_text_is_refused(name):
     with pytest.raises(TimezoneInvalid, match="is not text"):
-        zone(3)
+        zone(name)
 
 
 def test_a_skipped_local_time_is_the_first_instant_after_the_gap():
@@ -129,5 +131,7 @@ def test_a_repeated_local_time_is_the_first_of_the_two():
 def test_the_day_that_samoa_skipped_is_one_long_gap():
     table = zone("Pacific/Apia")
     noon = datetime(2011, 12, 30, 12, tzinfo=UTC)
-    instants = {table.first_instant(int((noon + timedelta(hours=h)).timestamp())) for h in range(12)}
+    instants = {
+        table.first_instant(int((noon + timedelta(hours=h)).timestamp())) for h in range(12)
+    }
     assert instants == {int(datetime(2011, 12, 30, 10, tzinfo=UTC).timestamp())}

@@ -9,13 +9,13 @@ SET status = coalesce(e.closed, 'started'),
     timing = coalesce(f.timing, 'late'),
     error = e.error,
     owner = NULL, token = NULL, lease_until = NULL,
-    reason = CASE WHEN denied.denied THEN NULL ELSE f.reason END,
-    history = CASE WHEN denied.denied THEN f.history || jsonb_build_object(
-                  'status', f.status, 'reason', f.reason, 'error', f.error, 'until', clock_timestamp())
-              ELSE f.history END
+    reason = CASE WHEN f.status IN ('skipped', 'expired', 'rejected', 'unvouched', 'queued') THEN NULL ELSE f.reason END,
+    history = CASE WHEN f.status IN ('skipped', 'expired', 'rejected', 'unvouched', 'queued')
+                   THEN f.history || jsonb_build_object('status', f.status, 'reason', f.reason,
+                                                        'error', f.error, 'until', clock_timestamp())
+                   ELSE f.history END
 FROM unnest($2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::timestamptz[], $7::text[])
-     AS e (workflow_id, run_id, started_at, closed, closed_at, error),
-     LATERAL (SELECT f.status IN ('skipped', 'expired', 'rejected', 'unvouched', 'queued') AS denied) AS denied
+     AS e (workflow_id, run_id, started_at, closed, closed_at, error)
 WHERE f.namespace = $1 AND f.workflow_id = e.workflow_id AND f.windows = 1
   AND (f.run_id IS NULL
        OR (f.run_id = e.run_id AND f.status = 'started' AND e.closed IS NOT NULL)

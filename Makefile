@@ -1,0 +1,52 @@
+# One command a line of `make help`. Needs Python >= 3.11 with venv and pip, and make.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install up test check format bench ci lock wheel clean
+
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: $(STAMP) ## Make .venv with everything, from hashed requirements
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "sched-engine needs Python 3.11 or newer; name one with PYTHON=..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
+	@touch $@
+
+up: $(STAMP) ## Run it all: embedded servers, the schedules, one worker
+	$(BIN)/sched up $(ARGS)
+
+test: $(STAMP) ## Run every test, on real servers
+	$(BIN)/pytest $(ARGS)
+
+check: $(STAMP) ## Lint, format check, types, import rules
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## Format the code and sort its imports
+	$(BIN)/ruff check --fix --select I
+	$(BIN)/ruff format
+
+bench: $(STAMP) ## Measure, against a rival in the same run
+	$(BIN)/python -m benchmarks $(ARGS)
+
+ci: ## Run what CI runs
+	.ci/run
+
+lock: ## Pin the dependencies again (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras --no-header --no-annotate pyproject.toml --output-file requirements.lock
+
+wheel: $(STAMP) ## Build the wheel into dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+clean: ## Remove what can be made again (not .sched)
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

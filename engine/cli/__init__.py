@@ -1,0 +1,5 @@
+"""The ``sched`` command: a thin door over the service, the worker and the embedded servers."""
+
+from engine.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,5 @@
+"""``python -m engine.cli`` is ``sched``."""
+
+from engine.cli.app import main
+
+main()

@@ -1,0 +1,90 @@
+"""What commands print: tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from engine.ledger.records import Fire, ScheduleRow
+
+_WIDE = 240
+_COLOURS = {
+    "completed": "green", "started": "cyan", "claimed": "cyan", "starting": "cyan",
+    "failed": "red", "rejected": "red", "unvouched": "red", "terminated": "red",
+    "timed_out": "red", "active": "green", "paused": "yellow",
+}  # fmt: skip
+
+
+def instant(moment: datetime | None) -> str | None:
+    """Return ISO 8601 with ``Z``, to the millisecond where it has one."""
+    if moment is None:
+        return None
+    precision = "milliseconds" if moment.microsecond else "seconds"
+    return moment.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print plain columns; words that say how a thing fares have a colour on a terminal."""
+    # A pipe has no width: nothing may be cut there.
+    console = Console() if sys.stdout.isatty() else Console(width=_WIDE)
+    table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        cells = ["" if cell is None else str(cell) for cell in row]
+        table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in cells))
+    console.print(table)
+
+
+def schedule_json(row: ScheduleRow) -> dict[str, object]:
+    """Return one schedule as ``sched list --json`` shows it."""
+    schedule = row.schedule
+    return {
+        "key": row.key,
+        "project": row.project,
+        "workflow": schedule.workflow,
+        "kind": schedule.kind,
+        "spec": schedule.when,
+        "timezone": schedule.timezone,
+        "state": row.state,
+        "next_fire_at": instant(row.next_fire_at),
+        "last_fire_at": instant(row.last_fire_at),
+        "last_status": row.last_status,
+        "workflow_type": row.workflow_type,
+        "error": row.error,
+    }
+
+
+def fire_json(fire: Fire) -> dict[str, object]:
+    """Return one fire as ``sched fires --json`` shows it."""
+    return {
+        "key": fire.key,
+        "series": fire.series,
+        "bucket": fire.bucket,
+        "fire_time": instant(fire.fire_time),
+        "windows": fire.windows,
+        "last_fire_time": instant(fire.last_fire_time),
+        "workflow_id": fire.workflow_id,
+        "run_id": fire.run_id,
+        "status": fire.status,
+        "reason": fire.reason,
+        "timing": fire.timing,
+        "started_at": instant(fire.started_at),
+        "closed_at": instant(fire.closed_at),
+        "lag_ms": fire.lag_ms,
+        "error": fire.error,
+        "replica": fire.replica,
+        "definition_version": fire.definition_version,
+    }

@@ -1,0 +1,80 @@
+"""The commands that only look: ``list`` and ``fires``."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, get_args
+
+import click
+import typer
+
+from engine.cli.environment import DEFAULT_DATA_DIR, DataDir, Json, service
+from engine.cli.output import fire_json, instant, print_json, print_table, schedule_json
+from engine.ledger.records import Fire, ScheduleRow, Status
+
+_STATUSES = click.Choice(get_args(Status))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("list")(list_schedules)
+    app.command("fires")(list_fires)
+
+
+def list_schedules(
+    project: Annotated[str | None, typer.Option(help="Only this project's.")] = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Show every schedule: what it runs, when, and how it fares."""
+
+    async def read() -> list[ScheduleRow]:
+        async with service(data_dir) as opened:
+            return await opened.schedules(project)
+
+    rows = asyncio.run(read())
+    if as_json:
+        print_json([schedule_json(row) for row in rows])
+        return
+    print_table(
+        ("KEY", "WORKFLOW", "WHEN", "STATE", "NEXT FIRE", "LAST FIRE", "LAST STATUS", "PROJECT"),
+        (
+            (
+                row.key, row.schedule.workflow, row.schedule.when, row.state,
+                instant(row.next_fire_at), instant(row.last_fire_at), row.last_status, row.project,
+            )
+            for row in rows
+        ),
+    )  # fmt: skip
+
+
+def list_fires(
+    key: Annotated[str | None, typer.Argument(help="Only this schedule's.")] = None,
+    status: Annotated[str | None, typer.Option(click_type=_STATUSES)] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 20,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Show what became of each window, newest first."""
+    chosen: Status | None = status  # type: ignore[assignment] # click has checked the word
+
+    async def read() -> list[Fire]:
+        async with service(data_dir) as opened:
+            return await opened.fires(key=key, status=chosen, limit=limit)
+
+    fires = asyncio.run(read())
+    if as_json:
+        print_json([fire_json(fire) for fire in fires])
+        return
+    print_table(
+        ("FIRE TIME", "KEY", "STATUS", "TIMING", "LAG", "RUN", "REASON"), map(_fire_row, fires)
+    )
+
+
+def _fire_row(fire: Fire) -> tuple[object, ...]:
+    lag = None if fire.lag_ms is None else f"{fire.lag_ms / 1000:.3f} s"
+    several = f"{fire.windows} windows to {instant(fire.last_fire_time)}: "
+    reason = (several if fire.windows > 1 else "") + (fire.reason or fire.error or "")
+    return (
+        instant(fire.fire_time), fire.key, fire.status, fire.timing, lag, fire.workflow_id, reason,
+    )  # fmt: skip

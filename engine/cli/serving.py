@@ -1,0 +1,106 @@
+"""Runs one worker until a signal asks it to drain."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from temporalio.client import Client, Plugin
+from temporalio.worker import Worker
+
+from engine.errors import TemporalUnavailable
+from engine.runtime import SchedulePlugin
+from engine.runtime.connect import connect_temporal
+from engine.runtime.discovery import UserCode
+
+_PATIENCE = 1.0
+_STEP_THREADS = 32
+_DRAINING = "draining: nothing new is claimed, what is in flight finishes (again to leave at once)"
+
+
+class Signals:
+    """SIGINT and SIGTERM, as something to wait for. A second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._received, number)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+    def _received(self, number: int) -> None:
+        if self.asked.is_set():
+            os._exit(128 + number)
+        self.asked.set()
+
+
+async def wait_for_temporal(signals: Signals, plugins: Sequence[Plugin]) -> Client | None:
+    """Connect as soon as the server answers; None when asked to leave before."""
+    told = False
+    while not signals.asked.is_set():
+        try:
+            return await connect_temporal(plugins)
+        except TemporalUnavailable as error:
+            if not told:
+                print(f"waiting: {error}", flush=True)
+            told = True
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await signals.asked.wait()
+        except TimeoutError:
+            continue
+    return None
+
+
+async def serve(
+    client: Client,
+    plugin: SchedulePlugin,
+    code: UserCode,
+    task_queue: str,
+    signals: Signals,
+    *,
+    say: Callable[[str], None],
+    on_worker: bool = False,
+) -> None:
+    """Run a worker with every workflow and step found, until asked to leave.
+
+    ``on_worker`` says that the client was connected without the plugin.
+
+    Raises:
+        EngineError: when the replica cannot work here, for example RetentionTooShort.
+    """
+    with ThreadPoolExecutor(_STEP_THREADS, thread_name_prefix="step") as threads:
+        worker = Worker(
+            client,
+            task_queue=task_queue,
+            workflows=code.workflows,
+            activities=code.activities,
+            activity_executor=threads,
+            plugins=[plugin] if on_worker else [],
+        )
+        running = asyncio.create_task(worker.run())
+        asked = asyncio.create_task(signals.asked.wait())
+        await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
+        asked.cancel()
+        if not running.done():
+            say(_DRAINING)
+            plugin.drain()
+            await worker.shutdown()
+        await running

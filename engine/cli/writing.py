@@ -1,0 +1,107 @@
+"""The commands around the schedule file and the ledger: ``check``, ``apply``, ``migrate``."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from engine.cli.environment import (
+    DEFAULT_DATA_DIR,
+    DEFAULT_FILE,
+    DataDir,
+    File,
+    Json,
+    service,
+)
+from engine.cli.output import print_json
+from engine.errors import ScheduleFileError
+from engine.runtime.declare import PRUNE_AFTER
+from engine.service import ScheduleService
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(check)
+    app.command("apply")(apply_file)
+    app.command()(migrate)
+
+
+def check(path: File = DEFAULT_FILE, as_json: Json = False) -> None:
+    """Read a schedule file and name everything that is wrong with it. Needs no server."""
+    try:
+        file = ScheduleService.check(path)
+    except ScheduleFileError as error:
+        if not as_json:
+            raise
+        print_json({"file": str(path), "problems": [asdict(found) for found in error.problems]})
+        raise typer.Exit(2) from None
+    if as_json:
+        keys = [schedule.key for schedule in file.schedules]
+        print_json({"file": str(path), "project": file.project, "keys": keys, "problems": []})
+        return
+    for warning in file.warnings:
+        typer.echo(warning.located(str(path)), err=True)
+    typer.echo(f"{path}: good, {len(file.schedules)} schedules of project {file.project}")
+
+
+def apply_file(
+    path: File = DEFAULT_FILE,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Also retire keys the file no longer has.")
+    ] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Apply a lower revision; prune more than half of a project."),
+    ] = False,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Make the file's schedules the newest definitions of its project, in one transaction."""
+    file = ScheduleService.check(path)
+
+    async def write() -> None:
+        async with service(data_dir) as opened:
+            report = await opened.apply(file, force=force)
+            retired = await _prune(opened) if prune else ()
+        if as_json:
+            print_json({**asdict(report), "retired": retired})
+            return
+        typer.echo(str(report))
+        if report.absent and not prune:
+            typer.echo(f"not in the file, still firing: {', '.join(report.absent)} (--prune)")
+        if retired:
+            typer.echo(f"retired: {', '.join(retired)}")
+
+    async def _prune(opened: ScheduleService) -> tuple[str, ...]:
+        heads = await opened.schedules(file.project)
+        named = {schedule.key for schedule in file.schedules}
+        if any(head.state != "retired" and head.key not in named for head in heads):
+            seconds = PRUNE_AFTER.total_seconds()
+            typer.echo(
+                f"waiting {seconds:.0f} s, so that no half-saved file retires a schedule", err=True
+            )
+            await asyncio.sleep(seconds)
+        if ScheduleService.check(path).digest != file.digest:
+            typer.echo(f"{path} has changed meanwhile: nothing retired", err=True)
+            return ()
+        return await opened.prune(file, force=force)
+
+    asyncio.run(write())
+
+
+def migrate(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) -> None:
+    """Bring the ledger's schema up to date; every other command does so too when it connects."""
+
+    async def connect() -> tuple[int, ...]:
+        async with service(data_dir) as opened:
+            return opened.migrated
+
+    applied = asyncio.run(connect())
+    if as_json:
+        print_json({"applied": applied})
+    else:
+        names = ", ".join(f"{version:04}" for version in applied)
+        typer.echo(f"applied {names}" if applied else "the ledger is up to date")

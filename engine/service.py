@@ -1,0 +1,86 @@
+"""The verbs of operators and applications. The command line is a thin door over them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from engine.ledger import Ledger, PostgresLedger
+from engine.ledger.records import Fire, ScheduleRow, Status
+from engine.runtime.declare import PRUNE_AFTER, ApplyReport, apply, read_file, retire_absent
+from engine.schedules import ScheduleFile
+
+
+class ScheduleService:
+    """What can be asked of, and done to, the schedules of one namespace.
+
+    Args:
+        ledger: the memory it works on; it stays the caller's to close.
+        actor: who acts, for the ledger's records.
+        migrated: the schema versions that were applied when the ledger was opened.
+    """
+
+    def __init__(self, ledger: Ledger, *, actor: str, migrated: tuple[int, ...] = ()) -> None:
+        self._ledger, self._actor = ledger, actor
+        self.migrated = migrated
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(
+        cls, database_url: str, *, namespace: str, schema: str, actor: str
+    ) -> AsyncIterator[ScheduleService]:
+        """Open a service on a PostgreSQL ledger for as long as the block lasts.
+
+        Raises:
+            LedgerUnavailable: when the database cannot be reached.
+            LedgerTooNew: when it was written by a newer version.
+        """
+        ledger = await PostgresLedger.connect(
+            database_url, namespace=namespace, schema=schema, connections=2
+        )
+        try:
+            yield cls(ledger, actor=actor, migrated=ledger.migrated)
+        finally:
+            await ledger.close()
+
+    @staticmethod
+    def check(path: Path) -> ScheduleFile:
+        """Read a schedule file.
+
+        Raises:
+            ScheduleFileError: with every problem of the file.
+        """
+        return read_file(path)
+
+    async def apply(self, file: ScheduleFile, *, force: bool = False) -> ApplyReport:
+        """Make the file's schedules the newest definitions of its project.
+
+        Raises:
+            KeyForeign: when another project owns a key of the file.
+            RevisionTooLow: when a file with a higher ``revision`` was applied, unless forced.
+        """
+        return await apply(self._ledger, file, by=self._actor, force=force)
+
+    async def prune(
+        self, file: ScheduleFile, *, absent_for: timedelta = PRUNE_AFTER, force: bool = False
+    ) -> tuple[str, ...]:
+        """Retire the keys that the applied file has lacked for ``absent_for``; return them.
+
+        Raises:
+            PruneRefused: when more than half of the project would go, unless forced.
+        """
+        return await retire_absent(
+            self._ledger, file, by=self._actor, absent_for=absent_for, force=force
+        )
+
+    async def schedules(self, project: str | None = None) -> list[ScheduleRow]:
+        """Return every schedule in key order, retired ones too."""
+        return await self._ledger.schedules(project)
+
+    async def fires(
+        self, *, key: str | None = None, status: Status | None = None, limit: int = 50
+    ) -> list[Fire]:
+        """Return fires, newest fire time first."""
+        return await self._ledger.fires(key=key, status=status, limit=limit)

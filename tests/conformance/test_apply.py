@@ -1,0 +1,171 @@
+"""Applying a file: idempotent, forward only, and nothing owed is ever lost (rule L3)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from engine.errors import KeyForeign, PruneRefused, RevisionTooLow
+from engine.runtime.declare import retire_absent
+from engine.schedules import load_schedules
+
+NO_TIME = timedelta(0)
+
+
+def interval(every: int, offset: int = 0, key: str = "k", more: str = "") -> str:
+    declared = f"key: {key}, workflow: noop, everyMs: {every}, offsetMs: {offset}{more}"
+    return f"schedules: [{{{declared}}}]"
+
+
+async def windows(bench):
+    return sorted(
+        (fire.series, fire.fire_time, fire.workflow_id) for fire in await bench.ledger.fires()
+    )
+
+
+async def test_applying_the_same_file_again_changes_nothing(bench):
+    text = interval(3_600_000)
+    assert (await bench.declare(text)).added == ("k",)
+    before = await bench.ledger.probe(bench.serving)
+    report = await bench.declare(text)
+    assert report.already_applied
+    assert (await bench.ledger.probe(bench.serving)).epoch == before.epoch
+
+
+async def test_an_edit_decides_what_the_old_definition_owed_and_fires_no_past_window(bench):
+    await bench.declare(interval(3_600_000, more=", input: old"))
+    await bench.declare(interval(3_600_000, more=", input: new"))
+    # The window of first sight was still undecided: the edit claimed it, under the old input.
+    (taken,) = await bench.ledger.take_over(bench.serving, limit=9, lease=NO_TIME)
+    assert (taken.schedule.input, taken.definition_version, taken.fresh) == ("old", 1, True)
+    assert await bench.claim() == []
+    (row,) = await bench.ledger.schedules()
+    assert row.next_fire_at == taken.fire_time + timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [((3_600_000, 0), (3_601_000, 0)), ((86_400_000, 0), (86_400_000, 21_600_000))],
+)
+async def test_a_changed_interval_starts_a_new_series_and_never_reuses_an_id(bench, before, after):
+    await bench.declare(interval(*before))
+    (first,) = await bench.claim()
+    await bench.declare(interval(*after))
+    async with bench.ledger.transaction() as transaction:
+        await transaction.lock(["k"])
+        (state,) = await transaction.read(["k"])
+    following = state.schedule.spec.next(datetime.now(UTC))
+    bucket = state.schedule.spec.bucket(following)
+    assert state.series == 2
+    assert state.suffixed == (bucket <= first.bucket)
+    assert state.cursor >= first.fire_time
+
+
+async def test_a_returning_key_waits_for_its_next_fire_time_in_a_new_series(bench):
+    both = "schedules: [{key: a, workflow: noop, everyMs: 3600000}, %s]"
+    second = "{key: b, workflow: noop, everyMs: 3600000}"
+    await bench.declare(both % second)
+    assert len(await bench.claim()) == 2
+    alone = load_schedules(both.replace(", %s", ""))
+    await bench.declare(both.replace(", %s", ""))
+    assert await retire_absent(bench.ledger, alone, by="test", absent_for=NO_TIME) == ("b",)
+    states = {row.key: row.state for row in await bench.ledger.schedules()}
+    assert states == {"a": "active", "b": "retired"}
+    assert (await bench.declare(both % second)).returned == ("b",)
+    assert await bench.claim() == []
+    assert {row.key: row.state for row in await bench.ledger.schedules()}["b"] == "active"
+
+
+async def test_retirement_revokes_what_was_only_claimed(bench):
+    two = interval(3_600_000).replace("]", ", {key: b, workflow: noop, everyMs: 3600000}]")
+    await bench.declare(two)
+    file = load_schedules(interval(3_600_000))
+    await bench.declare(interval(3_600_000))
+    # b's window of first sight is decided by the retirement: claimed, and revoked at once.
+    await retire_absent(bench.ledger, file, by="test", absent_for=NO_TIME)
+    (fire,) = await bench.ledger.fires(key="b")
+    assert (fire.status, fire.reason) == ("skipped", "retired")
+    assert await bench.ledger.take_over(bench.serving, limit=9, lease=NO_TIME) == []
+
+
+async def test_a_key_is_not_retired_before_it_has_been_absent_long_enough(bench):
+    two = interval(3_600_000).replace("]", ", {key: b, workflow: noop, everyMs: 3600000}]")
+    await bench.declare(two)
+    report = await bench.declare(interval(3_600_000))
+    assert report.absent == ("b",)
+    file = load_schedules(interval(3_600_000))
+    assert await retire_absent(bench.ledger, file, by="test") == ()
+
+
+async def test_more_than_half_of_a_project_is_not_retired_without_force(bench):
+    entries = ", ".join(f"{{key: k{n}, workflow: noop, everyMs: 3600000}}" for n in range(3))
+    await bench.declare(f"schedules: [{entries}]")
+    lone = "schedules: [{key: k0, workflow: noop, everyMs: 3600000}]"
+    await bench.declare(lone)
+    file = load_schedules(lone)
+    with pytest.raises(PruneRefused):
+        await retire_absent(bench.ledger, file, by="test", absent_for=NO_TIME)
+    retired = await retire_absent(bench.ledger, file, by="test", absent_for=NO_TIME, force=True)
+    assert retired == ("k1", "k2")
+
+
+async def test_a_file_that_is_not_the_applied_one_retires_nothing(bench):
+    two = interval(3_600_000).replace("]", ", {key: b, workflow: noop, everyMs: 3600000}]")
+    await bench.declare(two)
+    stale = load_schedules(interval(3_600_000))
+    assert await retire_absent(bench.ledger, stale, by="test", absent_for=NO_TIME) == ()
+
+
+async def test_a_key_of_another_project_is_an_error_and_nothing_is_applied(bench):
+    await bench.declare("project: one\n" + interval(3_600_000))
+    text = interval(3_600_000).replace("]", ", {key: b, workflow: noop, everyMs: 3600000}]")
+    with pytest.raises(KeyForeign, match="k .of project one."):
+        await bench.declare("project: two\n" + text)
+    assert [row.key for row in await bench.ledger.schedules()] == ["k"]
+
+
+async def test_a_lower_revision_is_not_applied_unless_forced(bench):
+    await bench.declare("revision: 8\n" + interval(3_600_000))
+    with pytest.raises(RevisionTooLow):
+        await bench.declare("revision: 7\n" + interval(60_000))
+    await bench.declare("revision: 7\n" + interval(60_000), force=True)
+
+
+async def test_a_past_moment_in_a_file_is_booked_expired(bench):
+    report = await bench.declare(
+        'schedules: [{key: once, workflow: noop, at: "2020-01-01T00:00:00Z"}]'
+    )
+    assert report.expired == ("once",)
+    (fire,) = await bench.ledger.fires()
+    assert (fire.status, fire.key) == ("expired", "once")
+    assert await bench.claim() == []
+
+
+async def test_paused_is_an_initial_state_and_disabled_always_wins(bench):
+    await bench.declare(interval(3_600_000, more=", paused: true"))
+    assert await bench.claim() == []
+    (row,) = await bench.ledger.schedules()
+    assert (row.state, row.next_fire_at) == ("paused", None)
+    await bench.declare(interval(3_600_000, more=", input: 1"))
+    assert (await bench.ledger.schedules())[0].state == "paused"
+    await bench.declare(interval(3_600_000, more=", enabled: false", key="other"))
+    states = {row.key: row.state for row in await bench.ledger.schedules()}
+    assert states["other"] == "disabled"
+
+
+async def test_a_disabled_span_is_accounted_for_when_the_schedule_is_enabled_again(bench):
+    await bench.declare(interval(1000, more=", enabled: false"))
+
+    from tests.waiting import eventually
+
+    first = (await bench.ledger.probe(bench.serving)).now
+
+    async def two_seconds_later():
+        return (await bench.ledger.probe(bench.serving)).now > first + timedelta(seconds=2)
+
+    await eventually(two_seconds_later)
+    await bench.declare(interval(1000))
+    (fire,) = await bench.ledger.fires()
+    assert (fire.status, fire.reason) == ("skipped", "disabled")
+    assert fire.windows >= 2

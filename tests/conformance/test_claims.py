@@ -1,0 +1,280 @@
+"""A window is claimed once, and its fire moves by compare-and-set only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from engine.ledger import PostgresLedger
+from engine.ledger.records import Evidence, Outcome
+
+HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000, input: {a: 1}}]"
+RUN = "0199aaaa-run"
+NO_TIME = timedelta(0)
+
+
+def started(claim, run_id=RUN) -> Outcome:
+    now = datetime.now(UTC)
+    return Outcome(claim.fire_id, claim.token, "started", "on_time", run_id, started_at=now)
+
+
+async def test_an_interval_never_seen_owes_its_current_window(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim()
+    assert claim.workflow_id == f"sched:hourly:{claim.bucket}"
+    assert claim.fire_time <= datetime.now(UTC) < claim.fire_time + timedelta(hours=1)
+    assert (claim.workflow_type, claim.task_queue) == ("noop@1", "sched")
+    assert claim.schedule.input == {"a": 1}
+
+
+async def test_a_claimed_window_is_not_claimed_again(bench):
+    await bench.declare(HOURLY)
+    assert len(await bench.claim()) == 1
+    assert await bench.claim(bench.other) == []
+
+
+async def test_a_cron_never_seen_waits_for_its_next_fire_time(bench):
+    await bench.declare('schedules: [{key: nightly, workflow: noop, cron: "0 2 * * *"}]')
+    assert await bench.claim() == []
+    (row,) = await bench.ledger.schedules()
+    assert row.next_fire_at > datetime.now(UTC)
+
+
+async def test_a_failing_transaction_leaves_nothing_behind(bench):
+    await bench.declare(HOURLY)
+    with pytest.raises(RuntimeError, match="half way"):
+        async with bench.ledger.transaction() as transaction:
+            keys = await transaction.lock_due(bench.serving, 10)
+            (state,) = await transaction.read(keys)
+            from engine.runtime.poller import planned
+
+            step = planned(state, await transaction.now())
+            await transaction.record([step], owner="replica-a", lease=timedelta(seconds=30))
+            raise RuntimeError("half way")
+    assert await bench.ledger.fires() == []
+    assert len(await bench.claim()) == 1
+
+
+async def test_an_outcome_needs_the_token_of_the_claim(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim(lease=NO_TIME)
+    (taken,) = await bench.ledger.take_over(bench.other, limit=10, lease=timedelta(seconds=30))
+    assert await bench.ledger.settle([started(claim, "late-run")]) == 0
+    assert await bench.ledger.settle([started(taken)]) == 1
+    (fire,) = await bench.ledger.fires()
+    assert (fire.status, fire.run_id, fire.replica) == ("started", RUN, "replica-b")
+
+
+async def test_a_lease_that_has_not_ended_is_not_taken_over(bench):
+    await bench.declare(HOURLY)
+    await bench.claim()
+    assert await bench.ledger.take_over(bench.other, limit=10, lease=NO_TIME) == []
+
+
+async def test_a_taken_over_claim_says_that_it_may_have_been_sent(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim(lease=NO_TIME)
+    (taken,) = await bench.ledger.take_over(bench.other, limit=10, lease=NO_TIME)
+    assert claim.fresh
+    assert not taken.fresh
+    assert taken.attempts == 2
+    assert taken.starting_at == claim.starting_at
+    assert taken.retention == timedelta(days=1)
+
+
+async def test_the_smallest_retention_in_force_since_the_start_counts(bench):
+    await bench.announce(retention=timedelta(hours=1))
+    await bench.announce(retention=timedelta(hours=9))
+    await bench.declare(HOURLY)
+    await bench.claim(lease=NO_TIME)
+    await bench.announce(retention=timedelta(hours=7))
+    await bench.announce(retention=timedelta(hours=8))
+    (taken,) = await bench.ledger.take_over(bench.other, limit=10, lease=NO_TIME)
+    assert taken.retention == timedelta(hours=7)
+
+
+async def test_a_retention_seen_only_before_the_start_was_in_force_then(bench):
+    await bench.announce(retention=timedelta(hours=1))
+    await bench.declare(HOURLY)
+    await bench.claim(lease=NO_TIME)
+    await bench.announce(retention=timedelta(hours=7))
+    (taken,) = await bench.ledger.take_over(bench.other, limit=10, lease=NO_TIME)
+    assert taken.retention == timedelta(hours=1)
+
+
+async def test_an_unknown_outcome_waits_for_its_retry(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim()
+    unknown = replace(started(claim), status="starting", error="Timeout", run_id=None)
+    hour = replace(unknown, started_at=None, retry_after=timedelta(hours=1))
+    assert await bench.ledger.settle([hour]) == 1
+    assert await bench.ledger.take_over(bench.other, limit=10, lease=NO_TIME) == []
+    (fire,) = await bench.ledger.fires()
+    assert (fire.status, fire.error) == ("starting", "Timeout")
+
+
+async def test_an_idle_probe_names_the_next_fire_time_and_nothing_stale(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim()
+    await bench.ledger.settle([started(claim)])
+    probe = await bench.ledger.probe(bench.serving)
+    assert probe.due_at == claim.fire_time + timedelta(hours=1)
+    assert probe.stale_at is None
+
+
+async def test_a_replica_neither_sees_nor_claims_another_projects_schedules(bench):
+    await bench.declare(HOURLY)
+    stranger = replace(bench.serving, replica="stranger", project="other")
+    assert (await bench.ledger.probe(stranger)).due_at is None
+    assert await bench.claim(stranger) == []
+    await bench.claim(lease=NO_TIME)
+    assert await bench.ledger.take_over(stranger, limit=10, lease=NO_TIME) == []
+
+
+async def test_a_replica_leaves_what_it_cannot_run_to_one_that_can(bench):
+    await bench.declare(HOURLY)
+    unaware = replace(bench.serving, replica="unaware", types=frozenset({"else@1"}))
+    elsewhere = replace(bench.serving, replica="elsewhere", task_queue="mail")
+    assert await bench.claim(unaware) == []
+    assert await bench.claim(elsewhere) == []
+    assert len(await bench.claim()) == 1
+
+
+async def test_any_replica_of_the_project_starts_external_workflows(bench):
+    await bench.declare(
+        "schedules: [{key: go, workflow: GoWorkflow, external: true,"
+        " taskQueue: golang, everyMs: 60000}]"
+    )
+    elsewhere = replace(bench.serving, replica="elsewhere", task_queue="mail", types=frozenset())
+    (claim,) = await bench.claim(elsewhere)
+    assert (claim.workflow_type, claim.task_queue) == ("GoWorkflow", "golang")
+
+
+async def test_a_schedule_waits_until_somebody_announces_its_workflow(bench):
+    await bench.declare("schedules: [{key: k, workflow: later, everyMs: 60000}]")
+    able = replace(bench.serving, replica="able", types=frozenset({"later@1"}))
+    assert await bench.claim(able) == []
+    await bench.announce(able)
+    (claim,) = await bench.claim(able)
+    assert claim.workflow_type == "later@1"
+
+
+async def test_the_newest_announced_version_is_taken_and_versions_compare_by_number(bench):
+    able = replace(bench.serving, types=frozenset({"noop@1", "noop@9", "noop@10"}))
+    await bench.announce(able)
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim(able)
+    assert claim.workflow_type == "noop@10"
+
+
+async def test_the_limit_bounds_what_one_tick_locks(bench):
+    entries = ", ".join(f"{{key: k{n}, workflow: noop, everyMs: 3600000}}" for n in range(5))
+    await bench.declare(f"schedules: [{entries}]")
+    assert len(await bench.claim(limit=2)) == 2
+    assert len(await bench.claim(bench.other, limit=9)) == 3
+
+
+async def test_a_backed_off_schedule_is_due_later_with_its_window_undecided(bench):
+    await bench.declare(HOURLY)
+    async with bench.ledger.transaction() as transaction:
+        await transaction.lock(["hourly"])
+        await transaction.back_off("hourly", "broken")
+    assert await bench.claim() == []
+    (row,) = await bench.ledger.schedules()
+    assert row.error == "broken"
+    assert row.next_fire_at <= datetime.now(UTC) + timedelta(seconds=2)
+
+
+async def test_evidence_wins_over_a_class_that_said_no_run(bench):
+    """Rule L2."""
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim()
+    await bench.ledger.settle(
+        [Outcome(claim.fire_id, claim.token, "unvouched", reason="may have run")]
+    )
+    now = datetime.now(UTC)
+    seen = Evidence(claim.workflow_id, RUN, now, "completed", now)
+    assert await bench.ledger.witness([seen]) == [claim.workflow_id]
+    (fire,) = await bench.ledger.fires()
+    assert (fire.status, fire.run_id) == ("completed", RUN)
+    assert fire.history[0]["status"] == "unvouched"
+
+
+async def test_the_same_evidence_twice_changes_nothing(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim()
+    await bench.ledger.settle([started(claim)])
+    now = datetime.now(UTC)
+    seen = Evidence(claim.workflow_id, RUN, now, "failed", now, "boom")
+    assert await bench.ledger.witness([seen]) == [claim.workflow_id]
+    assert await bench.ledger.witness([seen]) == []
+    fire = await bench.ledger.fire(claim.workflow_id)
+    assert (fire.status, fire.error, fire.history) == ("failed", "boom", ())
+
+
+async def test_an_older_run_never_replaces_a_newer_one(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim()
+    await bench.ledger.settle([started(claim)])
+    old = datetime.now(UTC) - timedelta(hours=1)
+    assert await bench.ledger.witness([Evidence(claim.workflow_id, "old", old, "failed", old)]) == []
+
+
+async def test_evidence_for_a_starting_fire_ends_its_claim(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim(lease=NO_TIME)
+    now = datetime.now(UTC)
+    await bench.ledger.witness([Evidence(claim.workflow_id, RUN, now)])
+    assert await bench.ledger.take_over(bench.other, limit=10, lease=NO_TIME) == []
+    assert (await bench.ledger.fire(claim.workflow_id)).status == "started"
+
+
+async def test_open_runs_are_looked_at_in_turn(bench):
+    entries = ", ".join(f"{{key: k{n}, workflow: noop, everyMs: 3600000}}" for n in range(3))
+    await bench.declare(f"schedules: [{entries}]")
+    claims = await bench.claim()
+    await bench.ledger.settle([started(claim, claim.workflow_id) for claim in claims])
+    later = datetime.now(UTC) + timedelta(hours=1)
+    first = await bench.ledger.open_runs(2, started_before=later)
+    second = await bench.ledger.open_runs(2, started_before=later)
+    assert len(first) == 2
+    assert {run.workflow_id for run in (*first, *second)} == {c.workflow_id for c in claims}
+
+
+async def test_a_duty_has_one_holder_until_its_lease_ends(bench):
+    ledger = bench.ledger
+    assert await ledger.hold_duty("tracker", "a", timedelta(hours=1)) is not None
+    assert await ledger.hold_duty("tracker", "b", timedelta(hours=1)) is None
+    mark = datetime(2026, 11, 21, tzinfo=UTC)
+    await ledger.set_watermark("tracker", "a", mark)
+    assert await ledger.hold_duty("tracker", "a", timedelta(milliseconds=1)) == mark
+
+    from tests.waiting import eventually
+
+    async def taken():
+        return await ledger.hold_duty("tracker", "b", timedelta(hours=1))
+
+    assert await eventually(taken) == mark
+
+
+async def test_a_key_is_unservable_only_while_a_living_replica_of_its_queue_does_not_know_it(bench):
+    await bench.declare(
+        "schedules: [{key: k, workflow: unheard-of, everyMs: 3600000, grace: 1ms}]"
+    )
+    alive = timedelta(seconds=30)
+    assert await bench.ledger.unservable(bench.serving, alive=alive, limit=9) == ["k"]
+    able = replace(bench.serving, replica="able", types=frozenset({"unheard-of@1"}))
+    await bench.announce(able)
+    assert await bench.ledger.unservable(bench.serving, alive=alive, limit=9) == []
+    await bench.ledger.withdraw(able)
+    assert await bench.ledger.unservable(bench.serving, alive=alive, limit=9) == ["k"]
+
+
+async def test_the_identity_is_stable(bench):
+    identity = await bench.ledger.identity()
+    if isinstance(bench.ledger, PostgresLedger):
+        probe = await bench.ledger.probe(bench.serving)
+        assert str(probe.ledger_id) == identity
+    assert identity == await bench.ledger.identity()

@@ -1,0 +1,310 @@
+"""The two servers of `sched up`: they keep their data, and nobody's death leaves them behind."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+from temporalio.client import Client
+
+from engine.embedded import EmbeddedServers, PostgresServer, TemporalServer, free_port, servers
+from engine.embedded.binaries import _package
+from engine.embedded.identity import Identity
+from engine.errors import EmbeddedError
+from tests.servers import shared_folder
+
+OWNER = Path(__file__).with_name("embedded_owner.py")
+ROOT = os.geteuid() == 0
+only_linux = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+only_root = pytest.mark.skipif(not ROOT, reason="only root meets this")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with shared_folder() as shared:
+        yield shared / "data"
+
+
+def start(data_dir: Path) -> contextlib.AbstractAsyncContextManager[EmbeddedServers]:
+    return servers(data_dir, temporal_port=0, ui_port=0, postgres_port=0, durable=False)
+
+
+async def execute(server: PostgresServer, query: str) -> object:
+    connection = await asyncpg.connect(server.url, ssl=False)
+    try:
+        return await connection.fetchval(query)
+    finally:
+        await connection.close()
+
+
+class Owner:
+    """A process that owns the servers of a folder, like `sched up`."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[str]) -> None:
+        self.folder = folder
+        self.process = process
+        assert process.stdout is not None
+        self.facts = json.loads(process.stdout.readline())
+
+    def identity(self, server: str) -> Identity:
+        identity = Identity.of(self.facts[server])
+        assert identity is not None
+        return identity
+
+    @property
+    def pids(self) -> tuple[int, int]:
+        return self.facts["temporal"], self.facts["postgres"]
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+@contextlib.contextmanager
+def owner(
+    folder: Path,
+    *,
+    ports: tuple[int, int, int] = (0, 0, 0),
+    user: pwd.struct_passwd | None = None,
+    env: dict[str, str] | None = None,
+) -> Iterator[Owner]:
+    wish = {"folder": str(folder), "ports": ports}
+    if user is not None:
+        wish |= {"uid": user.pw_uid, "gid": user.pw_gid}
+    with subprocess.Popen(
+        [sys.executable, OWNER, json.dumps(wish)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"SECRET_OF_THE_USER": "hush"} | (env or {}),
+    ) as process:
+        yield Owner(folder, process)
+        assert process.stdin is not None
+        process.stdin.close()  # the owner stops its servers
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Owner]:
+    """Servers that somebody else owns, for tests that only look."""
+    with shared_folder() as shared, owner(shared / "data") as running:
+        yield running
+
+
+def test_servers_run_in_sessions_of_their_own(running: Owner) -> None:
+    # Ctrl-C goes to the terminal's session; these are not in it.
+    for pid in running.pids:
+        assert os.getsid(pid) == pid
+
+
+@only_linux
+def test_servers_get_neither_our_environment_nor_a_password_in_argv(running: Owner) -> None:
+    file = running.folder / "postgres" / "password"
+    assert file.stat().st_mode & 0o777 == 0o600
+    for pid in running.pids:
+        assert b"SECRET_OF_THE_USER" not in Path(f"/proc/{pid}/environ").read_bytes()
+        assert file.read_bytes().strip() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+
+
+@only_root
+def test_root_runs_postgres_as_nobody(running: Owner) -> None:
+    assert running.facts["postgres_user"] == pwd.getpwnam("nobody").pw_uid
+
+
+async def test_a_copied_data_folder_does_not_stop_the_servers_of_the_original(
+    running: Owner, folder: Path
+) -> None:
+    folder.mkdir()
+    for name in ("temporal.pid.json", "postgres.pid.json"):
+        shutil.copy(running.folder / name, folder)
+    assert not await TemporalServer(folder).stop_orphan()
+    assert not await PostgresServer(folder).stop_orphan()
+    assert running.identity("temporal").alive
+
+
+async def test_a_second_owner_is_told_who_the_first_one_is(running: Owner) -> None:
+    with pytest.raises(EmbeddedError) as refusal:
+        async with start(running.folder):
+            pass
+    assert str(refusal.value) == (
+        f"another `sched up` (process {running.process.pid}) uses the data folder "
+        f"{running.folder}; stop it or give this one another --data-dir"
+    )
+    assert running.identity("postgres").alive
+
+
+async def test_a_second_start_finds_the_data_of_the_first(folder: Path) -> None:
+    async with start(folder) as first:
+        assert first.postgres is not None
+        await execute(first.postgres, "CREATE TABLE kept AS SELECT 42 AS answer")
+        client = await Client.connect(first.temporal.address)
+        await client.start_workflow("Anything", id="kept", task_queue="nobody")
+        pids = (first.temporal.pid, first.postgres.pid)
+    assert [Identity.of(pid) for pid in pids] == [None, None], "they end with the block"
+    assert not list(folder.glob("*.pid.json")), "and are forgotten"
+    async with start(folder) as second:
+        assert second.postgres is not None
+        assert await execute(second.postgres, "SELECT answer FROM kept") == 42
+        client = await Client.connect(second.temporal.address)
+        assert (await client.get_workflow_handle("kept").describe()).id == "kept"
+
+
+async def test_servers_of_a_killed_owner_make_room_for_the_next(folder: Path) -> None:
+    ports = (free_port(), free_port(), free_port())
+    with owner(folder, ports=ports) as killed:
+        orphans = [killed.identity("temporal"), killed.identity("postgres")]
+        killed.kill()
+        assert all(orphan.alive for orphan in orphans), "kill -9 leaves them behind"
+        with owner(folder, ports=ports) as successor:
+            assert not any(orphan.alive for orphan in orphans)
+            assert successor.facts["starts"] == 2, "on the same data"
+
+
+async def test_an_orphan_is_found_without_our_pid_file_too(folder: Path) -> None:
+    with owner(folder) as killed:
+        orphan = killed.identity("postgres")
+        killed.kill()
+    (folder / "postgres.pid.json").unlink()
+    async with start(folder):
+        assert not orphan.alive
+
+
+async def test_a_recycled_pid_is_never_signalled(folder: Path) -> None:
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        folder.mkdir()
+        entry = {"pid": stranger.pid, "started": "earlier", "port": 1, "folder": str(folder)}
+        for name in ("postgres", "temporal"):
+            (folder / f"{name}.pid.json").write_text(json.dumps(entry))
+        async with start(folder):
+            assert stranger.poll() is None
+        stranger.kill()
+
+
+async def test_postgres_starts_although_its_own_pid_file_names_a_stranger(folder: Path) -> None:
+    server = PostgresServer(folder, durable=False)
+    await server.start()
+    user = Path(f"/proc/{server.pid}").stat().st_uid
+    await server.stop()
+    stranger = subprocess.Popen(["sleep", "600"], user=user if ROOT else None)
+    try:
+        # As after a power loss, when a later process of the same user has got the pid.
+        file = folder / "postgres" / "data" / "postmaster.pid"
+        file.write_text(f"{stranger.pid}\n{file.parent}\n")
+        await server.start()
+        await server.stop()
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+async def test_a_crash_in_the_middle_of_initdb_leaves_nothing_in_the_way(folder: Path) -> None:
+    unfinished = folder / "postgres" / "data.new"
+    unfinished.mkdir(parents=True)
+    (unfinished / "PG_VERSION").write_text("18\n")
+    server = PostgresServer(folder, durable=False)
+    await server.start()
+    await server.stop()
+    assert not unfinished.exists()
+
+
+async def test_the_death_of_a_server_is_noticed(folder: Path) -> None:
+    async with start(folder) as running:
+        assert running.postgres is not None
+        os.kill(running.temporal.pid, signal.SIGKILL)
+        os.kill(running.postgres.pid, signal.SIGKILL)
+        async with asyncio.timeout(5):
+            assert await running.temporal.wait() == -signal.SIGKILL
+            assert await running.postgres.wait() == -signal.SIGKILL
+    async with start(folder) as again:  # and what it left does not hinder the next
+        assert again.postgres is not None
+
+
+async def test_a_start_that_is_cancelled_leaves_no_server(folder: Path) -> None:
+    server = PostgresServer(folder, durable=False)
+    starting = asyncio.create_task(server.start())
+    while not (folder / "postgres.pid.json").exists():
+        await asyncio.sleep(0)
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    assert Identity.of(server.pid) is None
+
+
+async def test_without_postgres_only_temporal_runs(folder: Path) -> None:
+    async with servers(
+        folder, temporal_port=0, ui_port=None, postgres_port=0, with_postgres=False
+    ) as running:
+        assert running.postgres is None
+        assert running.temporal.ui_url is None
+        assert not (folder / "postgres").exists()
+
+
+async def test_temporal_without_a_folder_leaves_nothing(tmp_path: Path) -> None:
+    server = TemporalServer(
+        None,
+        namespaces=["second"],
+        search_attributes={"Customer": "Keyword"},
+        dynamic_config={"system.namespaceMinRetentionLocal": "1s"},
+    )
+    await server.start()
+    client = await Client.connect(server.address, namespace="second")
+    await client.count_workflows("Customer = 'one'")
+    await server.stop()
+    assert not server.data_dir.exists()
+
+
+async def test_a_database_can_be_copied_from_a_template(postgres: PostgresServer) -> None:
+    await postgres.create_database('the "first"')
+    connection = await asyncpg.connect(postgres.url_of("the %22first%22"))
+    await connection.execute("CREATE TABLE made (once int)")
+    await connection.close()
+    copy = await postgres.create_database("copy", template='the "first"')
+    connection = await asyncpg.connect(copy)
+    assert await connection.fetch("SELECT * FROM made") == []
+    await connection.close()
+    await postgres.drop_database("copy")
+    await postgres.drop_database('the "first"')
+
+
+@only_root
+def test_root_below_a_closed_folder_gets_a_reachable_copy(folder: Path) -> None:
+    closed = folder.parent / "root"  # as a container's /root: code and data below 0700
+    site = closed / "site-packages"
+    package = _package()
+    for part in (package / "pginstall18", package.with_name(f"{package.name}.libs")):
+        shutil.copytree(part, site / part.relative_to(package.parent), symlinks=True)
+    closed.chmod(0o700)
+    data_dir = closed / "data"
+    outside = None
+    try:
+        with owner(data_dir, env={"PYTHONPATH": str(site)}) as first:
+            assert first.facts["starts"] == 1
+            outside = Path((data_dir / "postgres.path").read_text().strip())
+            assert (outside / "belongs-to").read_text().strip() == str(data_dir)
+        with owner(data_dir, env={"PYTHONPATH": str(site)}) as second:
+            assert second.facts["starts"] == 2
+    finally:
+        if outside is not None:
+            shutil.rmtree(outside)
+
+
+def test_an_ordinary_user_can_own_the_servers(folder: Path) -> None:
+    user = pwd.getpwnam("nobody") if ROOT else pwd.getpwuid(os.geteuid())
+    folder.mkdir()
+    if ROOT:
+        shutil.chown(folder, user.pw_uid, user.pw_gid)
+    with owner(folder, user=user if ROOT else None, env={"HOME": str(folder)}) as holder:
+        assert holder.facts.get("postgres_user") == user.pw_uid, holder.facts
+        assert not (folder / "postgres.path").exists()

@@ -1,0 +1,42 @@
+"""Workflows for tests, in a module that the sandbox can import by itself."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import temporalio.workflow
+
+from engine import Context, workflow
+
+
+@workflow(name="noop", version="1")
+class Noop:
+    """Ends at once and returns what it was given."""
+
+    async def run(self, ctx: Context, payload: dict[str, str] | None = None) -> str:
+        return f"{ctx.fire.key} {payload}"
+
+
+@workflow(name="fails", version="1")
+class Fails:
+    """Fails with a sentence of its own."""
+
+    async def run(self, ctx: Context) -> None:
+        raise ValueError(f"no luck for {ctx.fire.key}")
+
+
+@workflow(name="sleeps", version="1")
+class Sleeps:
+    """Stays open until it is ended from outside."""
+
+    async def run(self, ctx: Context) -> None:
+        await temporalio.workflow.sleep(timedelta(hours=1))
+
+
+@temporalio.workflow.defn(name="PlainWorkflow")
+class Plain:
+    """An ordinary Temporal workflow that knows nothing of the scheduler."""
+
+    @temporalio.workflow.run
+    async def run(self, name: str = "nobody") -> str:
+        return f"hello {name}"

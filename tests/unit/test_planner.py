@@ -1,0 +1,141 @@
+"""What becomes of due windows: the decision table, row by row. No I/O, no clock."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.schedules import Schedule
+from engine.schedules.planner import Plan, first_sight, plan
+
+NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
+
+
+def schedule(**fields) -> Schedule:
+    return Schedule.from_json({"key": "k", "workflow": "w", **fields})
+
+
+def decide(declared: Schedule, cursor: datetime, now: datetime = NOW, **options) -> Plan:
+    options.setdefault("effective_from", cursor)
+    return plan(declared, series=1, cursor=cursor, now=now, **options)
+
+
+def shapes(decided: Plan) -> list[tuple[str, int]]:
+    return [(decision.verdict, decision.windows) for decision in decided.decisions]
+
+
+def test_nothing_is_decided_before_a_window_opens():
+    decided = decide(schedule(cron="0 13 * * *"), NOW)
+    assert decided == Plan((), NOW, NOW.replace(hour=13, minute=0, second=0))
+
+
+def test_every_window_starts_while_the_oldest_is_younger_than_grace():
+    cursor = NOW - timedelta(seconds=31)
+    decided = decide(schedule(everyMs=10_000), cursor)
+    assert [d.window.fire_time.second for d in decided.decisions] == [0, 10, 20, 30]
+    assert {d.timing for d in decided.decisions} == {"on_time"}
+    assert decided.cursor == NOW
+
+
+def test_an_outage_longer_than_grace_becomes_one_run_of_the_newest_window():
+    decided = decide(schedule(everyMs=60_000), NOW - timedelta(minutes=10))
+    assert shapes(decided) == [("skipped", 9), ("claimed", 1)]
+    skipped, started = decided.decisions
+    assert skipped.reason == f"coalesced into {started.window.bucket}"
+    assert (started.timing, started.missed) == ("caught_up", 9)
+    assert started.window.fire_time == NOW.replace(second=0)
+    assert decided.next == NOW.replace(minute=1, second=0)
+
+
+def test_windows_older_than_the_catch_up_window_expire():
+    declared = schedule(everyMs=3_600_000, catchUp={"policy": "latest", "window": "3h"})
+    decided = decide(declared, NOW - timedelta(hours=10))
+    assert shapes(decided) == [("expired", 7), ("skipped", 2), ("claimed", 1)]
+
+
+def test_a_single_missed_window_that_is_too_old_expires():
+    decided = decide(schedule(cron="0 2 1 * *"), datetime(2026, 10, 2, tzinfo=UTC))
+    assert shapes(decided) == [("expired", 1)]
+    assert decided.next == datetime(2026, 12, 1, 2, tzinfo=UTC)
+
+
+def test_windows_of_a_held_schedule_are_skipped_in_one_row():
+    decided = decide(schedule(everyMs=60_000), NOW - timedelta(hours=1), hold="paused")
+    assert shapes(decided) == [("skipped", 60)]
+    assert decided.decisions[0].reason == "paused"
+
+
+def test_windows_nobody_can_run_are_rejected_beyond_grace_and_stay_open_within():
+    decided = decide(schedule(everyMs=10_000), NOW - timedelta(minutes=2), unable="nobody")
+    assert shapes(decided) == [("rejected", 5)]
+    assert decided.cursor == NOW - timedelta(seconds=70)
+    assert decided.next == NOW - timedelta(seconds=60)
+
+
+def test_a_definition_that_ends_leaves_no_window_open_even_if_nobody_can_run_it():
+    declared = schedule(everyMs=10_000)
+    decided = decide(declared, NOW - timedelta(seconds=30), unable="nobody", final=True)
+    assert shapes(decided) == [("rejected", 3)]
+
+
+def test_more_windows_than_the_limit_stay_due():
+    decided = decide(schedule(everyMs=1000), NOW - timedelta(seconds=20), limit=5)
+    assert len(decided.decisions) == 5
+    assert decided.next == NOW - timedelta(seconds=14)
+
+
+def test_an_interval_owes_its_current_window_at_first_sight_however_long_it_is():
+    weekly = schedule(everyMs=7 * 86_400_000)
+    effective_from, cursor = first_sight(weekly, NOW)
+    decided = decide(weekly, cursor, effective_from=effective_from)
+    assert shapes(decided) == [("claimed", 1)]
+    assert decided.decisions[0].window.fire_time == effective_from < NOW - timedelta(days=1)
+
+
+def test_a_cron_waits_for_its_next_fire_time_at_first_sight():
+    effective_from, cursor = first_sight(schedule(cron="0 10 * * *"), NOW)
+    assert (effective_from, cursor) == (NOW, NOW)
+
+
+def test_first_fire_overrides_the_kind():
+    assert first_sight(schedule(everyMs=60_000, firstFire="next"), NOW) == (NOW, NOW)
+    effective_from, _ = first_sight(schedule(cron="0 10 * * *", firstFire="now"), NOW)
+    assert effective_from == NOW.replace(hour=10, minute=0, second=0)
+
+
+def test_a_returning_interval_never_owes_a_window_of_its_absence():
+    assert first_sight(schedule(everyMs=60_000), NOW, returning=True) == (NOW, NOW)
+
+
+EVERY = st.sampled_from([1000, 7000, 60_000, 86_400_000])
+CRONS = st.sampled_from(["* * * * *", "*/7 * * * *", "0 2 * * *", "30 1 * * SUN", "*/20 * * * * *"])
+SPANS = st.timedeltas(timedelta(0), timedelta(hours=5))
+
+
+@given(
+    declared=st.one_of(
+        EVERY.map(lambda every: schedule(everyMs=every)),
+        CRONS.map(lambda cron: schedule(cron=cron, timezone="America/New_York")),
+    ),
+    back=SPANS,
+    start=st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1), timezones=st.just(UTC)),
+)
+def test_every_window_up_to_now_is_decided_exactly_once(declared, back, start):
+    """Whatever the policy says, the decisions cover (cursor, now] without gap or overlap."""
+    cursor = start - back
+    decided = decide(declared, cursor, start)
+    expected = list(declared.spec.fires(cursor, start))
+    assert sum(decision.windows for decision in decided.decisions) == len(expected)
+    covered = [
+        moment
+        for decision in decided.decisions
+        for moment in declared.spec.fires(
+            decision.window.fire_time - timedelta(seconds=1),
+            decision.last or decision.window.fire_time,
+        )
+    ]
+    assert covered == expected
+    assert decided.next == declared.spec.next(start)
+    assert decided.cursor == (expected[-1] if expected else cursor)

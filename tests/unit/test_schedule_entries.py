@@ -1,0 +1,127 @@
+"""One schedule of a file: what is wrong with it, where, and what to write."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.schedule_files import entry, load, only, problems
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "cure"),
+    [
+        ("everyMs: 5m", "SCHEDULE_FIELD_INVALID", "write 300000"),
+        ("everyMs: 1_000", "SCHEDULE_FIELD_INVALID", "write 1000"),
+        ("everyMs: 1000.0", "SCHEDULE_FIELD_INVALID", "write 1000"),
+        ("everyMs: true", "SCHEDULE_FIELD_INVALID", "whole number"),
+        ("everyMs: 0", "SCHEDULE_INTERVAL_TOO_SHORT", "1000"),
+        ("everyMs: 99999999999999", "SCHEDULE_FIELD_INVALID", "hundred years"),
+        ("everyMs: ~", "SCHEDULE_FIELD_INVALID", "remove the line"),
+        ("every: 5000", "SCHEDULE_FIELD_UNKNOWN", "did you mean everyMs?"),
+        ("EveryMS: 5000", "SCHEDULE_FIELD_UNKNOWN", "did you mean everyMs?"),
+        ("everyMs: 1000, offsetMs: 1.5", "SCHEDULE_FIELD_INVALID", "whole number"),
+        ("everyMs: 1000, timezone: UTC", "SCHEDULE_FIELD_INVALID", "remove it"),
+        ("everyMs: 1000, enabled: yes", "SCHEDULE_FIELD_INVALID", "write true"),
+        ("everyMs: 1000, enabled: off", "SCHEDULE_FIELD_INVALID", "write false"),
+        ("everyMs: 1000, grace: 60", "SCHEDULE_FIELD_INVALID", "60s"),
+        ("everyMs: 1000, grace: 1.5h", "SCHEDULE_FIELD_INVALID", "1h30m"),
+        ("everyMs: 1000, catchUp: latest", "SCHEDULE_FIELD_INVALID", "policy: latest"),
+        ("everyMs: 1000, catchUp: {policy: all}", "SCHEDULE_NOT_SUPPORTED", "write latest"),
+        ("everyMs: 1000, catchUp: {windw: 2h}", "SCHEDULE_FIELD_UNKNOWN", "did you mean window?"),
+        ("everyMs: 1000, overlap: queue", "SCHEDULE_NOT_SUPPORTED", "write allow"),
+        ("everyMs: 1000, overlap: sometimes", "SCHEDULE_FIELD_INVALID", "write allow"),
+        ("everyMs: 1000, firstFire: later", "SCHEDULE_FIELD_INVALID", "now or next"),
+        ("everyMs: 1000, taskQueue: ''", "SCHEDULE_FIELD_INVALID", "for example sched"),
+        ("everyMs: 1000, metadata: {a: [1]}", "SCHEDULE_FIELD_INVALID", "a text, a number"),
+        ("everyMs: 1000, description: [x]", "SCHEDULE_FIELD_INVALID", "write a text"),
+        ("everyMs: 1000, wat: 1", "SCHEDULE_FIELD_UNKNOWN", "remove it"),
+        ("cron: 5", "SCHEDULE_FIELD_INVALID", "in quotes"),
+        ("cron: '* * *'", "SCHEDULE_CRON_INVALID", ""),
+        ("cron: '0 0 30 2 *'", "SCHEDULE_CRON_INVALID", ""),
+        ("cron: '* * * * *', offsetMs: 5", "SCHEDULE_FIELD_INVALID", "remove it"),
+        ("cron: '* * * * *', timezone: EST", "SCHEDULE_TIMEZONE_INVALID", "America/New_York"),
+        ("at: soon", "SCHEDULE_FIELD_INVALID", "2027"),
+        ("at: 2027-01-01T09:00", "SCHEDULE_FIELD_INVALID", "timezone"),
+        ("input: 1", "SCHEDULE_KIND_INVALID", "give one of"),
+    ],
+)
+def test_one_mistake_is_one_problem_with_a_cure(line, code, cure):
+    found = only(entry(line))
+    assert (found.code, found.key, found.line) == (code, "a", 2)
+    assert cure in found.cure
+
+
+def test_all_mistakes_of_one_schedule_are_reported_together():
+    found = problems("""\
+        schedules:
+          - key: a
+            workflow: b@x
+            cron: "61 * * * *"
+            timezone: Mars
+            overlap: skip
+            grace: 5
+            catchUp: {policy: all, window: soon}
+            nmae: x
+        """)
+    assert [problem.line for problem in found] == [3, 4, 5, 6, 7, 8, 8, 9]
+
+
+def test_a_problem_inside_a_field_is_located_there():
+    found = problems("""\
+        schedules:
+          - key: a
+            workflow: b
+            everyMs: 1000
+            catchUp:
+              policy: latest
+              window: soon
+              when: x
+        """)
+    assert [(problem.line, problem.column) for problem in found] == [(7, 15), (8, 7)]
+
+
+def test_a_key_is_taken_even_by_a_schedule_that_is_wrong():
+    found = problems("- {key: a, workflow: b}\n- {key: a, workflow: b, everyMs: 1000}\n")
+    assert [problem.code for problem in found] == [
+        "SCHEDULE_KIND_INVALID",
+        "SCHEDULE_KEY_DUPLICATE",
+    ]
+    assert "line 1" in found[1].message
+
+
+def test_input_null_is_an_input_and_no_input_is_none():
+    text = (
+        "- {key: a, workflow: b, everyMs: 1000, input: }\n- {key: c, workflow: b, everyMs: 1000}\n"
+    )
+    assert [schedule.has_input for schedule in load(text).schedules] == [True, False]
+
+
+def test_a_second_reader_must_agree_with_every_expression(monkeypatch):
+    asked = []
+
+    def doubt(expression):
+        asked.append(expression)
+        return "croniter reads the hour differently" if expression.startswith("7") else None
+
+    monkeypatch.setattr("engine.schedules.second_opinion.disagreement", doubt)
+    found = only(
+        "- {key: a, workflow: b, cron: 7 1 * * *}\n- {key: c, workflow: b, cron: 8 1 * * *}\n"
+    )
+    assert (found.code, found.line, found.column) == ("SCHEDULE_CRON_INVALID", 1, 31)
+    assert asked == ["7 1 * * *", "8 1 * * *"]
+
+
+def test_a_long_value_is_cut():
+    found = only(entry(f"everyMs: {'x' * 500}"))
+    assert len(found.value or "") == 60
+    assert len(found.message) < 100
+
+
+def test_a_syntax_error_does_not_hide_the_mistakes_before_it():
+    found = problems("- {key: A, workflow: b, everyMs: 1000}\n- {key: b, workflow: 'c\n")
+    assert [problem.code for problem in found] == ["SCHEDULE_KEY_INVALID", "SCHEDULE_YAML_INVALID"]
+
+
+def test_a_number_with_zeros_is_a_warning():
+    [warning] = load(entry("everyMs: 1000, input: {account: 0042}")).warnings
+    assert warning.line == 2
