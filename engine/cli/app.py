@@ -7,7 +7,6 @@ import os
 import sys
 from typing import Annotated
 
-import click
 import typer
 
 from engine import __version__
@@ -53,20 +52,18 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code: 0 good, 1 it found a fault, 2 unusable input."""
     try:
-        result = app(arguments, standalone_mode=False, prog_name="sched")
-    except click.ClickException as error:
-        error.show()
-        return 2
+        app(arguments, prog_name="sched")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
     except ScheduleFileError as error:
         typer.echo(str(error), err=True)
         return 2
     except EngineError as error:
         typer.echo(f"sched: {error.code}: {error}", err=True)
         return 2
-    except (KeyboardInterrupt, click.Abort):
+    except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
         # Whoever read our output has seen enough; nothing is left to flush it to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    return result if isinstance(result, int) else 0
+    return 0

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, get_args
+from typing import Annotated
 
-import click
 import typer
 
 from engine.cli.environment import DEFAULT_DATA_DIR, DataDir, Json, service
 from engine.cli.output import fire_json, instant, print_json, print_table, schedule_json
 from engine.ledger.records import Fire, ScheduleRow, Status
-
-_STATUSES = click.Choice(get_args(Status))
 
 
 def register(app: typer.Typer) -> None:
@@ -50,17 +47,16 @@ def list_schedules(
 
 def list_fires(
     key: Annotated[str | None, typer.Argument(help="Only this schedule's.")] = None,
-    status: Annotated[str | None, typer.Option(click_type=_STATUSES)] = None,
+    status: Annotated[Status | None, typer.Option(help="Only these.")] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="At most so many.")] = 20,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
     """Show what became of each window, newest first."""
-    chosen: Status | None = status  # type: ignore[assignment] # click has checked the word
 
     async def read() -> list[Fire]:
         async with service(data_dir) as opened:
-            return await opened.fires(key=key, status=chosen, limit=limit)
+            return await opened.fires(key=key, status=status, limit=limit)
 
     fires = asyncio.run(read())
     if as_json:

@@ -51,7 +51,7 @@ def worker(
     schedules: Schedules = DEFAULT_FILE,
     task_queue: TaskQueue = "sched",
     imports: Imports = None,
-) -> int:
+) -> None:
     """Run one replica against the servers that TEMPORAL_* and SCHED_DATABASE_URL name.
 
     SIGTERM and Ctrl-C drain it: nothing new is claimed, starts and steps in flight finish.
@@ -60,17 +60,16 @@ def worker(
     printer = LinePrinter()
     plugin = SchedulePlugin(schedules, on_event=printer)
 
-    async def run() -> int:
+    async def run() -> None:
         with Signals() as signals:
             client = await wait_for_temporal(signals, [plugin])
             if client is None:
-                return 0
+                return
             if connect.database_url() is None:
                 printer.say("no SCHED_DATABASE_URL: stateless, guarded by the run id alone")
             await serve(client, plugin, code, task_queue, signals, say=printer.say)
-        return 0
 
-    return asyncio.run(run())
+    asyncio.run(run())
 
 
 def up(
@@ -81,7 +80,7 @@ def up(
     temporal_port: Annotated[int, typer.Option(help="Temporal's port.")] = 7233,
     ui_port: Annotated[int, typer.Option(help="The Web UI's port.")] = 8233,
     postgres_port: Annotated[int, typer.Option(help="PostgreSQL's port.")] = 5433,
-) -> int:
+) -> None:
     """Run everything here: embedded servers, the schedules, and one worker replica.
 
     Data stay in the data folder, so that a second start goes on where the first one ended.
@@ -101,7 +100,7 @@ def up(
     code = import_user_code(imports or imports_from_environment())
     own_database = connect.database_url()
 
-    async def run() -> int:
+    async def run() -> None:
         with Signals() as signals:
             async with servers(
                 data_dir,
@@ -138,9 +137,8 @@ def up(
                     forget_running(data_dir)
                 printer.say("stopping both servers")
         printer.say("stopped")
-        return 0
 
-    return asyncio.run(run())
+    asyncio.run(run())
 
 
 def _problems_of(schedules: Path) -> ScheduleFileError | None:

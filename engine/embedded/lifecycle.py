@@ -29,7 +29,7 @@ class Server(abc.ABC):
         data_dir: Path,
         signals: Sequence[tuple[signal.Signals, float]],
     ) -> None:
-        self.data_dir = data_dir.absolute()
+        self.data_dir = data_dir.resolve()  # one folder, one name: pid files hold it
         self._process = ServerProcess(
             name,
             pid_file=self.data_dir / f"{stem}.pid.json",

@@ -115,12 +115,12 @@ class PostgresServer(Server):
         # The home's own lock, before anything is stopped: a copied data folder may point here.
         self._lock = FolderLock(home).acquire()
         await self.stop_orphan()
-        opened = await asyncio.to_thread(cluster.open_cluster, home, durable=self._durable)
-        self._password = opened.password
         if self.port:
             require_free(self.port, "--postgres-port")
         else:
             self.port = free_port()
+        opened = await asyncio.to_thread(cluster.open_cluster, home, durable=self._durable)
+        self._password = opened.password
         settings = _SETTINGS | {"port": str(self.port)} | ({} if self._durable else _HASTY)
         self._process.spawn(
             [
@@ -177,7 +177,7 @@ def _postmaster(data: Path) -> Identity | None:
     except (OSError, ValueError):
         return None
     identity = Identity.of(pid)
-    if identity is not None and str(data) in command_line(pid):
+    if identity is not None and f" -D {data} " in command_line(pid):
         return identity
     file.unlink(missing_ok=True)
     return None

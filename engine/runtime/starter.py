@@ -105,8 +105,9 @@ class Starter:
         except Exception as error:  # noqa: BLE001 - an unknown error is an unknown outcome
             return self._unknown(claim, f"{type(error).__name__}: {error}")
         run_id = handle.first_execution_run_id or ""
+        answered = self._clock.now()
         return Answer(
-            Outcome(claim.fire_id, claim.token, "started", timing, run_id, started_at=now)
+            Outcome(claim.fire_id, claim.token, "started", timing, run_id, started_at=answered)
         )
 
     async def _look(self, claim: Claim) -> Answer | None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import asyncpg
 import pytest
-import yaml
 from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import ActivityError, RetryState
 from temporalio.worker import Replayer, Worker
 
 from activities.example_data import (
@@ -28,6 +28,7 @@ from activities.example_data import (
 )
 from engine import FireInfo
 from engine.flow import MEMO_KEY, registered_workflows
+from engine.schedules import Interval, load_schedules
 from workflows.cache_sync import CacheSync
 from workflows.heartbeat import Heartbeat
 
@@ -157,15 +158,19 @@ async def test_without_a_database_the_run_fails_at_once_and_says_what_to_do(clie
     monkeypatch.delenv("SCHED_DATABASE_URL")
     with pytest.raises(WorkflowFailureError) as failure:
         await run(client, "heartbeat@1", FIRE)
-    cause = str(failure.value.cause.__cause__)
+    step_failure = failure.value.cause
+    assert isinstance(step_failure, ActivityError)
+    assert step_failure.retry_state is RetryState.NON_RETRYABLE_FAILURE
+    cause = str(step_failure.cause)
     assert "SCHED_DATABASE_URL is not set: start the worker with `sched up`" in cause
 
 
 def test_the_shipped_schedules_name_workflows_that_exist():
-    declared = yaml.safe_load((Path(__file__).parents[2] / "schedules.yaml").read_text())
+    text = (Path(__file__).parents[2] / "schedules.yaml").read_text()
+    schedules = load_schedules(text).schedules
     names = {definition.name for definition in registered_workflows().values()}
-    assert [(each["key"], each["everyMs"]) for each in declared["schedules"]] == [
-        ("heartbeat", 10_000),
-        ("cache-sync", 300_000),
+    assert [(each.key, each.spec) for each in schedules] == [
+        ("heartbeat", Interval(every_ms=10_000)),
+        ("cache-sync", Interval(every_ms=300_000)),
     ]
-    assert {each["workflow"] for each in declared["schedules"]} <= names
+    assert {each.workflow for each in schedules} <= names

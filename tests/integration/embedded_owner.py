@@ -5,10 +5,13 @@ of the user to become once everything is imported (who need not be able to enter
 this Python).
 """
 
+# ruff: noqa: ASYNC240 - nothing else runs in this loop
+
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures.thread  # noqa: F401 - asyncio imports it late, when it may be out of reach
+import codecs
+import concurrent.futures.thread  # noqa: F401 - see below
 import json
 import os
 import sys
@@ -57,6 +60,7 @@ def say(**facts: object) -> None:
 if __name__ == "__main__":
     wish = json.loads(sys.argv[1])
     if wish.get("uid"):
+        codecs.lookup("ascii")  # what Python loads late could be out of this user's reach
         os.setgroups([])
         os.setgid(wish["gid"])
         os.setuid(wish["uid"])

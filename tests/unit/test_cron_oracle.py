@@ -315,7 +315,7 @@ def test_the_evaluator_agrees_with_a_second_by_second_scan_around_transitions():
 
 def test_the_overrides_of_gap_and_fold_agree_with_a_record_of_the_clock():
     rng = random.Random(99)
-    for name, turn in cases(rng, 60):
+    for name, turn in cases(rng, 40):
         middle = turn // MINUTE * MINUTE
         low, high = middle - 30 * 3600, middle + 30 * 3600
         clock = scan(name, low - 52 * 3600, high + 52 * 3600, MINUTE)

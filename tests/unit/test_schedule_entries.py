@@ -18,6 +18,7 @@ from tests.unit.schedule_files import entry, load, only, problems
         ("everyMs: 99999999999999", "SCHEDULE_FIELD_INVALID", "hundred years"),
         ("everyMs: ~", "SCHEDULE_FIELD_INVALID", "remove the line"),
         ("every: 5000", "SCHEDULE_FIELD_UNKNOWN", "did you mean everyMs?"),
+        ("interval: 5m", "SCHEDULE_FIELD_UNKNOWN", "did you mean everyMs?"),
         ("EveryMS: 5000", "SCHEDULE_FIELD_UNKNOWN", "did you mean everyMs?"),
         ("everyMs: 1000, offsetMs: 1.5", "SCHEDULE_FIELD_INVALID", "whole number"),
         ("everyMs: 1000, timezone: UTC", "SCHEDULE_FIELD_INVALID", "remove it"),

@@ -1,0 +1,144 @@
+"""Real ``sched worker`` processes, and the books they must leave in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import asyncpg
+from temporalio.client import Client
+
+from engine.schedules import Schedule, ScheduleFile
+from tests.waiting import eventually
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHED = Path(sys.executable).with_name("sched")
+
+
+class Replica:
+    """One ``sched worker`` process."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.process, self.log = process, log
+
+    @property
+    def state(self) -> str:
+        """The process's state letter: S sleeping, R running, T stopped, Z dead."""
+        stat = Path(f"/proc/{self.process.pid}/stat")
+        return stat.read_text().rpartition(")")[2].split()[0] if stat.exists() else "Z"
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    async def gone(self, timeout: float = 60) -> int:  # noqa: ASYNC109 - the caller's deadline
+        async with asyncio.timeout(timeout):
+            return await self.process.wait()
+
+
+class Fleet:
+    """Workers of one namespace and one ledger; whatever is left is killed at the end."""
+
+    def __init__(self, folder: Path, *, address: str, namespace: str, database_url: str) -> None:
+        self.folder = folder
+        self.environment = {
+            **os.environ,
+            "TEMPORAL_ADDRESS": address,
+            "TEMPORAL_NAMESPACE": namespace,
+            "SCHED_DATABASE_URL": database_url,
+            "SCHED_IMPORTS": "tests.sample_workflows",
+            "PYTHONPATH": str(ROOT),
+        }
+        self.replicas: list[Replica] = []
+
+    async def __aenter__(self) -> Fleet:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for replica in self.replicas:
+            if replica.process.returncode is None:
+                replica.send(signal.SIGKILL)
+        for replica in self.replicas:
+            await replica.process.wait()
+
+    async def start(self, file: str, **environment: str) -> Replica:
+        """Start one worker with this schedule file; upper-case keywords go to its environment."""
+        path = self.folder / f"schedules-{len(self.replicas)}.yaml"
+        path.write_text(file)
+        log = self.folder / f"worker-{len(self.replicas)}.log"
+        with log.open("wb") as sink:
+            process = await asyncio.create_subprocess_exec(
+                str(SCHED), "--verbose", "worker", "--schedules", str(path),
+                cwd=self.folder, env={**self.environment, **environment},
+                stdout=sink, stderr=asyncio.subprocess.STDOUT,
+            )  # fmt: skip
+        replica = Replica(process, log)
+        self.replicas.append(replica)
+        return replica
+
+    def logged(self, text: str) -> int:
+        """How often the workers logged this."""
+        return sum(replica.log.read_text().count(text) for replica in self.replicas)
+
+
+class Books:
+    """What PostgreSQL and Temporal hold, read by other means than the engine's own."""
+
+    def __init__(self, connection: asyncpg.Connection, client: Client) -> None:
+        self._connection, self._client = connection, client
+
+    async def fires(self) -> list[asyncpg.Record]:
+        try:
+            return await self._connection.fetch(
+                "SELECT * FROM sched.fire_history ORDER BY fire_time, key"
+            )
+        except asyncpg.UndefinedTableError:  # no worker has migrated the ledger yet
+            return []
+
+    async def runs(self) -> Counter[str]:
+        """How many runs each workflow id has; visibility is eventual, so ask again."""
+        runs: Counter[str] = Counter()
+        async for run in self._client.list_workflows('WorkflowId STARTS_WITH "sched:"'):
+            runs[run.id] += 1
+        return runs
+
+    async def until_fired(self, keys: Iterable[str], count: int, timeout: float) -> None:  # noqa: ASYNC109
+        """Wait until each key has so many windows that ran."""
+        wanted = set(keys)
+
+        async def enough() -> bool:
+            rows = await self.fires()
+            fired = Counter(row["key"] for row in rows if row["run_id"])
+            return all(fired[key] >= count for key in wanted)
+
+        await eventually(enough, timeout=timeout, every=0.2)
+
+    async def agree(self, file: ScheduleFile) -> None:
+        """Every window has one row and one run, and none is missing between first and last."""
+
+        async def settled() -> bool:
+            rows = await self.fires()
+            assert not [row["status"] for row in rows if row["status"] in {"claimed", "starting"}]
+            runs = await self.runs()
+            assert set(runs.values()) <= {1}, "a window with two runs"
+            assert set(runs) == {row["workflow_id"] for row in rows if row["run_id"]}
+            return True
+
+        await eventually(settled, timeout=40, every=0.2)
+        rows = await self.fires()
+        for schedule in file.schedules:
+            fired = [row["fire_time"] for row in rows if row["key"] == schedule.key]
+            assert fired == windows_between(schedule, fired[0], fired[-1]), schedule.key
+        assert {row["status"] for row in rows} <= {"started", "completed"}
+
+
+def windows_between(schedule: Schedule, first: datetime, last: datetime) -> list[datetime]:
+    """The windows of an interval, by plain arithmetic."""
+    assert schedule.every_ms
+    step = timedelta(milliseconds=schedule.every_ms)
+    return [first + n * step for n in range((last - first) // step + 1)]

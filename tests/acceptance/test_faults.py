@@ -1,0 +1,67 @@
+"""A replica is killed, stopped or broken at each point where that could cost a window."""
+
+from __future__ import annotations
+
+import signal
+from datetime import timedelta
+from typing import get_args
+
+import pytest
+
+from engine.faults import Point
+from engine.schedules import load_schedules
+from tests.waiting import eventually
+
+FILE = """
+schedules:
+  - {key: one, workflow: noop, everyMs: 1000}
+  - {key: two, workflow: noop, everyMs: 1000, offsetMs: 400}
+  - {key: ten, workflow: noop, everyMs: 10000}
+"""
+KEYS = ("one", "two")
+
+
+@pytest.mark.parametrize("point", get_args(Point))
+async def test_no_window_is_lost_or_doubled_when_a_replica_is_killed(point, fleet, books):
+    doomed = await fleet.start(FILE, SCHED_LEASE="2s", SCHED_FAULT=f"{point}:kill:3")
+    assert await doomed.gone() == -signal.SIGKILL
+    survivor = await fleet.start(FILE, SCHED_LEASE="2s")
+    await books.until_fired(KEYS, 6, timeout=60)
+    survivor.send(signal.SIGTERM)
+    assert await survivor.gone() == 0
+    await books.agree(load_schedules(FILE))
+
+
+@pytest.mark.parametrize("point", get_args(Point))
+async def test_a_replica_goes_on_after_an_error_at(point, fleet, books):
+    replica = await fleet.start(FILE, SCHED_LEASE="2s", SCHED_FAULT=f"{point}:raise:2")
+    await books.until_fired(KEYS, 6, timeout=60)
+    replica.send(signal.SIGTERM)
+    assert await replica.gone() == 0
+    successor = await fleet.start(FILE, SCHED_LEASE="2s")
+    await books.until_fired(KEYS, 8, timeout=60)
+    successor.send(signal.SIGTERM)
+    assert await successor.gone() == 0
+    await books.agree(load_schedules(FILE))
+
+
+@pytest.mark.parametrize("point", ["after_due", "before_commit"])
+async def test_others_go_on_within_five_seconds_of_a_replica_stopped_in_its_transaction(
+    point, fleet, books
+):
+    stopped = await fleet.start(FILE, SCHED_LEASE="2s", SCHED_FAULT=f"{point}:stop:3")
+    await eventually(lambda: stopped.state == "T", timeout=60)
+    other = await fleet.start(FILE, SCHED_LEASE="2s")
+    await books.until_fired(KEYS, 8, timeout=60)
+    rows = await books.fires()
+    # The successor's own start-up is no part of the promise: its first window tells when it ran.
+    begun = min(row["started_at"] for row in rows if row["replica"] != rows[0]["replica"])
+    for row in rows:
+        owed_since = max(row["fire_time"], begun)
+        assert row["started_at"] - owed_since <= timedelta(seconds=5), row["workflow_id"]
+    stopped.send(signal.SIGCONT)
+    await books.until_fired(KEYS, 12, timeout=60)
+    for replica in (stopped, other):
+        replica.send(signal.SIGTERM)
+        assert await replica.gone() == 0
+    await books.agree(load_schedules(FILE))

