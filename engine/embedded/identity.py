@@ -39,27 +39,28 @@ class Identity:
         Raises:
             PermissionError: it belongs to another user.
         """
-        with contextlib.suppress(ProcessLookupError), contextlib.ExitStack() as stack:
-            if sys.platform == "linux" and hasattr(os, "pidfd_open"):
-                with contextlib.suppress(OSError):  # old kernels and some sandboxes lack it
-                    handle = os.pidfd_open(self.pid)
-                    stack.callback(os.close, handle)
-                    # Looked at behind the open handle: the pid cannot change hands any more.
-                    if self.alive:
-                        return _send_by_handle(handle, signum)
-                    return False
-            if self.alive:
+        handle = _handle(self.pid)
+        try:
+            # Looked at behind the open handle: the pid cannot change hands any more.
+            if not self.alive:
+                return False
+            if handle is None:
                 os.kill(self.pid, signum)
-                return True
-        return False
+            else:
+                signal.pidfd_send_signal(handle, signum)
+        except ProcessLookupError:
+            return False
+        finally:
+            if handle is not None:
+                os.close(handle)
+        return True
 
 
-def _send_by_handle(handle: int, signum: signal.Signals) -> bool:
-    try:
-        signal.pidfd_send_signal(handle, signum)
-    except ProcessLookupError:
-        return False
-    return True
+def _handle(pid: int) -> int | None:
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # it has ended, or an old kernel, or a sandbox
+            return os.pidfd_open(pid)
+    return None
 
 
 def command_line(pid: int) -> str:

@@ -80,14 +80,21 @@ class PostgresServer(Server):
 
         For callers who know that the folder has no living owner.
         """
-        if await super().stop_orphan():
-            return True
-        # The owner died between the start and the pid file, or the pid file was lost.
-        identity = _postmaster(cluster.home_of(self.data_dir) / "data")
-        if identity is None:
+        home = cluster.home_of(self.data_dir)
+        if not home.is_dir():
             return False
-        await self._process.end(identity)
-        return True
+        with contextlib.ExitStack() as stack:
+            if self._lock is None:
+                # A copied data folder may name a home that has a living owner.
+                stack.enter_context(FolderLock(home))
+            if await super().stop_orphan():
+                return True
+            # The owner died between the start and the pid file, or the pid file was lost.
+            identity = _postmaster(home / "data")
+            if identity is None:
+                return False
+            await self._process.end(identity)
+            return True
 
     async def create_database(self, name: str, template: str | None = None) -> str:
         """Create a database and return its address.
@@ -112,7 +119,6 @@ class PostgresServer(Server):
 
     async def _start(self) -> None:
         home = await asyncio.to_thread(cluster.make_home, self.data_dir)
-        # The home's own lock, before anything is stopped: a copied data folder may point here.
         self._lock = FolderLock(home).acquire()
         await self.stop_orphan()
         if self.port:

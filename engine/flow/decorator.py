@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar, get_type_hints, overload
 
 import temporalio.workflow
+from temporalio.exceptions import ApplicationError, FailureError
 
 from engine.errors import EngineError
 from engine.flow.context import Context
@@ -102,8 +103,9 @@ def workflow(
     The class stays the user's own: its ``run`` can be called in a unit test with a stand-in for
     ``ctx``, plain Temporal workers and clients accept it, and Temporal's signals, queries and
     updates work in it. It gains the method that Temporal calls. Its Temporal type is
-    ``name@version``; any exception that leaves ``run`` fails the run. So does, for runs under way,
-    an edit that no longer fits their history: such an edit needs a new version.
+    ``name@version``; any exception that leaves ``run`` fails the run. An edit that no longer fits
+    the history of runs under way needs a new version; without one those runs wait, as Temporal's
+    own do, until code that fits them is back.
 
     Args:
         cls: The class, when the decorator is written without parentheses.
@@ -148,8 +150,9 @@ def _mark(cls: type, name: str | None, version: str) -> None:
     setattr(cls, _RUN_METHOD, _temporal_run(definition, parameter, hints))
     temporalio.workflow.defn(
         name=definition.type,
-        # Without it an ordinary exception would retry the workflow task for ever.
-        failure_exception_types=[Exception],
+        # An input that cannot be decoded is a RuntimeError before `run` begins. The list must
+        # not cover NondeterminismError: see _temporal_run.
+        failure_exception_types=[RuntimeError],
     )(cls)
     if "run" in vars(cls):
         # So that clients may also name the workflow as `TheClass.run`, as Temporal's own do.
@@ -214,17 +217,16 @@ def _temporal_run(
     """Build the method Temporal calls: without ``ctx``, and with the names it checks."""
 
     async def run(self: Any, *inputs: Any) -> Any:
-        if inputs and not definition.accepts_input:
-            raise EngineError(
-                f"the workflow {definition.type} takes no input, but was started with one",
-                cure="remove `input:` from the schedule, or add a parameter to run(self, ctx)",
-            )
-        if not inputs and definition.requires_input:
-            raise EngineError(
-                f"the workflow {definition.type} needs an input, but was started without",
-                cure="add `input:` to the schedule, or give the parameter of run a default",
-            )
-        return await self.run(Context(), *inputs)
+        try:
+            _check_inputs(definition, inputs)
+            return await self.run(Context(), *inputs)
+        except FailureError:
+            raise
+        except Exception as error:
+            # An ordinary exception would retry the workflow task for ever. Listing Exception in
+            # `failure_exception_types` would end that, but also fail for good every run whose
+            # history an edit no longer fits; so only what leaves `run` is turned into a failure.
+            raise ApplicationError(str(error), type=type(error).__name__) from error
 
     cls = definition.cls
     run.__name__ = _RUN_METHOD
@@ -240,6 +242,19 @@ def _temporal_run(
         return_annotation=hints.get("return", inspect.Signature.empty),
     )
     return temporalio.workflow.run(run)
+
+
+def _check_inputs(definition: WorkflowDefinition, inputs: tuple[Any, ...]) -> None:
+    if inputs and not definition.accepts_input:
+        raise EngineError(
+            f"the workflow {definition.type} takes no input, but was started with one",
+            cure="remove `input:` from the schedule, or add a parameter to run(self, ctx)",
+        )
+    if not inputs and definition.requires_input:
+        raise EngineError(
+            f"the workflow {definition.type} needs an input, but was started without",
+            cure="add `input:` to the schedule, or give the parameter of run a default",
+        )
 
 
 def _kebab(class_name: str) -> str:

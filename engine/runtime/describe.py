@@ -34,18 +34,19 @@ def summary(info: FireInfo) -> str:
 def details(claim: Claim, info: FireInfo, lag: timedelta) -> str:
     """Return the Markdown of the run's page: schedule, window, lag, why."""
     schedule = claim.schedule
-    local = f"{_clock(info.local_time)} {info.timezone}"
+    window = f"{_clock(info.local_time)} {info.timezone}"
+    if info.timezone != "UTC":
+        window += f" ({_clock(info.fire_time.astimezone(UTC))} UTC)"
     lines = [
-        f"**Schedule** `{claim.key}`, {schedule.when}, project `{claim.project}`",
-        f"**Definition** {claim.definition_version}",
-        f"**Window** {local} ({_clock(info.fire_time.astimezone(UTC))} UTC)",
-        f"**Bucket** {claim.bucket}, series {claim.series}",
-        f"**Lag** {lag.total_seconds():.3f} s",
-        f"**Why** {_why(claim, info.timing)}",
+        f"- **Schedule** `{claim.key}`, {schedule.when}",
+        f"- **Project** `{claim.project}`, definition {claim.definition_version}",
+        f"- **Window** {window}, bucket {claim.bucket}, series {claim.series}",
+        f"- **Lag** {lag.total_seconds():.3f} s",
+        f"- **Why** {_why(claim, info.timing)}",
     ]
     if schedule.description:
-        lines.insert(0, schedule.description)
-    return "\n\n".join(lines)
+        lines[:0] = [schedule.description, ""]
+    return "\n".join(lines)
 
 
 def _why(claim: Claim, timing: Timing | str) -> str:

@@ -219,7 +219,9 @@ async def test_an_older_run_never_replaces_a_newer_one(bench):
     (claim,) = await bench.claim()
     await bench.ledger.settle([started(claim)])
     old = datetime.now(UTC) - timedelta(hours=1)
-    assert await bench.ledger.witness([Evidence(claim.workflow_id, "old", old, "failed", old)]) == []
+    assert (
+        await bench.ledger.witness([Evidence(claim.workflow_id, "old", old, "failed", old)]) == []
+    )
 
 
 async def test_evidence_for_a_starting_fire_ends_its_claim(bench):
@@ -260,9 +262,7 @@ async def test_a_duty_has_one_holder_until_its_lease_ends(bench):
 
 
 async def test_a_key_is_unservable_only_while_a_living_replica_of_its_queue_does_not_know_it(bench):
-    await bench.declare(
-        "schedules: [{key: k, workflow: unheard-of, everyMs: 3600000, grace: 1ms}]"
-    )
+    await bench.declare("schedules: [{key: k, workflow: unheard-of, everyMs: 3600000, grace: 1ms}]")
     alive = timedelta(seconds=30)
     assert await bench.ledger.unservable(bench.serving, alive=alive, limit=9) == ["k"]
     able = replace(bench.serving, replica="able", types=frozenset({"unheard-of@1"}))

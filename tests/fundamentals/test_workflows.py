@@ -24,7 +24,10 @@ def worker(client: Client, **options) -> Worker:
 async def reason_of_failure(client: Client, workflow_type: str, *args: object) -> str:
     with pytest.raises(WorkflowFailureError) as failure:
         await client.execute_workflow(workflow_type, args=args, id="failing", task_queue=QUEUE)
-    return str(failure.value.cause)
+    reason: BaseException = failure.value.cause
+    while reason.__cause__ is not None:
+        reason = reason.__cause__
+    return str(reason)
 
 
 async def test_run_stays_an_ordinary_method_that_a_unit_test_can_call():

@@ -291,19 +291,22 @@ def test_root_below_a_closed_folder_gets_a_reachable_copy(folder: Path) -> None:
     package = _package()
     for part in (package / "pginstall18", package.with_name(f"{package.name}.libs")):
         shutil.copytree(part, site / part.relative_to(package.parent), symlinks=True)
+    (site / package.name / "__init__.py").touch()
     closed.chmod(0o700)
     data_dir = closed / "data"
-    outside = None
+    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+    pointer = data_dir / "postgres.path"
     try:
-        with owner(data_dir, env={"PYTHONPATH": str(site)}) as first:
+        with owner(data_dir, env={"PYTHONPATH": path}) as first:
             assert first.facts["starts"] == 1
-            outside = Path((data_dir / "postgres.path").read_text().strip())
+            outside = Path(pointer.read_text().strip())
+            assert list(outside.glob("pginstall18-*")), "the programs were out of reach, too"
             assert (outside / "belongs-to").read_text().strip() == str(data_dir)
-        with owner(data_dir, env={"PYTHONPATH": str(site)}) as second:
+        with owner(data_dir, env={"PYTHONPATH": path}) as second:
             assert second.facts["starts"] == 2
     finally:
-        if outside is not None:
-            shutil.rmtree(outside)
+        if pointer.exists():
+            shutil.rmtree(pointer.read_text().strip())
 
 
 def test_an_ordinary_user_can_own_the_servers(folder: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.embedded import FolderLock, PostgresServer, TemporalServer, free_port, servers
+from engine.embedded import PostgresServer, TemporalServer, free_port, servers
 from engine.embedded.account import Account
 from engine.embedded.identity import Identity
 from engine.embedded.lifecycle import Server
@@ -91,15 +91,22 @@ def test_a_free_port_is_given_once_and_a_server_can_have_it() -> None:
             pass
 
 
-async def test_a_second_owner_of_a_database_is_refused_although_its_data_folder_is_another(
+async def test_a_copied_data_folder_does_not_get_the_database_of_the_original(
     folder: Path,
 ) -> None:
-    # Two data folders can point to one database: a copy of a folder whose database lies outside.
+    # Both name the same database where it lies outside.
     home = folder / "outside"
-    with FolderLock(home):
-        (folder / "postgres.path").write_text(str(home))
-        said = await refusal(PostgresServer(folder))
-    assert said.startswith(f"another `sched up` (process {os.getpid()}) uses the data folder")
+    home.mkdir()
+    for name in ("original", "copy"):
+        (folder / name).mkdir()
+        (folder / name / "postgres.path").write_text(str(home))
+    original = PostgresServer(folder / "original", durable=False)
+    await original.start()
+    with pytest.raises(EmbeddedError, match=rf"another `sched up` \(process {os.getpid()}\) uses"):
+        async with servers(folder / "copy", temporal_port=0, ui_port=0, postgres_port=0):
+            pass
+    assert Identity.of(original.pid) is not None
+    await original.stop()
 
 
 async def test_a_missing_temporal_says_what_to_install(

@@ -1,0 +1,121 @@
+"""What an idle replica costs: counted, never timed."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from engine.ledger import PostgresLedger
+from engine.ledger.records import Serving
+from engine.ledger.sql import query
+from engine.runtime.clock import LedgerClock
+from engine.runtime.declare import apply
+from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.poller import Poller
+from engine.runtime.settings import Settings
+from engine.runtime.starter import Starter
+from engine.schedules import load_schedules
+from tests.waiting import eventually
+
+SERVING = Serving("idle", "default", "sched", frozenset({"noop@1"}))
+TICKS = 40
+
+
+class NoTemporal:
+    """Stands where the client would be; an idle tick must not even look at it."""
+
+    def __getattr__(self, name: str) -> object:
+        raise AssertionError(f"an idle tick used the client's {name}")
+
+
+def idle_poller(ledger: PostgresLedger) -> Poller:
+    clock, settings = LedgerClock(), Settings()
+    starter = Starter(NoTemporal(), clock, settings)
+    dispatcher = Dispatcher(ledger, starter, clock, settings, tell=print)
+    return Poller(ledger, dispatcher, clock, SERVING, settings)
+
+
+async def statements(postgres, database_url: str, ticks: int) -> int:
+    """How many statements a replica with so many idle ticks cost, as the server counted them.
+
+    Every autocommit statement is one transaction. Backends report when they end at the latest.
+    """
+    watcher = await asyncpg.connect(postgres.url)
+    name = database_url.rpartition("/")[2]
+
+    async def count() -> int:
+        return await watcher.fetchval(
+            "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1", name
+        )
+
+    async def nobody_is_left() -> bool:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1"
+        return await watcher.fetchval(query, name) == 0
+
+    await eventually(nobody_is_left)
+    before = await count()
+    ledger = await PostgresLedger.connect(database_url, namespace="test", connections=1)
+    poller = idle_poller(ledger)
+    for _ in range(ticks):
+        tick = await poller.tick()
+        assert tick.claims == ()
+    await ledger.close()
+    await eventually(nobody_is_left)
+    after = await count()
+    await watcher.close()
+    return after - before
+
+
+async def test_an_idle_tick_is_one_statement_and_no_temporal_call(database_url, postgres):
+    ledger = await PostgresLedger.connect(database_url, namespace="test")
+    await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
+    file = load_schedules('schedules: [{key: yearly, workflow: noop, cron: "0 0 1 1 *"}]')
+    await apply(ledger, file, by="test")
+    await ledger.close()
+    one = await statements(postgres, database_url, 1)
+    assert await statements(postgres, database_url, 1 + TICKS) == one + TICKS
+
+
+@pytest.fixture
+async def crowded(database_url):
+    """A ledger of 100,000 schedules, 50 of them due."""
+    ledger = await PostgresLedger.connect(database_url, namespace="test")
+    connection = await asyncpg.connect(database_url, server_settings={"search_path": "sched"})
+    await connection.execute(
+        """
+        INSERT INTO schedules (namespace, key, project, definition_version, digest, series,
+                               suffixed, effective_from, cursor, next_fire_at, workflow,
+                               workflow_type, task_queue, external, grace, enabled)
+        SELECT 'test', 'k' || n, 'default', 1, '', 1, false, now(), now(),
+               now() + (n - 50) * interval '1 second', 'noop', 'noop@1', 'sched', n % 2 = 0,
+               '60s', true
+        FROM generate_series(1, 100000) AS n
+        """
+    )
+    await connection.execute("ANALYZE schedules")
+    yield connection
+    await connection.close()
+    await ledger.close()
+
+
+def nodes(plan: dict) -> list[dict]:
+    return [plan, *(node for child in plan.get("Plans", ()) for node in nodes(child))]
+
+
+@pytest.mark.parametrize("name", ["probe", "lock_due"])
+async def test_what_a_tick_asks_uses_the_index_however_many_schedules_there_are(crowded, name):
+    arguments = ["test", "default", SERVING.lanes, list(SERVING.types), 200]
+    used = arguments[: 4 if name == "probe" else 5]
+    (row,) = await crowded.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {query(name)}", *used)
+    found = nodes(json.loads(row[0])[0]["Plan"])
+    scans = [node for node in found if node.get("Relation Name") == "schedules"]
+    assert scans
+    assert {node.get("Index Name") for node in scans} == {"schedules_due"}
+    read = sum(
+        node["Actual Rows"] * node["Actual Loops"] + node.get("Rows Removed by Filter", 0)
+        for node in scans
+    )
+    assert read <= (2 if name == "probe" else 60)
