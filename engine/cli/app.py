@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from engine import __version__
-from engine.cli import reading, running, writing
+from engine.cli import reading, up, worker, writing
 from engine.errors import EngineError, ScheduleFileError
 
 app = typer.Typer(
@@ -21,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (running, writing, reading):
+for module in (up, worker, writing, reading):
     module.register(app)
 
 

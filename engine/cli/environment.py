@@ -26,6 +26,17 @@ DataDir = Annotated[
 File = Annotated[
     Path, typer.Argument(metavar="FILE", help="The schedule file.", envvar="SCHED_SCHEDULES")
 ]
+Schedules = Annotated[
+    Path, typer.Option("--schedules", help="The schedule file.", envvar="SCHED_SCHEDULES")
+]
+TaskQueue = Annotated[
+    str,
+    typer.Option("--task-queue", help="What this worker listens on.", envvar="SCHED_TASK_QUEUE"),
+]
+Imports = Annotated[
+    list[str] | None,
+    typer.Option("--import", help="A package of workflows or steps; may be repeated."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 DEFAULT_DATA_DIR = Path(".sched")

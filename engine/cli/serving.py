@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
-from temporalio.client import Client, Plugin
+from temporalio.client import Client
 from temporalio.worker import Worker
 
 from engine.errors import TemporalUnavailable
@@ -24,14 +24,19 @@ _DRAINING = "draining: nothing new is claimed, what is in flight finishes (again
 
 
 class Signals:
-    """SIGINT and SIGTERM, as something to wait for. A second one ends the process at once."""
+    """The signals that ask to leave, as something to wait for.
+
+    A second SIGINT or SIGTERM ends the process at once. SIGHUP is the terminal that has gone.
+    """
+
+    _numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
 
     def __enter__(self) -> Self:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in self._numbers:
             loop.add_signal_handler(number, self._received, number)
         return self
 
@@ -42,24 +47,24 @@ class Signals:
         trace: TracebackType | None,
     ) -> None:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in self._numbers:
             loop.remove_signal_handler(number)
 
     def _received(self, number: int) -> None:
-        if self.asked.is_set():
+        if self.asked.is_set() and number != signal.SIGHUP:
             os._exit(128 + number)
         self.asked.set()
 
 
-async def wait_for_temporal(signals: Signals, plugins: Sequence[Plugin]) -> Client | None:
+async def wait_for_temporal(signals: Signals, *, say: Callable[[str], None]) -> Client | None:
     """Connect as soon as the server answers; None when asked to leave before."""
     told = False
     while not signals.asked.is_set():
         try:
-            return await connect_temporal(plugins)
+            return await connect_temporal()
         except TemporalUnavailable as error:
             if not told:
-                print(f"waiting: {error}", flush=True)
+                say(f"waiting: {error}")
             told = True
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -77,11 +82,8 @@ async def serve(
     signals: Signals,
     *,
     say: Callable[[str], None],
-    on_worker: bool = False,
 ) -> None:
     """Run a worker with every workflow and step found, until asked to leave.
-
-    ``on_worker`` says that the client was connected without the plugin.
 
     Raises:
         EngineError: when the replica cannot work here, for example RetentionTooShort.
@@ -93,7 +95,7 @@ async def serve(
             workflows=code.workflows,
             activities=code.activities,
             activity_executor=threads,
-            plugins=[plugin] if on_worker else [],
+            plugins=[plugin],
         )
         running = asyncio.create_task(worker.run())
         asked = asyncio.create_task(signals.asked.wait())

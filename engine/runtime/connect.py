@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from typing import Any
 
-from temporalio.client import Client, Plugin
+from temporalio.client import Client
 from temporalio.envconfig import ClientConfig
 
 from engine.errors import TemporalUnavailable
@@ -18,7 +17,7 @@ def temporal_target() -> dict[str, Any]:
     return {"target_host": "localhost:7233", "namespace": "default", **config}
 
 
-async def connect_temporal(plugins: Sequence[Plugin] = ()) -> Client:
+async def connect_temporal() -> Client:
     """Connect to Temporal.
 
     Raises:
@@ -26,7 +25,7 @@ async def connect_temporal(plugins: Sequence[Plugin] = ()) -> Client:
     """
     target = temporal_target()
     try:
-        return await Client.connect(**target, plugins=list(plugins))
+        return await Client.connect(**target)
     except (RuntimeError, OSError) as error:
         raise TemporalUnavailable(
             f"no Temporal server answers at {target['target_host']}",

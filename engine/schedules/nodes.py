@@ -31,7 +31,7 @@ YAML_INVALID: Final = "SCHEDULE_YAML_INVALID"
 TOO_LARGE: Final = "SCHEDULE_FILE_TOO_LARGE"
 
 
-class Unreadable(Exception):  # noqa: N818 - it never leaves this package
+class Unreadable(Exception):
     """The text cannot be read any further; ``problem`` says why."""
 
     def __init__(self, problem: Problem) -> None:

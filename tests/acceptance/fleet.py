@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Self
 
 import asyncpg
 from temporalio.client import Client
@@ -56,7 +57,7 @@ class Fleet:
         }
         self.replicas: list[Replica] = []
 
-    async def __aenter__(self) -> Fleet:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from engine.ledger import PostgresLedger
 from engine.ledger.records import Evidence, Outcome
+from engine.runtime.poller import planned
+from tests.waiting import eventually
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000, input: {a: 1}}]"
 RUN = "0199aaaa-run"
@@ -44,15 +46,17 @@ async def test_a_cron_never_seen_waits_for_its_next_fire_time(bench):
 
 async def test_a_failing_transaction_leaves_nothing_behind(bench):
     await bench.declare(HOURLY)
-    with pytest.raises(RuntimeError, match="half way"):
+
+    async def claim_half_way():
         async with bench.ledger.transaction() as transaction:
             keys = await transaction.lock_due(bench.serving, 10)
             (state,) = await transaction.read(keys)
-            from engine.runtime.poller import planned
-
             step = planned(state, await transaction.now())
             await transaction.record([step], owner="replica-a", lease=timedelta(seconds=30))
             raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        await claim_half_way()
     assert await bench.ledger.fires() == []
     assert len(await bench.claim()) == 1
 
@@ -252,8 +256,6 @@ async def test_a_duty_has_one_holder_until_its_lease_ends(bench):
     mark = datetime(2026, 11, 21, tzinfo=UTC)
     await ledger.set_watermark("tracker", "a", mark)
     assert await ledger.hold_duty("tracker", "a", timedelta(milliseconds=1)) == mark
-
-    from tests.waiting import eventually
 
     async def taken():
         return await ledger.hold_duty("tracker", "b", timedelta(hours=1))

@@ -1,7 +1,5 @@
 """Names and versions: which classes can be workflows, what they are called, who knows them."""
 
-# ruff: noqa: ARG002 - these workflows do nothing
-
 from __future__ import annotations
 
 from dataclasses import dataclass

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
+from typing import cast
 
 import asyncpg
 import pytest
+from temporalio.client import Client
 
 from engine.ledger import PostgresLedger
 from engine.ledger.records import Serving
@@ -33,7 +35,7 @@ class NoTemporal:
 
 def idle_poller(ledger: PostgresLedger) -> Poller:
     clock, settings = LedgerClock(), Settings()
-    starter = Starter(NoTemporal(), clock, settings)
+    starter = Starter(cast("Client", NoTemporal()), clock, settings)
     dispatcher = Dispatcher(ledger, starter, clock, settings, tell=print)
     return Poller(ledger, dispatcher, clock, SERVING, settings)
 
@@ -47,13 +49,14 @@ async def statements(postgres, database_url: str, ticks: int) -> int:
     name = database_url.rpartition("/")[2]
 
     async def count() -> int:
-        return await watcher.fetchval(
+        found: int = await watcher.fetchval(
             "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1", name
         )
+        return found
 
     async def nobody_is_left() -> bool:
         query = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1"
-        return await watcher.fetchval(query, name) == 0
+        return bool(await watcher.fetchval(query, name) == 0)
 
     await eventually(nobody_is_left)
     before = await count()

@@ -11,7 +11,7 @@ from temporalio.worker import Worker
 from engine.errors import RetentionTooShort
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin, Settings
-from engine.runtime.events import Alert, Applied
+from engine.runtime.events import Alert, Applied, Settled
 from engine.schedules import load_schedules
 from tests.sample_workflows import Fails, Noop, Plain
 from tests.servers import register_namespace
@@ -85,7 +85,9 @@ async def test_a_foreign_run_under_a_windows_id_is_rejected_and_told(client, dat
     schedule = load_schedules(text).schedules[0]
     told: list[object] = []
     async with Worker(client, task_queue="elsewhere", workflows=[Plain]):
-        bucket = schedule.spec.bucket(schedule.spec.previous(datetime.now(UTC)))
+        opened = schedule.spec.previous(datetime.now(UTC))
+        assert opened
+        bucket = schedule.spec.bucket(opened)
         intruder = await client.start_workflow(
             "PlainWorkflow", id=f"sched:daily:{bucket}", task_queue="elsewhere",
             memo={"sched": "mine"},
@@ -183,11 +185,15 @@ async def test_without_a_database_the_engine_runs_guarded_by_the_id_alone(client
     monkeypatch.delenv("SCHED_DATABASE_URL", raising=False)
     text = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"
     settings = Settings(tick=timedelta(milliseconds=100))
-    for _ in range(2):
-        started: list[object] = []
-        plugin = SchedulePlugin(load_schedules(text), settings=settings, on_event=started.append)
+
+    async def one_replicas_starts():
+        told: list[object] = []
+        plugin = SchedulePlugin(load_schedules(text), settings=settings, on_event=told.append)
         async with replica(client, plugin):
-            await eventually(lambda: [e for e in started if hasattr(e, "claim")], timeout=20)
+            await eventually(lambda: [event for event in told if isinstance(event, Settled)])
+
+    await one_replicas_starts()
+    await one_replicas_starts()
 
     async def runs():
         return [run.id async for run in client.list_workflows()]

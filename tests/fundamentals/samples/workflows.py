@@ -4,8 +4,6 @@ They have a module of their own because the sandbox imports it for every run, an
 pytest would rewrite the assertions each time (0.2 s a run).
 """
 
-# ruff: noqa: ARG002 - some of these workflows need nothing of their context
-
 from __future__ import annotations
 
 from dataclasses import dataclass

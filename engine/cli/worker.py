@@ -1,0 +1,43 @@
+"""``sched worker``: one replica, against servers that somebody else runs."""
+
+from __future__ import annotations
+
+import asyncio
+
+import typer
+
+from engine.cli.environment import DEFAULT_FILE, Imports, Schedules, TaskQueue
+from engine.cli.lines import LinePrinter
+from engine.cli.serving import Signals, serve, wait_for_temporal
+from engine.runtime import SchedulePlugin, connect
+from engine.runtime.discovery import import_user_code, imports_from_environment
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(worker)
+
+
+def worker(
+    schedules: Schedules = DEFAULT_FILE,
+    task_queue: TaskQueue = "sched",
+    imports: Imports = None,
+) -> None:
+    """Run one replica against the servers that TEMPORAL_* and SCHED_DATABASE_URL name.
+
+    SIGTERM and Ctrl-C drain it: nothing new is claimed, starts and steps in flight finish.
+    """
+    code = import_user_code(imports or imports_from_environment())
+    printer = LinePrinter()
+    plugin = SchedulePlugin(schedules, on_event=printer)
+
+    async def run() -> None:
+        with Signals() as signals:
+            client = await wait_for_temporal(signals, say=printer.say)
+            if client is None:
+                return
+            if connect.database_url() is None:
+                printer.say("no SCHED_DATABASE_URL: stateless, guarded by the run id alone")
+            await serve(client, plugin, code, task_queue, signals, say=printer.say)
+
+    asyncio.run(run())
