@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import traceback
 from typing import Annotated
 
 import typer
@@ -66,4 +67,7 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         # Whoever read our output has seen enough; nothing is left to flush it to.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception:  # noqa: BLE001 - an exit that skips os._exit could abort or hang
+        traceback.print_exc()
+        return 1
     return 0

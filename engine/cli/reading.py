@@ -37,7 +37,7 @@ def list_schedules(
         ("KEY", "WORKFLOW", "WHEN", "STATE", "NEXT FIRE", "LAST FIRE", "LAST STATUS", "PROJECT"),
         (
             (
-                row.key, row.schedule.workflow, row.schedule.when, row.state,
+                row.key, row.workflow, row.schedule.when if row.schedule else row.error, row.state,
                 instant(row.next_fire_at), instant(row.last_fire_at), row.last_status, row.project,
             )
             for row in rows

@@ -96,6 +96,7 @@ async def serve(
             activities=code.activities,
             activity_executor=threads,
             plugins=[plugin],
+            graceful_shutdown_timeout=plugin.settings.drain,
         )
         running = asyncio.create_task(worker.run())
         asked = asyncio.create_task(signals.asked.wait())

@@ -48,7 +48,7 @@ class Context:
             raise EngineError(
                 f"ctx.fire: no schedule started the run {temporalio.workflow.info().workflow_id!r}"
                 f" ({error})",
-                cure="ask ctx.scheduled first, or start it with `sched trigger`",
+                cure="ask ctx.scheduled first",
             ) from None
 
     @property

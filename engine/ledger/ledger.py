@@ -53,7 +53,10 @@ class Transaction(Protocol):
         ...
 
     async def read(self, keys: Sequence[str]) -> list[ScheduleState]:
-        """Return the schedules' state; call it after the lock, so that it is fresh."""
+        """Return the schedules' state; call it after the lock, so that it is fresh.
+
+        A definition that this version cannot read is left out, and its schedule backs off.
+        """
         ...
 
     async def record(
@@ -69,6 +72,17 @@ class Transaction(Protocol):
         With ``owner`` None the claims are written as ``claimed`` and left to the sweepers.
         One step that fails backs off alone: its schedule is due again later, with the error.
         ``strict`` raises instead, for callers that must not go on without it.
+        """
+        ...
+
+    async def unservable(
+        self, serving: Serving, *, alive: timedelta, steady: timedelta, limit: int
+    ) -> list[str]:
+        """Return keys of this lane, due beyond ``grace``, that no living replica can serve.
+
+        A replica lives that announced within ``alive``. ``steady`` is how long the caller has
+        announced without a gap: before ``alive`` and a schedule's ``grace`` have passed in that
+        time, nothing is known of the others.
         """
         ...
 
@@ -107,8 +121,8 @@ class Ledger(Protocol):
     """The memory of every window of one Temporal namespace."""
 
     @property
-    def durable(self) -> bool:
-        """Whether it survives the process."""
+    def remembers(self) -> bool:
+        """Whether it knows what earlier processes did."""
         ...
 
     async def identity(self) -> str:
@@ -151,10 +165,6 @@ class Ledger(Protocol):
 
     async def withdraw(self, serving: Serving) -> None:
         """Say that this replica has gone."""
-        ...
-
-    async def unservable(self, serving: Serving, *, alive: timedelta, limit: int) -> list[str]:
-        """Return keys of this lane, due beyond ``grace``, that no living replica can serve."""
         ...
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Literal
 from uuid import UUID, uuid4
 
 from engine.ledger.memory_tables import FireEntry, Tables
@@ -48,19 +47,23 @@ class MemoryLedger:
     Args:
         clock: the ledger's clock; by default the machine's.
         identity: goes into the memo of every run.
+        remembers: True where nothing came before this process, as in a simulation.
     """
 
-    durable: Literal[False] = False
-
     def __init__(
-        self, *, clock: Callable[[], datetime] = _local_clock, identity: UUID = STATELESS_ID
+        self,
+        *,
+        clock: Callable[[], datetime] = _local_clock,
+        identity: UUID = STATELESS_ID,
+        remembers: bool = False,
     ) -> None:
+        self.remembers = remembers
         self.clock = clock
         self._identity = identity
         self._tables = Tables()
         self._lock = asyncio.Lock()
         self._types: set[tuple[str, str]] = set()
-        self._retentions: dict[timedelta, datetime] = {}
+        self._retentions: list[tuple[timedelta, datetime, datetime]] = []
         self._replicas: dict[str, tuple[Serving, datetime]] = {}
         self._duties: dict[str, tuple[str, datetime, datetime]] = {}
 
@@ -84,7 +87,7 @@ class MemoryLedger:
         """See ``Ledger``. One at a time; what a failing block wrote is undone."""
         async with self._lock:
             with self._tables.undoable():
-                yield MemoryTransaction(self._tables, self.clock, self._resolve)
+                yield MemoryTransaction(self._tables, self.clock, self._resolve, self.living)
             self._tables.forget_closed(_KEPT_FIRES)
 
     async def probe(self, serving: Serving) -> Probe:
@@ -137,11 +140,22 @@ class MemoryLedger:
         claim = new.claim(number, starting_at)
         return replace(claim, attempts=fire.attempts, fresh=fresh, retention=retention)
 
+    def _note_retention(self, retention: timedelta, now: datetime) -> None:
+        """The stretch goes on, or a new one begins."""
+        begun = now
+        if self._retentions and self._retentions[-1][0] == retention:
+            _, begun, _ = self._retentions.pop()
+        self._retentions.append((retention, begun, now))
+
     def _smallest_retention(self, since: datetime) -> timedelta | None:
-        """In force since then: all seen after it, and the last one seen before it."""
-        before = [seen for seen in self._retentions.values() if seen < since]
-        first = max(before, default=_EPOCH)
-        return min((r for r, seen in self._retentions.items() if seen >= first), default=None)
+        """In force since then: what was seen after it, and the stretch it fell into."""
+        fell_into = max((begun for _, begun, _ in self._retentions if begun <= since), default=None)
+        in_force = [
+            retention
+            for retention, begun, until in self._retentions
+            if until >= since or begun == fell_into
+        ]
+        return min(in_force, default=None)
 
     async def settle(self, outcomes: Sequence[Outcome]) -> int:
         """See ``Ledger``."""
@@ -225,7 +239,7 @@ class MemoryLedger:
             now = self.clock()
             self._replicas[serving.replica] = (serving, now)
             if retention is not None:
-                self._retentions[retention] = now
+                self._note_retention(retention, now)
             self._types |= {(serving.task_queue, name) for name in serving.types}
             for key, row in list(self._tables.schedules.items()):
                 schedule = row.state.schedule
@@ -238,20 +252,10 @@ class MemoryLedger:
         """See ``Ledger``."""
         self._replicas.pop(serving.replica, None)
 
-    async def unservable(self, serving: Serving, *, alive: timedelta, limit: int) -> list[str]:
-        """See ``Ledger``."""
+    def living(self, alive: timedelta) -> list[Serving]:
+        """Return the replicas that announced within ``alive``."""
         now = self.clock()
-        living = [other for other, seen in self._replicas.values() if seen > now - alive]
-        keys = [
-            key
-            for key, row in self._tables.schedules.items()
-            if row.state.project == serving.project
-            and row.lane == serving.task_queue
-            and row.next_fire_at is not None
-            and row.next_fire_at < now - row.state.schedule.grace
-            and not any(row.servable(other) for other in living)
-        ]
-        return keys[:limit]
+        return [other for other, seen in self._replicas.values() if seen > now - alive]
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
         """See ``Ledger``."""
@@ -279,6 +283,7 @@ class MemoryLedger:
                 ScheduleRow(
                     key=key,
                     project=row.state.project,
+                    workflow=row.state.schedule.workflow,
                     schedule=row.state.schedule,
                     state=row.state.hold or "active",
                     next_fire_at=row.next_fire_at,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from engine.errors import LedgerError
 from engine.ledger.memory_tables import FireEntry, ScheduleEntry, Tables
 from engine.ledger.new_fire import NewFire
 from engine.ledger.records import (
@@ -27,8 +28,10 @@ class MemoryTransaction:
         tables: Tables,
         clock: Callable[[], datetime],
         resolve: Callable[[str, str], str | None],
+        living: Callable[[timedelta], list[Serving]],
     ) -> None:
         self._tables, self._clock, self._resolve = tables, clock, resolve
+        self._living = living
 
     async def now(self) -> datetime:
         """See ``Transaction``."""
@@ -89,6 +92,24 @@ class MemoryTransaction:
             state = replace(state, cursor=cursor, max_bucket=step.max_bucket, failures=0)
             self._put(ScheduleEntry(state, step.next_fire_at))
         return claims
+
+    async def unservable(
+        self, serving: Serving, *, alive: timedelta, steady: timedelta, limit: int
+    ) -> list[str]:
+        """See ``Transaction``."""
+        now = self._clock()
+        able = [serving, *self._living(alive)]
+        keys = [
+            key
+            for key, row in self._tables.schedules.items()
+            if row.state.project == serving.project
+            and row.lane == serving.task_queue
+            and row.next_fire_at is not None
+            and row.next_fire_at < now - row.state.schedule.grace
+            and row.state.schedule.grace + alive <= steady
+            and not any(row.servable(other) for other in able)
+        ]
+        return keys[:limit]
 
     async def back_off(self, key: str, error: str) -> None:
         """See ``Transaction``."""
@@ -181,6 +202,8 @@ class MemoryTransaction:
         window = (new.key, new.series, new.fire_time)
         if window in self._tables.windows:
             return []
+        if new.workflow_id in self._tables.runs:
+            raise LedgerError(f"{new.workflow_id} is another window's run")
         number = self._tables.count("fire")
         now = self._clock()
         leases = {"starting": now + lease, "claimed": now}

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
-from typing import Any
-
-import asyncpg
 
 from engine.errors import LedgerTooNew, ScheduleError
+from engine.ledger.connections import PATIENCE_LONG, Connection
 
 _NAME = re.compile(r"^(\d{4})_[a-z0-9_]+\.sql$")
 
@@ -41,7 +39,7 @@ def migrations() -> list[tuple[int, str]]:
 
 
 async def migrate(
-    connection: asyncpg.Connection[Any] | asyncpg.pool.PoolConnectionProxy[Any],
+    connection: Connection,
     schema: str = "sched",
 ) -> list[int]:
     """Apply what is missing and return the versions applied.
@@ -55,13 +53,17 @@ async def migrate(
         await connection.execute(
             "SELECT pg_advisory_xact_lock(hashtextextended('sched-engine migrations ' || $1, 0))",
             schema,
+            timeout=PATIENCE_LONG,
         )
-        await connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        # Asked first, so that a role without CREATE can use a ledger that is up to date.
+        if await connection.fetchval("SELECT to_regnamespace($1)", schema) is None:
+            await connection.execute(f"CREATE SCHEMA {schema}")
         await connection.execute(f"SET LOCAL search_path = {schema}")
-        await connection.execute(
-            "CREATE TABLE IF NOT EXISTS migrations (version integer PRIMARY KEY,"
-            " applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
-        )
+        if await connection.fetchval("SELECT to_regclass($1)", f"{schema}.migrations") is None:
+            await connection.execute(
+                "CREATE TABLE migrations (version integer PRIMARY KEY,"
+                " applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
+            )
         have = {row["version"] for row in await connection.fetch("SELECT version FROM migrations")}
         known = migrations()
         if newer := have - {version for version, _ in known}:
@@ -72,7 +74,7 @@ async def migrate(
         applied = []
         for version, statements in known:
             if version not in have:
-                await connection.execute(statements)
+                await connection.execute(statements, timeout=PATIENCE_LONG)
                 await connection.execute("INSERT INTO migrations (version) VALUES ($1)", version)
                 applied.append(version)
     return applied

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any, Literal
 
 import asyncpg
 
-from engine.errors import LedgerUnavailable
+from engine.errors import EngineError
+from engine.ledger.connections import PATIENCE, PATIENCE_LONG, Connections
 from engine.ledger.migrate import check_schema_name, migrate
 from engine.ledger.records import (
     Claim,
@@ -26,45 +27,20 @@ from engine.ledger.rows import as_claim, as_fire, as_schedule
 from engine.ledger.sql import query
 from engine.ledger.transaction import PostgresTransaction
 
-_UNREACHABLE = (
-    OSError,
-    TimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.InvalidCatalogNameError,
-    asyncpg.InvalidAuthorizationSpecificationError,
-)
-_SETTINGS = {
-    # A process that is stopped inside a transaction hides its locked rows from every SKIP
-    # LOCKED query until one of these ends it. A tick's own work takes milliseconds.
-    "idle_in_transaction_session_timeout": "2s",
-    "transaction_timeout": "4s",
-    "lock_timeout": "3s",
-    "TimeZone": "UTC",
-    "jit": "off",
-}
-_LONG = (
-    "SELECT set_config('transaction_timeout', '0', true),"
-    " set_config('idle_in_transaction_session_timeout', '120s', true),"
-    " set_config('lock_timeout', '30s', true)"
-)
+logger = logging.getLogger("sched")
+
+_SOON = timedelta(seconds=60)
 
 
 class PostgresLedger:
     """The memory of every window of one Temporal namespace, shared by all replicas."""
 
-    durable: Literal[True] = True
+    remembers = True
 
     def __init__(
-        self, pool: asyncpg.Pool[Any], namespace: str, migrated: Sequence[int] = ()
+        self, connections: Connections, namespace: str, migrated: Sequence[int] = ()
     ) -> None:
-        self._pool = pool
-        self._namespace = namespace
+        self._connections, self._namespace = connections, namespace
         self.migrated = tuple(migrated)
 
     @classmethod
@@ -76,37 +52,21 @@ class PostgresLedger:
         Raises:
             LedgerUnavailable: when the database cannot be reached.
             LedgerTooNew: when it was written by a newer version.
+            LedgerError: when it is older than PostgreSQL 17, or the role may not use it.
         """
         check_schema_name(schema)
-        with _translated():
-            pool = await asyncpg.create_pool(
-                url,
-                min_size=1,
-                max_size=connections,
-                timeout=5,
-                command_timeout=60,
-                # Everything is SET LOCAL, so there is nothing to reset, and an idle tick is one
-                # statement and not two.
-                reset=_nothing_to_reset,
-                server_settings={
-                    **_SETTINGS, "search_path": schema, "application_name": "sched-engine",
-                },
-            )  # fmt: skip
-            try:
-                async with pool.acquire() as connection, connection.transaction():
-                    await connection.execute(_LONG)
-                    migrated = await migrate(connection, schema)
-            except BaseException:
-                pool.terminate()
-                raise
-        return cls(pool, namespace, migrated)
+        opened = await Connections.open(url, schema=schema, most=connections)
+        try:
+            async with opened.transaction(long=True) as connection:
+                migrated = await migrate(connection, schema)
+        except BaseException:
+            await opened.close()
+            raise
+        return cls(opened, namespace, migrated)
 
     async def close(self) -> None:
-        """Close every connection; a database that is away is no error here."""
-        try:
-            await self._pool.close()
-        except _UNREACHABLE:
-            self._pool.terminate()
+        """See ``Ledger``."""
+        await self._connections.close()
 
     async def identity(self) -> str:
         """See ``Ledger``."""
@@ -115,11 +75,9 @@ class PostgresLedger:
     @asynccontextmanager
     async def transaction(self, *, long: bool = False) -> AsyncIterator[PostgresTransaction]:
         """See ``Ledger``."""
-        with _translated():
-            async with self._pool.acquire(timeout=5) as connection, connection.transaction():
-                if long:
-                    await connection.execute(_LONG)
-                yield PostgresTransaction(connection, self._namespace)
+        async with self._connections.transaction(long=long) as connection:
+            patience = PATIENCE_LONG if long else PATIENCE
+            yield PostgresTransaction(connection, self._namespace, patience)
 
     async def probe(self, serving: Serving) -> Probe:
         """See ``Ledger``. One statement, outside any transaction."""
@@ -133,21 +91,41 @@ class PostgresLedger:
         rows = await self._rows(
             query("take_over"), self._namespace, serving.project, serving.replica, limit, lease
         )
-        return [as_claim(row) for row in rows]
+        claims = []
+        for row in rows:
+            try:
+                claims.append(as_claim(row))
+            except EngineError as error:
+                # One that this version cannot read is left to a replica that can.
+                told = f"its definition cannot be read: {error}"
+                later = Outcome(row["id"], row["token"], "starting", error=told, retry_after=_SOON)
+                await self.settle([later])
+        return claims
 
     async def settle(self, outcomes: Sequence[Outcome]) -> int:
         """See ``Ledger``."""
         fields = ("fire_id", "token", "status", "timing", "run_id", "started_at", "reason",
                   "error", "retry_after")  # fmt: skip
-        columns = [[getattr(outcome, field) for outcome in outcomes] for field in fields]
-        return len(await self._rows(query("settle"), *columns))
+        return len(await self._write("settle", fields, outcomes))
 
     async def witness(self, evidence: Sequence[Evidence]) -> list[str]:
         """See ``Ledger``."""
         fields = ("workflow_id", "run_id", "started_at", "closed", "closed_at", "error")
-        columns = [[getattr(seen, field) for seen in evidence] for field in fields]
-        rows = await self._rows(query("witness"), self._namespace, *columns)
+        rows = await self._write("witness", fields, evidence, self._namespace)
         return [row["workflow_id"] for row in rows]
+
+    async def _write(
+        self, name: str, fields: Sequence[str], values: Sequence[object], *first: object
+    ) -> list[asyncpg.Record]:
+        """Write all at once; when that fails one by one, so that a bad one is lost alone."""
+        columns = [[storable(getattr(value, field)) for value in values] for field in fields]
+        try:
+            return await self._rows(query(name), *first, *columns)
+        except (asyncpg.PostgresError, asyncpg.DataError, UnicodeError):
+            if len(values) == 1:
+                logger.exception("%s: %r could not be written", name, values[0])
+                return []
+        return [row for value in values for row in await self._write(name, fields, [value], *first)]
 
     async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
         """See ``Ledger``."""
@@ -159,34 +137,28 @@ class PostgresLedger:
     ) -> None:
         """See ``Ledger``."""
         types = sorted(serving.types)
-        async with self.transaction() as transaction:
-            run = transaction.connection.fetch
-            namespace, task_queue = self._namespace, serving.task_queue
-            await run(query("announce_replica"), namespace, serving.replica, serving.project,
-                      task_queue, types, engine, tzdata)  # fmt: skip
+        # At 100,000 schedules a new version takes seconds to reach them all.
+        async with self.transaction(long=True) as transaction:
+            run = transaction.run
+            task_queue = serving.task_queue
+            await run(
+                "announce_replica", serving.replica, serving.project, task_queue, types, engine,
+                tzdata,
+            )  # fmt: skip
             if retention is not None:
-                await run(query("announce_retention"), namespace, retention)
-            await run(query("forget_replicas"), namespace)
-            new = await run(query("announce_types"), namespace, task_queue, types)
-            rows = await run(query("wanted_workflows"), namespace, task_queue, bool(new))
+                await run("announce_retention", retention)
+            await run("forget_replicas")
+            await run("announce_types", task_queue, types)
+            rows = await run("wanted_workflows", task_queue)
             wanted = {(task_queue, row["workflow"]) for row in rows}
             resolved = await transaction.resolve(wanted)
             found = {workflow: kind for (_, workflow), kind in resolved.items() if kind}
             if found:
-                await run(
-                    query("set_types"), namespace, task_queue, list(found), list(found.values())
-                )
+                await run("set_types", task_queue, list(found), list(found.values()))
 
     async def withdraw(self, serving: Serving) -> None:
         """See ``Ledger``."""
         await self._rows(query("withdraw"), self._namespace, serving.replica)
-
-    async def unservable(self, serving: Serving, *, alive: timedelta, limit: int) -> list[str]:
-        """See ``Ledger``."""
-        rows = await self._rows(
-            query("unservable"), self._namespace, serving.project, serving.task_queue, alive, limit
-        )
-        return [row["key"] for row in rows]
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
         """See ``Ledger``."""
@@ -217,23 +189,15 @@ class PostgresLedger:
         return as_fire(rows[0]) if rows else None
 
     async def _rows(self, text: str, *arguments: object) -> list[asyncpg.Record]:
-        with _translated():
-            return await self._pool.fetch(text, *arguments)
+        return await self._connections.fetch(text, *arguments)
 
     async def _row(self, text: str, *arguments: object) -> asyncpg.Record:
         rows = await self._rows(text, *arguments)
         return rows[0]
 
 
-async def _nothing_to_reset(connection: asyncpg.Connection[Any]) -> None:
-    """Leave the connection as it is."""
-
-
-@contextmanager
-def _translated() -> Iterator[None]:
-    """Turn "the database is away" into one error; a wrong statement stays what it is."""
-    try:
-        yield
-    except _UNREACHABLE as error:
-        detail = str(error) or type(error).__name__
-        raise LedgerUnavailable(f"the ledger's database cannot be reached: {detail}") from error
+def storable(value: object) -> object:
+    """Return a text without what PostgreSQL's ``text`` cannot hold; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")

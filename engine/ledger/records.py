@@ -217,11 +217,12 @@ class OpenRun:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRow:
-    """One line of ``sched list``."""
+    """One line of ``sched list``; ``schedule`` is None when this version cannot read it."""
 
     key: str
     project: str
-    schedule: Schedule
+    workflow: str
+    schedule: Schedule | None
     state: Literal["active", "paused", "disabled", "retired"]
     next_fire_at: datetime | None
     last_fire_at: datetime | None

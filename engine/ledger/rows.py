@@ -6,6 +6,7 @@ import json
 from functools import lru_cache
 from typing import Any, Literal
 
+from engine.errors import EngineError
 from engine.ledger.records import Claim, Fire, ScheduleRow, ScheduleState
 from engine.schedules.model import Schedule
 
@@ -34,17 +35,22 @@ def as_claim(row: Row) -> Claim:
 
 
 def as_schedule(row: Row) -> ScheduleRow:
-    """Return the line read by ``list_schedules.sql``."""
+    """Return the line read by ``list_schedules.sql``, also of a definition nobody can read."""
     fields = dict(row)
     retired, paused = fields.pop("retired_at"), fields.pop("paused_at")
-    schedule = parse_definition(fields.pop("definition"))
+    schedule: Schedule | None
+    try:
+        schedule = parse_definition(fields.pop("definition"))
+    except EngineError as error:
+        schedule = None
+        fields["error"] = f"its definition cannot be read: {error}"
     state: Literal["active", "paused", "disabled", "retired"]
     if retired:
         state = "retired"
     elif paused:
         state = "paused"
     else:
-        state = "active" if schedule.enabled else "disabled"
+        state = "disabled" if schedule and not schedule.enabled else "active"
     return ScheduleRow(schedule=schedule, state=state, **fields)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 import asyncpg
 
+from engine.errors import EngineError
+from engine.ledger.connections import Connection
 from engine.ledger.new_fire import NewFire
 from engine.ledger.records import (
     Claim,
@@ -47,9 +48,9 @@ _FIRE_COLUMNS = (
 class PostgresTransaction:
     """See ``engine.ledger.ledger.Transaction``."""
 
-    def __init__(self, connection: asyncpg.pool.PoolConnectionProxy[Any], namespace: str) -> None:
+    def __init__(self, connection: Connection, namespace: str, patience: float) -> None:
         self.connection = connection
-        self._namespace = namespace
+        self._namespace, self._patience = namespace, patience
 
     async def now(self) -> datetime:
         """See ``Transaction``."""
@@ -58,31 +59,42 @@ class PostgresTransaction:
 
     async def lock_due(self, serving: Serving, limit: int) -> list[str]:
         """See ``Transaction``."""
-        rows = await self._rows(
+        rows = await self.run(
             "lock_due", serving.project, serving.lanes, list(serving.types), limit
         )
         return [row["key"] for row in rows]
 
     async def lock(self, keys: Sequence[str]) -> None:
         """See ``Transaction``."""
-        await self._rows("lock", keys)
+        await self.run("lock", keys)
 
     async def lock_project(self, project: str) -> ProjectRow | None:
-        """See ``Transaction``. An advisory lock, because at first there is no row to lock."""
+        """See ``Transaction``.
+
+        One apply at a time in the whole namespace: two projects may reach for the same key.
+        An advisory lock, because at first there is no row to lock.
+        """
         await self.connection.fetch(
-            "SELECT pg_advisory_xact_lock(hashtextextended($1 || ' ' || $2, 1))",
-            self._namespace, project,
-        )  # fmt: skip
-        rows = await self._rows("lock_project", project)
+            "SELECT pg_advisory_xact_lock(hashtextextended('sched-engine apply ' || $1, 0))",
+            self._namespace,
+            timeout=self._patience,
+        )
+        rows = await self.run("lock_project", project)
         return ProjectRow(**rows[0]) if rows else None
 
     async def heads(self, project: str, keys: Sequence[str]) -> dict[str, Head]:
         """See ``Transaction``."""
-        return {row["key"]: Head(**row) for row in await self._rows("heads", project, keys)}
+        return {row["key"]: Head(**row) for row in await self.run("heads", project, keys)}
 
     async def read(self, keys: Sequence[str]) -> list[ScheduleState]:
         """See ``Transaction``."""
-        return [as_state(row) for row in await self._rows("read_schedules", keys)]
+        states = []
+        for row in await self.run("read_schedules", keys):
+            try:
+                states.append(as_state(row))
+            except EngineError as error:
+                await self.back_off(row["key"], f"its definition cannot be read: {error}")
+        return states
 
     async def record(
         self,
@@ -109,9 +121,19 @@ class PostgresTransaction:
             claims += await self.record([step], owner=owner, lease=lease)
         return claims
 
+    async def unservable(
+        self, serving: Serving, *, alive: timedelta, steady: timedelta, limit: int
+    ) -> list[str]:
+        """See ``Transaction``."""
+        types = list(serving.types)
+        rows = await self.run(
+            "unservable", serving.project, serving.task_queue, alive, types, steady, limit
+        )
+        return [row["key"] for row in rows]
+
     async def back_off(self, key: str, error: str) -> None:
         """See ``Transaction``."""
-        await self._rows("back_off", key, error)
+        await self.run("back_off", key, error)
 
     async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
         """See ``Transaction``."""
@@ -127,7 +149,7 @@ class PostgresTransaction:
             ),
             strict=True,
         )  # fmt: skip
-        await self._rows("define_schedules", *map(list, columns))
+        await self.run("define_schedules", *map(list, columns))
         versions = zip(
             *(
                 (s.key, n.version, n.series, n.project, json.dumps(s.to_json()), s.digest,
@@ -136,25 +158,25 @@ class PostgresTransaction:
             ),
             strict=True,
         )  # fmt: skip
-        await self._rows("define_versions", by, *map(list, versions))
+        await self.run("define_versions", by, *map(list, versions))
 
     async def retire(self, keys: Sequence[str], at: datetime) -> None:
         """See ``Transaction``."""
-        await self._rows("retire", keys, at)
-        await self._rows("revoke", keys, "retired")
+        await self.run("retire", keys, at)
+        await self.run("revoke", keys, "retired")
 
     async def mark_absent(
         self, project: str, absent: Sequence[str], at: datetime
     ) -> dict[str, datetime]:
         """See ``Transaction``."""
-        rows = await self._rows("mark_absent", project, absent, at)
+        rows = await self.run("mark_absent", project, absent, at)
         return {row["key"]: row["absent_since"] for row in rows if row["absent_since"]}
 
     async def save_project(
         self, project: str, *, revision: int | None, name: str, digest: str, by: str
     ) -> None:
         """See ``Transaction``."""
-        await self._rows("save_project", project, revision, name, digest, by)
+        await self.run("save_project", project, revision, name, digest, by)
         await self.connection.fetch(query("notify"), project)
 
     async def resolve(
@@ -164,7 +186,7 @@ class PostgresTransaction:
         pairs = set(wanted)
         announced: dict[str, list[str]] = {}
         queues = list({task_queue for task_queue, _ in pairs})
-        for row in await self._rows("announced_types", queues) if queues else ():
+        for row in await self.run("announced_types", queues) if queues else ():
             announced.setdefault(row["task_queue"], []).append(row["type"])
         return {
             (task_queue, workflow): resolve_type(workflow, announced.get(task_queue, ()))
@@ -178,7 +200,7 @@ class PostgresTransaction:
         claims = []
         if fires:
             columns = [[getattr(fire, field) for fire in fires] for field in _FIRE_COLUMNS]
-            rows = await self._rows("insert_fires", owner, lease, *columns)
+            rows = await self.run("insert_fires", owner, lease, *columns)
             written = {row["workflow_id"]: row for row in rows}
             claims = [
                 fire.claim(
@@ -188,8 +210,11 @@ class PostgresTransaction:
                 if fire.token is not None and fire.workflow_id in written
             ]
         moves = [(s.state.key, s.cursor, s.next_fire_at, s.max_bucket) for s in steps]
-        await self._rows("move_cursors", *map(list, zip(*moves, strict=True)))
+        await self.run("move_cursors", *map(list, zip(*moves, strict=True)))
         return claims
 
-    async def _rows(self, name: str, *arguments: object) -> list[asyncpg.Record]:
-        return await self.connection.fetch(query(name), self._namespace, *arguments)
+    async def run(self, name: str, *arguments: object) -> list[asyncpg.Record]:
+        """Run ``queries/<name>.sql``; its first argument is the namespace."""
+        return await self.connection.fetch(
+            query(name), self._namespace, *arguments, timeout=self._patience
+        )

@@ -35,6 +35,7 @@ class ApplyReport:
     unchanged: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
     expired: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()
     project: str = "default"
     already_applied: bool = False
 
@@ -90,7 +91,7 @@ async def apply(ledger: Ledger, file: ScheduleFile, *, by: str, force: bool = Fa
                 f"{file.name} has revision {file.revision}, revision {newest} was applied before",
                 cure="apply the newer file, or force this one",
             )
-        edit = _Edit(transaction, file, by=by, look_back=not ledger.durable)
+        edit = _Edit(transaction, file, by=by, look_back=not ledger.remembers)
         return await edit.write()
 
 
@@ -167,12 +168,14 @@ class _Edit:
         edited = [*compared.changed, *compared.returned]
         await transaction.lock(edited)
         now = await transaction.now()
-        owed = [_final(state, now) for state in await transaction.read(edited)]
+        states = await transaction.read(edited)
+        owed = [_final(state, now) for state in states]
         await transaction.record(owed, strict=True)
         new = [self._first(schedules[key], now) for key in compared.added]
         new += [self._next(step, schedules[step.state.key], now) for step in owed]
         await transaction.define(new, by=self._by)
-        expired = await self._book_past_moments(new, now)
+        before = {state.key: state for state in states}
+        expired = await self._book_past_moments(new, before, now)
         await transaction.mark_absent(file.project, compared.absent, now)
         await transaction.save_project(
             file.project, revision=file.revision, name=file.name, digest=file.digest, by=self._by
@@ -184,15 +187,20 @@ class _Edit:
             unchanged=compared.unchanged,
             absent=compared.absent,
             expired=expired,
+            rejected=tuple(
+                step.state.key
+                for step in owed
+                if any(decision.verdict == "rejected" for decision in step.decisions)
+            ),
             project=file.project,
         )
 
     def _first(self, schedule: Schedule, now: datetime) -> NewDefinition:
         """A key the ledger has never seen."""
         effective_from, cursor = first_sight(schedule, now)
-        if self._look_back:
-            cursor = min(cursor, now - LOOK_BACK)
-            effective_from = min(effective_from, now - LOOK_BACK)
+        if self._look_back and schedule.first_fire != "now":
+            # Its current window may have run long ago, and nobody would know.
+            effective_from = cursor = now - LOOK_BACK
         held = schedule.paused or not schedule.enabled
         return NewDefinition(
             schedule=schedule,
@@ -233,14 +241,20 @@ class _Edit:
         )
 
     async def _book_past_moments(
-        self, definitions: list[NewDefinition], now: datetime
+        self,
+        definitions: list[NewDefinition],
+        before: Mapping[str, ScheduleState],
+        now: datetime,
     ) -> tuple[str, ...]:
         """An ``at`` that had passed when it was declared never runs, and the ledger says so."""
         past = {}
         for new in definitions:
-            moment = new.schedule.spec.previous(now) if new.schedule.kind == "at" else None
-            if moment is not None and moment <= new.cursor:
-                past[new.schedule.key] = moment
+            schedule = new.schedule
+            moment = schedule.spec.previous(now) if schedule.kind == "at" else None
+            if moment is None or moment > new.cursor:
+                continue
+            if not _decided(before.get(schedule.key), moment):
+                past[schedule.key] = moment
         steps = []
         for state in await self._transaction.read(list(past)):
             moment = past[state.key]
@@ -264,9 +278,17 @@ def _final(state: ScheduleState, now: datetime) -> Step:
     return replace(planned(state, now, unable=unable, final=True), next_fire_at=None)
 
 
+def _decided(before: ScheduleState | None, moment: datetime) -> bool:
+    """Whether an earlier definition had this very moment and came to it."""
+    if before is None or before.schedule.kind != "at":
+        return False
+    same = before.schedule.spec.previous(moment) == moment
+    return same and (before.retired_at is None or before.cursor >= moment)
+
+
 def _collides(schedule: Schedule, after: datetime, max_bucket: int | None) -> bool:
     """Whether ids of a new series could repeat those of an older one."""
     first = schedule.spec.next(after)
-    return (
-        first is not None and max_bucket is not None and (schedule.spec.bucket(first) <= max_bucket)
-    )
+    if max_bucket is None:
+        return False
+    return first is None or schedule.spec.bucket(first) <= max_bucket

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Sequence
 
 from engine import faults
-from engine.errors import LedgerError
 from engine.ledger import Ledger
 from engine.ledger.records import Claim
 from engine.runtime.clock import LedgerClock, boottime
@@ -100,9 +99,10 @@ class Dispatcher:
             seen = [answer.seen for _, answer in answers if answer.seen]
             if seen:
                 await self._ledger.witness(seen)
-        except LedgerError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, others' answers must go on
             # Not lost: the leases end, a sweeper describes each run and books it as started.
-            self._tell(Alert(error.code, f"outcomes left to the sweeper: {error}"))
+            text = f"outcomes left to the sweeper: {type(error).__name__}: {error}"
+            self._tell(Alert("SCHEDULE_SETTLE_FAILED", text))
         finally:
             self._writing = None
 

@@ -21,7 +21,7 @@ from engine.ledger import Ledger, MemoryLedger, PostgresLedger
 from engine.ledger.records import Serving
 from engine.runtime import connect
 from engine.runtime.declare import read_file, read_text
-from engine.runtime.events import Event, Listener, log
+from engine.runtime.events import Event, Listener, log, logger
 from engine.runtime.replica import Replica
 from engine.runtime.settings import Settings
 from engine.schedules import ScheduleFile
@@ -64,7 +64,7 @@ class SchedulePlugin(SimplePlugin):
         super().__init__("sched-engine", workflow_runner=_let_modules_through)
         self._source = Path(schedules) if isinstance(schedules, str) else schedules
         self._database_url = database_url or connect.database_url()
-        self._settings = settings or Settings.from_environment()
+        self.settings = settings or Settings.from_environment()
         self._on_event = on_event
         # Whatever is wrong must be said here: raised later it would hang `async with Worker`.
         self._project = project or _project_of(self._source, must_load=self._database_url is None)
@@ -103,7 +103,7 @@ class SchedulePlugin(SimplePlugin):
             lambda: self._open_ledger(worker.client.namespace),
             source=self._source,
             serving=serving,
-            settings=self._settings,
+            settings=self.settings,
             tell=self._tell,
         )
 
@@ -116,8 +116,12 @@ class SchedulePlugin(SimplePlugin):
 
     def _tell(self, event: Event) -> None:
         log(event)
-        if self._on_event is not None:
+        if self._on_event is None:
+            return
+        try:
             self._on_event(event)
+        except Exception:  # noqa: BLE001 - somebody's terminal must not end a worker
+            logger.exception("the listener of %s failed", type(event).__name__)
 
 
 async def _side_by_side(
@@ -133,6 +137,7 @@ async def _side_by_side(
         await running
     except asyncio.CancelledError:
         running.cancel()
+        await asyncio.wait({running})
         raise
     finally:
         replica.stop()

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 from engine import faults
+from engine.errors import LedgerError
 from engine.ledger import Ledger, MemoryLedger, Transaction
 from engine.ledger.records import Claim, Probe, ScheduleState, Serving, Step
 from engine.runtime.clock import LedgerClock, boottime
@@ -46,6 +48,7 @@ class Poller:
     ) -> None:
         self._ledger, self._dispatcher, self._clock = ledger, dispatcher, clock
         self._serving, self._settings = serving, settings
+        self._ledger_id: UUID | None = None
 
     async def tick(self, now: datetime | None = None) -> Tick:
         """Run one whole tick, to the last outcome.
@@ -84,19 +87,34 @@ class Poller:
         # The lease is counted from before the claim, so that this side always ends it first.
         lease_ends = boottime() + self._settings.lease.total_seconds()
         probe = await self._ledger.probe(self._serving)
+        self._recognise(probe)
         self._clock.observe(probe.now)
-        claims: list[Claim] = []
         room = self._dispatcher.room
+        claims: list[Claim] = []
+        sends: list[asyncio.Task[None]] = []
         if room and probe.stale_at is not None and probe.stale_at <= probe.now:
             claims += await self._ledger.take_over(
                 self._serving, limit=room, lease=self._settings.lease
             )
+            # Before anything else can fail: these leases are ours now.
+            sends += self._dispatcher.send(claims, lease_ends)
         if room > len(claims) and probe.due_at is not None and probe.due_at <= probe.now:
-            claims += await self._claim_due(room - len(claims))
-        if claims:
-            faults.reach("after_commit")
-        sends = self._dispatcher.send(claims, lease_ends)
+            due = await self._claim_due(room - len(claims))
+            if due:
+                faults.reach("after_commit")
+            claims += due
+            sends += self._dispatcher.send(due, lease_ends)
         return Tick(probe, tuple(claims), full=len(claims) >= room), sends
+
+    def _recognise(self, probe: Probe) -> None:
+        """Hold when another database answers under the same address: it knows other windows."""
+        if self._ledger_id is None:
+            self._ledger_id = probe.ledger_id
+        elif probe.ledger_id != self._ledger_id:
+            raise LedgerError(
+                f"ledger {probe.ledger_id} answers where {self._ledger_id} did",
+                cure="restart the replica if the change was meant",
+            )
 
     async def _claim_due(self, limit: int) -> list[Claim]:
         async with self._ledger.transaction() as transaction:
@@ -114,12 +132,18 @@ class Poller:
     async def _plan(self, transaction: Transaction, keys: list[str], limit: int) -> list[Step]:
         states = await transaction.read(keys)
         now = await transaction.now()
-        steps = []
+        steps: list[Step] = []
+        room = limit
         for state in states:
+            if room <= 0:
+                break  # locked for nothing: due again as soon as this transaction ends
             try:
-                steps.append(planned(state, now, limit=limit))
+                step = planned(state, now, limit=room)
             except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                 await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
+            else:
+                steps.append(step)
+                room -= sum(decision.verdict == "claimed" for decision in step.decisions)
         return steps
 
 

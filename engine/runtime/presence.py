@@ -12,6 +12,7 @@ from temporalio.service import RPCError
 from engine.errors import RetentionTooShort, TemporalUnavailable
 from engine.ledger import Ledger
 from engine.ledger.records import Serving
+from engine.runtime.clock import boottime
 from engine.runtime.settings import Settings
 
 _LEASES = 4
@@ -25,6 +26,7 @@ class Presence:
     ) -> None:
         self._client, self._ledger = client, ledger
         self._serving, self._settings = serving, settings
+        self._steady: tuple[float, float] | None = None
 
     async def begin(self) -> None:
         """Announce for the first time.
@@ -56,6 +58,17 @@ class Presence:
         """Say that the replica has gone."""
         await self._ledger.withdraw(self._serving)
 
+    @property
+    def steady(self) -> timedelta:
+        """How long this replica has announced itself without a gap."""
+        if self._steady is None or boottime() - self._steady[1] > self._gap:
+            return timedelta(0)
+        return timedelta(seconds=boottime() - self._steady[0])
+
+    @property
+    def _gap(self) -> float:
+        return self._settings.heartbeat.total_seconds() * 2
+
     async def _announce(self, retention: timedelta | None) -> None:
         await self._ledger.announce(
             self._serving,
@@ -63,6 +76,9 @@ class Presence:
             tzdata=version("tzdata"),
             retention=retention,
         )
+        now = boottime()
+        unbroken = self._steady is not None and now - self._steady[1] <= self._gap
+        self._steady = (self._steady[0] if self._steady and unbroken else now, now)
 
     async def _retention(self) -> timedelta | None:
         """How long the namespace remembers closed runs; None while it cannot be asked."""

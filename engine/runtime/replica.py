@@ -21,7 +21,7 @@ from engine.ledger.records import Serving
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply, read_file
 from engine.runtime.dispatcher import Dispatcher
-from engine.runtime.events import Applied, Held, Listener
+from engine.runtime.events import Alert, Applied, Held, Listener
 from engine.runtime.loop import Loop
 from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence
@@ -92,7 +92,7 @@ class Replica:
         starter = Starter(client, clock, settings)
         dispatcher = Dispatcher(ledger, starter, clock, settings, tell=tell)
         poller = Poller(ledger, dispatcher, clock, self._serving, settings)
-        watchdog = Watchdog(ledger, self._serving, settings, tell=tell)
+        watchdog = Watchdog(ledger, presence, self._serving, settings, tell=tell)
 
         async def begin() -> str:
             await presence.begin()
@@ -140,6 +140,9 @@ class Replica:
                 self._tell(Applied(problem.located(file.name), good=True))
             for key in report.expired:
                 self._tell(Applied(f"{key}: its moment had passed, booked as expired", good=True))
+            for key in report.rejected:
+                text = f"{key}: owed windows were rejected, no worker ever announced its workflow"
+                self._tell(Alert("SCHEDULE_WORKFLOW_UNKNOWN", text))
 
     async def _patiently(self, name: str, begin: Callable[[], Awaitable[T]]) -> T | None:
         """Try until it works; None when stopped meanwhile. A server that is away is waited for."""

@@ -26,6 +26,7 @@ class Settings:
         rpc_timeout: patience with one answer of the Temporal server.
         heartbeat: how often the replica says that it lives.
         track: how often closed runs are looked for.
+        drain: how long steps in flight may go on after a worker was asked to leave.
     """
 
     tick: timedelta = timedelta(seconds=1)
@@ -36,6 +37,7 @@ class Settings:
     rpc_timeout: timedelta = timedelta(seconds=5)
     heartbeat: timedelta = timedelta(seconds=10)
     track: timedelta = timedelta(seconds=2)
+    drain: timedelta = timedelta(seconds=20)
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:

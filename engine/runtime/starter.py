@@ -6,7 +6,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+)
 from temporalio.common import (
     SearchAttributeKey,
     SearchAttributePair,
@@ -121,7 +126,11 @@ class Starter:
             return self._forgotten(claim)
         except Exception as error:  # noqa: BLE001 - an unknown error is an unknown outcome
             return self._unknown(claim, f"{type(error).__name__}: {error}")
-        return await self._judge(claim, run)
+        try:
+            info = await read_fire_info(run)
+        except Exception as error:  # noqa: BLE001 - a codec that is away says nothing of the run
+            return self._unknown(claim, f"its memo could not be read: {error}")
+        return self._judge(claim, run, info)
 
     def _forgotten(self, claim: Claim) -> Answer | None:
         """The server knows no such run: never sent, or run and forgotten by retention?"""
@@ -135,10 +144,14 @@ class Starter:
         outcome = Outcome(claim.fire_id, claim.token, "unvouched", reason=reason)
         return Answer(outcome, alert=reason)
 
-    async def _judge(self, claim: Claim, run: WorkflowExecutionDescription) -> Answer:
-        info = await read_fire_info(run)
-        mine = (self.ledger, claim.key, claim.series, claim.bucket)
-        if info is None or (info.ledger, info.key, info.series, info.bucket) != mine:
+    def _judge(
+        self, claim: Claim, run: WorkflowExecutionDescription, info: FireInfo | None
+    ) -> Answer:
+        # The fire time too: without a ledger an edit may give its bucket to another moment.
+        mine = (self.ledger, claim.key, claim.series, claim.bucket, claim.fire_time)
+        if info is None or mine != (
+            info.ledger, info.key, info.series, info.bucket, info.fire_time,
+        ):  # fmt: skip
             whose = "nobody's memo" if info is None else f"the memo of ledger {info.ledger}"
             error = f"run {run.run_id} of type {run.workflow_type} carries {whose}"
             outcome = Outcome(
@@ -177,11 +190,15 @@ class Starter:
         return "on_time" if started - claim.fire_time <= claim.schedule.grace else "late"
 
 
-async def read_fire_info(run: WorkflowExecutionDescription) -> FireInfo | None:
-    """Return what the run's memo says of its fire, or None when the memo is not ours."""
+async def read_fire_info(run: WorkflowExecution) -> FireInfo | None:
+    """Return what the run's memo says of its fire, or None when the memo is not ours.
+
+    Not ours is also what our data converter does not know. Any other error (a codec that cannot
+    reach its keys) is raised: it says nothing of the run.
+    """
     try:
         return FireInfo.from_memo((await run.memo()).get(MEMO_KEY))
-    except ValueError:
+    except (ValueError, KeyError, TypeError):
         return None
 
 

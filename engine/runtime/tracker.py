@@ -7,6 +7,7 @@ once would do no harm, because evidence only ever moves a fire forward.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from temporalio.client import (
@@ -17,11 +18,10 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
-from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.ledger import Ledger
 from engine.ledger.records import Evidence
 from engine.runtime.clock import LedgerClock
-from engine.runtime.events import Closed, Listener
+from engine.runtime.events import Closed, Listener, logger
 from engine.runtime.settings import Settings
 from engine.runtime.starter import evidence_of, read_fire_info
 
@@ -68,9 +68,11 @@ class Tracker:
         # The near past at every turn, all that visibility may still owe us now and then.
         sweep = self._turns % _SWEEP_EVERY == 0
         self._turns += 1
-        found = await self._closed_since(watermark if sweep else max(watermark, now - _NEAR))
-        found += await self._long_open(now)
+        closed = await self._closed_since(watermark if sweep else max(watermark, now - _NEAR))
+        found = [*filter(None, closed.values()), *await self._long_open(now)]
         changed = set(await self._ledger.witness(found)) if found else set()
+        # Only now: what could not be written must be found again.
+        self._remember(closed)
         for evidence in found:
             if evidence.closed and evidence.workflow_id in changed:
                 self._tell(Closed(evidence))
@@ -78,24 +80,25 @@ class Tracker:
             await self._ledger.set_watermark(_DUTY, self._replica, now - _VISIBILITY_LAG)
         return self._settings.track
 
-    async def _closed_since(self, since: datetime) -> list[Evidence]:
+    async def _closed_since(self, since: datetime) -> dict[str, Evidence | None]:
+        """Closed runs not seen before, by run id; None is a run that is not ours to settle."""
         query = f'WorkflowId STARTS_WITH "sched:" AND CloseTime >= "{since.isoformat()}"'
-        found = []
-        async for run in self._client.list_workflows(query, page_size=_PAGE):
-            if run.run_id in self._seen:
-                continue
-            if evidence := await self._evidence(run):
-                found.append(evidence)
-            self._remember(run.run_id)
+        found = {}
+        runs = self._client.list_workflows(
+            query, page_size=_PAGE, rpc_timeout=self._settings.rpc_timeout
+        )
+        async for run in runs:
+            if run.run_id not in self._seen:
+                try:
+                    found[run.run_id] = await self._evidence(run)
+                except Exception as error:  # noqa: BLE001 - one run never hides the others
+                    logger.warning("%s: %s", run.id, error)
         return found
 
     async def _evidence(self, run: WorkflowExecution) -> Evidence | None:
         """A closed run of ours, or None: foreign, or continued under the same id."""
-        try:
-            info = FireInfo.from_memo((await run.memo()).get(MEMO_KEY))
-        except ValueError:
-            return None
-        if info.ledger != self._ledger_id:
+        info = await read_fire_info(run)
+        if info is None or info.ledger != self._ledger_id:
             return None
         if run.status == WorkflowExecutionStatus.COMPLETED:
             return Evidence(run.id, run.run_id, run.start_time, "completed", run.close_time)
@@ -106,8 +109,9 @@ class Tracker:
 
     async def _long_open(self, now: datetime) -> list[Evidence]:
         runs = await self._ledger.open_runs(_DESCRIBED, started_before=now - _VISIBILITY_LAG)
-        seen = await asyncio.gather(*(self._describe(run.workflow_id) for run in runs))
-        return [evidence for evidence in seen if evidence and evidence.closed]
+        looks = (self._describe(run.workflow_id) for run in runs)
+        seen = await asyncio.gather(*looks, return_exceptions=True)
+        return [look for look in seen if isinstance(look, Evidence) and look.closed]
 
     async def _describe(self, workflow_id: str) -> Evidence | None:
         handle = self._client.get_workflow_handle(workflow_id)
@@ -143,7 +147,7 @@ class Tracker:
             return f"its failure could not be read: {error.message}"[:_ERROR_LENGTH]
         return None
 
-    def _remember(self, run_id: str) -> None:
-        self._seen[run_id] = None
+    def _remember(self, run_ids: Iterable[str]) -> None:
+        self._seen.update(dict.fromkeys(run_ids))
         while len(self._seen) > _REMEMBERED:
             del self._seen[next(iter(self._seen))]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from engine.ledger import Ledger
-from engine.ledger.records import Serving
+from engine.ledger import Ledger, Transaction
+from engine.ledger.records import Serving, Step
 from engine.runtime.events import Alert, Listener
 from engine.runtime.poller import planned
+from engine.runtime.presence import Presence
 from engine.runtime.settings import Settings
 
 _BATCH = 100
@@ -21,32 +22,48 @@ class Watchdog:
     """
 
     def __init__(
-        self, ledger: Ledger, serving: Serving, settings: Settings, *, tell: Listener
+        self,
+        ledger: Ledger,
+        presence: Presence,
+        serving: Serving,
+        settings: Settings,
+        *,
+        tell: Listener,
     ) -> None:
-        self._ledger, self._serving, self._settings = ledger, serving, settings
-        self._tell = tell
+        self._ledger, self._presence, self._serving = ledger, presence, serving
+        self._settings, self._tell = settings, tell
 
     async def turn(self) -> timedelta:
         """Look once; returns the wait until the next look."""
-        alive = self._settings.heartbeat * 3
-        keys = await self._ledger.unservable(self._serving, alive=alive, limit=_BATCH)
-        if keys:
-            await self._reject(keys)
-        return self._settings.heartbeat
-
-    async def _reject(self, keys: list[str]) -> None:
         async with self._ledger.transaction() as transaction:
-            await transaction.lock(keys)
-            states = await transaction.read(keys)
-            now = await transaction.now()
-            steps = []
-            for state in states:
-                schedule = state.schedule
-                reason = f"no worker on task queue {schedule.task_queue} knows {schedule.workflow}"
-                steps.append(planned(state, now, unable=reason))
-            await transaction.record(steps)
+            keys = await self._unservable(transaction)
+            if keys:
+                await transaction.lock(keys)
+                # Somebody who can may have announced himself while we waited for the lock.
+                keys = await self._unservable(transaction)
+            steps = await self._rejected(transaction, keys) if keys else []
         for step in steps:
-            if step.decisions:
-                windows = sum(decision.windows for decision in step.decisions)
+            windows = sum(decision.windows for decision in step.decisions)
+            if windows:
                 text = f"{step.state.key}: {windows} windows rejected, {step.decisions[0].reason}"
                 self._tell(Alert("SCHEDULE_WORKFLOW_UNKNOWN", text))
+        return self._settings.heartbeat
+
+    async def _unservable(self, transaction: Transaction) -> list[str]:
+        return await transaction.unservable(
+            self._serving,
+            alive=self._settings.heartbeat * 3,
+            steady=self._presence.steady,
+            limit=_BATCH,
+        )
+
+    async def _rejected(self, transaction: Transaction, keys: list[str]) -> list[Step]:
+        states = await transaction.read(keys)
+        now = await transaction.now()
+        steps = []
+        for state in states:
+            schedule = state.schedule
+            reason = f"no worker on task queue {schedule.task_queue} knows {schedule.workflow}"
+            steps.append(planned(state, now, unable=reason))
+        await transaction.record(steps)
+        return steps

@@ -158,16 +158,16 @@ class _Due:
         )
 
 
-def first_sight(
-    schedule: Schedule, now: datetime, *, returning: bool = False
-) -> tuple[datetime, datetime]:
-    """Return ``(effective_from, cursor)`` of a definition that the ledger meets at ``now``.
+def first_sight(schedule: Schedule, now: datetime) -> tuple[datetime, datetime]:
+    """Return ``(effective_from, cursor)`` of a definition the ledger has never seen before ``now``.
 
-    An interval the ledger has never seen owes its current window; a cron waits for its next
-    fire time; a returning key never owes a window of its absence; ``firstFire`` overrides.
+    An interval owes its current window, a cron waits for its next fire time; ``firstFire``
+    overrides both. A moment (``at``) that has passed is never owed.
     """
     at_once = schedule.first_fire == "now" or (
-        schedule.first_fire is None and schedule.kind == "interval" and not returning
+        schedule.first_fire is None and schedule.kind == "interval"
     )
-    current = schedule.spec.previous(now) if at_once else None
+    if not at_once or schedule.kind == "at":
+        return now, now
+    current = schedule.spec.previous(now)
     return (now, now) if current is None else (current, current - _TICK)

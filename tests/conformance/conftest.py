@@ -56,7 +56,7 @@ def address(request: pytest.FixtureRequest) -> str | None:
 @pytest.fixture
 async def ledger(address: str | None) -> AsyncIterator[Ledger]:
     if address is None:
-        yield MemoryLedger(identity=uuid.uuid4())
+        yield MemoryLedger(identity=uuid.uuid4(), remembers=True)
         return
     opened = await PostgresLedger.connect(address, namespace="test")
     yield opened

@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from engine.errors import KeyForeign, PruneRefused, RevisionTooLow
-from engine.runtime.declare import retire_absent
+from engine.ledger import MemoryLedger
+from engine.runtime.declare import LOOK_BACK, apply, retire_absent
 from engine.schedules import load_schedules
 from tests.waiting import eventually
 
-NO_TIME = timedelta(0)
+NO_TIME, SOON = timedelta(0), timedelta(seconds=5)
 
 
 def interval(every: int, offset: int = 0, key: str = "k", more: str = "") -> str:
@@ -141,6 +142,47 @@ async def test_a_past_moment_in_a_file_is_booked_expired(bench):
     (fire,) = await bench.ledger.fires()
     assert (fire.status, fire.key) == ("expired", "once")
     assert await bench.claim() == []
+
+
+async def test_a_moment_that_comes_back_after_it_has_passed_is_booked_and_nothing_breaks(bench):
+    """A revert brings an old one-shot back; its first run's id must not be claimed again."""
+    hourly = "{key: h, workflow: noop, everyMs: 3600000}"
+    once = '{key: once, workflow: noop, at: "2020-01-01T00:00:00Z"}'
+    both, alone = f"schedules: [{hourly}, {once}]", f"schedules: [{hourly}]"
+    await bench.declare(both)
+    await bench.declare(alone)
+    file = load_schedules(alone)
+    assert await retire_absent(bench.ledger, file, by="test", absent_for=NO_TIME) == ("once",)
+    report = await bench.declare(both)
+    assert report.returned == ("once",)
+    ids = [fire.workflow_id for fire in await bench.ledger.fires(key="once")]
+    assert len(set(ids)) == len(ids)
+
+
+async def test_editing_the_words_of_a_moment_that_has_passed_books_nothing_again(bench):
+    once = '{key: once, workflow: noop, at: "2020-01-01T00:00:00Z", description: %s}'
+    await bench.declare(f"schedules: [{once % 'before'}]")
+    report = await bench.declare(f"schedules: [{once % 'after'}]")
+    assert (report.changed, report.expired) == (("once",), ())
+    assert len(await bench.ledger.fires()) == 1
+
+
+async def test_first_fire_now_does_not_start_a_moment_that_has_passed(bench):
+    report = await bench.declare(
+        'schedules: [{key: once, workflow: noop, at: "2020-01-01T00:00:00Z", firstFire: now}]'
+    )
+    assert report.expired == ("once",)
+
+
+async def test_a_ledger_without_a_memory_looks_back_a_minute_and_no_further():
+    """A weekly window may have run long ago, and nobody would know."""
+    ledger = MemoryLedger()
+    weekly = load_schedules("schedules: [{key: w, workflow: noop, everyMs: 604800000}]")
+    await apply(ledger, weekly, by="test")
+    async with ledger.transaction() as transaction:
+        (state,) = await transaction.read(["w"])
+        assert state.cursor == state.effective_from
+        assert timedelta(0) <= await transaction.now() - state.cursor - LOOK_BACK < NO_TIME + SOON
 
 
 async def test_paused_is_an_initial_state_and_disabled_always_wins(bench):

@@ -99,6 +99,16 @@ async def test_the_smallest_retention_in_force_since_the_start_counts(bench):
     assert taken.retention == timedelta(hours=7)
 
 
+async def test_a_short_retention_of_long_ago_does_not_count_for_ever(bench):
+    await bench.announce(retention=timedelta(seconds=3))
+    await bench.announce(retention=timedelta(days=30))
+    await bench.declare(HOURLY)
+    await bench.claim(lease=NO_TIME)
+    await bench.announce(retention=timedelta(days=30))
+    (taken,) = await bench.ledger.take_over(bench.other, limit=10, lease=NO_TIME)
+    assert taken.retention == timedelta(days=30)
+
+
 async def test_a_retention_seen_only_before_the_start_was_in_force_then(bench):
     await bench.announce(retention=timedelta(hours=1))
     await bench.declare(HOURLY)
@@ -263,15 +273,71 @@ async def test_a_duty_has_one_holder_until_its_lease_ends(bench):
     assert await eventually(taken) == mark
 
 
-async def test_a_key_is_unservable_only_while_a_living_replica_of_its_queue_does_not_know_it(bench):
-    await bench.declare("schedules: [{key: k, workflow: unheard-of, everyMs: 3600000, grace: 1ms}]")
-    alive = timedelta(seconds=30)
-    assert await bench.ledger.unservable(bench.serving, alive=alive, limit=9) == ["k"]
+ALIVE, LONG = timedelta(seconds=30), timedelta(hours=1)
+UNHEARD_OF = "schedules: [{key: k, workflow: unheard-of, everyMs: 3600000, grace: 1ms}]"
+
+
+async def unservable(bench, serving=None, steady=LONG):
+    async with bench.ledger.transaction() as transaction:
+        return await transaction.unservable(
+            serving or bench.serving, alive=ALIVE, steady=steady, limit=9
+        )
+
+
+async def test_a_key_is_unservable_only_while_no_living_replica_of_its_queue_knows_it(bench):
+    await bench.declare(UNHEARD_OF)
+    assert await unservable(bench) == ["k"]
     able = replace(bench.serving, replica="able", types=frozenset({"unheard-of@1"}))
     await bench.announce(able)
-    assert await bench.ledger.unservable(bench.serving, alive=alive, limit=9) == []
+    assert await unservable(bench) == []
     await bench.ledger.withdraw(able)
-    assert await bench.ledger.unservable(bench.serving, alive=alive, limit=9) == ["k"]
+    assert await unservable(bench) == ["k"]
+
+
+async def test_nothing_is_unservable_to_a_replica_that_knows_it_however_late_it_announces(bench):
+    able = replace(bench.serving, replica="able", types=frozenset({"unheard-of@1"}))
+    await bench.announce(able)
+    await bench.ledger.withdraw(able)
+    await bench.declare(UNHEARD_OF)
+    assert await unservable(bench, able) == []
+
+
+async def test_nothing_is_unservable_until_others_had_time_to_announce(bench):
+    await bench.declare(UNHEARD_OF)
+    assert await unservable(bench, steady=ALIVE) == []
+
+
+async def test_a_version_announced_while_an_apply_ran_is_found_later(bench):
+    await bench.declare(HOURLY)
+    async with bench.ledger.transaction() as transaction:
+        (state,) = await transaction.read(["hourly"])
+    assert state.workflow_type == "noop@1"
+    newer = replace(bench.serving, replica="newer", types=frozenset({"noop@2"}))
+    await bench.announce(newer)
+    await bench.announce(newer)
+    assert len(await bench.claim(newer)) == 1
+
+
+async def test_a_text_that_postgresql_cannot_hold_does_not_cost_the_others_their_close(bench):
+    entries = ", ".join(f"{{key: k{n}, workflow: noop, everyMs: 3600000}}" for n in range(2))
+    await bench.declare(f"schedules: [{entries}]")
+    claims = await bench.claim()
+    await bench.ledger.settle([started(claim, claim.workflow_id) for claim in claims])
+    now = datetime.now(UTC)
+    seen = [
+        Evidence(claim.workflow_id, claim.workflow_id, now, "failed", now, f"bad \0 {n} \ud800")
+        for n, claim in enumerate(claims)
+    ]
+    assert len(await bench.ledger.witness(seen)) == 2
+
+
+async def test_a_run_that_went_on_as_new_within_the_clocks_skew_is_closed(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim()
+    await bench.ledger.settle([started(claim)])
+    begun = datetime.now(UTC) - timedelta(milliseconds=500)
+    later = Evidence(claim.workflow_id, "next-run", begun, "completed", begun)
+    assert await bench.ledger.witness([later]) == [claim.workflow_id]
 
 
 async def test_the_identity_is_stable(bench):

@@ -116,7 +116,7 @@ async def test_a_plugin_given_to_client_and_worker_fires_once(client, database_u
         worker = replica(both, plugin)
     async with worker:
         await closed_fire(ledger, "quick")
-        serving = await ledger._pool.fetch("SELECT replica FROM replicas")
+        serving = await ledger._connections.fetch("SELECT replica FROM replicas")
     assert len(serving) == 1
 
 
@@ -172,7 +172,7 @@ async def test_two_projects_share_a_ledger_and_a_namespace(client, database_url,
             return {"a", "b"} == {fire.key for fire in fires if fire.run_id} and len(fires) > 6
 
         await eventually(both_fired, timeout=20)
-        replicas = await ledger._pool.fetch("SELECT replica, project FROM replicas")
+        replicas = await ledger._connections.fetch("SELECT replica, project FROM replicas")
     project_of = {row["replica"]: row["project"] for row in replicas}
     fires = await ledger.fires(limit=500)
     assert {(fire.key, project_of[fire.replica]) for fire in fires} == {("a", "one"), ("b", "two")}
@@ -183,7 +183,7 @@ async def test_two_projects_share_a_ledger_and_a_namespace(client, database_url,
 
 async def test_without_a_database_the_engine_runs_guarded_by_the_id_alone(client, monkeypatch):
     monkeypatch.delenv("SCHED_DATABASE_URL", raising=False)
-    text = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"
+    text = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000, firstFire: now}]"
     settings = Settings(tick=timedelta(milliseconds=100))
 
     async def one_replicas_starts():

@@ -37,7 +37,7 @@ class Clockwork:
     """A ledger whose clock is moved by hand, and a replica that claims and settles."""
 
     def __init__(self) -> None:
-        self.ledger = MemoryLedger()
+        self.ledger = MemoryLedger(remembers=True)
         self.ids: list[str] = []
         self.fired: list[datetime] = []
 

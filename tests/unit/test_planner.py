@@ -105,10 +105,6 @@ def test_first_fire_overrides_the_kind():
     assert effective_from == NOW.replace(hour=10, minute=0, second=0)
 
 
-def test_a_returning_interval_never_owes_a_window_of_its_absence():
-    assert first_sight(schedule(everyMs=60_000), NOW, returning=True) == (NOW, NOW)
-
-
 YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 EVERY = st.sampled_from([1000, 7000, 60_000, 86_400_000])
 CRONS = st.sampled_from(["* * * * *", "*/7 * * * *", "0 2 * * *", "30 1 * * SUN", "*/20 * * * * *"])

@@ -163,13 +163,14 @@ CREATE TABLE workflow_types (
     PRIMARY KEY (namespace, task_queue, type)
 );
 
--- What the namespace's retention was, and when it was seen last: a fire that was being
--- started may have run and been forgotten only after the smallest of them.
+-- What the namespace's retention was, one row a stretch of time: a fire that was being started
+-- may have run and been forgotten only after the smallest retention in force since.
 CREATE TABLE retentions (
     namespace   text NOT NULL,
     retention   interval NOT NULL,
+    seen_from   timestamptz NOT NULL,
     seen_until  timestamptz NOT NULL,
-    PRIMARY KEY (namespace, retention)
+    PRIMARY KEY (namespace, seen_from)
 );
 
 -- Duties that one replica at a time performs. Being single only saves calls.
@@ -188,5 +189,6 @@ SELECT namespace, project, key, series, bucket, fire_time, windows, last_fire_ti
        CASE WHEN started_at IS NOT NULL
             THEN round(extract(epoch FROM started_at - fire_time) * 1000)::bigint END AS lag_ms,
        error, attempts, replica, definition_version, decided_at, history
-FROM fires;
+-- A view of one table could be written through; of a join it cannot.
+FROM fires CROSS JOIN (VALUES (true)) AS read_only (yes);
 COMMENT ON VIEW fire_history IS 'Read-only and documented: what was decided for every window and what became of it.';

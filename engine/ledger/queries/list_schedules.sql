@@ -1,4 +1,4 @@
-SELECT s.key, s.project, d.definition, s.retired_at, s.paused_at, s.next_fire_at, s.workflow_type,
+SELECT s.key, s.project, s.workflow, d.definition, s.retired_at, s.paused_at, s.next_fire_at, s.workflow_type,
        s.error, last.last_fire_time AS last_fire_at, last.status AS last_status
 FROM schedules s
 JOIN definitions d ON d.namespace = s.namespace AND d.key = s.key AND d.version = s.definition_version

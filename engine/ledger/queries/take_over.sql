@@ -31,10 +31,9 @@ SELECT taken.id, taken.key, taken.project, taken.series, taken.bucket, taken.fir
        taken.definition_version, taken.workflow_id, taken.workflow_type, taken.task_queue,
        taken.timing, taken.missed, taken.reason, taken.token, taken.attempts, taken.starting_at,
        taken.definition, taken.was = 'claimed' AS fresh,
-       -- In force since the start: all seen after it, and the last one seen before it.
+       -- In force since the start: what was seen after it, and the stretch it fell into.
        (SELECT min(r.retention) FROM retentions r
-        WHERE r.namespace = $1 AND r.seen_until >= coalesce(
-            (SELECT max(before.seen_until) FROM retentions before
-             WHERE before.namespace = $1 AND before.seen_until < taken.starting_at),
-            '-infinity')) AS retention
+        WHERE r.namespace = $1 AND (r.seen_until >= taken.starting_at OR r.seen_from = (
+            SELECT max(before.seen_from) FROM retentions before
+            WHERE before.namespace = $1 AND before.seen_from <= taken.starting_at))) AS retention
 FROM taken WHERE taken.status = 'starting'

@@ -1,6 +1,6 @@
 -- Rule L2: a run that was seen wins over whatever class its fire had. A class that said "no run"
 -- stays in the history. A later run of the same id (reset, continue-as-new) may reopen a fire;
--- an older one may not.
+-- an older one may not. The two start times come from two clocks, so a few seconds are let pass.
 UPDATE fires f
 SET status = coalesce(e.closed, 'started'),
     run_id = e.run_id,
@@ -19,5 +19,6 @@ FROM unnest($2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::timestamp
 WHERE f.namespace = $1 AND f.workflow_id = e.workflow_id AND f.windows = 1
   AND (f.run_id IS NULL
        OR (f.run_id = e.run_id AND f.status = 'started' AND e.closed IS NOT NULL)
-       OR (f.run_id <> e.run_id AND e.started_at >= f.started_at))
+       OR (f.run_id <> e.run_id AND e.started_at >= f.started_at - CASE
+           WHEN f.status = 'started' THEN interval '5 seconds' ELSE interval '0' END))
 RETURNING f.workflow_id

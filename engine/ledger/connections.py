@@ -1,0 +1,151 @@
+"""Connections to PostgreSQL that never wait for ever, and one error for "it is away"."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, TypeAlias
+
+import asyncpg
+
+from engine.errors import LedgerError, LedgerUnavailable
+
+Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[Any]"
+
+PATIENCE = 5.0
+"""Seconds for a connection, and for any one statement of a tick."""
+PATIENCE_LONG = 60.0
+"""The same for a statement of an apply or a migration."""
+_PATIENCE_CLOSING = 3.0
+
+_AWAY = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.OperatorInterventionError,  # shut down, starting up, cancelled
+    asyncpg.InsufficientResourcesError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.TransactionTimeoutError,
+    asyncpg.TransactionRollbackError,  # deadlocks and serialization failures
+    asyncpg.LockNotAvailableError,
+    asyncpg.ReadOnlySQLTransactionError,  # a standby, in the middle of a failover
+)
+_SETTINGS = {
+    # A process that is stopped inside a transaction hides its locked rows from every SKIP
+    # LOCKED query until one of these ends it. A tick's own work takes milliseconds.
+    "idle_in_transaction_session_timeout": "2s",
+    "transaction_timeout": "4s",
+    "lock_timeout": "3s",
+    "TimeZone": "UTC",
+    "jit": "off",
+}
+_LIFTED = (
+    "SELECT set_config('transaction_timeout', '0', true),"
+    " set_config('idle_in_transaction_session_timeout', '20s', true),"
+    " set_config('lock_timeout', '30s', true)"
+)
+
+
+class Connections:
+    """A pool. A connection that does not answer in time is cut, never waited for again."""
+
+    def __init__(self, pool: asyncpg.Pool[Any]) -> None:
+        self._pool = pool
+
+    @classmethod
+    async def open(cls, url: str, *, schema: str, most: int) -> Connections:
+        """Connect.
+
+        Raises:
+            LedgerUnavailable: when the database cannot be reached.
+            LedgerError: when it is older than PostgreSQL 17.
+        """
+        settings = {**_SETTINGS, "search_path": schema, "application_name": "sched-engine"}
+        with translated():
+            try:
+                pool = await asyncpg.create_pool(
+                    url,
+                    min_size=1,
+                    max_size=most,
+                    timeout=PATIENCE,
+                    command_timeout=PATIENCE,
+                    # Everything is SET LOCAL, so there is nothing to reset, and an idle tick is
+                    # one statement and not two.
+                    reset=_nothing_to_reset,
+                    server_settings=settings,
+                )
+            except asyncpg.UndefinedObjectError as error:
+                raise LedgerError(
+                    f"the database lacks a setting the ledger needs: {error}",
+                    cure="use PostgreSQL 17 or newer",
+                ) from error
+        return cls(pool)
+
+    async def fetch(self, text: str, *arguments: object) -> list[asyncpg.Record]:
+        """Run one autocommit statement."""
+        async with self._connection() as connection:
+            return await connection.fetch(text, *arguments)
+
+    @asynccontextmanager
+    async def transaction(self, *, long: bool = False) -> AsyncIterator[Connection]:
+        """Begin a transaction that commits when the block ends and rolls back when it raises."""
+        async with self._connection() as connection:
+            transaction = connection.transaction()
+            async with asyncio.timeout(PATIENCE):
+                await transaction.start()
+                if long:
+                    await connection.execute(_LIFTED)
+            try:
+                yield connection
+            except TimeoutError:
+                raise  # the connection is cut, and the server rolls back
+            except BaseException:
+                if not connection.is_closed():
+                    async with asyncio.timeout(PATIENCE):
+                        await transaction.rollback()
+                raise
+            async with asyncio.timeout(PATIENCE):
+                await transaction.commit()
+
+    async def close(self) -> None:
+        """Close every connection; a database that is away is no error here."""
+        try:
+            async with asyncio.timeout(_PATIENCE_CLOSING):
+                await self._pool.close()
+        except _AWAY:
+            self._pool.terminate()
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        with translated():
+            connection = await self._pool.acquire(timeout=PATIENCE)
+            try:
+                yield connection
+            except TimeoutError:
+                # Asking a silent server to cancel would wait as long again.
+                connection.terminate()
+                raise
+            finally:
+                await self._pool.release(connection)
+
+
+async def _nothing_to_reset(connection: object) -> None:
+    """Leave the connection as it is."""
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Turn "the database is away" into one error; a wrong statement stays what it is."""
+    try:
+        yield
+    except _AWAY as error:
+        detail = str(error) or type(error).__name__
+        raise LedgerUnavailable(f"the ledger's database cannot be reached: {detail}") from error
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise LedgerError(
+            f"the database refuses: {error}", cure="grant the role what docs/ledger.md names"
+        ) from error
