@@ -146,13 +146,16 @@ class _Application:
 
     async def _prune(self, url: str) -> None:
         """Retire what an unchanged file has lacked for long enough."""
+        read, file = b"", None
         while True:
             await asyncio.sleep(PRUNE_AFTER.total_seconds() / 3)
             try:
-                file = ScheduleService.check(self.schedules)
+                text = self.schedules.read_bytes()
+                if text != read or file is None:  # a big file takes seconds to parse
+                    read, file = text, ScheduleService.check(self.schedules)
                 async with _open(url) as service:
                     retired = await service.prune(file)
-            except EngineError as error:
+            except (EngineError, OSError) as error:
                 self.printer.say(str(error), once=True)
                 continue
             if retired:
