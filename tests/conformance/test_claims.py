@@ -37,6 +37,15 @@ async def test_a_claimed_window_is_not_claimed_again(bench):
     assert await bench.claim(bench.other) == []
 
 
+async def test_the_cursor_moves_with_the_claim(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim()
+    async with bench.ledger.transaction() as transaction:
+        (state,) = await transaction.read(["hourly"])
+    assert state.cursor == claim.fire_time
+    assert state.max_bucket == claim.bucket
+
+
 async def test_a_cron_never_seen_waits_for_its_next_fire_time(bench):
     await bench.declare('schedules: [{key: nightly, workflow: noop, cron: "0 2 * * *"}]')
     assert await bench.claim() == []

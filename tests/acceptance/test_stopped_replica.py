@@ -1,0 +1,113 @@
+"""A worker that stands still for a while, and one that is asked to go in the middle of a step."""
+
+from __future__ import annotations
+
+import signal
+from collections import defaultdict
+from datetime import datetime
+
+import asyncpg
+import pytest
+from temporalio.api.enums.v1 import PendingActivityState as State
+
+from engine.schedules import load_schedules
+from tests.acceptance.fleet import windows_between
+from tests.waiting import eventually
+
+COUNT = 60
+FILE = "schedules:\n" + "\n".join(
+    f"  - {{key: k{n:02}, workflow: noop, everyMs: 3000, offsetMs: {n * 50}, grace: 2s}}"
+    for n in range(COUNT)
+)
+KEYS = [f"k{n:02}" for n in range(COUNT)]
+STARTED = State.PENDING_ACTIVITY_STATE_STARTED
+SLOW = "schedules: [{key: slow, workflow: slow, everyMs: 86400000}]"
+
+
+@pytest.fixture
+async def database(database_url):
+    connection = await asyncpg.connect(database_url, server_settings={"search_path": "sched"})
+    yield connection
+    await connection.close()
+
+
+async def test_a_worker_that_stood_still_catches_up_by_policy_and_rejects_nothing(
+    fleet, books, database
+):
+    replica = await fleet.start(FILE, SCHED_HEARTBEAT="500ms")
+    await books.until_fired(KEYS, 2, timeout=60)
+    replica.send(signal.SIGSTOP)
+
+    async def beyond_grace_and_heartbeats():
+        return await database.fetchval(
+            "SELECT (SELECT max(next_fire_at) FROM schedules) < now.now - interval '3 s'"
+            " AND (SELECT max(seen_at) FROM replicas) < now.now - interval '3 s'"
+            " FROM (SELECT clock_timestamp() AS now) AS now"
+        )
+
+    await eventually(beyond_grace_and_heartbeats, timeout=30)
+    woken_at = await database.fetchval("SELECT clock_timestamp()")
+    replica.send(signal.SIGCONT)
+
+    async def caught_up():
+        rows = [row for row in await books.fires() if row["decided_at"] > woken_at]
+        return {row["key"] for row in rows if row["timing"] == "caught_up" and row["run_id"]}
+
+    async def all_caught_up():
+        return await caught_up() == set(KEYS)
+
+    await eventually(all_caught_up, timeout=30, every=0.2)
+    replica.send(signal.SIGTERM)
+    assert await replica.gone() == 0
+    rows = await books.fires()
+    assert {row["status"] for row in rows} <= {"started", "completed", "skipped"}
+    for row in rows:
+        if row["status"] == "skipped":
+            assert row["reason"].startswith("coalesced into")
+    assert_no_window_is_missing(rows)
+
+
+def assert_no_window_is_missing(rows) -> None:
+    """Every window between a key's first and last was decided exactly once."""
+    schedules = {schedule.key: schedule for schedule in load_schedules(FILE).schedules}
+    decided: dict[str, list[datetime]] = defaultdict(list)
+    for row in rows:
+        windows = windows_between(
+            schedules[row["key"]], row["fire_time"], row["last_fire_time"] or row["fire_time"]
+        )
+        assert len(windows) == row["windows"]
+        decided[row["key"]] += windows
+    for key, windows in decided.items():
+        assert windows == windows_between(schedules[key], windows[0], windows[-1]), key
+
+
+async def test_a_step_in_flight_finishes_before_the_worker_goes_and_is_not_repeated(
+    fleet, books, client
+):
+    leaving = await fleet.start(SLOW, SCHED_IMPORTS="tests.slow_workflows")
+    await books.until_fired(["slow"], 1, timeout=60)
+    ((workflow_id, _),) = (await eventually(books.runs)).items()
+    run = client.get_workflow_handle(workflow_id)
+
+    async def in_flight():
+        pending = (await run.describe()).raw_description.pending_activities
+        return [step for step in pending if step.state == STARTED]
+
+    async def steps_done():
+        """The attempt of each step that the history says is done."""
+        events = {event.event_id: event for event in (await run.fetch_history()).events}
+        ends = [
+            event.activity_task_completed_event_attributes
+            for event in events.values()
+            if event.HasField("activity_task_completed_event_attributes")
+        ]
+        begins = [events[end.started_event_id] for end in ends]
+        return [begin.activity_task_started_event_attributes.attempt for begin in begins]
+
+    await eventually(in_flight, timeout=20)
+    leaving.send(signal.SIGTERM)
+    assert await leaving.gone() == 0
+    assert await steps_done() == [1]
+    await fleet.start(SLOW, SCHED_IMPORTS="tests.slow_workflows")
+    assert await run.result() == "done"
+    assert await steps_done() == [1]
