@@ -88,9 +88,7 @@ async def declare(ledger: Ledger, text: str) -> None:
 def replica(client: Client, text: str, url: str, *workflows: type, **options) -> Worker:
     options = {"settings": QUICK, **options}
     plugin = SchedulePlugin(load_schedules(text), database_url=url, **options)
-    return Worker(
-        client, task_queue="sched", workflows=workflows or [Noop], plugins=[plugin]
-    )
+    return Worker(client, task_queue="sched", workflows=workflows or [Noop], plugins=[plugin])
 
 
 async def closes(ledger: PostgresLedger, key: str, count: int, since: datetime | None = None):
@@ -177,7 +175,9 @@ async def test_a_definition_nobody_here_can_read_stops_no_sweep_of_the_others(
 async def test_a_foreign_run_with_an_unreadable_memo_is_rejected_and_hides_no_close(
     client, database_url, ledger, temporal
 ):
-    text = PAIR.replace("bad, workflow: noop, everyMs: 1000", "bad, workflow: noop, everyMs: 86400000")
+    text = PAIR.replace(
+        "bad, workflow: noop, everyMs: 1000", "bad, workflow: noop, everyMs: 86400000"
+    )
     schedule = load_schedules(text).schedules[0]
     opened = schedule.spec.previous(datetime.now(UTC))
     assert opened
