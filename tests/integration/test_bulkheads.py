@@ -1,4 +1,4 @@
-"""What is bad stays alone: one schedule, run, listener or write that fails costs no other a thing."""
+"""What is bad stays alone: one definition, run, write or listener costs no other window a thing."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ async def test_a_take_over_is_sent_although_claiming_fails_in_the_same_tick(ledg
 
 
 async def test_one_tick_claims_no_more_than_its_room_however_much_is_owed():
-    ledger = MemoryLedger()
+    ledger = MemoryLedger(remembers=True)
     ledger.travel(BEGIN)
     entries = (f"  - {{key: k{n:02}, workflow: noop, everyMs: 1000}}" for n in range(50))
     await declare(ledger, "schedules:\n" + "\n".join(entries))

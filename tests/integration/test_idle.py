@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import asyncpg
@@ -80,6 +80,13 @@ async def test_an_idle_tick_is_one_statement_and_no_temporal_call(database_url, 
     await ledger.close()
     one = await statements(postgres, database_url, 1)
     assert await statements(postgres, database_url, 1 + TICKS) == one + TICKS
+
+
+async def test_the_moment_of_a_tick_is_the_databases_to_say(database_url):
+    ledger = await PostgresLedger.connect(database_url, namespace="test")
+    with pytest.raises(ValueError, match="the database's to say"):
+        await idle_poller(ledger).tick(datetime(2026, 11, 21, tzinfo=UTC))
+    await ledger.close()
 
 
 @pytest.fixture
