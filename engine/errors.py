@@ -15,6 +15,7 @@
     ├── LedgerError
     │   ├── LedgerUnavailable
     │   ├── LedgerTooNew
+    │   ├── DefinitionUnreadable
     │   └── LedgerRequired             stateless mode cannot do that
     ├── RetentionTooShort              the namespace forgets runs faster than a lease lasts
     ├── TemporalUnavailable
@@ -141,6 +142,12 @@ class LedgerTooNew(LedgerError):
     """The ledger was written by a newer sched-engine."""
 
     code = "SCHEDULE_LEDGER_TOO_NEW"
+
+
+class DefinitionUnreadable(LedgerError):
+    """A definition in the ledger cannot be read by this version."""
+
+    code = "SCHEDULE_DEFINITION_UNREADABLE"
 
 
 class LedgerRequired(LedgerError):

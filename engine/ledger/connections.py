@@ -128,6 +128,8 @@ class Connections:
             except TimeoutError:
                 # Asking a silent server to cancel would wait as long again.
                 connection.terminate()
+                # The others are as old, and waiting for each in turn would add up.
+                await self._pool.expire_connections()
                 raise
             finally:
                 await self._pool.release(connection)

@@ -6,12 +6,19 @@ up to that moment under the old definition, and only then writes the new one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from engine.errors import KeyForeign, Problem, PruneRefused, RevisionTooLow, ScheduleFileError
+from engine.errors import (
+    DefinitionUnreadable,
+    KeyForeign,
+    Problem,
+    PruneRefused,
+    RevisionTooLow,
+    ScheduleFileError,
+)
 from engine.ledger import Ledger, Transaction
 from engine.ledger.records import NewDefinition, ScheduleState, Step
 from engine.runtime.poller import planned
@@ -127,9 +134,9 @@ async def retire_absent(
                 cure="put them back, or retire them with --force",
             )
         if ripe:
-            await transaction.lock(ripe)
+            states = await _locked(transaction, ripe)
             now = await transaction.now()
-            owed = [_final(state, now) for state in await transaction.read(ripe)]
+            owed = [_final(state, now) for state in states]
             await transaction.record(owed, strict=True)
             await transaction.retire(ripe, now)
             await transaction.save_project(
@@ -166,9 +173,8 @@ class _Edit:
             if not schedule.external
         )
         edited = [*compared.changed, *compared.returned]
-        await transaction.lock(edited)
+        states = await _locked(transaction, edited)
         now = await transaction.now()
-        states = await transaction.read(edited)
         owed = [_final(state, now) for state in states]
         await transaction.record(owed, strict=True)
         new = [self._first(schedules[key], now) for key in compared.added]
@@ -268,6 +274,18 @@ class _Edit:
         if schedule.external:
             return schedule.workflow
         return self._types[schedule.task_queue, schedule.workflow]
+
+
+async def _locked(transaction: Transaction, keys: Sequence[str]) -> list[ScheduleState]:
+    """Lock these schedules and read them, every one: what one owes must be decided first."""
+    await transaction.lock(keys)
+    states = await transaction.read(keys)
+    if missing := sorted(set(keys) - {state.key for state in states}):
+        raise DefinitionUnreadable(
+            f"the present definitions of {', '.join(missing)} cannot be read by this version",
+            cure="apply with the version that wrote them",
+        )
+    return states
 
 
 def _final(state: ScheduleState, now: datetime) -> Step:

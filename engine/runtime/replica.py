@@ -10,6 +10,7 @@ from typing import TypeVar
 from temporalio.client import Client
 
 from engine.errors import (
+    DefinitionUnreadable,
     KeyForeign,
     LedgerUnavailable,
     RevisionTooLow,
@@ -130,7 +131,7 @@ class Replica:
         try:
             file = read_file(self._source) if isinstance(self._source, Path) else self._source
             report = await apply(ledger, file, by=self._serving.replica)
-        except (ScheduleFileError, KeyForeign, RevisionTooLow) as error:
+        except (ScheduleFileError, KeyForeign, RevisionTooLow, DefinitionUnreadable) as error:
             known = await ledger.schedules(self._serving.project)
             goes_on = f"the last good definitions go on ({len(known)} schedules)"
             self._tell(Applied(f"{error}\n{goes_on}", good=False))

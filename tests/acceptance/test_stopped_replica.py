@@ -84,6 +84,7 @@ def assert_no_window_is_missing(rows) -> None:
 async def test_a_step_in_flight_finishes_before_the_worker_goes_and_is_not_repeated(
     fleet, books, client
 ):
+    """The run itself ends at a successor: a worker that leaves takes no further workflow task."""
     leaving = await fleet.start(SLOW, SCHED_IMPORTS="tests.slow_workflows")
     await books.until_fired(["slow"], 1, timeout=60)
     ((workflow_id, _),) = (await eventually(books.runs)).items()

@@ -17,7 +17,7 @@ from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from engine.errors import LedgerUnavailable
+from engine.errors import DefinitionUnreadable, LedgerUnavailable
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
 from engine.ledger.records import Claim, Evidence, Serving
 from engine.runtime import Poller, SchedulePlugin, Settings
@@ -285,3 +285,23 @@ async def test_one_tick_claims_no_more_than_its_room_however_much_is_owed():
         tick = await poller(ledger, outbox, lease=LONG).tick(BEGIN + timedelta(seconds=55))
         assert (len(tick.claims), tick.full) == (50, True)
         assert len(outbox.given) == 50 * turn
+
+
+async def test_an_edit_of_a_definition_nobody_here_can_read_is_refused_and_not_forgotten(
+    client: Client, database_url: str
+) -> None:
+    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    text = "schedules: [{key: bad, workflow: noop, everyMs: 60000}]"
+    await apply(ledger, load_schedules(text), by="test")
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(
+        """UPDATE sched.definitions SET definition = definition || '{"spread": "10m"}'"""
+    )
+    edited = load_schedules(text.replace("60000", "70000"))
+    for _ in range(2):
+        with pytest.raises(DefinitionUnreadable, match="bad"):
+            await apply(ledger, edited, by="test")
+    await connection.execute("UPDATE sched.definitions SET definition = definition - 'spread'")
+    assert (await apply(ledger, edited, by="test")).changed == ("bad",)
+    await connection.close()
+    await ledger.close()

@@ -79,10 +79,10 @@ async def test_a_replica_decides_its_next_window_over_new_connections(
     client, database_url, silence
 ):
     plugin = SchedulePlugin(load_schedules(PULSE), database_url=database_url)
-    # The ledger's tables are there once the replica runs; a test must not ask for them before.
     async with Worker(client, task_queue="sched", workflows=[Noop], plugins=[plugin]):
 
         async def decided(since: object = None):
+            """How many windows; none while the replica has not made the table yet."""
             known = await silence.database.fetchval("SELECT to_regclass('fires')")
             count = "SELECT count(*) FROM fires WHERE $1::timestamptz IS NULL OR decided_at > $1"
             return await silence.database.fetchval(count, since) if known else 0
