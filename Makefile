@@ -15,6 +15,7 @@ install: $(STAMP) ## Make .venv with everything, from hashed requirements
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "sched-engine needs Python 3.11 or newer; name one with PYTHON=..."; exit 2; }
+	@echo "installing into $(VENV), about a minute"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .

@@ -12,6 +12,7 @@
     ├── KeyForeign                     another project owns the key
     ├── RevisionTooLow                 a newer file has already been applied
     ├── PruneRefused                   too much would be retired at once
+    ├── ScheduleNotFound
     ├── LedgerError
     │   ├── LedgerUnavailable
     │   ├── LedgerTooNew
@@ -124,6 +125,12 @@ class PruneRefused(EngineError):
     """More than half of the project's schedules would be retired at once."""
 
     code = "SCHEDULE_PRUNE_REFUSED"
+
+
+class ScheduleNotFound(EngineError):
+    """There is no schedule of this key."""
+
+    code = "SCHEDULE_JOB_NOT_FOUND"
 
 
 class LedgerError(EngineError):

@@ -17,7 +17,7 @@ from engine.errors import LedgerRequired
 from engine.runtime import connect
 from engine.service import ScheduleService
 
-_UP_FILE = "up.json"
+UP_FILE = "up.json"
 
 DataDir = Annotated[
     Path,
@@ -45,7 +45,7 @@ DEFAULT_FILE = Path("schedules.yaml")
 
 def note_running(data_dir: Path, database_url: str, namespace: str) -> None:
     """Let other commands in this folder find the ledger of the ``sched up`` that runs here."""
-    path = data_dir / _UP_FILE
+    path = data_dir / UP_FILE
     path.unlink(missing_ok=True)
     # The address has a password in it.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -55,7 +55,7 @@ def note_running(data_dir: Path, database_url: str, namespace: str) -> None:
 
 def forget_running(data_dir: Path) -> None:
     """Undo ``note_running``."""
-    (data_dir / _UP_FILE).unlink(missing_ok=True)
+    (data_dir / UP_FILE).unlink(missing_ok=True)
 
 
 @asynccontextmanager
@@ -69,7 +69,7 @@ async def service(data_dir: Path = DEFAULT_DATA_DIR) -> AsyncIterator[ScheduleSe
     url = connect.database_url()
     if url is None:
         try:
-            noted = json.loads((data_dir / _UP_FILE).read_text(encoding="utf-8"))
+            noted = json.loads((data_dir / UP_FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             raise LedgerRequired(
                 "no ledger to work on: SCHED_DATABASE_URL is not set, and no `sched up` runs here",

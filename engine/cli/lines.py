@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from datetime import UTC, datetime
 
@@ -9,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from engine.runtime.events import Alert, Applied, Closed, Event, Held, Settled
+from engine.schedules.planner import FIRST_SIGHT
 
 _BAD = {"failed", "timed_out", "terminated"}
 
@@ -27,7 +29,10 @@ class LinePrinter:
             if text in self._said:
                 return
             self._said.add(text)
-        line = Text(f"{datetime.now(UTC):%H:%M:%S}  ", style="dim").append(text, style=style)
+        stamp = f"{datetime.now(UTC):%H:%M:%S}  "
+        indented = text.replace("\n", "\n" + " " * len(stamp))
+        dim, style = ("", "") if os.environ.get("NO_COLOR") else ("dim", style)
+        line = Text.assemble((stamp, dim), (indented, style))
         with self._lock:
             self._console.print(line)
             self._console.file.flush()
@@ -37,7 +42,8 @@ class LinePrinter:
         match event:
             case Settled(claim, outcome, lag) if outcome.status == "started":
                 moment = f"{claim.fire_time:%Y-%m-%d %H:%M:%S}Z"
-                words = (outcome.timing or "").replace("_", " ")
+                words = claim.reason if claim.reason == FIRST_SIGHT else outcome.timing or ""
+                words = words.replace("_", " ")
                 caught_up = f", stands for {claim.missed} missed" if claim.missed else ""
                 text = (
                     f"{claim.key:<16} {moment}  {words}{caught_up}  lag {lag.total_seconds():.3f} s"

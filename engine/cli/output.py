@@ -9,12 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from engine.ledger.records import Fire, ScheduleRow
 
-_WIDE = 240
 _COLOURS = {
     "completed": "green", "started": "cyan", "claimed": "cyan", "starting": "cyan",
     "failed": "red", "rejected": "red", "unvouched": "red", "terminated": "red",
@@ -36,16 +34,37 @@ def print_json(value: Any) -> None:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print plain columns; words that say how a thing fares have a colour on a terminal."""
-    # A pipe has no width: nothing may be cut there.
-    console = Console() if sys.stdout.isatty() else Console(width=_WIDE)
-    table = Table(box=None, pad_edge=False, header_style="bold", collapse_padding=True)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        cells = ["" if cell is None else str(cell) for cell in row]
-        table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in cells))
-    console.print(table)
+    """Print columns as wide as they need: a time or an id that is folded cannot be copied.
+
+    Words that say how a thing fares have a colour on a terminal.
+    """
+    table = [["" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *table, strict=True)]
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(_line(columns, widths), style="bold")
+    for row in table:
+        console.print(_line(row, widths))
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> Text:
+    line = Text("  ").join(
+        Text(cell.ljust(width), style=_COLOURS.get(cell, ""))
+        for cell, width in zip(cells, widths, strict=True)
+    )
+    line.rstrip()
+    return line
+
+
+def counted(number: int, noun: str) -> str:
+    """Return ``1 window``, ``2 windows``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def problem_of(row: ScheduleRow) -> str | None:
+    """Return why the schedule does not fire as declared, if so."""
+    if row.error is None and row.workflow_type is None and row.state == "active":
+        return f"no worker has announced {row.workflow} yet"
+    return row.error
 
 
 def schedule_json(row: ScheduleRow) -> dict[str, object]:
@@ -63,7 +82,7 @@ def schedule_json(row: ScheduleRow) -> dict[str, object]:
         "last_fire_at": instant(row.last_fire_at),
         "last_status": row.last_status,
         "workflow_type": row.workflow_type,
-        "error": row.error,
+        "error": problem_of(row),
     }
 
 

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
+from temporalio import activity
 from temporalio.client import Client
 from temporalio.worker import Worker
 
@@ -74,6 +75,11 @@ async def wait_for_temporal(signals: Signals, *, say: Callable[[str], None]) -> 
     return None
 
 
+@activity.defn(name="sched:nothing")
+async def _nothing() -> None:
+    """Keep a worker that has no code of its own: the SDK wants at least something to serve."""
+
+
 async def serve(
     client: Client,
     plugin: SchedulePlugin,
@@ -88,12 +94,14 @@ async def serve(
     Raises:
         EngineError: when the replica cannot work here, for example RetentionTooShort.
     """
+    if not code.workflows:
+        say("no workflows found here: only external schedules fire (--import names packages)")
     with ThreadPoolExecutor(_STEP_THREADS, thread_name_prefix="step") as threads:
         worker = Worker(
             client,
             task_queue=task_queue,
             workflows=code.workflows,
-            activities=code.activities,
+            activities=code.activities or [_nothing],
             activity_executor=threads,
             plugins=[plugin],
             graceful_shutdown_timeout=plugin.settings.drain,

@@ -15,6 +15,7 @@ from temporalio.client import Client
 from engine.cli.environment import (
     DEFAULT_DATA_DIR,
     DEFAULT_FILE,
+    UP_FILE,
     DataDir,
     Imports,
     Schedules,
@@ -103,7 +104,7 @@ class _Application:
             await self._refuse_without_definitions(url)
             say(f"Temporal     {embedded.temporal.address}")
             say(f"Web UI       {embedded.temporal.ui_url}")
-            say(f"PostgreSQL   {_without_password(url)}")
+            say(f"PostgreSQL   {_place(url)} (address with password: {data_dir / UP_FILE})")
             client = await Client.connect(embedded.temporal.address, namespace=_NAMESPACE)
             plugin = SchedulePlugin(self.schedules, database_url=url, on_event=self.printer)
             beside = [
@@ -176,7 +177,6 @@ def _open(url: str) -> AbstractAsyncContextManager[ScheduleService]:
     )
 
 
-def _without_password(url: str) -> str:
-    head, at, tail = url.rpartition("@")
-    scheme, _, user = head.partition("://")
-    return f"{scheme}://{user.partition(':')[0]}{at}{tail}" if at else url
+def _place(url: str) -> str:
+    """The address without user, password and options."""
+    return url.rpartition("@")[2].partition("?")[0]

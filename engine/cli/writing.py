@@ -16,7 +16,7 @@ from engine.cli.environment import (
     Json,
     service,
 )
-from engine.cli.output import print_json
+from engine.cli.output import counted, print_json
 from engine.errors import ScheduleFileError
 from engine.runtime.declare import PRUNE_AFTER
 from engine.service import ScheduleService
@@ -43,8 +43,9 @@ def check(path: File = DEFAULT_FILE, as_json: Json = False) -> None:
         print_json({"file": str(path), "project": file.project, "keys": keys, "problems": []})
         return
     for warning in file.warnings:
-        typer.echo(warning.located(str(path)), err=True)
-    typer.echo(f"{path}: good, {len(file.schedules)} schedules of project {file.project}")
+        typer.echo(f"warning: {warning.located(str(path))}", err=True)
+    schedules = counted(len(file.schedules), "schedule")
+    typer.echo(f"{path}: good, {schedules} of project {file.project}")
 
 
 def apply_file(
@@ -70,8 +71,10 @@ def apply_file(
             print_json({**asdict(report), "retired": retired})
             return
         typer.echo(str(report))
+        for remark in report.remarks:
+            typer.echo(remark)
         if report.absent and not prune:
-            typer.echo(f"not in the file, still firing: {', '.join(report.absent)} (--prune)")
+            typer.echo(f"not in the file: {', '.join(report.absent)} (--prune retires them)")
         if retired:
             typer.echo(f"retired: {', '.join(retired)}")
 

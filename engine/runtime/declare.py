@@ -43,15 +43,30 @@ class ApplyReport:
     absent: tuple[str, ...] = ()
     expired: tuple[str, ...] = ()
     rejected: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
     project: str = "default"
     already_applied: bool = False
 
     def __str__(self) -> str:
         if self.already_applied:
             return f"project {self.project}: nothing changed since the last apply"
-        named = ("added", "changed", "returned", "unchanged", "absent")
+        named = ("added", "changed", "returned", "unchanged")
         counts = [f"{len(getattr(self, name))} {name}" for name in named if getattr(self, name)]
+        if self.absent:
+            counts.append(f"{len(self.absent)} not in the file and still firing")
         return f"project {self.project}: {', '.join(counts)}"
+
+    @property
+    def remarks(self) -> list[str]:
+        """What somebody should hear of single keys, a sentence each."""
+        return [
+            *(f"{key}: its moment had passed, booked as expired" for key in self.expired),
+            *(
+                f"{key}: owed windows were rejected, no worker ever announced its workflow"
+                for key in self.rejected
+            ),
+            *(f"{key}: no worker has announced its workflow yet" for key in self.waiting),
+        ]
 
 
 def read_file(path: Path) -> ScheduleFile:
@@ -73,6 +88,8 @@ def read_text(path: Path) -> str:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         what, cure = "there is no such file", "name the file, or run in the folder that has it"
+    except IsADirectoryError:
+        what, cure = "it is a folder", "name a file"
     except UnicodeDecodeError as error:
         what, cure = f"byte {error.start} is not UTF-8", "save the file as UTF-8 text"
     except OSError as error:
@@ -193,6 +210,7 @@ class _Edit:
             unchanged=compared.unchanged,
             absent=compared.absent,
             expired=expired,
+            waiting=tuple(item.schedule.key for item in new if item.workflow_type is None),
             rejected=tuple(
                 step.state.key
                 for step in owed

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from engine.flow.fire import FireInfo
 from engine.ledger.records import Claim, Timing
 from engine.schedules.durations import format_duration
+from engine.schedules.planner import FIRST_SIGHT
 
 
 def fire_info(claim: Claim, *, ledger: str, timing: Timing) -> FireInfo:
@@ -51,6 +52,8 @@ def details(claim: Claim, info: FireInfo, lag: timedelta) -> str:
 
 def _why(claim: Claim, timing: Timing | str) -> str:
     grace = format_duration(claim.schedule.grace)
+    if claim.reason == FIRST_SIGHT:
+        return "first sight: the window that was open when the schedule was first seen"
     match timing:
         case "on_time":
             return f"on time: started within its grace of {grace}"

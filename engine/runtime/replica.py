@@ -22,7 +22,7 @@ from engine.ledger.records import Serving
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply, read_file
 from engine.runtime.dispatcher import Dispatcher
-from engine.runtime.events import Alert, Applied, Held, Listener
+from engine.runtime.events import Applied, Held, Listener
 from engine.runtime.loop import Loop
 from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence
@@ -133,17 +133,24 @@ class Replica:
             report = await apply(ledger, file, by=self._serving.replica)
         except (ScheduleFileError, KeyForeign, RevisionTooLow, DefinitionUnreadable) as error:
             known = await ledger.schedules(self._serving.project)
-            goes_on = f"the last good definitions go on ({len(known)} schedules)"
+            living = sum(row.state != "retired" for row in known)
+            goes_on = f"the last good definitions go on ({living} schedules)"
             self._tell(Applied(f"{error}\n{goes_on}", good=False))
         else:
             self._tell(Applied(str(report), good=True))
             for problem in file.warnings:
-                self._tell(Applied(problem.located(file.name), good=True))
-            for key in report.expired:
-                self._tell(Applied(f"{key}: its moment had passed, booked as expired", good=True))
-            for key in report.rejected:
-                text = f"{key}: owed windows were rejected, no worker ever announced its workflow"
-                self._tell(Alert("SCHEDULE_WORKFLOW_UNKNOWN", text))
+                self._tell(Applied(f"warning: {problem.located(file.name)}", good=True))
+            for remark in report.remarks:
+                self._tell(Applied(remark, good=False))
+            self._mention_other_queues(file)
+
+    def _mention_other_queues(self, file: ScheduleFile) -> None:
+        mine = self._serving.task_queue
+        queues = [s.task_queue for s in file.schedules if not s.external and s.task_queue != mine]
+        if queues:
+            named = ", ".join(sorted(set(queues)))
+            text = f"of the {len(file.schedules)} schedules {len(queues)} are for other task queues"
+            self._tell(Applied(f"{text} ({named}), this worker serves {mine}", good=True))
 
     async def _patiently(self, name: str, begin: Callable[[], Awaitable[T]]) -> T | None:
         """Try until it works; None when stopped meanwhile. A server that is away is waited for."""

@@ -45,7 +45,8 @@ class Watchdog:
         for step in steps:
             windows = sum(decision.windows for decision in step.decisions)
             if windows:
-                text = f"{step.state.key}: {windows} windows rejected, {step.decisions[0].reason}"
+                noun = "window" if windows == 1 else "windows"
+                text = f"{step.state.key}: {windows} {noun} rejected, {step.decisions[0].reason}"
                 self._tell(Alert("SCHEDULE_WORKFLOW_UNKNOWN", text))
         return self._settings.heartbeat
 

@@ -18,6 +18,9 @@ from engine.schedules.windows import Window
 _TICK = timedelta(microseconds=1)
 """The resolution of instants here and in PostgreSQL."""
 
+FIRST_SIGHT = "first sight"
+"""The reason of a window that was open when its schedule was first seen."""
+
 Verdict = Literal["claimed", "skipped", "expired", "rejected"]
 Hold = Literal["paused", "disabled", "retired"]
 
@@ -93,8 +96,10 @@ def plan(
         decisions = due.settle(cursor, now, "skipped", hold)
     elif unable is not None:
         decisions = due.settle(cursor, now if final else edge - _TICK, "rejected", unable)
-    elif oldest >= edge or (oldest == effective_from and oldest == schedule.spec.previous(now)):
+    elif oldest >= edge:
         decisions = due.start_all(cursor, now, None if final else limit)
+    elif oldest == effective_from and oldest == schedule.spec.previous(now):
+        decisions = due.start_all(cursor, now, 1, FIRST_SIGHT)
     else:
         decisions = due.catch_up_latest(cursor, now)
     if decisions:
@@ -111,10 +116,10 @@ class _Due:
     series: int
 
     def start_all(
-        self, after: datetime, until: datetime, limit: int | None
+        self, after: datetime, until: datetime, limit: int | None, reason: str | None = None
     ) -> tuple[Decision, ...]:
         fires = islice(self.schedule.spec.fires(after, until), limit)
-        return tuple(Decision(self._window(at), "claimed", timing="on_time") for at in fires)
+        return tuple(Decision(self._window(at), "claimed", reason, "on_time") for at in fires)
 
     def catch_up_latest(self, after: datetime, until: datetime) -> tuple[Decision, ...]:
         """One run for the whole outage: the newest window, if the catch-up window reaches it."""

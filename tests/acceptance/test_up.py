@@ -90,7 +90,7 @@ async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home):
     assert await home.stop() == 0
     for expected in ("Temporal ", "Web UI ", "PostgreSQL ", "sched:heartbeat:", "stopped"):
         assert expected in home.log
-    assert "password" not in home.log
+    assert "postgresql://" not in home.log, "the address has the password in it"
 
     await home.up()
     fires = await home.until_fired("heartbeat", 5)

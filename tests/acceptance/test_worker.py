@@ -1,0 +1,40 @@
+"""``sched worker`` where something is missing: it says so, and does what it can."""
+
+from __future__ import annotations
+
+import signal
+
+from tests.acceptance.fleet import Books, Fleet
+from tests.waiting import eventually
+
+EXTERNAL = """
+schedules: [{key: go, workflow: GoThing, external: true, taskQueue: golang, everyMs: 1000}]
+"""
+MIXED = """
+schedules:
+  - {key: here, workflow: noop, everyMs: 1000}
+  - {key: there, workflow: noop, everyMs: 1000, taskQueue: mail}
+  - {key: typo, workflow: nope, everyMs: 1000}
+"""
+
+
+async def test_a_worker_without_code_of_its_own_starts_external_workflows(
+    fleet: Fleet, books: Books
+):
+    worker = await fleet.start(EXTERNAL, SCHED_IMPORTS="json.decoder")
+    await books.until_fired(["go"], 2, timeout=60)
+    assert fleet.logged("no workflows found here") == 1
+    worker.send(signal.SIGTERM)
+    assert await worker.gone() == 0
+
+
+async def test_a_worker_tells_what_it_will_not_fire(fleet: Fleet, books: Books):
+    await fleet.start(MIXED)
+    await books.until_fired(["here"], 2, timeout=60)
+    await eventually(
+        lambda: fleet.logged(
+            "of the 3 schedules 1 are for other task queues (mail), this worker serves sched"
+        )
+    )
+    assert fleet.logged("typo: no worker has announced its workflow yet")
+    assert {row["key"] for row in await books.fires()} == {"here"}
