@@ -127,6 +127,17 @@ async def test_a_key_of_another_project_is_an_error_and_nothing_is_applied(bench
     assert [row.key for row in await bench.ledger.schedules()] == ["k"]
 
 
+async def test_a_project_never_retires_another_projects_keys(bench):
+    one, two = interval(3_600_000, key="a"), interval(3_600_000, key="b")
+    await bench.declare("project: one\n" + one)
+    await bench.declare("project: two\n" + two)
+    file = load_schedules("project: two\n" + two)
+    retired = await retire_absent(bench.ledger, file, by="test", absent_for=NO_TIME, force=True)
+    assert retired == ()
+    states = {row.key: (row.project, row.state) for row in await bench.ledger.schedules()}
+    assert states == {"a": ("one", "active"), "b": ("two", "active")}
+
+
 async def test_a_lower_revision_is_not_applied_unless_forced(bench):
     await bench.declare("revision: 8\n" + interval(3_600_000))
     with pytest.raises(RevisionTooLow):
