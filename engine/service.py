@@ -9,7 +9,8 @@ from pathlib import Path
 
 from engine.ledger import Ledger, PostgresLedger
 from engine.ledger.records import Fire, ScheduleRow, Status
-from engine.runtime.declare import PRUNE_AFTER, ApplyReport, apply, read_file, retire_absent
+from engine.runtime.declare import PRUNE_AFTER, ApplyReport, apply, retire_absent
+from engine.runtime.source import read_file
 from engine.schedules import ScheduleFile
 
 

@@ -11,6 +11,7 @@ from uuid import UUID
 
 from engine.ledger.new_fire import NewFire
 from engine.ledger.records import (
+    OPEN,
     Evidence,
     Fire,
     ProjectRow,
@@ -147,10 +148,9 @@ class Tables:
 
     def forget_closed(self, keep: int) -> None:
         """Drop the oldest closed fires beyond ``keep``. The cursor still guards their windows."""
-        open_or_new = len(self.fires) - keep
-        for number in list(self.fires)[: max(open_or_new, 0)]:
+        for number in list(self.fires)[: max(len(self.fires) - keep, 0)]:
             new = self.fires[number].new
-            if self.fires[number].status in {"claimed", "queued", "starting", "started"}:
+            if self.fires[number].status in OPEN:
                 continue
             del self.fires[number]
             self.windows.pop((new.key, new.series, new.fire_time), None)

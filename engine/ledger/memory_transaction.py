@@ -63,7 +63,6 @@ class MemoryTransaction:
                 project=row.state.project,
                 digest=row.state.digest,
                 retired=row.state.retired_at is not None,
-                absent=row.state.absent_since is not None,
             )
             for key, row in self._tables.schedules.items()
             if key in named or row.state.project == project

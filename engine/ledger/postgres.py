@@ -70,7 +70,8 @@ class PostgresLedger:
 
     async def identity(self) -> str:
         """See ``Ledger``."""
-        return str((await self._row("SELECT ledger_id FROM ledger"))["ledger_id"])
+        (row,) = await self._connections.fetch("SELECT ledger_id FROM ledger")
+        return str(row["ledger_id"])
 
     @asynccontextmanager
     async def transaction(self, *, long: bool = False) -> AsyncIterator[PostgresTransaction]:
@@ -81,16 +82,13 @@ class PostgresLedger:
 
     async def probe(self, serving: Serving) -> Probe:
         """See ``Ledger``. One statement, outside any transaction."""
-        row = await self._row(
-            query("probe"), self._namespace, serving.project, serving.lanes, list(serving.types)
-        )
+        types = list(serving.types)
+        (row,) = await self._run("probe", serving.project, serving.lanes, types)
         return Probe(**row)
 
     async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
         """See ``Ledger``."""
-        rows = await self._rows(
-            query("take_over"), self._namespace, serving.project, serving.replica, limit, lease
-        )
+        rows = await self._run("take_over", serving.project, serving.replica, limit, lease)
         claims = []
         for row in rows:
             try:
@@ -120,7 +118,7 @@ class PostgresLedger:
         """Write all at once; when that fails one by one, so that a bad one is lost alone."""
         columns = [[storable(getattr(value, field)) for value in values] for field in fields]
         try:
-            return await self._rows(query(name), *first, *columns)
+            return await self._connections.fetch(query(name), *first, *columns)
         except (asyncpg.PostgresError, asyncpg.DataError, UnicodeError):
             if len(values) == 1:
                 logger.exception("%s: %r could not be written", name, values[0])
@@ -129,7 +127,7 @@ class PostgresLedger:
 
     async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
         """See ``Ledger``."""
-        rows = await self._rows(query("open_runs"), self._namespace, limit, started_before)
+        rows = await self._run("open_runs", limit, started_before)
         return [OpenRun(**row) for row in rows]
 
     async def announce(
@@ -158,42 +156,36 @@ class PostgresLedger:
 
     async def withdraw(self, serving: Serving) -> None:
         """See ``Ledger``."""
-        await self._rows(query("withdraw"), self._namespace, serving.replica)
+        await self._run("withdraw", serving.replica)
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
         """See ``Ledger``."""
-        rows = await self._rows(query("hold_duty"), self._namespace, duty, holder, lease)
+        rows = await self._run("hold_duty", duty, holder, lease)
         return rows[0]["watermark"] if rows else None
 
     async def set_watermark(self, duty: str, holder: str, watermark: datetime) -> None:
         """See ``Ledger``."""
-        await self._rows(query("set_watermark"), self._namespace, duty, holder, watermark)
+        await self._run("set_watermark", duty, holder, watermark)
 
     async def schedules(self, project: str | None = None) -> list[ScheduleRow]:
         """See ``Ledger``."""
-        return [
-            as_schedule(row)
-            for row in await self._rows(query("list_schedules"), self._namespace, project)
-        ]
+        return [as_schedule(row) for row in await self._run("list_schedules", project)]
 
     async def fires(
         self, *, key: str | None = None, status: Status | None = None, limit: int = 50
     ) -> list[Fire]:
         """See ``Ledger``."""
-        rows = await self._rows(query("list_fires"), self._namespace, key, status, None, limit)
+        rows = await self._run("list_fires", key, status, None, limit)
         return [as_fire(row) for row in rows]
 
     async def fire(self, workflow_id: str) -> Fire | None:
         """See ``Ledger``."""
-        rows = await self._rows(query("list_fires"), self._namespace, None, None, workflow_id, 1)
+        rows = await self._run("list_fires", None, None, workflow_id, 1)
         return as_fire(rows[0]) if rows else None
 
-    async def _rows(self, text: str, *arguments: object) -> list[asyncpg.Record]:
-        return await self._connections.fetch(text, *arguments)
-
-    async def _row(self, text: str, *arguments: object) -> asyncpg.Record:
-        rows = await self._rows(text, *arguments)
-        return rows[0]
+    async def _run(self, name: str, *arguments: object) -> list[asyncpg.Record]:
+        """Run ``queries/<name>.sql``; its first argument is the namespace."""
+        return await self._connections.fetch(query(name), self._namespace, *arguments)
 
 
 def storable(value: object) -> object:

@@ -19,9 +19,7 @@ Timing = Literal["on_time", "late", "caught_up", "manual", "backfill", "rerun"]
 Closed = Literal["completed", "failed", "cancelled", "terminated", "timed_out"]
 
 OPEN: frozenset[Status] = frozenset({"claimed", "queued", "starting", "started"})
-RAN: frozenset[Status] = frozenset(
-    {"started", "completed", "failed", "cancelled", "terminated", "timed_out"}
-)
+"""Not final yet: a run is open, or may still come."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,6 @@ class PostgresTransaction:
     ) -> None:
         """See ``Transaction``."""
         await self.run("save_project", project, revision, name, digest, by)
-        await self.connection.fetch(query("notify"), project)
 
     async def resolve(
         self, wanted: Iterable[tuple[str, str]]

@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
 
 from engine.errors import (
     DefinitionUnreadable,
     KeyForeign,
-    Problem,
     PruneRefused,
     RevisionTooLow,
-    ScheduleFileError,
 )
 from engine.ledger import Ledger, Transaction
 from engine.ledger.records import NewDefinition, ScheduleState, Step
-from engine.runtime.poller import planned
-from engine.schedules import Schedule, ScheduleFile, Window, load_schedules
+from engine.runtime.planning import planned
+from engine.schedules import Schedule, ScheduleFile, Window
 from engine.schedules.diff import diff, starts_new_series
 from engine.schedules.planner import Decision, first_sight
 
@@ -67,34 +64,6 @@ class ApplyReport:
             ),
             *(f"{key}: no worker has announced its workflow yet" for key in self.waiting),
         ]
-
-
-def read_file(path: Path) -> ScheduleFile:
-    """Read and check a schedule file.
-
-    Raises:
-        ScheduleFileError: with every problem of the file, also when it cannot be read.
-    """
-    return load_schedules(read_text(path), str(path))
-
-
-def read_text(path: Path) -> str:
-    """Return the file's text.
-
-    Raises:
-        ScheduleFileError: when it cannot be read as UTF-8.
-    """
-    try:
-        return path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        what, cure = "there is no such file", "name the file, or run in the folder that has it"
-    except IsADirectoryError:
-        what, cure = "it is a folder", "name a file"
-    except UnicodeDecodeError as error:
-        what, cure = f"byte {error.start} is not UTF-8", "save the file as UTF-8 text"
-    except OSError as error:
-        what, cure = f"it cannot be read: {error.strerror}", "mend its permissions"
-    raise ScheduleFileError(str(path), (Problem("SCHEDULE_FILE_UNREADABLE", what, cure),))
 
 
 async def apply(ledger: Ledger, file: ScheduleFile, *, by: str, force: bool = False) -> ApplyReport:
@@ -244,7 +213,7 @@ class _Edit:
         """A key that changes or returns; everything it owed until ``now`` is decided."""
         before = owed.state
         returning = before.retired_at is not None
-        effective_from, cursor = max(now, owed.cursor), max(now, owed.cursor)
+        effective_from = cursor = max(now, owed.cursor)
         series, suffixed = before.series, before.suffixed
         if returning or starts_new_series(before.schedule, schedule):
             series += 1

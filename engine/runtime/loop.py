@@ -26,28 +26,21 @@ class Loop:
         self.name = name
         self._turn, self._tell = turn, tell
         self._stopping = asyncio.Event()
-        self._wake = asyncio.Event()
         self._failures = 0
-
-    def wake(self) -> None:
-        """End the present wait early."""
-        self._wake.set()
 
     def stop(self) -> None:
         """Begin no further turn."""
         self._stopping.set()
-        self._wake.set()
 
     async def run(self) -> None:
         """Run until stopped."""
         while not self._stopping.is_set():
-            self._wake.clear()
             pause = await self._guarded_turn()
             if self._stopping.is_set():
                 return
             try:
                 async with asyncio.timeout(max(pause, 0)):
-                    await self._wake.wait()
+                    await self._stopping.wait()
             except TimeoutError:
                 continue
 

@@ -20,10 +20,10 @@ from engine.errors import ScheduleFileError
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
 from engine.ledger.records import Serving
 from engine.runtime import connect
-from engine.runtime.declare import read_file, read_text
 from engine.runtime.events import Event, Listener, log, logger
 from engine.runtime.replica import Replica
 from engine.runtime.settings import Settings
+from engine.runtime.source import read_file, read_text
 from engine.schedules import ScheduleFile
 
 _PASSED_THROUGH = ("asyncpg", "croniter", "yaml", "opentelemetry", "engine")

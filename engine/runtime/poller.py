@@ -15,11 +15,11 @@ from uuid import UUID
 from engine import faults
 from engine.errors import LedgerError
 from engine.ledger import Ledger, MemoryLedger, Transaction
-from engine.ledger.records import Claim, Probe, ScheduleState, Serving, Step
+from engine.ledger.records import Claim, Probe, Serving, Step
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.planning import planned
 from engine.runtime.settings import Settings
-from engine.schedules.planner import plan
 
 _NOTHING = timedelta(0)
 _CONTENDED = timedelta(milliseconds=20)
@@ -145,27 +145,3 @@ class Poller:
                 steps.append(step)
                 room -= sum(decision.verdict == "claimed" for decision in step.decisions)
         return steps
-
-
-def planned(
-    state: ScheduleState,
-    now: datetime,
-    *,
-    unable: str | None = None,
-    final: bool = False,
-    limit: int = 1000,
-) -> Step:
-    """Return what the planner decides for one schedule, ready to be recorded."""
-    decided = plan(
-        state.schedule,
-        series=state.series,
-        effective_from=state.effective_from,
-        cursor=state.cursor,
-        now=now,
-        hold=state.hold,
-        unable=unable,
-        final=final,
-        limit=limit,
-    )
-    upcoming = None if state.hold else decided.next
-    return Step(state, decided.decisions, decided.cursor, upcoming)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from importlib.metadata import version
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from engine import __version__
 from engine.errors import RetentionTooShort, TemporalUnavailable
 from engine.ledger import Ledger
 from engine.ledger.records import Serving
 from engine.runtime.clock import boottime
 from engine.runtime.settings import Settings
+from engine.schedules.zones import TZDATA_VERSION
 
 _LEASES = 4
 
@@ -72,8 +73,8 @@ class Presence:
     async def _announce(self, retention: timedelta | None) -> None:
         await self._ledger.announce(
             self._serving,
-            engine=version("sched-engine"),
-            tzdata=version("tzdata"),
+            engine=__version__,
+            tzdata=TZDATA_VERSION,
             retention=retention,
         )
         now = boottime()

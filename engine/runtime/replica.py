@@ -20,13 +20,14 @@ from engine.errors import (
 from engine.ledger import Ledger
 from engine.ledger.records import Serving
 from engine.runtime.clock import LedgerClock
-from engine.runtime.declare import apply, read_file
+from engine.runtime.declare import apply
 from engine.runtime.dispatcher import Dispatcher
 from engine.runtime.events import Applied, Held, Listener
 from engine.runtime.loop import Loop
 from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence
 from engine.runtime.settings import Settings
+from engine.runtime.source import read_file
 from engine.runtime.starter import Starter, patient_client
 from engine.runtime.tracker import Tracker
 from engine.runtime.watchdog import Watchdog

@@ -202,7 +202,7 @@ async def read_fire_info(run: WorkflowExecution) -> FireInfo | None:
         return None
 
 
-def evidence_of(run: WorkflowExecutionDescription) -> Evidence:
+def evidence_of(run: WorkflowExecution) -> Evidence:
     """Return the run as evidence for its fire."""
     closed = _CLOSED.get(run.status) if run.status else None
     return Evidence(

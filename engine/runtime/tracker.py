@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from temporalio.client import (
@@ -97,13 +98,10 @@ class Tracker:
 
     async def _evidence(self, run: WorkflowExecution) -> Evidence | None:
         """A closed run of ours, or None: foreign, or continued under the same id."""
-        info = await read_fire_info(run)
-        if info is None or info.ledger != self._ledger_id:
+        if not await self._is_ours(run) or run.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
             return None
         if run.status == WorkflowExecutionStatus.COMPLETED:
-            return Evidence(run.id, run.run_id, run.start_time, "completed", run.close_time)
-        if run.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
-            return None
+            return evidence_of(run)
         # A failed run may have been retried or reset under the same id: ask for the last one.
         return await self._describe(run.id)
 
@@ -121,17 +119,16 @@ class Tracker:
             if error.status == RPCStatusCode.NOT_FOUND:
                 return None
             raise
-        info = await read_fire_info(run)
-        if info is None or info.ledger != self._ledger_id:
+        if not await self._is_ours(run):
             return None
         evidence = evidence_of(run)
         if evidence.closed in {"failed", "timed_out", "terminated"}:
-            error_text = await self._error(workflow_id, run.run_id)
-            return Evidence(
-                evidence.workflow_id, evidence.run_id, evidence.started_at, evidence.closed,
-                evidence.closed_at, error_text,
-            )  # fmt: skip
+            return replace(evidence, error=await self._error(workflow_id, run.run_id))
         return evidence
+
+    async def _is_ours(self, run: WorkflowExecution) -> bool:
+        info = await read_fire_info(run)
+        return info is not None and info.ledger == self._ledger_id
 
     async def _error(self, workflow_id: str, run_id: str) -> str | None:
         """The innermost reason of a failed run, in one line."""

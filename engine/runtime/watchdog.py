@@ -7,7 +7,7 @@ from datetime import timedelta
 from engine.ledger import Ledger, Transaction
 from engine.ledger.records import Serving, Step
 from engine.runtime.events import Alert, Listener
-from engine.runtime.poller import planned
+from engine.runtime.planning import planned
 from engine.runtime.presence import Presence
 from engine.runtime.settings import Settings
 

@@ -16,7 +16,6 @@ class Head:
     project: str
     digest: str
     retired: bool
-    absent: bool
 
 
 @dataclass(frozen=True, slots=True)

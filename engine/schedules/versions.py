@@ -16,15 +16,13 @@ def version_order(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def resolve_type(workflow: str, announced: Iterable[str], *, external: bool = False) -> str | None:
+def resolve_type(workflow: str, announced: Iterable[str]) -> str | None:
     """Return the exact Temporal type to start, or None while nobody has announced one.
 
-    An external type is taken as written. Otherwise the exact name wins, then the highest
-    ``name@version``. Types are only ever added to what was announced, so the result never
-    falls below that of an earlier fire.
+    The exact name wins, then the highest ``name@version``. Types are only ever added to what was
+    announced, so the result never falls below that of an earlier fire. External workflows are
+    types as written and are not asked about here.
     """
-    if external:
-        return workflow
     types = set(announced)
     if workflow in types:
         return workflow

@@ -11,7 +11,7 @@ import pytest
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
 from engine.ledger.records import Claim, Serving
 from engine.runtime.declare import apply
-from engine.runtime.poller import planned
+from engine.runtime.planning import planned
 from engine.schedules import load_schedules
 
 LEASE = timedelta(seconds=30)

@@ -9,7 +9,7 @@ import pytest
 
 from engine.ledger import PostgresLedger
 from engine.ledger.records import Evidence, Outcome
-from engine.runtime.poller import planned
+from engine.runtime.planning import planned
 from tests.waiting import eventually
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000, input: {a: 1}}]"

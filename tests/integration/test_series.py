@@ -9,7 +9,7 @@ import pytest
 from engine.ledger import MemoryLedger
 from engine.ledger.records import Outcome, Serving
 from engine.runtime.declare import apply
-from engine.runtime.poller import planned
+from engine.runtime.planning import planned
 from engine.schedules import load_schedules
 
 SERVING = Serving("a", "default", "sched", frozenset({"noop@1"}))

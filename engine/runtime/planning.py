@@ -1,0 +1,32 @@
+"""From a schedule's row to the step that the ledger records: the planner, applied."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from engine.ledger.records import ScheduleState, Step
+from engine.schedules.planner import plan
+
+
+def planned(
+    state: ScheduleState,
+    now: datetime,
+    *,
+    unable: str | None = None,
+    final: bool = False,
+    limit: int = 1000,
+) -> Step:
+    """Return what the planner decides for one schedule, ready to be recorded."""
+    decided = plan(
+        state.schedule,
+        series=state.series,
+        effective_from=state.effective_from,
+        cursor=state.cursor,
+        now=now,
+        hold=state.hold,
+        unable=unable,
+        final=final,
+        limit=limit,
+    )
+    upcoming = None if state.hold else decided.next
+    return Step(state, decided.decisions, decided.cursor, upcoming)

@@ -1,0 +1,36 @@
+"""Reads the schedule file from the disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.errors import Problem, ScheduleFileError
+from engine.schedules import ScheduleFile, load_schedules
+
+
+def read_file(path: Path) -> ScheduleFile:
+    """Read and check a schedule file.
+
+    Raises:
+        ScheduleFileError: with every problem of the file, also when it cannot be read.
+    """
+    return load_schedules(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """Return the file's text.
+
+    Raises:
+        ScheduleFileError: when it cannot be read as UTF-8.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        what, cure = "there is no such file", "name the file, or run in the folder that has it"
+    except IsADirectoryError:
+        what, cure = "it is a folder", "name a file"
+    except UnicodeDecodeError as error:
+        what, cure = f"byte {error.start} is not UTF-8", "save the file as UTF-8 text"
+    except OSError as error:
+        what, cure = f"it cannot be read: {error.strerror}", "mend its permissions"
+    raise ScheduleFileError(str(path), (Problem("SCHEDULE_FILE_UNREADABLE", what, cure),))
