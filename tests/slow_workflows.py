@@ -1,8 +1,10 @@
-"""A workflow with a step that takes its time, in a module that the sandbox can import by itself."""
+"""Workflows with steps that take their time, in a module the sandbox can import by itself."""
 
 from __future__ import annotations
 
 import asyncio
+
+from temporalio import activity
 
 from engine import Context, step, workflow
 
@@ -15,9 +17,26 @@ async def takes_its_time() -> str:
     return "done"
 
 
+@step(heartbeat=2)
+async def outlives_its_first_worker() -> int:
+    """Never end in the first attempt."""
+    attempt = activity.info().attempt
+    if attempt == 1:
+        await asyncio.Event().wait()
+    return attempt
+
+
 @workflow(name="slow", version="1")
 class Slow:
     """Ends with its only step."""
 
     async def run(self, ctx: Context) -> str:
         return await ctx.step(takes_its_time)
+
+
+@workflow(name="orphaned", version="1")
+class Orphaned:
+    """Ends with the second attempt of its only step."""
+
+    async def run(self, ctx: Context) -> int:
+        return await ctx.step(outlives_its_first_worker)

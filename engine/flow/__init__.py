@@ -10,6 +10,8 @@ fire.py         ``FireInfo``: the window a run was started for, as its memo says
 zones.py        the zones for its local time
 decorator.py    ``@workflow``: an ordinary class becomes a Temporal workflow
 steps.py        ``@step`` and ``Retry``: an ordinary function becomes a Temporal activity
+calls.py        one call of a step, checked
+saga.py         undo steps, and their way back
 context.py      ``Context``: what ``run(self, ctx)`` is given
 registry.py     which of them exist in this process
 ==============  ==============================================================
@@ -26,7 +28,14 @@ from engine.flow.decorator import (
     workflow,
 )
 from engine.flow.fire import MEMO_KEY, FireInfo, Timing
-from engine.flow.steps import Retry, StepDefinition, registered_steps, step, step_definition_of
+from engine.flow.steps import (
+    Retry,
+    StepDefinition,
+    registered_steps,
+    step,
+    step_definition_of,
+    step_named,
+)
 
 __all__ = [
     "MEMO_KEY",
@@ -41,6 +50,7 @@ __all__ = [
     "registered_workflows",
     "step",
     "step_definition_of",
+    "step_named",
     "version_key",
     "workflow",
 ]

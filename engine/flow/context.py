@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar, overload
+from typing import Any, TypeVar, overload
 
 import temporalio.workflow
 
 from engine.errors import EngineError
+from engine.flow.calls import NOT_GIVEN, call_of, undo_of
 from engine.flow.fire import MEMO_KEY, FireInfo
-from engine.flow.steps import DEFAULT_TIMEOUT, Retry, duration, step_definition_of
+from engine.flow.saga import Saga
+from engine.flow.steps import Retry
 
 R = TypeVar("R")
 T = TypeVar("T")
-
-_NOT_GIVEN: Final[Any] = object()  # None is an input like any other
 
 
 class Context:
@@ -25,6 +25,9 @@ class Context:
     Everything here is safe to replay. All of ``temporalio.workflow`` may be used beside it; in a
     unit test any object with the few members that ``run`` uses can stand in for it.
     """
+
+    def __init__(self) -> None:
+        self._saga = Saga()
 
     @property
     def scheduled(self) -> bool:
@@ -65,6 +68,7 @@ class Context:
         self,
         fn: Callable[[], Awaitable[R]],
         *,
+        compensate: Callable[[], Any] | None = ...,
         retry: Retry | None = ...,
         timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - of the step, as declared
     ) -> R: ...
@@ -75,6 +79,7 @@ class Context:
         fn: Callable[[T], Awaitable[R]],
         input: T,
         *,
+        compensate: Callable[[T], Any] | Callable[[], Any] | None = ...,
         retry: Retry | None = ...,
         timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - of the step, as declared
     ) -> R: ...
@@ -84,6 +89,7 @@ class Context:
         self,
         fn: Callable[[], R],
         *,
+        compensate: Callable[[], Any] | None = ...,
         retry: Retry | None = ...,
         timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - of the step, as declared
     ) -> R: ...
@@ -94,6 +100,7 @@ class Context:
         fn: Callable[[T], R],
         input: T,
         *,
+        compensate: Callable[[T], Any] | Callable[[], Any] | None = ...,
         retry: Retry | None = ...,
         timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - of the step, as declared
     ) -> R: ...
@@ -101,8 +108,9 @@ class Context:
     async def step(
         self,
         fn: Callable[..., Any],
-        input: Any = _NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
+        input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
         *,
+        compensate: Callable[..., Any] | None = None,
         retry: Retry | None = None,
         timeout: timedelta | float | None = None,  # noqa: ASYNC109 - kept by the server
     ) -> Any:
@@ -114,34 +122,28 @@ class Context:
         Args:
             fn: A ``@step`` function, or any Temporal activity.
             input: Its argument. Without it the step is called with none.
+            compensate: The step that takes this one back. When ``run`` raises or is cancelled,
+                the undo steps of all steps begun run in reverse order, each with the input of
+                its step (or none where it takes none) and by its own retry rule and timeout. It
+                is noted before the step runs, so it must cope with a step that had no effect.
+                One that fails is logged and the others still run; the run ends with its own
+                error.
             retry: Instead of the step's own retry rule.
             timeout: How long one attempt may take (timedelta or seconds), instead of the step's
                 own; 10 minutes where neither says.
 
         Raises:
-            TypeError: ``fn`` is not a step, or takes no input although there is one.
+            TypeError: ``fn`` or ``compensate`` is not a step, or does not fit the input.
             temporalio.exceptions.ActivityError: The step failed for good; ``.cause`` says why.
+            asyncio.CancelledError: The run was cancelled; the step has stopped or finished.
         """
-        definition = step_definition_of(fn)
-        if definition is None and not hasattr(fn, "__temporal_activity_definition"):
-            raise TypeError(f"ctx.step needs a function marked with @step; got {fn!r}")
-        given = input is not _NOT_GIVEN
-        if definition is not None:
-            if given and not definition.accepts_input:
-                raise TypeError(f"the step {definition.name!r} takes no input")
-            if not given and definition.requires_input:
-                raise TypeError(f"the step {definition.name!r} needs an input")
-            retry = retry or definition.retry
-            timeout = definition.timeout if timeout is None else timeout
-        return await temporalio.workflow.execute_activity(
-            fn,
-            args=[input] if given else [],
-            start_to_close_timeout=duration(
-                DEFAULT_TIMEOUT if timeout is None else timeout,
-                "timeout",
-            ),
-            retry_policy=None if retry is None else retry.to_policy(),
-        )
+        call = call_of(fn, input, retry=retry, timeout=timeout)
+        undo = None if compensate is None else undo_of(compensate, call)
+        return await self._saga.run(call, undo)
+
+    async def _unwind(self) -> None:
+        """Take back what has been done; the decorator calls it when ``run`` ends badly."""
+        await self._saga.unwind()
 
     def _read_fire(self) -> FireInfo:
         value = temporalio.workflow.memo_value(MEMO_KEY, None)

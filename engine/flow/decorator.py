@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from collections.abc import Callable
@@ -217,12 +218,14 @@ def _temporal_run(
     """Build the method Temporal calls: without ``ctx``, and with the names it checks."""
 
     async def run(self: Any, *inputs: Any) -> Any:
+        context = Context()
         try:
             _check_inputs(definition, inputs)
-            return await self.run(Context(), *inputs)
-        except FailureError:
-            raise
-        except Exception as error:
+            return await self.run(context, *inputs)
+        except (Exception, asyncio.CancelledError) as error:
+            await context._unwind()  # noqa: SLF001 - not for users, who see the rest of it
+            if isinstance(error, (FailureError, asyncio.CancelledError)):
+                raise
             # An ordinary exception would retry the workflow task for ever. Listing Exception in
             # `failure_exception_types` would end that, but also fail for good every run whose
             # history an edit no longer fits; so only what leaves `run` is turned into a failure.

@@ -59,6 +59,11 @@ class Registry(Generic[T]):
             )
         self._entries[name] = (place, entry)
 
+    def get(self, name: str) -> T | None:
+        """Return what the name stands for, None when nothing does."""
+        found = self._entries.get(name)
+        return found[1] if found else None
+
     def snapshot(self) -> dict[str, T]:
         """Return a copy, in the order of registration."""
         return {name: entry for name, (_, entry) in self._entries.items()}

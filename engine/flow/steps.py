@@ -16,6 +16,9 @@ from engine.flow.registry import Registry, checked_name
 DEFAULT_TIMEOUT: Final = timedelta(minutes=10)
 """How long one attempt of a step may take unless the step or the call says otherwise."""
 
+DEFAULT_HEARTBEAT: Final = timedelta(seconds=30)
+"""How long a worker may be silent about a step before the step is tried again elsewhere."""
+
 _MARK: Final = "__sched_step__"
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -86,6 +89,7 @@ class StepDefinition:
         name: The Temporal activity type.
         fn: The function itself.
         timeout: How long one attempt may take (start to close).
+        heartbeat: How long its worker may be silent; None means as long as ``timeout``.
         retry: None means Temporal's default: without end, waits of 1 s doubling up to 100 s.
         is_async: A sync step needs a worker with an ``activity_executor``.
         accepts_input: It has a parameter.
@@ -95,6 +99,7 @@ class StepDefinition:
     name: str
     fn: Callable[..., Any]
     timeout: timedelta
+    heartbeat: timedelta | None
     retry: Retry | None
     is_async: bool
     accepts_input: bool
@@ -107,6 +112,11 @@ _registry: Registry[StepDefinition] = Registry("step")
 def registered_steps() -> dict[str, StepDefinition]:
     """Return every step imported into this process, by activity type."""
     return _registry.snapshot()
+
+
+def step_named(name: str) -> StepDefinition | None:
+    """Return the step with this activity type, if it was imported into this process."""
+    return _registry.get(name)
 
 
 def step_definition_of(fn: Callable[..., Any]) -> StepDefinition | None:
@@ -124,6 +134,7 @@ def step(
     *,
     name: str | None = None,
     timeout: timedelta | float = DEFAULT_TIMEOUT,
+    heartbeat: timedelta | float | None = DEFAULT_HEARTBEAT,
     retry: Retry | None = None,
 ) -> Callable[[F], F]: ...
 
@@ -134,6 +145,7 @@ def step(
     *,
     name: str | None = None,
     timeout: timedelta | float = DEFAULT_TIMEOUT,
+    heartbeat: timedelta | float | None = DEFAULT_HEARTBEAT,
     retry: Retry | None = None,
 ) -> F | Callable[[F], F]:
     """Make a function a step: work that may fail, is retried, and is remembered once done.
@@ -146,33 +158,41 @@ def step(
         fn: An async or sync function with no argument or one.
         name: The Temporal activity type; the function's own name by default.
         timeout: How long one attempt may take (timedelta or seconds); 10 minutes by default.
+        heartbeat: How long its worker may be silent (timedelta or seconds) before the attempt is
+            given up and the next one begins, perhaps elsewhere; 30 seconds by default, None
+            leaves it to ``timeout``. A worker with the plugin speaks for its steps by itself,
+            and thereby learns of a cancel; what a step says with ``activity.heartbeat`` is kept.
+            An async step that blocks its event loop is silent, too.
         retry: How it is retried; by default as Temporal does, without end (see ``Retry``).
 
     Raises:
         TypeError: The function does not have the shape of a step.
-        ValueError: The name or the timeout is not valid, or another step has the name.
+        ValueError: The name or a duration is not valid, or another step has the name.
     """
+    spans = {
+        "timeout": duration(timeout, "timeout"),
+        "heartbeat": None if heartbeat is None else duration(heartbeat, "heartbeat"),
+    }
 
     def decorate(function: F) -> F:
-        _mark(function, name, duration(timeout, "timeout"), retry)
+        _mark(function, name, retry=retry, **spans)
         return function
 
     return decorate if fn is None else decorate(fn)
 
 
-def _mark(
-    fn: Callable[..., Any], name: str | None, timeout: timedelta, retry: Retry | None
-) -> None:
+def _mark(fn: Callable[..., Any], name: str | None, **rules: Any) -> None:
     if not inspect.isfunction(fn):
         raise TypeError(f"@step marks a function; got {fn!r} (write @step(name=...) with keywords)")
     place = f"{fn.__module__}.{fn.__qualname__}"
+    accepts_input, requires_input = _inputs(fn, place)
     definition = StepDefinition(
         name=checked_name(fn.__name__ if name is None else name, f"the step {place}"),
         fn=fn,
-        timeout=timeout,
-        retry=retry,
         is_async=inspect.iscoroutinefunction(fn),
-        **_inputs(fn, place),
+        accepts_input=accepts_input,
+        requires_input=requires_input,
+        **rules,
     )
     try:
         activity.defn(name=definition.name)(fn)
@@ -188,7 +208,7 @@ def _mark(
     _registry.add(definition.name, fn, definition)
 
 
-def _inputs(fn: Callable[..., Any], place: str) -> dict[str, bool]:
+def _inputs(fn: Callable[..., Any], place: str) -> tuple[bool, bool]:
     parameters = list(inspect.signature(fn).parameters.values())
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     if parameters and parameters[0].name == "self":
@@ -201,7 +221,5 @@ def _inputs(fn: Callable[..., Any], place: str) -> dict[str, bool]:
             f"{place}{inspect.signature(fn)} has to take no argument or one; put several values "
             "into a dataclass",
         )
-    return {
-        "accepts_input": bool(parameters),
-        "requires_input": any(p.default is inspect.Parameter.empty for p in parameters),
-    }
+    required = any(parameter.default is inspect.Parameter.empty for parameter in parameters)
+    return bool(parameters), required

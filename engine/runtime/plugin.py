@@ -13,7 +13,7 @@ from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from temporalio.plugin import SimplePlugin
-from temporalio.worker import Worker, WorkflowRunner
+from temporalio.worker import Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from engine.errors import ScheduleFileError
@@ -21,6 +21,7 @@ from engine.ledger import Ledger, MemoryLedger, PostgresLedger
 from engine.ledger.records import Serving
 from engine.runtime import connect
 from engine.runtime.events import Event, Listener, log, logger
+from engine.runtime.heartbeats import HEARD_WITHIN, StepHeartbeats
 from engine.runtime.replica import Replica
 from engine.runtime.settings import Settings
 from engine.runtime.source import read_file, read_text
@@ -61,7 +62,11 @@ class SchedulePlugin(SimplePlugin):
         settings: Settings | None = None,
         on_event: Listener | None = None,
     ) -> None:
-        super().__init__("sched-engine", workflow_runner=_let_modules_through)
+        super().__init__(
+            "sched-engine",
+            workflow_runner=_let_modules_through,
+            interceptors=[StepHeartbeats()],
+        )
         self._source = Path(schedules) if isinstance(schedules, str) else schedules
         self._database_url = database_url or connect.database_url()
         self.settings = settings or Settings.from_environment()
@@ -74,6 +79,12 @@ class SchedulePlugin(SimplePlugin):
     def project(self) -> str:
         """Whose schedules the replicas of this plugin claim."""
         return self._project
+
+    def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
+        """See the base class."""
+        config = super().configure_worker(config)
+        given = config.get("max_heartbeat_throttle_interval", HEARD_WITHIN)
+        return {**config, "max_heartbeat_throttle_interval": min(given, HEARD_WITHIN)}
 
     def drain(self) -> None:
         """Claim nothing more, ahead of the worker's own shutdown."""

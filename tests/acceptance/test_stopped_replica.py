@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections import defaultdict
 from datetime import datetime
@@ -22,6 +23,7 @@ FILE = "schedules:\n" + "\n".join(
 KEYS = [f"k{n:02}" for n in range(COUNT)]
 STARTED = State.PENDING_ACTIVITY_STATE_STARTED
 SLOW = "schedules: [{key: slow, workflow: slow, everyMs: 86400000}]"
+ORPHANED = SLOW.replace("slow", "orphaned")
 
 
 @pytest.fixture
@@ -112,3 +114,23 @@ async def test_a_step_in_flight_finishes_before_the_worker_goes_and_is_not_repea
     await fleet.start(SLOW, SCHED_IMPORTS="tests.slow_workflows")
     assert await run.result() == "done"
     assert await steps_done() == [1]
+
+
+async def test_a_step_whose_worker_dies_is_tried_again_when_its_heartbeats_stay_out(
+    fleet, books, client
+):
+    """Not when its timeout of ten minutes has passed."""
+    dying = await fleet.start(ORPHANED, SCHED_IMPORTS="tests.slow_workflows")
+    await books.until_fired(["orphaned"], 1, timeout=60)
+    ((workflow_id, _),) = (await eventually(books.runs)).items()
+    run = client.get_workflow_handle(workflow_id)
+
+    async def in_flight():
+        return (await run.describe()).raw_description.pending_activities
+
+    await eventually(in_flight, timeout=20)
+    dying.send(signal.SIGKILL)
+    await dying.gone()
+    await fleet.start(ORPHANED, SCHED_IMPORTS="tests.slow_workflows")
+    async with asyncio.timeout(45):
+        assert await run.result() == 2

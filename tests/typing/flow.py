@@ -46,6 +46,14 @@ async def optional(text: str = "") -> str:
     return text
 
 
+@step
+async def undo_double(number: int) -> None: ...
+
+
+@step
+async def undo_anything() -> None: ...
+
+
 @activity.defn
 async def plain(text: str) -> bytes:
     return text.encode()
@@ -74,6 +82,11 @@ class Bare:
         await ctx.step(write)  # type: ignore[arg-type] # the input is missing
         await ctx.step(write, 3)  # type: ignore[arg-type] # and it is a list of strings
         await ctx.step(count, 3)  # type: ignore[arg-type] # takes none
+        assert_type(await ctx.step(double, 2, compensate=undo_double), int)
+        assert_type(await ctx.step(double, 2, compensate=undo_anything), int)
+        assert_type(await ctx.step(gather, compensate=undo_anything), list[str])
+        await ctx.step(double, 2, compensate=write)  # type: ignore[arg-type] # takes no number
+        await ctx.step(gather, compensate=undo_double)  # type: ignore[arg-type] # there is no input
         await ctx.step(gather, timeout="10m")  # type: ignore[call-overload]
 
 

@@ -1,0 +1,96 @@
+"""Undo steps: noted before their steps run, run in reverse when the run ends badly."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+import temporalio.workflow
+from temporalio.exceptions import ActivityError
+from temporalio.workflow import ActivityHandle
+
+from engine.flow.calls import StepCall
+
+
+@dataclass(frozen=True)
+class _Undo:
+    """What takes back a step that was started, whether or not it took effect."""
+
+    call: StepCall
+    step: StepCall
+    handle: ActivityHandle[Any]
+
+
+class Saga:
+    """The steps of one run, and how to take them back.
+
+    Limits: the undo steps live with the run. One that is terminated, or that runs into its
+    timeout, is not unwound, and ``continue_as_new`` begins with none.
+    """
+
+    def __init__(self) -> None:
+        self._undos: list[_Undo] = []
+        self._unwinding = False
+
+    async def run(self, call: StepCall, undo: StepCall | None) -> Any:
+        """Run a step and return its result.
+
+        Raises:
+            asyncio.CancelledError: the run, or the task that waits here, was cancelled, even if
+                the step had ended by itself before it heard of that.
+            temporalio.exceptions.ActivityError: the step failed for good.
+        """
+        if self._unwinding:
+            # Another branch of the run has failed; what it left running must not begin anew.
+            raise asyncio.CancelledError("the run is being undone")
+        task = asyncio.current_task()
+        cancelled = task.cancelling() if task else 0
+        handle = call.start()
+        if undo is not None:
+            # Before the step runs (nothing is sent until this task yields), since a step whose
+            # answer got lost has to be undone too. After start(): what could not be sent needs
+            # no undo.
+            self._undos.append(_Undo(undo, call, handle))
+        try:
+            result = await handle
+        except ActivityError as error:
+            if task and task.cancelling() > cancelled:
+                # Whoever catches ActivityError to go on without a step must not catch this.
+                raise asyncio.CancelledError(str(error)) from error
+            raise
+        if task and task.cancelling() > cancelled:
+            # The SDK returns the result of a step that finished all the same, and the request
+            # to stop would be lost.
+            raise asyncio.CancelledError(f"cancelled while {call.name!r} ran")
+        return result
+
+    async def unwind(self) -> None:
+        """Undo every step, the newest first. Neither errors nor a cancel keep it from its end."""
+        if not self._undos:
+            return
+        self._unwinding = True
+        unwinding = asyncio.create_task(self._unwind())
+        while not unwinding.done():
+            # A cancel of the run arrives in this task; the undo steps go on.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(unwinding)
+        await unwinding
+
+    async def _unwind(self) -> None:
+        for undo in self._undos:
+            if not undo.handle.done():
+                undo.handle.cancel()
+        while self._undos:
+            undo = self._undos.pop()
+            # A parallel branch may still be at work on what is to be taken back.
+            with contextlib.suppress(Exception, asyncio.CancelledError):
+                await undo.handle
+            try:
+                await undo.call.start(summary=f"undo of {undo.step.name}")
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
+                # The others are undone all the same, and the run's own error stays what it was.
+                # (Never BaseException: that is how the SDK takes a run out of its cache.)
+                names, cause = (undo.call.name, undo.step.name), error.__cause__ or error
+                temporalio.workflow.logger.error("the undo %r of %r failed: %s", *names, cause)

@@ -1,0 +1,96 @@
+"""Speaks for steps while they run: their workers are known to live, and they hear of a cancel.
+
+Both halves belong to the same worker. A plain worker without the plugin neither expects a sign
+of life from steps nor gives one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from temporalio import activity
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ActivityOutboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+    StartActivityInput,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+    WorkflowOutboundInterceptor,
+)
+from temporalio.workflow import ActivityHandle
+
+from engine.flow import step_named
+
+HEARD_WITHIN = timedelta(seconds=5)
+"""How long a step under way takes at most to hear that it is cancelled."""
+
+_EVERY = timedelta(seconds=1)
+"""The SDK passes on one of these signs in ``HEARD_WITHIN``; the others cost next to nothing."""
+
+
+class StepHeartbeats(Interceptor):
+    """Sets the heartbeat timeout that a step was declared with, and heartbeats for it."""
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
+        """See the base class."""
+        return _Speaking(next)
+
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
+    ) -> type[WorkflowInboundInterceptor]:
+        """See the base class."""
+        return _Inside
+
+
+class _Inside(WorkflowInboundInterceptor):
+    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+        super().init(_Expecting(outbound))
+
+
+class _Expecting(WorkflowOutboundInterceptor):
+    """Runs in the workflow, so it must decide alike on every replay: by declarations only."""
+
+    def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:  # noqa: A002 - the SDK's name
+        step = step_named(input.activity)
+        # Another task queue may be served by workers without the plugin.
+        if step and input.heartbeat_timeout is None and input.task_queue is None:
+            input.heartbeat_timeout = step.heartbeat
+        return super().start_activity(input)
+
+
+class _Speaking(ActivityInboundInterceptor):
+    def init(self, outbound: ActivityOutboundInterceptor) -> None:
+        self._voice = _Voice(outbound)
+        super().init(self._voice)
+
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
+        info = activity.info()
+        if info.heartbeat_timeout is None or step_named(info.activity_type) is None:
+            return await super().execute_activity(input)
+        self._voice.said = info.heartbeat_details  # an attempt inherits them from the last one
+        speaking = asyncio.create_task(self._speak(min(_EVERY, info.heartbeat_timeout / 4)))
+        try:
+            return await super().execute_activity(input)
+        finally:
+            speaking.cancel()
+
+    async def _speak(self, every: timedelta) -> None:
+        while True:
+            await asyncio.sleep(every.total_seconds())
+            self._voice.heartbeat(*self._voice.said)
+
+
+class _Voice(ActivityOutboundInterceptor):
+    """Remembers what the step itself said last, so that the next sign of life says it again."""
+
+    said: Sequence[Any] = ()
+
+    def heartbeat(self, *details: Any) -> None:
+        self.said = details
+        super().heartbeat(*details)

@@ -1,0 +1,206 @@
+"""Sagas: ``compensate=`` names the step that takes a step back when the run ends badly.
+
+Every effect is a line of a journal in PostgreSQL, so that their order is what the database saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import asyncpg
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ActivityError, ApplicationError, CancelledError
+from temporalio.worker import Replayer, Worker
+
+from engine.runtime import SchedulePlugin
+from tests.fundamentals.samples import effects, sagas
+from tests.fundamentals.samples.effects import Order, lines, write
+from tests.waiting import eventually
+
+QUEUE = "sagas"
+DONE = {"reserve": ["reserve"], "charge": ["reserve", "charge"]}
+DONE["notify"] = DONE["run"] = ["reserve", "charge", "notify"]
+UNDONE = {"reserve": ["release"], "charge": ["refund", "release"]}
+UNDONE["notify"] = UNDONE["run"] = ["retract", "refund", "release"]
+
+
+@pytest.fixture(autouse=True)
+async def journal(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SAGA_DATABASE_URL", database_url)
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(effects.TABLE)
+    await connection.close()
+
+
+@pytest.fixture(params=[1000, 0], ids=["cached", "replayed from the start each time"])
+async def worker(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """A worker with the plugin: it heartbeats for steps, so that they hear of a cancel."""
+    with ThreadPoolExecutor(4) as threads:
+        async with Worker(
+            client,
+            task_queue=QUEUE,
+            workflows=sagas.ALL,
+            activities=effects.ALL,
+            activity_executor=threads,
+            max_cached_workflows=request.param,
+            plugins=[SchedulePlugin(None)],
+        ):
+            yield
+
+
+async def start(client: Client, workflow_type: str, *args: object) -> WorkflowHandle:
+    return await client.start_workflow(workflow_type, args=args, id="saga", task_queue=QUEUE)
+
+
+async def ended(handle: WorkflowHandle) -> BaseException:
+    """Wait for a bad end, replay the history, and return the cause."""
+    with pytest.raises(WorkflowFailureError) as failure:
+        await handle.result()
+    replayed = await Replayer(workflows=sagas.ALL).replay_workflow(await handle.fetch_history())
+    assert replayed.replay_failure is None
+    return failure.value.cause
+
+
+def written(line: str) -> Callable[[], Awaitable[bool]]:
+    async def condition() -> bool:
+        return line in await lines()
+
+    return condition
+
+
+async def test_a_saga_that_succeeds_undoes_nothing(client: Client, worker):
+    handle = await start(client, "fulfil@1", Order())
+    assert await handle.result() == "reservation 7"
+    assert await lines() == ["reserve", "charge", "notify"]
+
+
+@pytest.mark.parametrize("place", ["reserve", "charge", "notify", "run"])
+async def test_a_failure_undoes_what_was_begun_in_reverse_and_stays_the_runs_error(
+    client: Client, worker, place: str
+):
+    cause = await ended(await start(client, "fulfil@1", Order(fails_at=place)))
+    # The failed step is undone as well: it may have had its effect before it failed.
+    assert await lines() == DONE[place] + UNDONE[place]
+    if place == "run":
+        assert isinstance(cause, ApplicationError)
+        assert (cause.type, cause.message) == ("LookupError", "the run itself failed")
+    else:
+        assert isinstance(cause, ActivityError)
+        assert f"{place} failed for order 7" in str(cause.cause)
+
+
+@pytest.mark.parametrize("place", ["reserve", "charge", "notify", "run"])
+async def test_a_cancel_stops_the_step_under_way_and_then_undoes_it_all(
+    client: Client, worker, place: str
+):
+    handle = await start(client, "fulfil@1", Order(waits_at=place))
+    await eventually(written(place if place != "run" else "notify"))
+    await handle.cancel()
+    assert isinstance(await ended(handle), CancelledError)
+    assert (await handle.describe()).status == WorkflowExecutionStatus.CANCELED
+    stopped = [] if place == "run" else [f"{place} stopped"]
+    assert await lines() == DONE[place] + stopped + UNDONE[place]
+
+
+@pytest.mark.parametrize("place", ["refund", "release"])
+async def test_an_undo_that_fails_leaves_the_others_and_the_runs_error_as_they_are(
+    client: Client, worker, place: str, caplog: pytest.LogCaptureFixture
+):
+    order = Order(fails_at="notify", undo_fails_at=place)
+    cause = await ended(await start(client, "fulfil@1", order))
+    expected = [f"cannot {undo}" if undo == place else undo for undo in UNDONE["notify"]]
+    assert await lines() == DONE["notify"] + expected
+    assert "notify failed for order 7" in str(cause.__cause__)
+    step = {"refund": "charge", "release": "reserve"}[place]
+    assert f"the undo '{place}' of '{step}' failed: {place} failed, too" in caplog.text
+
+
+async def test_a_cancel_does_not_interrupt_the_undoing(client: Client, worker):
+    order = Order(fails_at="charge", undo_waits_at="refund")
+    handle = await start(client, "fulfil@1", order)
+    await eventually(written("refund begins"))
+    await handle.cancel()
+
+    async def the_run_knows() -> bool:
+        events = [event.event_type for event in (await handle.fetch_history()).events]
+        asked = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
+        done = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+        return asked in events and done in events[events.index(asked) :]
+
+    await eventually(the_run_knows)
+    await write("go on")
+    assert isinstance(await ended(handle), ActivityError), "the first error counts"
+    types = {event.event_type for event in (await handle.fetch_history()).events}
+    assert EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED not in types
+    assert await lines() == ["reserve", "charge", "refund begins", "go on", "refund", "release"]
+
+
+async def test_an_undo_is_retried_by_its_own_rule(client: Client, worker):
+    await ended(await start(client, "retried-undo@1", Order()))
+    assert await lines() == ["reserve", "try", "try", "try"]
+
+
+async def test_a_failure_that_the_run_copes_with_undoes_nothing(client: Client, worker):
+    handle = await start(client, "copes@1", Order(fails_at="charge"))
+    assert await handle.result() == "sent without payment"
+    assert await lines() == ["reserve", "charge"]
+
+
+async def test_a_run_that_copes_with_failures_does_not_take_a_cancel_for_one(
+    client: Client, worker
+):
+    handle = await start(client, "copes@1", Order(waits_at="charge"))
+    await eventually(written("charge"))
+    await handle.cancel()
+    assert isinstance(await ended(handle), CancelledError)
+    assert await lines() == ["reserve", "charge", "charge stopped", "refund", "release"]
+
+
+async def test_a_step_that_finishes_in_spite_of_a_cancel_does_not_swallow_it(
+    client: Client, worker
+):
+    handle = await start(client, "finishes-anyway@1", Order())
+    await eventually(written("stubborn"))
+    await handle.cancel()
+    assert isinstance(await ended(handle), CancelledError)
+    assert await lines() == ["reserve", "stubborn", "stubborn finished", "refund", "release"]
+
+
+async def test_a_parallel_branch_is_stopped_before_it_is_undone_and_begins_nothing_more(
+    client: Client, worker
+):
+    order = Order(fails_at="charge", waits_at="reserve")
+    cause = await ended(await start(client, "branches@1", order))
+    assert "charge failed" in str(cause.__cause__)
+    journal = await lines()
+    assert sorted(journal[:2]) == ["charge", "reserve"]
+    # `charge` was noted last, so it is undone first; `reserve` has stopped before its own undo.
+    assert journal.index("reserve stopped") < journal.index("release")
+    assert [line for line in journal if line in {"refund", "release"}] == ["refund", "release"]
+    assert "notify" not in journal
+
+
+async def test_a_sync_step_hears_of_a_cancel_as_well(client: Client, worker):
+    effects.SYNC_STEP_RUNS.clear()
+    handle = await start(client, "waits-in-a-thread@1")
+    await eventually(effects.SYNC_STEP_RUNS.is_set)
+    await handle.cancel()
+    assert isinstance(await ended(handle), CancelledError)
+
+
+@pytest.mark.parametrize(
+    ("way", "sentence"),
+    [
+        ("not a step", "compensate= needs a function marked with @step"),
+        ("needs an input", "the step 'release' needs an input"),
+    ],
+)
+async def test_an_undo_that_does_not_fit_fails_the_run_before_the_step(
+    client: Client, worker, way: str, sentence: str
+):
+    cause = await ended(await start(client, "misuses-undo@1", way))
+    assert sentence in str(cause)
+    assert await lines() == []
