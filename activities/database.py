@@ -33,23 +33,64 @@ CREATE TABLE IF NOT EXISTS example.heartbeat (
     fire_time timestamptz NOT NULL,
     beaten_at timestamptz NOT NULL DEFAULT now()
 );
+
+CREATE TABLE IF NOT EXISTS example.invoices (
+    id        text PRIMARY KEY,
+    customer  text NOT NULL,
+    cents     bigint NOT NULL,
+    voided_at timestamptz
+);
+
+CREATE TABLE IF NOT EXISTS example.credit_reservations (
+    invoice     text PRIMARY KEY REFERENCES example.invoices,
+    cents       bigint NOT NULL,
+    released_at timestamptz
+);
+
+CREATE TABLE IF NOT EXISTS example.charges (
+    invoice     text PRIMARY KEY REFERENCES example.invoices,
+    cents       bigint NOT NULL,
+    refunded_at timestamptz
+);
+
+CREATE TABLE IF NOT EXISTS example.notices (
+    invoice text NOT NULL REFERENCES example.invoices,
+    kind    text NOT NULL,
+    body    text NOT NULL,
+    PRIMARY KEY (invoice, kind)
+);
+
+-- Only ever added to: what was done and taken back, in this order.
+CREATE TABLE IF NOT EXISTS example.invoice_journal (
+    id       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    invoice  text NOT NULL REFERENCES example.invoices,
+    customer text NOT NULL,
+    act      text NOT NULL,
+    at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    UNIQUE (invoice, act)
+);
 """
+
+
+@asynccontextmanager
+async def connection() -> AsyncIterator[asyncpg.Connection]:
+    """Yield a connection to the worker's database."""
+    opened = await asyncpg.connect(_address(), timeout=10)
+    try:
+        yield opened
+    finally:
+        await opened.close()
 
 
 @asynccontextmanager
 async def transaction() -> AsyncIterator[asyncpg.Connection]:
     """Yield a connection inside one transaction, with the example's tables in place."""
-    connection = await asyncpg.connect(_address(), timeout=10)
-    try:
-        async with connection.transaction():
-            # `IF NOT EXISTS` does not protect two replicas that create at the same moment: one
-            # of them fails on a duplicate key. So they take turns; the lock ends with the
-            # transaction.
-            await connection.execute("SELECT pg_advisory_xact_lock(hashtext('sched example'))")
-            await connection.execute(_TABLES)
-            yield connection
-    finally:
-        await connection.close()
+    async with connection() as opened, opened.transaction():
+        # `IF NOT EXISTS` does not protect two replicas that create at the same moment: one of
+        # them fails on a duplicate key. So they take turns; the lock ends with the transaction.
+        await opened.execute("SELECT pg_advisory_xact_lock(hashtext('sched example'))")
+        await opened.execute(_TABLES)
+        yield opened
 
 
 def _address() -> str:

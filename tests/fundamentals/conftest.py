@@ -1,0 +1,29 @@
+"""Fixtures of the tests that show one feature each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from tests.fundamentals.example_app import ExampleApp
+from tests.fundamentals.fire_rows import FireRows
+
+
+@pytest.fixture
+def app(
+    client: Client, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ExampleApp:
+    """The example application; its steps find their database as under ``sched up``."""
+    monkeypatch.setenv("SCHED_DATABASE_URL", database_url)
+    monkeypatch.setenv("SCHED_DATA_DIR", str(tmp_path / "data"))
+    return ExampleApp(client, database_url, reports=tmp_path / "data" / "reports")
+
+
+@pytest.fixture
+async def fires(app: ExampleApp) -> FireRows:
+    """A ledger in the example's database."""
+    made = FireRows(app.database, app.client.namespace)
+    await made.migrate()
+    return made
