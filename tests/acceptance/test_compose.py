@@ -1,0 +1,259 @@
+"""docker-compose.yml at work: its commands, environments and health checks, by hand.
+
+No container engine is needed: each service's command runs as a process, and the two servers are
+those of the tests. What only Temporal's images have is in test_compose_file.py.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+import socket
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import asyncpg
+import pytest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
+
+from engine.embedded import PostgresServer, TemporalServer
+from tests.acceptance.compose_file import ComposeFile
+from tests.acceptance.containers import Containers, Gate
+from tests.acceptance.fleet import ROOT, Books, Replica
+from tests.waiting import eventually
+
+LEDGER, TEMPORAL = "//sched@postgres:5432/sched", "temporal:7233"  # as the file has them
+
+
+@pytest.fixture
+def file(namespace: str) -> ComposeFile:
+    return ComposeFile.read(TEMPORAL_NAMESPACE=namespace)
+
+
+@pytest.fixture
+async def ledger(database_url: str, file: ComposeFile) -> AsyncIterator[asyncpg.Connection]:
+    """A database that belongs to a user with the password of the file's."""
+    connection = await asyncpg.connect(database_url)
+    password = file["postgres"].environment["POSTGRES_PASSWORD"]
+    name = _name_of(database_url)
+    await connection.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{password}'")
+    await connection.execute(f"ALTER DATABASE {name} OWNER TO {name}")
+    yield connection
+    await connection.execute(f"ALTER DATABASE {name} OWNER TO CURRENT_USER")
+    await connection.execute(f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}")
+    await connection.close()
+
+
+def _name_of(database_url: str) -> str:
+    return database_url.rpartition("/")[2]
+
+
+@pytest.fixture
+def books(ledger: asyncpg.Connection, client: Client) -> Books:
+    return Books(ledger, client)
+
+
+@pytest.fixture
+def here(postgres: PostgresServer, temporal: TemporalServer, database_url: str) -> dict[str, str]:
+    """Where the file's addresses lead to in these tests; user and database have the test's name."""
+    name = _name_of(database_url)
+    return {
+        LEDGER: f"//{name}@127.0.0.1:{postgres.port}/{name}",
+        TEMPORAL: temporal.address,
+    }
+
+
+@pytest.fixture
+async def containers(
+    tmp_path: Path, file: ComposeFile, here: dict[str, str], ledger: asyncpg.Connection
+) -> AsyncIterator[Containers]:
+    async with Containers(file, tmp_path, here) as made:
+        yield made
+
+
+@pytest.fixture
+def every_second(tmp_path: Path) -> dict[str, str]:
+    """A worker's environment with a schedule that fires often, and no tables of its own."""
+    path = tmp_path / "schedules.yaml"
+    path.write_text("schedules: [{key: s1, workflow: noop, everyMs: 1000}]")
+    return {"SCHED_SCHEDULES": str(path), "SCHED_IMPORTS": "tests.sample_workflows"}
+
+
+@pytest.mark.slow
+async def test_three_workers_run_what_is_due_and_leave_in_time_when_they_are_stopped(
+    containers: Containers, books: Books, postgres: PostgresServer
+):
+    assert await containers.healthy("postgres", PGPORT=str(postgres.port))
+    assert await containers.run("migrate") == "applied 0001\n"
+    await containers.run("temporal-namespace")
+    assert not await containers.healthy("worker")
+    count = containers.file["worker"].spec["deploy"]["replicas"]
+    workers = [await containers.start("worker") for _ in range(count)]
+    await books.until_fired(["heartbeat", "cache-sync"], 1, timeout=60)
+
+    async def finished() -> bool:
+        rows = await books.fires()
+        return {row["key"] for row in rows if row["status"] == "completed"} >= {
+            "heartbeat",
+            "cache-sync",
+        }
+
+    await eventually(finished, timeout=30, every=0.2)
+    assert await containers.healthy("worker")
+    for worker in workers:
+        worker.send(signal.SIGTERM)
+    patience = containers.file["worker"].patience.total_seconds()
+    assert [await worker.gone(patience) for worker in workers] == [0] * count
+    assert not await containers.healthy("worker")
+    runs = await books.runs()
+    assert set(runs.values()) == {1}
+
+
+async def test_a_second_start_finds_everything_in_place(
+    containers: Containers, client: Client, file: ComposeFile
+):
+    assert await containers.run("migrate") == "applied 0001\n"
+    assert await containers.run("migrate") == "the ledger is up to date\n"
+    fresh = f"{client.namespace}-fresh"
+    assert file["temporal-namespace"].environment["RETENTION"] == "72h"
+    for retention in ("48h", "24h"):
+        await containers.run("temporal-namespace", TEMPORAL_NAMESPACE=fresh, RETENTION=retention)
+        assert await _retention(client, fresh) == timedelta(hours=48)
+
+
+async def _retention(client: Client, namespace: str) -> timedelta:
+    request = DescribeNamespaceRequest(namespace=namespace)
+    answer = await client.workflow_service.describe_namespace(request)
+    return answer.config.workflow_execution_retention_ttl.ToTimedelta()
+
+
+async def test_a_database_that_is_away_is_not_healthy(containers: Containers):
+    nobody = Gate("127.0.0.1:1").address.rpartition(":")[2]
+    assert not await containers.healthy("postgres", PGPORT=nobody)
+
+
+async def test_a_worker_that_is_there_before_its_servers_waits_for_them(
+    tmp_path: Path, file: ComposeFile, here: dict[str, str], postgres: PostgresServer, books: Books
+):
+    temporal, ledger = Gate(here[TEMPORAL]), Gate(f"127.0.0.1:{postgres.port}")
+    closed = {
+        LEDGER: here[LEDGER].replace(f"127.0.0.1:{postgres.port}", ledger.address),
+        TEMPORAL: temporal.address,
+    }
+    async with temporal, ledger, Containers(file, tmp_path, closed) as early:
+        worker = await early.start("worker")
+        job = await early.start("temporal-namespace")
+        await _says(worker, f"waiting: no Temporal server answers at {temporal.address}")
+        assert not await early.healthy("worker")
+        await temporal.open()
+        assert await job.gone() == 0, job.log.read_text()
+        await _says(worker, "ledger holds: the ledger's database cannot be reached")
+        assert not await early.healthy("worker")
+        await ledger.open()
+        await books.until_fired(["heartbeat"], 1, timeout=60)
+        assert await early.healthy("worker")
+        worker.send(signal.SIGTERM)
+        assert await worker.gone(file["worker"].patience.total_seconds()) == 0
+
+
+async def _says(replica: Replica, text: str) -> None:
+    def said() -> bool:
+        log = replica.log.read_text()
+        assert text in log, log
+        return True
+
+    await eventually(said, timeout=30)
+
+
+async def test_a_worker_that_waits_for_a_server_leaves_when_it_is_asked(
+    tmp_path: Path, file: ComposeFile, here: dict[str, str], ledger: asyncpg.Connection
+):
+    async with Containers(file, tmp_path, here | {TEMPORAL: "127.0.0.1:1"}) as alone:
+        worker = await alone.start("worker")
+        await _says(worker, "waiting: no Temporal server answers")
+        worker.send(signal.SIGTERM)
+        assert await worker.gone(10) == 0
+
+
+async def test_a_worker_that_stands_still_is_unhealthy_until_it_moves_again(
+    containers: Containers, books: Books
+):
+    worker = await containers.start("worker", SCHED_HEARTBEAT="500ms")
+    await books.until_fired(["heartbeat"], 1, timeout=60)
+
+    async def healthy() -> bool:
+        return await containers.healthy("worker", SCHED_HEARTBEAT="500ms")
+
+    async def silent() -> bool:
+        return not await healthy()
+
+    assert await healthy()
+    worker.send(signal.SIGSTOP)
+    await eventually(silent)
+    worker.send(signal.SIGCONT)
+    await eventually(healthy)
+
+
+async def test_a_worker_elsewhere_makes_no_container_healthy(
+    containers: Containers, ledger: asyncpg.Connection, file: ComposeFile
+):
+    await containers.run("migrate")
+
+    async def announce(namespace: str, replica: str) -> None:
+        await ledger.execute(
+            "INSERT INTO sched.replicas VALUES ($1, $2, 'p', 'q', '{}', '', '', now(), now())",
+            namespace, replica,
+        )  # fmt: skip
+
+    namespace = file["worker"].environment["TEMPORAL_NAMESPACE"]
+    here = socket.gethostname()
+    await announce(namespace, f"not-{here}:1:0123abcd")
+    await announce(namespace, f"{here}-not:1:0123abcd")
+    await announce("another", f"{here}:1:0123abcd")
+    assert not await containers.healthy("worker")
+    await announce(namespace, f"{here}:1:0123abcd")
+    assert await containers.healthy("worker")
+
+
+async def test_workers_of_the_version_before_go_on_after_a_migration_but_none_starts(
+    containers: Containers, books: Books, ledger: asyncpg.Connection, every_second: dict[str, str]
+):
+    old = await containers.start("worker", **every_second)
+    await books.until_fired(["s1"], 1, timeout=60)
+    await ledger.execute("INSERT INTO sched.migrations (version) VALUES (9999)")
+    late = await containers.start("worker", **every_second)
+    assert await late.gone() == 2
+    assert "SCHEDULE_LEDGER_TOO_NEW" in late.log.read_text()
+    seen = sum(bool(row["run_id"]) for row in await books.fires())
+    await books.until_fired(["s1"], seen + 2, timeout=30)
+    assert old.process.returncode is None
+
+
+async def test_a_worker_needs_no_more_rights_than_the_document_grants(
+    containers: Containers, database_url: str, books: Books, every_second: dict[str, str]
+):
+    """The SQL of docs/deploy.md, as it stands there."""
+    (sql,) = re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "deploy.md").read_text(), re.DOTALL)
+    place = database_url.rpartition("@")[2]
+    admin = await asyncpg.connect(database_url)
+    try:
+        await admin.execute(sql)
+        owner = f"postgresql://sched_owner:change-me@{place}"
+        assert await containers.run("migrate", SCHED_DATABASE_URL=owner) == "applied 0001\n"
+        address = f"postgresql://sched_worker:change-me-too@{place}"
+        worker = await containers.start("worker", SCHED_DATABASE_URL=address, **every_second)
+        await books.until_fired(["s1"], 2, timeout=60)
+        assert await containers.healthy("worker", SCHED_DATABASE_URL=address)
+        worker.send(signal.SIGTERM)
+        assert await worker.gone() == 0
+        poor = await asyncpg.connect(address)
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await poor.execute("CREATE TABLE sched.mine (x int)")
+        await poor.close()
+    finally:
+        await containers.__aexit__()
+        for role in ("sched_worker", "sched_owner"):
+            await admin.execute(f"DROP OWNED BY {role} CASCADE; DROP ROLE {role}")
+        await admin.close()
