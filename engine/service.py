@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from difflib import get_close_matches
 from pathlib import Path
 
+from engine.errors import ScheduleNotFound
 from engine.ledger import Ledger, PostgresLedger
-from engine.ledger.records import Fire, ScheduleRow, Status
+from engine.ledger.records import Fire, NextFire, ScheduleRow, Status
 from engine.runtime.declare import PRUNE_AFTER, ApplyReport, apply, retire_absent
 from engine.runtime.source import read_file
 from engine.schedules import ScheduleFile
@@ -80,8 +82,31 @@ class ScheduleService:
         """Return every schedule in key order, retired ones too."""
         return await self._ledger.schedules(project)
 
+    async def schedule(self, key: str) -> ScheduleRow:
+        """Return one schedule, be it retired.
+
+        Raises:
+            ScheduleNotFound: when the ledger has no such key; the cure names near ones.
+        """
+        for row in await self._ledger.schedules(key=key):
+            return row
+        raise not_found(key, [row.key for row in await self.schedules()])
+
+    async def upcoming(self, project: str, limit: int = 5) -> list[NextFire]:
+        """Return what the project's schedules fire next, the earliest first, one of each."""
+        return await self._ledger.upcoming(project, limit)
+
     async def fires(
         self, *, key: str | None = None, status: Status | None = None, limit: int = 50
     ) -> list[Fire]:
         """Return fires, newest fire time first."""
         return await self._ledger.fires(key=key, status=status, limit=limit)
+
+
+def not_found(
+    key: str, known: Collection[str], *, see: str = "`sched list` shows every key"
+) -> ScheduleNotFound:
+    """Return the error for a key that is not among ``known``; its cure names near ones."""
+    near = get_close_matches(key.lower(), known, n=3)
+    cure = f"did you mean {' or '.join(near)}?" if near else see
+    return ScheduleNotFound(f"there is no schedule {key}", cure=cure)

@@ -11,19 +11,22 @@ from typing import Annotated
 import typer
 
 from engine import __version__
-from engine.cli import reading, up, worker, writing
+from engine.cli import fires, init, listing, preview, show, up, worker, writing
+from engine.cli.help import Commands, dress
 from engine.errors import EngineError, ScheduleFileError
 
 app = typer.Typer(
     name="sched",
+    cls=Commands,
     help="Schedules declared in YAML become Temporal workflow starts, each window exactly once.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (up, worker, writing, reading):
+for module in (init, up, worker, listing, show, preview, fires, writing):
     module.register(app)
+dress(app)
 
 
 @app.callback(invoke_without_command=True)

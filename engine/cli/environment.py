@@ -8,54 +8,87 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from engine.errors import LedgerRequired
+from engine.cli.options import DEFAULT_DATA_DIR
+from engine.errors import LedgerRequired, LedgerUnavailable
 from engine.runtime import connect
 from engine.service import ScheduleService
 
 UP_FILE = "up.json"
 
-DataDir = Annotated[
-    Path,
-    typer.Option("--data-dir", help="Where `sched up` keeps its servers.", envvar="SCHED_DATA_DIR"),
-]
-File = Annotated[
-    Path, typer.Argument(metavar="FILE", help="The schedule file.", envvar="SCHED_SCHEDULES")
-]
-Schedules = Annotated[
-    Path, typer.Option("--schedules", help="The schedule file.", envvar="SCHED_SCHEDULES")
-]
-TaskQueue = Annotated[
-    str,
-    typer.Option("--task-queue", help="What this worker listens on.", envvar="SCHED_TASK_QUEUE"),
-]
-Imports = Annotated[
-    list[str] | None,
-    typer.Option("--import", help="A package of workflows or steps; may be repeated."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-DEFAULT_DATA_DIR = Path(".sched")
-DEFAULT_FILE = Path("schedules.yaml")
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a command works on.
+
+    Attributes:
+        database_url: the ledger's database.
+        namespace: the Temporal namespace it is asked about.
+        ui_url: where Temporal's Web UI is, if that is known.
+    """
+
+    database_url: str
+    namespace: str
+    ui_url: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The ledger's address without user, password and options."""
+        return self.database_url.rpartition("@")[2].partition("?")[0]
 
 
-def note_running(data_dir: Path, database_url: str, namespace: str) -> None:
+def note_running(data_dir: Path, database_url: str, namespace: str, ui_url: str | None) -> None:
     """Let other commands in this folder find the ledger of the ``sched up`` that runs here."""
     path = data_dir / UP_FILE
     path.unlink(missing_ok=True)
     # The address has a password in it.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump({"database_url": database_url, "namespace": namespace}, file)
+        json.dump(asdict(Target(database_url, namespace, ui_url)), file)
 
 
 def forget_running(data_dir: Path) -> None:
     """Undo ``note_running``."""
     (data_dir / UP_FILE).unlink(missing_ok=True)
+
+
+def find_target(data_dir: Path = DEFAULT_DATA_DIR) -> Target | None:
+    """Return what ``SCHED_DATABASE_URL`` names, or else the ``sched up`` that runs here."""
+    noted = _noted(data_dir)
+    url = connect.database_url()
+    if url is not None:
+        ui = noted.ui_url if noted and noted.database_url == url else None
+        noted = Target(url, str(connect.temporal_target()["namespace"]), ui)
+    if noted is None:
+        return None
+    ui = os.environ.get("SCHED_UI_URL") or noted.ui_url
+    return Target(noted.database_url, noted.namespace, ui.rstrip("/") if ui else None)
+
+
+def _noted(data_dir: Path) -> Target | None:
+    try:
+        noted = json.loads((data_dir / UP_FILE).read_text(encoding="utf-8"))
+        # An older `sched up` noted no ui_url.
+        return Target(noted["database_url"], noted["namespace"], noted.get("ui_url"))
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def target(data_dir: Path = DEFAULT_DATA_DIR) -> Target:
+    """Return what a command works on.
+
+    Raises:
+        LedgerRequired: when neither the environment nor ``data_dir`` names a ledger.
+    """
+    found = find_target(data_dir)
+    if found is None:
+        raise LedgerRequired(
+            "no ledger to work on: SCHED_DATABASE_URL is not set, and no `sched up` runs here",
+            cure="set the variable, or start `sched up` in this folder",
+        )
+    return found
 
 
 @asynccontextmanager
@@ -65,21 +98,28 @@ async def service(data_dir: Path = DEFAULT_DATA_DIR) -> AsyncIterator[ScheduleSe
     Raises:
         LedgerRequired: when neither the environment nor ``data_dir`` names a ledger.
     """
-    namespace = connect.temporal_target()["namespace"]
-    url = connect.database_url()
-    if url is None:
-        try:
-            noted = json.loads((data_dir / UP_FILE).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            raise LedgerRequired(
-                "no ledger to work on: SCHED_DATABASE_URL is not set, and no `sched up` runs here",
-                cure="set the variable, or start `sched up` in this folder",
-            ) from None
-        url, namespace = noted["database_url"], noted["namespace"]
-    async with ScheduleService.connect(
-        url, namespace=namespace, schema=connect.database_schema(), actor=actor()
-    ) as opened:
+    async with open_service(target(data_dir)) as opened:
         yield opened
+
+
+@asynccontextmanager
+async def open_service(of: Target) -> AsyncIterator[ScheduleService]:
+    """Open the service of this ledger.
+
+    Raises:
+        LedgerUnavailable: when it cannot be reached.
+    """
+    try:
+        async with ScheduleService.connect(
+            of.database_url, namespace=of.namespace, schema=connect.database_schema(), actor=actor()
+        ) as opened:
+            yield opened
+    except LedgerUnavailable as error:
+        if connect.database_url() is not None:
+            raise
+        # Whoever is killed with -9 leaves its note behind.
+        cure = "the `sched up` of this folder seems not to run; start it"
+        raise LedgerUnavailable(error.message, cure=cure) from error
 
 
 def actor() -> str:

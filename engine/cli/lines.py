@@ -1,16 +1,17 @@
-"""One line per thing that happens, for a terminal or a log."""
+"""One line per thing that happens, for a log, and above the live table of a terminal."""
 
 from __future__ import annotations
 
-import os
 import threading
 from datetime import UTC, datetime
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.table import Table
 from rich.text import Text
 
+from engine.cli.board import UNANSWERED, FileState, manner
+from engine.cli.output import console
 from engine.runtime.events import Alert, Applied, Closed, Event, Held, Settled
-from engine.schedules.planner import FIRST_SIGHT
 
 _BAD = {"failed", "timed_out", "terminated"}
 
@@ -18,10 +19,11 @@ _BAD = {"failed", "timed_out", "terminated"}
 class LinePrinter:
     """Prints events as they come; colours only on a terminal (``NO_COLOR`` is honoured)."""
 
-    def __init__(self) -> None:
-        self._console = Console(highlight=False, soft_wrap=True)
+    def __init__(self, out: Console | None = None) -> None:
+        self._console = out or console()
         self._lock = threading.Lock()
         self._said: set[str] = set()
+        self._file: FileState | None = None
 
     def say(self, text: str, style: str = "", *, once: bool = False) -> None:
         """Print a sentence with the time before it."""
@@ -29,29 +31,40 @@ class LinePrinter:
             if text in self._said:
                 return
             self._said.add(text)
-        stamp = f"{datetime.now(UTC):%H:%M:%S}  "
-        indented = text.replace("\n", "\n" + " " * len(stamp))
-        dim, style = ("", "") if os.environ.get("NO_COLOR") else ("dim", style)
-        line = Text.assemble((stamp, dim), (indented, style))
+        stamp = Text(f"{datetime.now(UTC):%H:%M:%S}  ", "dim")
         with self._lock:
-            self._console.print(line)
+            self._console.print(self._line(stamp, text, style))
             self._console.file.flush()
+
+    def _line(self, stamp: Text, text: str, style: str) -> RenderableType:
+        if self._console.soft_wrap:
+            return stamp.append(text.replace("\n", "\n" + " " * len(stamp)), style)
+        line = Table.grid()  # where lines are folded, they are indented
+        line.add_row(stamp, Text(text, style))
+        return line
+
+    def show(self, file: FileState) -> None:
+        """Say what is wrong with the schedule file; what it was at first the replica tells."""
+        before, self._file = self._file, file
+        if before and file.problems and file.problems != before.problems:
+            self.say(f"{file.trouble}\n" + "\n".join(file.problems), "red")
+
+    async def run(self, project: str) -> None:
+        """Nothing: a line is printed once."""
+
+    def restore(self) -> None:
+        """Nothing: the terminal is as it was."""
 
     def __call__(self, event: Event) -> None:
         """Print one event; what a person need not know is left out."""
         match event:
             case Settled(claim, outcome, lag) if outcome.status == "started":
                 moment = f"{claim.fire_time:%Y-%m-%d %H:%M:%S}Z"
-                words = claim.reason if claim.reason == FIRST_SIGHT else outcome.timing or ""
-                words = words.replace("_", " ")
-                caught_up = f", stands for {claim.missed} missed" if claim.missed else ""
-                text = (
-                    f"{claim.key:<16} {moment}  {words}{caught_up}  lag {lag.total_seconds():.3f} s"
-                )
-                self.say(f"{text}  {claim.workflow_id}")
+                words = f"{manner(claim, outcome)}  lag {lag.total_seconds():.3f} s"
+                self.say(f"{claim.key:<16} {moment}  {words}  {claim.workflow_id}")
             case Settled(claim, outcome):
                 why = outcome.reason or outcome.error or "no answer yet"
-                status = "not answered" if outcome.status == "starting" else outcome.status
+                status = UNANSWERED if outcome.status == "starting" else outcome.status
                 self.say(f"{claim.key:<16} {status}: {why}  {claim.workflow_id}", "yellow")
             case Closed(evidence) if evidence.closed in _BAD:
                 error = evidence.error or ""

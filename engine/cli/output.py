@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from engine.ledger.records import Fire, ScheduleRow
 _COLOURS = {
     "completed": "green", "started": "cyan", "claimed": "cyan", "starting": "cyan",
     "failed": "red", "rejected": "red", "unvouched": "red", "terminated": "red",
-    "timed_out": "red", "active": "green", "paused": "yellow",
+    "timed_out": "red", "not answered": "yellow", "active": "green", "paused": "yellow",
 }  # fmt: skip
 
 
@@ -26,6 +27,20 @@ def instant(moment: datetime | None) -> str | None:
         return None
     precision = "milliseconds" if moment.microsecond else "seconds"
     return moment.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
+
+
+def console(*, wraps: bool = False) -> Console:
+    """Return where text goes: coloured on a terminal, and by ``FORCE_COLOR``.
+
+    Long lines are left to the terminal unless ``wraps``, so that they can be copied whole.
+
+    ``NO_COLOR`` switches all of it off; rich by itself would still print bold and dim.
+    """
+    plain = bool(os.environ.get("NO_COLOR"))
+    return Console(
+        highlight=False, soft_wrap=not wraps, markup=False, emoji=False,
+        color_system=None if plain else "auto",
+    )  # fmt: skip
 
 
 def print_json(value: Any) -> None:
@@ -40,19 +55,24 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     """
     table = [["" if cell is None else str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(columns, *table, strict=True)]
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(_line(columns, widths), style="bold")
+    out = console()
+    out.print(_line(columns, widths), style="bold")
     for row in table:
-        console.print(_line(row, widths))
+        out.print(_line(row, widths))
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> Text:
     line = Text("  ").join(
-        Text(cell.ljust(width), style=_COLOURS.get(cell, ""))
+        Text(cell.ljust(width), style=colour_of(cell))
         for cell, width in zip(cells, widths, strict=True)
     )
     line.rstrip()
     return line
+
+
+def colour_of(status: str) -> str:
+    """Return the colour of a word that says how a thing fares; empty for any other."""
+    return _COLOURS.get(status, "")
 
 
 def counted(number: int, noun: str) -> str:
@@ -84,6 +104,11 @@ def schedule_json(row: ScheduleRow) -> dict[str, object]:
         "workflow_type": row.workflow_type,
         "error": problem_of(row),
     }
+
+
+def fire_lag(fire: Fire) -> str | None:
+    """Return how late its run was, in seconds."""
+    return None if fire.lag_ms is None else f"{fire.lag_ms / 1000:.3f} s"
 
 
 def fire_json(fire: Fire) -> dict[str, object]:

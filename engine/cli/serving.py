@@ -34,6 +34,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
+        self.before_leaving_at_once: Callable[[], None] | None = None
 
     def __enter__(self) -> Self:
         loop = asyncio.get_running_loop()
@@ -53,6 +54,8 @@ class Signals:
 
     def _received(self, number: int) -> None:
         if self.asked.is_set() and number != signal.SIGHUP:
+            if self.before_leaving_at_once:
+                self.before_leaving_at_once()
             os._exit(128 + number)
         self.asked.set()
 

@@ -4,35 +4,52 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from collections.abc import Coroutine
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    nullcontext,
+)
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from temporalio.client import Client
 
-from engine.cli.environment import (
+from engine.cli.browser import open_page
+from engine.cli.desk import Desk
+from engine.cli.environment import UP_FILE, Target, forget_running, note_running
+from engine.cli.lines import LinePrinter
+from engine.cli.options import (
     DEFAULT_DATA_DIR,
     DEFAULT_FILE,
-    UP_FILE,
     DataDir,
     Imports,
     Schedules,
     TaskQueue,
-    forget_running,
-    note_running,
 )
-from engine.cli.lines import LinePrinter
+from engine.cli.screen import Screen, wants_live
 from engine.cli.serving import Signals, serve
+from engine.cli.watching import FileWatch
 from engine.embedded import EmbeddedServers, servers
-from engine.errors import EngineError, ScheduleFileError
+from engine.errors import ScheduleFileError
 from engine.runtime import SchedulePlugin, connect
-from engine.runtime.declare import PRUNE_AFTER
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
+from engine.schedules import ScheduleFile
 from engine.service import ScheduleService
 
 _NAMESPACE = "default"
+
+TemporalPort = Annotated[int, typer.Option(metavar="PORT", help="Temporal's port.")]
+UiPort = Annotated[int, typer.Option(metavar="PORT", help="The Web UI's port.")]
+PostgresPort = Annotated[int, typer.Option(metavar="PORT", help="PostgreSQL's port.")]
+Open = Annotated[bool, typer.Option("--open", help="Open the Web UI in a browser.")]
+Lines = Annotated[
+    bool,
+    typer.Option("--lines", help="No live table: a line for each event, as into a file."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -45,26 +62,34 @@ def up(
     task_queue: TaskQueue = "sched",
     imports: Imports = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
-    temporal_port: Annotated[int, typer.Option(help="Temporal's port.")] = 7233,
-    ui_port: Annotated[int, typer.Option(help="The Web UI's port.")] = 8233,
-    postgres_port: Annotated[int, typer.Option(help="PostgreSQL's port.")] = 5433,
+    temporal_port: TemporalPort = 7233,
+    ui_port: UiPort = 8233,
+    postgres_port: PostgresPort = 5433,
+    *,
+    open_ui: Open = False,
+    lines: Lines = False,
 ) -> None:
-    """Run everything here: embedded servers, the schedules, and one worker replica.
+    """Run it all here: two servers, the schedules and one worker.
 
-    Data stay in the data folder, so that a second start goes on where the first one ended.
-    Ctrl-C drains the worker and then stops both servers.
+    Saving the schedule file applies it; a broken one is shown, and the last good one goes on.
+    A key that it lacks is retired after 30 seconds. Data stay in the data folder, so that a
+    second start goes on where the first one ended. Ctrl-C drains the worker, then stops both
+    servers.
     """
-    broken = _problems_of(schedules)
-    if broken and not data_dir.exists():
-        raise broken
+    file = _read(schedules)
+    if isinstance(file, ScheduleFileError) and not data_dir.exists():
+        raise file
+    own_database = connect.database_url()
     application = _Application(
         schedules=schedules,
         task_queue=task_queue,
         code=import_user_code(imports or imports_from_environment()),
-        broken=broken,
-        printer=LinePrinter(),
+        file=file,
+        data_dir=data_dir,
+        own_database=own_database,
+        open_ui=open_ui,
+        live=wants_live(lines=lines),
     )
-    own_database = connect.database_url()
     running = servers(
         data_dir,
         temporal_port=temporal_port,
@@ -72,7 +97,7 @@ def up(
         postgres_port=postgres_port,
         with_postgres=own_database is None,
     )
-    raise typer.Exit(asyncio.run(application.run(running, data_dir, own_database)))
+    raise typer.Exit(asyncio.run(application.run(running)))
 
 
 @dataclass
@@ -82,53 +107,92 @@ class _Application:
     schedules: Path
     task_queue: str
     code: UserCode
-    broken: ScheduleFileError | None
-    printer: LinePrinter
+    file: ScheduleFile | ScheduleFileError
+    data_dir: Path
+    own_database: str | None
+    open_ui: bool
+    live: bool
     fallen: bool = False
 
-    async def run(
-        self,
-        running: AbstractAsyncContextManager[EmbeddedServers],
-        data_dir: Path,
-        own_database: str | None,
-    ) -> int:
-        say = self.printer.say
+    async def run(self, running: AbstractAsyncContextManager[EmbeddedServers]) -> int:
+        lines = LinePrinter()
         async with AsyncExitStack() as stack:
             signals = stack.enter_context(Signals())
             embedded = await stack.enter_async_context(running)
-            url = own_database or (embedded.postgres.url if embedded.postgres else "")
-            # The steps of the example, and users' own, find their database here.
-            os.environ["SCHED_DATABASE_URL"] = url
-            note_running(data_dir, url, _NAMESPACE)
-            stack.callback(forget_running, data_dir)
-            await self._refuse_without_definitions(url)
-            say(f"Temporal     {embedded.temporal.address}")
-            say(f"Web UI       {embedded.temporal.ui_url}")
-            say(f"PostgreSQL   {_place(url)} (address with password: {data_dir / UP_FILE})")
-            client = await Client.connect(embedded.temporal.address, namespace=_NAMESPACE)
-            plugin = SchedulePlugin(self.schedules, database_url=url, on_event=self.printer)
-            beside = [
-                asyncio.create_task(self._watch(embedded, data_dir, signals)),
-                asyncio.create_task(self._prune(url)),
-            ]
-            try:
-                await serve(client, plugin, self.code, self.task_queue, signals, say=say)
-            finally:
-                for task in beside:
-                    task.cancel()
-            say("stopping both servers")
-        say("stopped")
+            target = self._announce(embedded, lines)
+            stack.callback(forget_running, self.data_dir)
+            desk = await stack.enter_async_context(Desk(target.database_url, _NAMESPACE))
+            living = await self._living(desk)
+            if self.open_ui and target.ui_url:
+                lines.say(await open_page(target.ui_url))
+            with self._screen(target, desk, lines) as screen:
+                signals.before_leaving_at_once = screen.restore
+                watch = FileWatch(
+                    self.schedules, self.file, desk,
+                    living=living, show=screen.show, say=screen.say,
+                )  # fmt: skip
+                await self._serve(embedded, target, watch, screen, signals)
+            lines.say("stopping both servers")
+        lines.say("stopped")
         return 1 if self.fallen else 0
 
-    async def _refuse_without_definitions(self, url: str) -> None:
-        """A broken file is no reason to stop what runs, but with nothing to run it is."""
-        if self.broken is None:
-            return
-        async with _open(url) as service:
-            if not await service.schedules():
-                raise self.broken
+    def _screen(
+        self, target: Target, desk: Desk, lines: LinePrinter
+    ) -> AbstractContextManager[Screen | LinePrinter]:
+        if not self.live:
+            return nullcontext(lines)
+        known = self.file.schedules if isinstance(self.file, ScheduleFile) else ()
+        return Screen(target, desk, {schedule.key: schedule.timezone for schedule in known})
 
-    async def _watch(self, embedded: EmbeddedServers, data_dir: Path, signals: Signals) -> None:
+    def _announce(self, embedded: EmbeddedServers, lines: LinePrinter) -> Target:
+        url = self.own_database or (embedded.postgres.url if embedded.postgres else "")
+        target = Target(url, _NAMESPACE, embedded.temporal.ui_url)
+        # The steps of the example, and users' own, find their database and their folder here.
+        os.environ["SCHED_DATABASE_URL"] = url
+        os.environ["SCHED_DATA_DIR"] = str(self.data_dir.absolute())
+        note_running(self.data_dir, url, _NAMESPACE, target.ui_url)
+        lines.say(f"Temporal     {embedded.temporal.address}")
+        lines.say(f"Web UI       {target.ui_url}")
+        lines.say(f"PostgreSQL   {target.place} (address with password: {self.data_dir / UP_FILE})")
+        return target
+
+    async def _living(self, desk: Desk) -> int:
+        """A broken file is no reason to stop what runs, but with nothing to run it is."""
+        if not isinstance(self.file, ScheduleFileError):
+            return len(self.file.schedules)
+        async with desk.service() as service:
+            living = sum(row.state != "retired" for row in await service.schedules())
+        if not living:
+            raise self.file
+        return living
+
+    async def _serve(
+        self,
+        embedded: EmbeddedServers,
+        target: Target,
+        watch: FileWatch,
+        screen: Screen | LinePrinter,
+        signals: Signals,
+    ) -> None:
+        client = await Client.connect(embedded.temporal.address, namespace=_NAMESPACE)
+        source = self.schedules if isinstance(self.file, ScheduleFileError) else self.file
+        plugin = SchedulePlugin(source, database_url=target.database_url, on_event=screen)
+        jobs = (
+            self._notice_a_fall(embedded, signals, screen),
+            watch.run(),
+            screen.run(plugin.project),
+        )
+        beside = [asyncio.create_task(_bulkhead(job, screen)) for job in jobs]
+        try:
+            await serve(client, plugin, self.code, self.task_queue, signals, say=screen.say)
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
+
+    async def _notice_a_fall(
+        self, embedded: EmbeddedServers, signals: Signals, screen: Screen | LinePrinter
+    ) -> None:
         """A server that ends by itself ends everything, with a sentence."""
         named = {"temporal": embedded.temporal, "postgres": embedded.postgres}
         waits = {
@@ -137,46 +201,25 @@ class _Application:
         try:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
-                name, log = waits[task], data_dir / f"{waits[task]}.log"
-                self.printer.say(f"{name} ended with code {task.result()}; see {log}", "red")
+                name, log = waits[task], self.data_dir / f"{waits[task]}.log"
+                screen.say(f"{name} ended with code {task.result()}; see {log}", "red")
             self.fallen = True
             signals.asked.set()
         finally:
             for task in waits:
                 task.cancel()
 
-    async def _prune(self, url: str) -> None:
-        """Retire what an unchanged file has lacked for long enough."""
-        read, file = b"", None
-        while True:
-            await asyncio.sleep(PRUNE_AFTER.total_seconds() / 3)
-            try:
-                text = self.schedules.read_bytes()
-                if text != read or file is None:  # a big file takes seconds to parse
-                    read, file = text, ScheduleService.check(self.schedules)
-                async with _open(url) as service:
-                    retired = await service.prune(file)
-            except (EngineError, OSError) as error:
-                self.printer.say(str(error), once=True)
-                continue
-            if retired:
-                self.printer.say(f"retired, no longer in {self.schedules}: {', '.join(retired)}")
 
-
-def _problems_of(schedules: Path) -> ScheduleFileError | None:
+async def _bulkhead(job: Coroutine[Any, Any, None], screen: Screen | LinePrinter) -> None:
+    """Whatever goes wrong beside the worker is said, and the worker goes on."""
     try:
-        ScheduleService.check(schedules)
+        await job
+    except Exception as error:  # noqa: BLE001 - see above
+        screen.say(f"{type(error).__name__}: {error}", "red")
+
+
+def _read(schedules: Path) -> ScheduleFile | ScheduleFileError:
+    try:
+        return ScheduleService.check(schedules)
     except ScheduleFileError as error:
         return error
-    return None
-
-
-def _open(url: str) -> AbstractAsyncContextManager[ScheduleService]:
-    return ScheduleService.connect(
-        url, namespace=_NAMESPACE, schema=connect.database_schema(), actor="sched up"
-    )
-
-
-def _place(url: str) -> str:
-    """The address without user, password and options."""
-    return url.rpartition("@")[2].partition("?")[0]

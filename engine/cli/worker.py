@@ -6,8 +6,8 @@ import asyncio
 
 import typer
 
-from engine.cli.environment import DEFAULT_FILE, Imports, Schedules, TaskQueue
 from engine.cli.lines import LinePrinter
+from engine.cli.options import DEFAULT_FILE, Imports, Schedules, TaskQueue
 from engine.cli.serving import Signals, serve, wait_for_temporal
 from engine.runtime import SchedulePlugin, connect
 from engine.runtime.discovery import import_user_code, imports_from_environment
@@ -23,9 +23,10 @@ def worker(
     task_queue: TaskQueue = "sched",
     imports: Imports = None,
 ) -> None:
-    """Run one replica against the servers that TEMPORAL_* and SCHED_DATABASE_URL name.
+    """Run one replica against servers that others run.
 
-    SIGTERM and Ctrl-C drain it: nothing new is claimed, starts and steps in flight finish.
+    TEMPORAL_* and SCHED_DATABASE_URL name them; one that is away is waited for. SIGTERM and
+    Ctrl-C drain the worker: nothing new is claimed, starts and steps in flight finish.
     """
     code = import_user_code(imports or imports_from_environment())
     printer = LinePrinter()

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from engine.cli.environment import (
+from engine.cli.environment import service
+from engine.cli.options import (
     DEFAULT_DATA_DIR,
     DEFAULT_FILE,
     DataDir,
     File,
     Json,
-    service,
+    SameFile,
+    one_file,
 )
 from engine.cli.output import counted, print_json
 from engine.errors import ScheduleFileError
-from engine.runtime.declare import PRUNE_AFTER
+from engine.runtime.declare import PRUNE_AFTER, ApplyReport
+from engine.schedules import ScheduleFile
 from engine.service import ScheduleService
 
 
@@ -29,8 +33,14 @@ def register(app: typer.Typer) -> None:
     app.command()(migrate)
 
 
-def check(path: File = DEFAULT_FILE, as_json: Json = False) -> None:
-    """Read a schedule file and name everything that is wrong with it. Needs no server."""
+def check(
+    context: typer.Context,
+    path: File = DEFAULT_FILE,
+    schedules: SameFile = None,
+    as_json: Json = False,
+) -> None:
+    """Name everything that is wrong with a schedule file. Needs no server."""
+    path = one_file(context, path, schedules)
     try:
         file = ScheduleService.check(path)
     except ScheduleFileError as error:
@@ -44,12 +54,14 @@ def check(path: File = DEFAULT_FILE, as_json: Json = False) -> None:
         return
     for warning in file.warnings:
         typer.echo(f"warning: {warning.located(str(path))}", err=True)
-    schedules = counted(len(file.schedules), "schedule")
-    typer.echo(f"{path}: good, {schedules} of project {file.project}")
+    found = counted(len(file.schedules), "schedule")
+    typer.echo(f"{path}: good, {found} of project {file.project}")
 
 
 def apply_file(
+    context: typer.Context,
     path: File = DEFAULT_FILE,
+    schedules: SameFile = None,
     prune: Annotated[
         bool, typer.Option("--prune", help="Also retire keys the file no longer has.")
     ] = False,
@@ -60,43 +72,54 @@ def apply_file(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
-    """Make the file's schedules the newest definitions of its project, in one transaction."""
+    """Apply a schedule file: make it the newest word on its project.
+
+    All of it in one transaction. What another project owns is refused.
+    """
+    path = one_file(context, path, schedules)
     file = ScheduleService.check(path)
 
-    async def write() -> None:
+    async def write() -> tuple[ApplyReport, tuple[str, ...]]:
         async with service(data_dir) as opened:
             report = await opened.apply(file, force=force)
-            retired = await _prune(opened) if prune else ()
-        if as_json:
-            print_json({**asdict(report), "retired": retired})
-            return
-        typer.echo(str(report))
-        for remark in report.remarks:
-            typer.echo(remark)
-        if report.absent and not prune:
-            typer.echo(f"not in the file: {', '.join(report.absent)} (--prune retires them)")
-        if retired:
-            typer.echo(f"retired: {', '.join(retired)}")
+            return report, await _prune(opened, file, path, force=force) if prune else ()
 
-    async def _prune(opened: ScheduleService) -> tuple[str, ...]:
-        heads = await opened.schedules(file.project)
-        named = {schedule.key for schedule in file.schedules}
-        if any(head.state != "retired" and head.key not in named for head in heads):
-            seconds = PRUNE_AFTER.total_seconds()
-            typer.echo(
-                f"waiting {seconds:.0f} s, so that no half-saved file retires a schedule", err=True
-            )
-            await asyncio.sleep(seconds)
-        if ScheduleService.check(path).digest != file.digest:
-            typer.echo(f"{path} has changed meanwhile: nothing retired", err=True)
-            return ()
-        return await opened.prune(file, force=force)
+    report, retired = asyncio.run(write())
+    if as_json:
+        print_json({**asdict(report), "retired": retired})
+        return
+    typer.echo(str(report))
+    for remark in report.remarks:
+        typer.echo(remark)
+    if report.absent and not prune:
+        typer.echo(f"not in the file: {', '.join(report.absent)} (--prune retires them)")
+    if retired:
+        typer.echo(f"retired: {', '.join(retired)}")
 
-    asyncio.run(write())
+
+async def _prune(
+    opened: ScheduleService, file: ScheduleFile, path: Path, *, force: bool
+) -> tuple[str, ...]:
+    """Retire what the file has lacked for long enough, and does still lack then."""
+    heads = await opened.schedules(file.project)
+    named = {schedule.key for schedule in file.schedules}
+    if any(head.state != "retired" and head.key not in named for head in heads):
+        seconds = PRUNE_AFTER.total_seconds()
+        typer.echo(
+            f"waiting {seconds:.0f} s, so that no half-saved file retires a schedule", err=True
+        )
+        await asyncio.sleep(seconds)
+    if ScheduleService.check(path).digest != file.digest:
+        typer.echo(f"{path} has changed meanwhile: nothing retired", err=True)
+        return ()
+    return await opened.prune(file, force=force)
 
 
 def migrate(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) -> None:
-    """Bring the ledger's schema up to date; every other command does so too when it connects."""
+    """Bring the ledger's schema up to date.
+
+    Every other command does so too when it connects.
+    """
 
     async def connect() -> tuple[int, ...]:
         async with service(data_dir) as opened:

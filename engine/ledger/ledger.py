@@ -16,6 +16,7 @@ from engine.ledger.records import (
     Evidence,
     Fire,
     NewDefinition,
+    NextFire,
     OpenRun,
     Outcome,
     Probe,
@@ -175,8 +176,14 @@ class Ledger(Protocol):
         """Remember how far the duty's work has come."""
         ...
 
-    async def schedules(self, project: str | None = None) -> list[ScheduleRow]:
-        """Return every schedule, for reading."""
+    async def schedules(
+        self, project: str | None = None, *, key: str | None = None
+    ) -> list[ScheduleRow]:
+        """Return schedules in key order, for reading; retired ones too."""
+        ...
+
+    async def upcoming(self, project: str, limit: int) -> list[NextFire]:
+        """Return what the project's schedules fire next, the earliest first, one of each."""
         ...
 
     async def fires(

@@ -19,6 +19,7 @@ from engine.ledger.records import (
     Claim,
     Evidence,
     Fire,
+    NextFire,
     OpenRun,
     Outcome,
     Probe,
@@ -272,16 +273,18 @@ class MemoryLedger:
         if other == holder:
             self._duties[duty] = (holder, expires, max(before, watermark))
 
-    async def schedules(self, project: str | None = None) -> list[ScheduleRow]:
+    async def schedules(
+        self, project: str | None = None, *, key: str | None = None
+    ) -> list[ScheduleRow]:
         """See ``Ledger``."""
         rows = []
-        for key, row in sorted(self._tables.schedules.items()):
-            if project not in {None, row.state.project}:
+        for name, row in sorted(self._tables.schedules.items()):
+            if project not in {None, row.state.project} or key not in {None, name}:
                 continue
-            newest = next(iter(await self.fires(key=key, limit=1)), None)
+            newest = next(iter(await self.fires(key=name, limit=1)), None)
             rows.append(
                 ScheduleRow(
-                    key=key,
+                    key=name,
                     project=row.state.project,
                     workflow=row.state.schedule.workflow,
                     schedule=row.state.schedule,
@@ -290,10 +293,22 @@ class MemoryLedger:
                     last_fire_at=newest.last_fire_time if newest else None,
                     last_status=newest.status if newest else None,
                     workflow_type=row.state.workflow_type,
+                    definition_version=row.state.definition_version,
+                    series=row.state.series,
+                    effective_from=row.state.effective_from,
                     error=row.error,
                 )
             )
         return rows
+
+    async def upcoming(self, project: str, limit: int) -> list[NextFire]:
+        """See ``Ledger``."""
+        found = [
+            NextFire(name, row.next_fire_at, row.state.schedule.timezone)
+            for name, row in self._tables.schedules.items()
+            if row.state.project == project and row.next_fire_at is not None
+        ]
+        return sorted(found, key=lambda fire: (fire.fire_time, fire.key))[:limit]
 
     async def fires(
         self, *, key: str | None = None, status: Status | None = None, limit: int = 50

@@ -16,6 +16,7 @@ from engine.ledger.records import (
     Claim,
     Evidence,
     Fire,
+    NextFire,
     OpenRun,
     Outcome,
     Probe,
@@ -167,9 +168,15 @@ class PostgresLedger:
         """See ``Ledger``."""
         await self._run("set_watermark", duty, holder, watermark)
 
-    async def schedules(self, project: str | None = None) -> list[ScheduleRow]:
+    async def schedules(
+        self, project: str | None = None, *, key: str | None = None
+    ) -> list[ScheduleRow]:
         """See ``Ledger``."""
-        return [as_schedule(row) for row in await self._run("list_schedules", project)]
+        return [as_schedule(row) for row in await self._run("list_schedules", project, key)]
+
+    async def upcoming(self, project: str, limit: int) -> list[NextFire]:
+        """See ``Ledger``."""
+        return [NextFire(**row) for row in await self._run("upcoming", project, limit)]
 
     async def fires(
         self, *, key: str | None = None, status: Status | None = None, limit: int = 50

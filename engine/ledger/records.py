@@ -215,7 +215,13 @@ class OpenRun:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRow:
-    """One line of ``sched list``; ``schedule`` is None when this version cannot read it."""
+    """A schedule as people read it; ``schedule`` is None when this version cannot read it.
+
+    Attributes:
+        definition_version: the newest definition's, in force since ``effective_from``.
+        last_fire_at, last_status: of its newest fire.
+        error: why it backs off, if it does.
+    """
 
     key: str
     project: str
@@ -226,7 +232,19 @@ class ScheduleRow:
     last_fire_at: datetime | None
     last_status: Status | None
     workflow_type: str | None
+    definition_version: int
+    series: int
+    effective_from: datetime
     error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NextFire:
+    """The window a schedule opens next, and the zone its people live by."""
+
+    key: str
+    fire_time: datetime
+    timezone: str
 
 
 @dataclass(frozen=True, slots=True)

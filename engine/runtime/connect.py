@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.envconfig import ClientConfig
+from temporalio.service import RPCError, RPCStatusCode
 
 from engine.errors import TemporalUnavailable
+
+_PATIENCE: Final = timedelta(seconds=5)
 
 
 def temporal_target() -> dict[str, Any]:
@@ -21,16 +26,32 @@ async def connect_temporal() -> Client:
     """Connect to Temporal.
 
     Raises:
-        TemporalUnavailable: when nothing answers there.
+        TemporalUnavailable: when nothing answers there, or the namespace is not there (yet).
     """
     target = temporal_target()
+    place, namespace = target["target_host"], target["namespace"]
     try:
-        return await Client.connect(**target)
+        client = await Client.connect(**target)
     except (RuntimeError, OSError) as error:
         raise TemporalUnavailable(
-            f"no Temporal server answers at {target['target_host']}",
+            f"no Temporal server answers at {place}",
             cure="start it, or set TEMPORAL_ADDRESS",
         ) from error
+    try:
+        wanted = DescribeNamespaceRequest(namespace=namespace)
+        await client.workflow_service.describe_namespace(wanted, timeout=_PATIENCE)
+    except RPCError as error:
+        # A worker of a namespace that does not exist would end with the SDK's own words.
+        if error.status == RPCStatusCode.NOT_FOUND:
+            raise TemporalUnavailable(
+                f"the Temporal server at {place} has no namespace {namespace!r}",
+                cure=f"`temporal operator namespace create --namespace {namespace}` makes one, "
+                "TEMPORAL_NAMESPACE names another",
+            ) from error
+        # Who may not describe a namespace may still work in it.
+        if error.status != RPCStatusCode.PERMISSION_DENIED:
+            raise TemporalUnavailable(f"the Temporal server at {place}: {error.message}") from error
+    return client
 
 
 def database_url() -> str | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
-from engine.schedules.model import Schedule
+from engine.schedules.model import FIELDS, Schedule
+
+_SHOWN: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,22 @@ def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head])
         if head.project == project and not head.retired and head.key not in named
     )
     return Diff(**{kind: tuple(keys) for kind, keys in kinds.items()}, absent=tuple(absent))
+
+
+def edits(old: Schedule, new: Schedule) -> tuple[str, ...]:
+    """Say what an edit changes, a few words for each field: ``everyMs 300000 → 60000``."""
+    before, after = old.to_json(), new.to_json()
+    names = [name for name in FIELDS if before.get(name) != after.get(name)]
+    return tuple(f"{name} {_value(before, name)} → {_value(after, name)}".strip() for name in names)
+
+
+def _value(dump: Mapping[str, Any], name: str) -> str:
+    """The value as the file has it; what equals its default is not part of a definition."""
+    value = dump.get(name)
+    if name not in dump:
+        return "(none)" if name in {"everyMs", "cron", "at", "input", "description"} else "default"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 def starts_new_series(old: Schedule, new: Schedule) -> bool:

@@ -1,4 +1,4 @@
-"""A fleet of workers and the books they keep, for every test that kills something."""
+"""A fleet of workers and the books they keep, and the folder of one who runs ``sched up``."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from temporalio.client import Client
 
 from engine.embedded import TemporalServer
 from tests.acceptance.fleet import Books, Fleet
+from tests.acceptance.home import Home
+from tests.servers import shared_folder
 
 
 @pytest.fixture
@@ -28,3 +30,12 @@ async def books(database_url: str, client: Client) -> AsyncIterator[Books]:
     connection = await asyncpg.connect(database_url)
     yield Books(connection, client)
     await connection.close()
+
+
+@pytest.fixture
+async def home() -> AsyncIterator[Home]:
+    with shared_folder() as folder:
+        made = Home(folder)
+        yield made
+        if made.running and made.running.returncode is None:
+            await made.stop()

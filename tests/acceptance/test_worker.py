@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import signal
+import uuid
 
+from temporalio.client import Client
+
+from engine.embedded import TemporalServer
 from tests.acceptance.fleet import Books, Fleet
+from tests.servers import register_namespace
 from tests.waiting import eventually
 
 EXTERNAL = """
@@ -38,3 +43,15 @@ async def test_a_worker_tells_what_it_will_not_fire(fleet: Fleet, books: Books):
     )
     assert fleet.logged("typo: no worker has announced its workflow yet")
     assert {row["key"] for row in await books.fires()} == {"here"}
+
+
+async def test_a_worker_waits_for_its_namespace(
+    fleet: Fleet, books: Books, temporal: TemporalServer, client: Client
+):
+    later = f"later-{uuid.uuid4().hex}"
+    worker = await fleet.start(EXTERNAL, TEMPORAL_NAMESPACE=later, SCHED_IMPORTS="json.decoder")
+    await eventually(lambda: fleet.logged(f"has no namespace '{later}'"), timeout=20)
+    await register_namespace(client, later)
+    await books.until_fired(["go"], 1, timeout=60)
+    worker.send(signal.SIGTERM)
+    assert await worker.gone() == 0

@@ -221,3 +221,16 @@ async def test_a_disabled_span_is_accounted_for_when_the_schedule_is_enabled_aga
     (fire,) = await bench.ledger.fires()
     assert (fire.status, fire.reason) == ("skipped", "disabled")
     assert fire.windows >= 2
+
+
+async def test_one_schedule_is_read_with_the_version_and_series_in_force(bench):
+    await bench.declare(interval(3_600_000, key="a"))
+    await bench.declare(
+        "schedules: [{key: a, workflow: noop, everyMs: 7200000},"
+        " {key: b, workflow: noop, everyMs: 3600000}]"
+    )
+    (row,) = await bench.ledger.schedules(key="a")
+    assert (row.key, row.definition_version, row.series) == ("a", 2, 2)
+    assert datetime.now(UTC) - row.effective_from < timedelta(minutes=1)
+    assert await bench.ledger.schedules(key="c") == []
+    assert await bench.ledger.schedules("other", key="a") == []

@@ -1,5 +1,5 @@
 SELECT s.key, s.project, s.workflow, d.definition, s.retired_at, s.paused_at, s.next_fire_at, s.workflow_type,
-       s.error, last.last_fire_time AS last_fire_at, last.status AS last_status
+       s.definition_version, s.series, s.effective_from, s.error, last.last_fire_time AS last_fire_at, last.status AS last_status
 FROM schedules s
 JOIN definitions d ON d.namespace = s.namespace AND d.key = s.key AND d.version = s.definition_version
 LEFT JOIN LATERAL (
@@ -7,4 +7,5 @@ LEFT JOIN LATERAL (
     WHERE f.namespace = s.namespace AND f.key = s.key
     ORDER BY f.fire_time DESC, f.id DESC LIMIT 1) AS last ON true
 WHERE s.namespace = $1 AND ($2::text IS NULL OR s.project = $2)
+  AND ($3::text IS NULL OR s.key = $3)
 ORDER BY s.key

@@ -1,0 +1,44 @@
+"""A definition as an entry of a schedule file, which reads back as what it was."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from engine.schedules import Schedule
+from engine.schedules.durations import format_duration
+
+_FIRST = ("key", "workflow", "everyMs", "offsetMs", "cron", "at", "timezone", "input")
+_PLAIN = re.compile(r"[A-Za-z](?:[\w./@ -]*\w)?|(?:\d+(?:ms|[smhd]))+", re.ASCII)
+_MEANS_ELSE = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+
+
+def as_yaml(schedule: Schedule) -> list[str]:
+    """Return the entry's lines: what was declared, and the policies in force by default."""
+    said = {
+        "overlap": schedule.overlap,
+        "grace": format_duration(schedule.grace),
+        **schedule.to_json(),
+        "catchUp": {
+            "policy": schedule.catch_up.policy,
+            "window": format_duration(schedule.catch_up.window),
+        },
+    }
+    if schedule.kind == "cron":
+        said["timezone"] = schedule.timezone
+    ordered = {name: said.pop(name) for name in _FIRST if name in said} | said
+    lines = [f"{name}: {_value(value)}" for name, value in ordered.items()]
+    return [("  - " if number == 0 else "    ") + line for number, line in enumerate(lines)]
+
+
+def _value(value: Any) -> str:
+    """Return the value in YAML 1.2: bare where it is surely text, otherwise as JSON."""
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _MEANS_ELSE:
+        return value
+    if isinstance(value, dict):
+        return (
+            "{" + ", ".join(f"{_value(name)}: {_value(one)}" for name, one in value.items()) + "}"
+        )
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in text)

@@ -1,0 +1,57 @@
+"""``sched fires``: what became of each window."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, get_args
+
+import typer
+
+from engine.cli.environment import service
+from engine.cli.options import DEFAULT_DATA_DIR, AnyKey, DataDir, Json
+from engine.cli.output import fire_json, fire_lag, instant, print_json, print_table
+from engine.ledger.records import Fire, Status
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("fires")(list_fires)
+
+
+def list_fires(
+    key: AnyKey = None,
+    status: Annotated[
+        Status | None,
+        typer.Option("--status", metavar="STATUS", help=f"Only {', '.join(get_args(Status))}."),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many.")
+    ] = 20,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Show what became of each window, newest first."""
+
+    async def read() -> list[Fire]:
+        async with service(data_dir) as opened:
+            found = await opened.fires(key=key, status=status, limit=limit)
+            if key and not found:
+                await opened.schedule(key)  # raises when there is none
+            return found
+
+    fires = asyncio.run(read())
+    if as_json:
+        print_json([fire_json(fire) for fire in fires])
+        return
+    print_table(
+        ("FIRE TIME", "KEY", "STATUS", "TIMING", "LAG", "RUN", "REASON"), map(_fire_row, fires)
+    )
+
+
+def _fire_row(fire: Fire) -> tuple[object, ...]:
+    several = f"{fire.windows} windows up to {instant(fire.last_fire_time)}: "
+    reason = (several if fire.windows > 1 else "") + (fire.reason or fire.error or "")
+    return (
+        instant(fire.fire_time), fire.key, fire.status, fire.timing, fire_lag(fire),
+        fire.workflow_id, reason,
+    )  # fmt: skip

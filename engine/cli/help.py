@@ -1,0 +1,73 @@
+"""What ``--help`` says beyond each command's own words: groups, and examples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+GROUPS = {
+    "Run": ("init", "up", "worker"),
+    "Look": ("list", "show", "next", "fires"),
+    "Declare": ("check", "apply"),
+}
+"""The commands by what they are for; what is not named here comes last."""
+
+EXAMPLES = {
+    "init": ("sched init", "sched init demo"),
+    "up": (
+        "sched up",
+        "sched up --schedules other.yaml --data-dir .other",
+        "sched up --temporal-port 17233 --ui-port 18233 --postgres-port 15433",
+    ),
+    "worker": (
+        "sched worker",
+        "sched worker --schedules /etc/sched/schedules.yaml --task-queue reports",
+        "sched worker --import jobs.workflows --import jobs.steps",
+    ),
+    "list": ("sched list", "sched list --project billing --json"),
+    "show": ("sched show heartbeat", "sched show heartbeat --json"),
+    "next": (
+        "sched next",
+        "sched next nightly-report -n 3",
+        "sched next --from 2026-12-31T22:00:00Z",
+        'sched next --cron "0 2 * * *" --timezone America/Sao_Paulo',
+    ),
+    "fires": ("sched fires", "sched fires heartbeat -n 100", "sched fires --status failed --json"),
+    "check": ("sched check", "sched check other.yaml --json"),
+    "apply": ("sched apply", "sched apply other.yaml --prune"),
+    "migrate": ("sched migrate",),
+}
+
+
+class Command(TyperCommand):
+    """A command whose help ends with examples, each on a line that can be copied."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's signature
+        """Write the examples."""
+        with formatter.section("Examples"):
+            for line in EXAMPLES[self.name or ""]:
+                formatter.write(f"  {line}\n")
+
+
+class Commands(TyperGroup):
+    """The list of commands, in groups."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's signature
+        """Write each group under its heading."""
+        named = {name for group in GROUPS.values() for name in group}
+        rest = tuple(name for name in self.commands if name not in named)
+        widest = max(map(len, self.commands))
+        for heading, group in {**GROUPS, "Maintain": rest}.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(widest), self._purpose(name)) for name in group])
+
+    def _purpose(self, name: str) -> str:
+        return (self.commands[name].help or "").partition("\n")[0]
+
+
+def dress(app: typer.Typer) -> None:
+    """Give every command of the application its examples."""
+    for command in app.registered_commands:
+        command.cls = Command

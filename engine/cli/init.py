@@ -1,0 +1,78 @@
+"""``sched init``: a small project that runs at once."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+FILES = (
+    "schedules.yaml",
+    "workflows/__init__.py",
+    "workflows/hello.py",
+    "activities/__init__.py",
+    "activities/greetings.py",
+)
+"""What is written, by its path in the project and below ``templates``."""
+
+_IGNORED = ".sched/"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("init")(init)
+
+
+def init(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Where; it is made if it does not exist.")
+    ] = Path(),
+) -> None:
+    """Write a small project that runs at once.
+
+    It has a schedules.yaml, one workflow and one step. Nothing that exists is overwritten.
+    """
+    for path in write_project(folder):
+        typer.echo(f"  {path}")
+    go = [] if folder == Path() else [f"cd {folder}"]
+    commands = [*go, "sched check", "sched up", "sched show hello    # in a second terminal"]
+    typer.echo("\nNext:\n" + "\n".join(f"  {command}" for command in commands))
+
+
+def write_project(folder: Path) -> list[Path]:
+    """Write the project's files and return their paths.
+
+    Raises:
+        typer.BadParameter: something of these names exists already, and nothing is written; or
+            the folder cannot be written to.
+    """
+    names = dict.fromkeys(name.partition("/")[0] for name in FILES)
+    taken = [name for name in names if (folder / name).exists()]
+    if taken:
+        raise _refused(f"{folder} already has {', '.join(taken)}; nothing was written")
+    templates = resources.files("engine.cli").joinpath("templates")
+    try:
+        for name in FILES:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(templates.joinpath(*name.split("/")).read_bytes())
+        written = [folder / name for name in FILES]
+        return [*written, folder / ".gitignore"] if _ignore(folder) else written
+    except OSError as error:
+        raise _refused(f"{folder} cannot be written to: {error.strerror}") from error
+
+
+def _refused(why: str) -> typer.BadParameter:
+    return typer.BadParameter(why, param_hint="FOLDER")
+
+
+def _ignore(folder: Path) -> bool:
+    """Keep the data of ``sched up`` out of git; return whether a line was added."""
+    path = folder / ".gitignore"
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    if _IGNORED in text.splitlines():
+        return False
+    ending = "" if not text or text.endswith("\n") else "\n"
+    path.write_text(f"{text}{ending}{_IGNORED}\n", encoding="utf-8")
+    return True

@@ -1,0 +1,90 @@
+"""The options and arguments that several commands share: one word, one help text."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+DEFAULT_DATA_DIR = Path(".sched")
+DEFAULT_FILE = Path("schedules.yaml")
+
+_KEY = re.compile(r"(?:^|[\s{,-])key:\s*[\"']?([a-z0-9][a-z0-9._-]*)", re.MULTILINE)
+
+
+def keys_in_the_file(context: typer.Context) -> list[str]:
+    """Return the keys of the schedule file, for a shell that completes one.
+
+    A look at the text and no more: it must be quick, and also work while the file is broken.
+    """
+    named = context.params.get("schedules") or os.environ.get("SCHED_SCHEDULES") or DEFAULT_FILE
+    try:
+        text = Path(named).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return []
+    code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return sorted(set(_KEY.findall(code)))
+
+
+DataDir = Annotated[
+    Path,
+    typer.Option(
+        "--data-dir",
+        metavar="FOLDER",
+        help="Where `sched up` keeps its servers.",
+        envvar="SCHED_DATA_DIR",
+    ),
+]
+File = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The schedule file.", envvar="SCHED_SCHEDULES")
+]
+Schedules = Annotated[
+    Path,
+    typer.Option(
+        "--schedules", metavar="FILE", help="The schedule file.", envvar="SCHED_SCHEDULES"
+    ),
+]
+SameFile = Annotated[
+    Path | None,
+    typer.Option("--schedules", metavar="FILE", help="The same as FILE.", show_default=False),
+]
+TaskQueue = Annotated[
+    str,
+    typer.Option(
+        "--task-queue",
+        metavar="NAME",
+        help="What this worker listens on.",
+        envvar="SCHED_TASK_QUEUE",
+    ),
+]
+Imports = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import", metavar="PACKAGE", help="A package of workflows or steps; may be repeated."
+    ),
+]
+Key = Annotated[
+    str, typer.Argument(metavar="KEY", help="The schedule's key.", autocompletion=keys_in_the_file)
+]
+AnyKey = Annotated[
+    str | None,
+    typer.Argument(metavar="KEY", help="Only this schedule's.", autocompletion=keys_in_the_file),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def one_file(context: typer.Context, path: Path, same: Path | None) -> Path:
+    """Return the file that a command's FILE or ``--schedules`` names.
+
+    Raises:
+        typer.BadParameter: when the command line names two.
+    """
+    if same is None:
+        return path
+    source = context.get_parameter_source("path")
+    if source is not None and source.name == "COMMANDLINE" and same != path:
+        raise typer.BadParameter(f"{path} and --schedules {same}: name one file")
+    return same

@@ -1,0 +1,190 @@
+"""``sched next``: when something will fire."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from engine.cli.environment import Target, find_target, open_service
+from engine.cli.options import DEFAULT_DATA_DIR, DEFAULT_FILE, AnyKey, DataDir, Json, Schedules
+from engine.cli.output import counted, print_json, print_table
+from engine.cli.upcoming import Source, table, upcoming
+from engine.errors import ScheduleNotFound
+from engine.ledger.records import ScheduleRow
+from engine.schedules import Cron, Schedule
+from engine.service import ScheduleService, not_found
+
+Expression = Annotated[
+    str | None,
+    typer.Option("--cron", metavar="EXPR", help="Of this cron expression; asks nobody."),
+]
+Zone = Annotated[
+    str | None,
+    typer.Option("--timezone", metavar="TZ", help="The expression's IANA zone; UTC without."),
+]
+Start = Annotated[
+    str | None, typer.Option("--from", metavar="ISO", help="After this moment instead of now.")
+]
+Count = Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="How many fires.")]
+
+_H = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])")
+_NAMED = 5
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("next")(show_next)
+
+
+def show_next(
+    context: typer.Context,
+    key: AnyKey = None,
+    *,
+    cron: Expression = None,
+    timezone: Zone = None,
+    start: Start = None,
+    count: Count = 10,
+    schedules: Schedules = DEFAULT_FILE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Show the next fires: of one schedule, of all of them, or of a cron expression.
+
+    The ledger is asked where there is one, and otherwise, or where --schedules is given, the
+    schedule file.
+    """
+    now = datetime.now(UTC)
+    after = now if start is None else moment(start)
+    if cron is not None:
+        if key is not None:
+            raise typer.BadParameter("KEY and --cron: name one of the two")
+        found = _of_expression(cron, timezone or "UTC")
+    elif timezone is not None:
+        raise typer.BadParameter("--timezone is the zone of --cron; a schedule has its own")
+    else:
+        named = context.get_parameter_source("schedules")
+        ledger = None if named and named.name == "COMMANDLINE" else find_target(data_dir)
+        found = asyncio.run(_of_ledger(ledger, key)) if ledger else _of_file(schedules, key)
+    _print(found, after, now, count, as_json=as_json, with_key=key is None and cron is None)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What may fire, where that was read, and in words what will not fire."""
+
+    sources: tuple[Source, ...]
+    origin: str
+    silent: tuple[str, ...] = ()
+
+
+def moment(text: str) -> datetime:
+    """Return the instant that ``--from`` names.
+
+    Raises:
+        typer.BadParameter: it is no ISO date and time, or has no offset.
+    """
+    hint = "'--from'"
+    try:
+        read = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is not a date and time; write 2026-11-22T02:00:00Z", param_hint=hint
+        ) from None
+    if read.tzinfo is None:
+        raise typer.BadParameter(
+            f"{text!r} has no offset; append Z for UTC, or an offset as -03:00", param_hint=hint
+        )
+    return read
+
+
+def _of_expression(cron: str, timezone: str) -> Found:
+    source = Source("", Cron(cron, timezone=timezone), timezone)
+    spread = "H is spread by a schedule's key; these are the times of an empty one"
+    return Found((source,), "of the expression", (spread,) if _H.search(cron) else ())
+
+
+async def _of_ledger(ledger: Target, key: str | None) -> Found:
+    async with open_service(ledger) as opened:
+        rows = await opened.schedules() if key is None else [await opened.schedule(key)]
+    kept, silent = [], []
+    for row in rows:
+        if why := _silence(row):
+            silent.append((row.key, why))
+        elif row.schedule:
+            kept.append(Source.of(row.schedule))
+    return Found(tuple(kept), f"of the ledger {ledger.place}", _in_words(silent))
+
+
+def _silence(row: ScheduleRow) -> str | None:
+    if row.state != "active":
+        return row.state
+    return None if row.schedule else "unreadable for this version"
+
+
+def _of_file(path: Path, key: str | None) -> Found:
+    file = ScheduleService.check(path)
+    by_key = {schedule.key: schedule for schedule in file.schedules}
+    if key is not None:
+        if key not in by_key:
+            raise _not_in(path, key, list(by_key))
+        by_key = {key: by_key[key]}
+    held = {name: _held(schedule) for name, schedule in by_key.items()}
+    return Found(
+        tuple(Source.of(schedule) for name, schedule in by_key.items() if not held[name]),
+        f"of the file {path}",
+        _in_words([(name, why) for name, why in held.items() if why]),
+    )
+
+
+def _not_in(path: Path, key: str, keys: Sequence[str]) -> ScheduleNotFound:
+    return not_found(key, keys, see=f"{path} has {counted(len(keys), 'schedule')}")
+
+
+def _held(schedule: Schedule) -> str | None:
+    if not schedule.enabled:
+        return "disabled"
+    return "paused at first" if schedule.paused else None
+
+
+def _in_words(silent: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """One sentence per reason: a herd of paused schedules is one line."""
+    by_reason: dict[str, list[str]] = {}
+    for key, why in silent:
+        by_reason.setdefault(why, []).append(key)
+    return tuple(
+        f"{why}, so that nothing fires: {', '.join(keys[:_NAMED])}"
+        + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
+        for why, keys in by_reason.items()
+    )
+
+
+def _print(
+    found: Found, after: datetime, now: datetime, count: int, *, as_json: bool, with_key: bool
+) -> None:
+    rows = upcoming(found.sources, after, count)
+    if as_json:
+        print_json([row.as_json(with_key=with_key) for row in rows])
+    elif rows:
+        print_table(*table(rows, now, with_key=with_key))
+    said = [*found.silent]
+    if found.sources and len(rows) < count:
+        said.append(_ended(len(rows), after))
+    if not as_json:
+        said.append(f"({found.origin})")
+    elif rows:
+        return  # a last fire's note says so; an empty list alone would say nothing
+    for sentence in said:
+        typer.echo(sentence, err=as_json)
+
+
+def _ended(shown: int, after: datetime) -> str:
+    if shown:
+        return f"after {'that one' if shown == 1 else 'those'} nothing fires any more"
+    return f"nothing fires after {after.isoformat(sep=' ', timespec='seconds')}"

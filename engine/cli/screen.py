@@ -1,0 +1,124 @@
+"""The terminal of ``sched up``: a live table at the bottom, other words scroll away above it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Self
+
+from rich.live import Live
+
+from engine.cli.board import Board, FileState
+from engine.cli.desk import Desk
+from engine.cli.environment import Target
+from engine.cli.lines import LinePrinter
+from engine.cli.links import run_link
+from engine.cli.output import console
+from engine.cli.picture import picture
+from engine.errors import LedgerUnavailable
+from engine.runtime.events import Closed, Event, Settled
+
+_DRAW, _ASK = 0.5, 2.0
+_NEXT = 5
+_REMEMBERED = 20
+
+
+def wants_live(*, lines: bool) -> bool:
+    """Whether a live table can be shown: on a terminal that nobody else writes to."""
+    logs = logging.getLogger().isEnabledFor(logging.INFO)
+    out = console()
+    return not (lines or logs) and sys.stdout.isatty() and not out.is_dumb_terminal
+
+
+class Screen:
+    """Shows what happens; it is to a terminal what ``LinePrinter`` is to a log.
+
+    What the user's own steps print goes above the table, too.
+
+    Args:
+        target: whose pages in the Web UI the runs link to.
+        desk: asked for what was before, and what is next.
+        timezones: of the schedules, by key; UTC for others.
+    """
+
+    def __init__(self, target: Target, desk: Desk, timezones: Mapping[str, str]) -> None:
+        self._target, self._desk, self._timezones = target, desk, timezones
+        self._board = Board()
+        self._console = console(wraps=True)
+        self._live = Live(console=self._console, auto_refresh=False)
+        self._lines = LinePrinter(self._console)
+        self._news = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._draw()
+        self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event: windows go to the table, the rest is said."""
+        self._board.hear(event)
+        if isinstance(event, (Settled, Closed)):
+            self._news.set()
+        else:
+            self._lines(event)
+
+    def say(self, text: str, style: str = "", *, once: bool = False) -> None:
+        """Print a sentence above the table."""
+        self._lines.say(text, style, once=once)
+
+    def show(self, file: FileState) -> None:
+        """Show how the schedule file stands."""
+        self._board.file = file
+        self._news.set()
+
+    def restore(self) -> None:
+        """Give the terminal back at once."""
+        self._live.stop()
+
+    async def run(self, project: str) -> None:
+        """Draw, and ask the ledger, until cancelled."""
+        await asyncio.gather(self._keep_drawing(), self._keep_asking(project))
+
+    async def _keep_drawing(self) -> None:
+        """Soon after news, and otherwise twice a second."""
+        while True:
+            self._draw()
+            self._news.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DRAW):
+                    await self._news.wait()
+            await asyncio.sleep(_DRAW / 5)  # a herd of news is drawn once
+
+    async def _keep_asking(self, project: str) -> None:
+        remembered = False
+        while True:
+            with contextlib.suppress(LedgerUnavailable):  # the replica says so
+                async with self._desk.service() as service:
+                    if not remembered:
+                        self._board.remember(
+                            await service.fires(limit=_REMEMBERED), self._timezones
+                        )
+                    remembered = True
+                    self._board.upcoming = await service.upcoming(project, _NEXT)
+            await asyncio.sleep(_ASK)
+
+    def _draw(self) -> None:
+        size = self._console.size
+        shown = picture(self._board, datetime.now(UTC), size.width, size.height, self._address)
+        self._live.update(shown, refresh=True)
+
+    def _address(self, workflow_id: str, run_id: str) -> str:
+        return run_link(self._target.ui_url or "", self._target.namespace, workflow_id, run_id)

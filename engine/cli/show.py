@@ -1,0 +1,169 @@
+"""``sched show``: everything about one schedule on one page."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import typer
+
+from engine.cli.entry import as_yaml
+from engine.cli.environment import Target, open_service, target
+from engine.cli.links import run_link, runs_link
+from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key
+from engine.cli.output import (
+    console,
+    fire_json,
+    fire_lag,
+    instant,
+    print_json,
+    print_table,
+    problem_of,
+    schedule_json,
+)
+from engine.cli.times import clock, relative
+from engine.cli.upcoming import Source, Upcoming, table, upcoming
+from engine.ledger.records import Fire, ScheduleRow
+from engine.schedules.zones import TZDATA_VERSION
+
+SHOWN = 5
+
+_NOTHING_WILL = {
+    "paused": "nothing fires until it is resumed",
+    "disabled": "nothing fires until its file says `enabled: true`",
+    "retired": "its file no longer names it; nothing fires until a file does again",
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("show")(show)
+
+
+def show(
+    key: Key,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Show one schedule: its definition, state, last and next fires, and links."""
+    found = target(data_dir)
+
+    async def read() -> Page:
+        async with open_service(found) as opened:
+            row = await opened.schedule(key)
+            return Page(row, await opened.fires(key=key, limit=SHOWN), found, datetime.now(UTC))
+
+    page = asyncio.run(read())
+    if as_json:
+        print_json(page.as_json())
+    else:
+        page.print()
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is known of one schedule, and how it is shown."""
+
+    row: ScheduleRow
+    fires: list[Fire]
+    target: Target
+    now: datetime
+
+    @property
+    def next(self) -> list[Upcoming]:
+        """The fires to come; none while the schedule is not active."""
+        if self.row.state != "active" or self.row.schedule is None:
+            return []
+        return upcoming([Source.of(self.row.schedule)], self.now, SHOWN)
+
+    @property
+    def links(self) -> dict[str, str]:
+        """Pages of Temporal's Web UI: ``runs``, and each shown run by its workflow id."""
+        ui, namespace = self.target.ui_url, self.target.namespace
+        if ui is None:
+            return {}
+        runs = {
+            fire.workflow_id: run_link(ui, namespace, fire.workflow_id, fire.run_id)
+            for fire in self.fires
+            if fire.run_id
+        }
+        return {"runs": runs_link(ui, namespace, self.row.key), **runs}
+
+    def as_json(self) -> dict[str, object]:
+        """Return what ``sched list --json`` says of it, and everything else."""
+        row, links = self.row, self.links
+        fires = [{**fire_json(fire), "link": links.get(fire.workflow_id)} for fire in self.fires]
+        return {
+            **schedule_json(row),
+            "definition": row.schedule.to_json() if row.schedule else None,
+            "definition_version": row.definition_version,
+            "effective_from": instant(row.effective_from),
+            "series": row.series,
+            "tzdata": TZDATA_VERSION,
+            "last_fires": fires,
+            "next": [fire.as_json(with_key=False) for fire in self.next],
+            "links": {"runs": links["runs"]} if links else {},
+        }
+
+    def print(self) -> None:
+        """Print it for people."""
+        out, row = console(), self.row
+        out.print(f"{row.key}: {self._state()}", style="bold")
+        if problem := problem_of(row):
+            out.print(f"problem: {problem}", style="red")
+        since = clock(row.effective_from.replace(microsecond=0), "UTC")
+        out.print(
+            f"project {row.project}, definition {row.definition_version} since {since},"
+            f" series {row.series}, runs {row.workflow_type or 'nothing yet'},"
+            f" zone rules {TZDATA_VERSION}"
+        )
+        if row.schedule:
+            out.print()
+            out.print("\n".join(as_yaml(row.schedule)))
+        self._print_fires()
+        if links := self.links:
+            out.print()
+            print_table(("RUNS", "WEB UI"), [("all", links.pop("runs")), *links.items()])
+
+    def _state(self) -> str:
+        row = self.row
+        if row.state != "active":
+            return f"{row.state}; {_NOTHING_WILL[row.state]}"
+        if row.next_fire_at is None:
+            return "active, but no fire is left"
+        moment = row.next_fire_at
+        timezone = row.schedule.timezone if row.schedule else "UTC"
+        shown = clock(moment, timezone)
+        if timezone != "UTC":
+            shown += f" {timezone} ({clock(moment, 'UTC')})"
+        word = "next fire" if moment > self.now else "due since"
+        return f"active, {word} {shown}, {relative(moment, self.now)}"
+
+    def _print_fires(self) -> None:
+        out = console()
+        out.print()
+        if self.fires:
+            print_table(*_fire_rows(self.fires))
+        else:
+            out.print("no window has been decided yet")
+        if shown := self.next:
+            columns, cells = table(shown, self.now, with_key=False)
+            out.print()
+            print_table(["NEXT FIRES", *columns[1:]], cells)
+
+
+def _fire_rows(fires: list[Fire]) -> tuple[list[str], list[list[object]]]:
+    columns = ["LAST FIRES", "STATUS", "TIMING", "LAG", "RUN"]
+    rows: list[list[object]] = [
+        [
+            instant(fire.fire_time), fire.status, fire.timing, fire_lag(fire),
+            fire.run_id and fire.workflow_id,
+        ]
+        for fire in fires
+    ]  # fmt: skip
+    reasons = [fire.reason or fire.error for fire in fires]
+    if any(reasons):
+        columns.append("REASON")
+        rows = [[*row, reason] for row, reason in zip(rows, reasons, strict=True)]
+    return columns, rows

@@ -1,0 +1,11 @@
+-- No index has all lanes of a project in one order: it is read whole, and only the few shown
+-- are looked up further. Ask every few seconds at most.
+SELECT next.key, next.next_fire_at AS fire_time,
+       coalesce(d.definition ->> 'timezone', 'UTC') AS timezone
+FROM (
+    SELECT s.namespace, s.key, s.definition_version, s.next_fire_at FROM schedules s
+    WHERE s.namespace = $1 AND s.project = $2 AND s.next_fire_at IS NOT NULL
+    ORDER BY s.next_fire_at, s.key LIMIT $3) AS next
+JOIN definitions d ON d.namespace = next.namespace AND d.key = next.key
+                  AND d.version = next.definition_version
+ORDER BY next.next_fire_at, next.key

@@ -1,0 +1,71 @@
+"""A folder in which a user works with ``sched``."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+from engine.embedded import free_port
+from tests.acceptance.fleet import ROOT, SCHED
+from tests.waiting import eventually
+
+
+class Home:
+    """A folder with the example application, or an empty one, and ports of its own."""
+
+    def __init__(self, folder: Path, *, example: bool = True) -> None:
+        self.folder = folder
+        if example:
+            for name in ("workflows", "activities"):
+                shutil.copytree(ROOT / name, folder / name)
+            shutil.copy(ROOT / "schedules.yaml", folder)
+        self.schedules = folder / "schedules.yaml"
+        self.port = {"temporal": free_port(), "ui": free_port(), "postgres": free_port()}
+        self.ports = [f"--{name}-port={number}" for name, number in self.port.items()]
+        self.environment = {
+            name: value for name, value in os.environ.items() if name != "SCHED_DATABASE_URL"
+        }
+        self.running: asyncio.subprocess.Process | None = None
+
+    async def up(self, *options: str) -> asyncio.subprocess.Process:
+        """Start ``sched up``; its output goes to up.log."""
+        with (self.folder / "up.log").open("ab") as log:
+            self.running = await asyncio.create_subprocess_exec(
+                str(SCHED), "up", *self.ports, *options,
+                cwd=self.folder, env=self.environment, stdout=log, stderr=log,
+            )  # fmt: skip
+        return self.running
+
+    async def sched(self, *arguments: str) -> tuple[int, str]:
+        """Run another command beside it; returns its exit code and everything it printed."""
+        process = await asyncio.create_subprocess_exec(
+            str(SCHED), *arguments, cwd=self.folder, env=self.environment,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        output, _ = await process.communicate()
+        return process.returncode or 0, output.decode()
+
+    async def fires(self) -> list[dict[str, object]]:
+        code, output = await self.sched("fires", "--json", "-n", "500")
+        return json.loads(output) if code == 0 else []
+
+    async def until_fired(self, key: str, count: int) -> list[dict[str, object]]:
+        async def enough() -> list[dict[str, object]]:
+            found = [fire for fire in await self.fires() if fire["key"] == key and fire["run_id"]]
+            return found if len(found) >= count else []
+
+        return await eventually(enough, timeout=90, every=0.3)
+
+    async def stop(self, number: signal.Signals = signal.SIGINT) -> int:
+        assert self.running
+        self.running.send_signal(number)
+        async with asyncio.timeout(60):
+            return await self.running.wait()
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "up.log").read_text()

@@ -1,0 +1,128 @@
+"""The commands that a person types beside a running ``sched up``, in a project of `sched init`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import pytest
+import pytest_asyncio
+from temporalio.client import Client
+
+from engine.schedules import load_schedules
+from tests.acceptance.home import Home
+from tests.servers import shared_folder
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MORE = """
+  - {key: nightly, workflow: hello, cron: "0 2 * * *", timezone: America/Sao_Paulo, input: "1e3"}
+  - {key: resting, workflow: hello, everyMs: 60000, paused: true}
+"""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def project():
+    """A project that ``sched init`` has written and ``sched up`` runs, with two more schedules."""
+    with shared_folder() as folder:
+        home = Home(folder, example=False)
+        for command in ("init", "check"):
+            code, output = await home.sched(command)
+            assert code == 0, output
+        home.schedules.write_text(home.schedules.read_text() + MORE)
+        await home.up()
+        try:
+            await home.until_fired("hello", 2)
+            yield home
+        finally:
+            await home.stop()
+
+
+async def connected(home: Home) -> Client:
+    return await Client.connect(f"127.0.0.1:{home.port['temporal']}")
+
+
+async def shown(home: Home, key: str) -> dict[str, Any]:
+    code, output = await home.sched("show", key, "--json")
+    assert code == 0, output
+    page: dict[str, Any] = json.loads(output)
+    return page
+
+
+async def test_a_generated_project_greets_in_each_window(project: Home):
+    client = await connected(project)
+    fire = (await project.until_fired("hello", 2))[-1]
+    result = await client.get_workflow_handle(str(fire["workflow_id"])).result()
+    moment = str(fire["fire_time"])[11:19]
+    assert result == f"Hello world, this is the window of {moment} UTC."
+
+
+async def test_links_lead_to_the_runs_of_the_key_and_to_each_run(project: Home):
+    page = await shown(project, "hello")
+    ui = f"http://127.0.0.1:{project.port['ui']}/"
+    links = {fire["workflow_id"]: fire["link"] for fire in page["last_fires"] if fire["run_id"]}
+    runs = {fire["workflow_id"]: fire["run_id"] for fire in page["last_fires"]}
+    assert links
+    for workflow_id, link in links.items():
+        assert link.startswith(ui)
+        *_, named, run, tab = urlsplit(link).path.split("/")
+        assert (unquote(named), run, tab) == (workflow_id, runs[workflow_id], "history")
+        assert ":" not in named
+    assert page["links"]["runs"].startswith(ui)
+    query = parse_qs(urlsplit(page["links"]["runs"]).query)["query"][0]
+    client = await connected(project)
+
+    async def listed() -> bool:
+        return {run.id async for run in client.list_workflows(query)} >= set(links)
+
+    assert await eventually(listed)
+
+
+async def test_show_prints_a_definition_that_reads_back_as_it_was(project: Home):
+    page = await shown(project, "nightly")
+    code, output = await project.sched("show", "nightly")
+    assert code == 0, output
+    entry = [line for line in output.splitlines() if line.startswith(("  - ", "    "))]
+    read = load_schedules("schedules:\n" + "\n".join(entry)).schedules[0]
+    assert read.to_json() == page["definition"]
+    assert read.input == "1e3"
+    assert "America/Sao_Paulo" in output.splitlines()[0]
+
+
+async def test_show_says_that_a_paused_schedule_does_not_fire(project: Home):
+    page = await shown(project, "resting")
+    assert (page["state"], page["next"], page["last_fires"]) == ("paused", [], [])
+    _, output = await project.sched("show", "resting")
+    assert "resting: paused; nothing fires until it is resumed" in output
+    assert "no window has been decided yet" in output
+
+
+async def test_next_merges_what_the_ledger_holds_and_names_what_is_paused(
+    project: Home, monkeypatch
+):
+    # The file named here says something else; the ledger is what fires.
+    other = project.folder / "other.yaml"
+    other.write_text("schedules: [{key: other, workflow: w, everyMs: 1000}]")
+    monkeypatch.setitem(project.environment, "SCHED_SCHEDULES", str(other))
+    moment = ("--from", "2026-11-22T04:59:55Z")
+    code, output = await project.sched("next", *moment, "-n", "3", "--json")
+    assert code == 0, output
+    assert [(row["key"], row["local_time"]) for row in json.loads(output)] == [
+        ("hello", "2026-11-22T05:00:00+00:00"),
+        ("nightly", "2026-11-22T02:00:00-03:00"),
+        ("hello", "2026-11-22T05:00:10+00:00"),
+    ]
+    _, told = await project.sched("next")
+    assert "paused, so that nothing fires: resting" in told
+    assert f"(of the ledger 127.0.0.1:{project.port['postgres']}/" in told
+
+
+@pytest.mark.parametrize("command", ["show", "next", "fires"])
+async def test_a_misspelt_key_is_answered_with_the_one_that_was_meant(project: Home, command):
+    code, output = await project.sched(command, "helo")
+    assert code == 2
+    assert output == (
+        "sched: SCHEDULE_JOB_NOT_FOUND: there is no schedule helo; did you mean hello?\n"
+    )

@@ -1,0 +1,182 @@
+"""``sched up`` follows its schedule file: every way of saving it, and of getting it wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from engine.cli.board import FileState
+from engine.cli.desk import Desk
+from engine.cli.watching import FileWatch
+from engine.runtime.source import read_file
+from tests.waiting import eventually
+
+GOOD = (
+    "schedules:\n- {key: a, workflow: w, everyMs: 60000}\n- {key: b, workflow: w, everyMs: 9000}\n"
+)
+
+
+class Followed:
+    """A file under watch, and what was said of it."""
+
+    def __init__(self, path: Path, desk: Desk) -> None:
+        self.path, self.desk = path, desk
+        self.said: list[str] = []
+        self.states: list[FileState] = []
+
+    def watch(self, begin) -> FileWatch:
+        return FileWatch(
+            self.path, begin, self.desk, living=0, show=self.states.append,
+            say=lambda text, _: self.said.append(text), absent_for=timedelta(seconds=2),
+        )  # fmt: skip
+
+    def heard(self, text: str) -> bool:
+        return any(text in line for line in self.said)
+
+    async def told(self, *texts: str) -> None:
+        for text in texts:
+            await eventually(partial(self.heard, text))
+
+    async def every_ms(self) -> dict[str, int | None]:
+        async with self.desk.service() as service:
+            rows = await service.schedules()
+        return {
+            row.key: row.schedule.every_ms
+            for row in rows
+            if row.schedule and row.state != "retired"
+        }
+
+
+@pytest.fixture
+async def followed(tmp_path: Path, database_url: str) -> AsyncIterator[Followed]:
+    path = tmp_path / "schedules.yaml"
+    path.write_text(GOOD)
+    async with Desk(database_url, "test") as desk:
+        made = Followed(path, desk)
+        file = read_file(path)
+        async with desk.service() as service:
+            await service.apply(file)
+        following = asyncio.create_task(made.watch(file).run())
+        yield made
+        following.cancel()
+        await asyncio.wait([following])
+
+
+async def test_a_save_is_applied_and_says_what_changed(followed: Followed):
+    followed.path.write_text(
+        GOOD.replace("60000", "30000") + "- {key: c, workflow: w, everyMs: 5000}\n"
+    )
+    await followed.told(
+        "applied: project default: 1 added, 1 changed, 1 unchanged",
+        "~ a: everyMs 60000 → 30000",
+        "+ c: w, every 5s",
+    )
+    assert await followed.every_ms() == {"a": 30000, "b": 9000, "c": 5000}
+    assert followed.states[-1].schedules == 3
+
+
+async def test_an_atomic_save_is_seen_as_well(followed: Followed):
+    for number in (2, 3):  # the second file is another inode than the one first watched
+        fresh = followed.path.with_name("new")
+        fresh.write_text(GOOD.replace("9000", f"{number}000"))
+        fresh.replace(followed.path)
+        await followed.told(f"→ {number}000")
+
+
+async def test_a_file_behind_a_swapped_link_is_seen_as_well(tmp_path: Path, database_url: str):
+    """As in a mounted configuration volume."""
+    for name, text in (("one", GOOD), ("two", GOOD.replace("9000", "8000"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "schedules.yaml").write_text(text)
+    (tmp_path / "data").symlink_to("one")
+    path = tmp_path / "schedules.yaml"
+    path.symlink_to(Path("data", "schedules.yaml"))
+    async with Desk(database_url, "test") as desk:
+        followed = Followed(path, desk)
+        following = asyncio.create_task(followed.watch(read_file(path)).run())
+        (tmp_path / "next").symlink_to("two")
+        (tmp_path / "next").replace(tmp_path / "data")
+        await followed.told("applied: project default: 2 added")
+        assert (await followed.every_ms())["b"] == 8000
+        following.cancel()
+        await asyncio.wait([following])
+
+
+async def test_a_file_is_not_read_while_it_is_being_written(followed: Followed):
+    """What is there in between may be valid, and mean something else."""
+    followed.path.write_text(GOOD.replace("9000", "90000"))
+    await asyncio.sleep(0.2)  # the slow writer, who takes less than the watch waits for
+    followed.path.write_text(GOOD.replace("9000", "7000"))
+    await followed.told("~ b: everyMs 9000 → 7000")
+    assert len([line for line in followed.said if "applied:" in line]) == 1
+
+
+async def test_a_broken_file_changes_nothing_and_names_its_problems_until_mended(
+    followed: Followed,
+):
+    followed.path.write_text(GOOD.replace("60000", "soon"))
+    await eventually(lambda: followed.states[-1].problems)
+    (problem,) = followed.states[-1].problems
+    assert "SCHEDULE_FIELD_INVALID" in problem
+    assert followed.states[-1].schedules == 2, "so many go on"
+    assert await followed.every_ms() == {"a": 60000, "b": 9000}
+    followed.path.write_text(GOOD.replace("60000", "50000"))
+    await followed.told("is good again", "→ 50000")
+    assert not followed.states[-1].problems
+
+
+@pytest.mark.parametrize("text", ["", "schedules: []\n", None])
+async def test_an_empty_or_missing_file_retires_nothing(followed: Followed, text: str | None):
+    if text is None:
+        followed.path.unlink()
+    else:
+        followed.path.write_text(text)
+    await eventually(lambda: followed.states[-1].problems)
+    followed.path.write_text(GOOD)
+    await followed.told("is good again")
+    assert await followed.every_ms() == {"a": 60000, "b": 9000}
+    assert not any("retired" in line for line in followed.said)
+
+
+async def test_a_key_that_the_file_lacks_is_retired_when_it_has_stayed_away(followed: Followed):
+    followed.path.write_text(GOOD.replace("key: b", "key: c"))
+    await followed.told("- b is not in the file: retired in 2 s")
+    assert set(await followed.every_ms()) == {"a", "b", "c"}
+    await followed.told("retired, no longer in")
+    assert set(await followed.every_ms()) == {"a", "c"}
+
+
+async def test_a_key_that_comes_back_in_time_stays(followed: Followed):
+    followed.path.write_text(GOOD.replace("key: b", "key: c"))
+    await followed.told("- b is not in the file")
+    followed.path.write_text(GOOD)
+    await followed.told("- c is not in the file")
+    await followed.told("retired, no longer in")
+    assert set(await followed.every_ms()) == {"a", "b"}
+
+
+async def test_more_than_half_of_a_project_is_not_retired_by_a_save(followed: Followed):
+    followed.path.write_text("schedules: [{key: only, workflow: w, everyMs: 5000}]\n")
+    await followed.told("2 of the 3 schedules of project default are not in")
+    assert set(await followed.every_ms()) == {"a", "b", "only"}
+    assert sum("2 of the 3" in line for line in followed.said) == 1
+
+
+async def test_a_start_with_an_unchanged_file_still_retires_what_was_absent_before(
+    followed: Followed,
+):
+    """Whoever stopped `sched up` within the 30 seconds."""
+    followed.path.write_text(GOOD.replace("key: b", "key: c"))
+    await followed.told("- b is not in the file")
+    again = Followed(followed.path, followed.desk)
+    following = asyncio.create_task(again.watch(read_file(followed.path)).run())
+    await eventually(
+        lambda: any("retired" in line for line in [*again.said, *followed.said]), timeout=20
+    )
+    following.cancel()
+    await asyncio.wait([following])

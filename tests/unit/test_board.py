@@ -1,0 +1,144 @@
+"""The live table of ``sched up``: what it counts and how it fits a terminal."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from engine.cli.board import Board, FileState
+from engine.cli.picture import picture
+from engine.ledger.records import Claim, Evidence, Fire, NextFire, Outcome
+from engine.runtime.events import Closed, Settled
+from engine.schedules import Schedule
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+TOKEN = uuid.UUID(int=1)
+
+
+def claim(number: int, key: str = "nightly", **changes) -> Claim:
+    schedule = Schedule(
+        key=key, workflow="w", cron="0 * * * *", timezone="America/Sao_Paulo", task_queue="sched"
+    )
+    made = Claim(
+        fire_id=number, key=key, project="default", series=1, bucket=number,
+        fire_time=NOON + timedelta(hours=number), schedule=schedule, definition_version=1,
+        workflow_id=f"sched:{key}:{number}", workflow_type="w@1", task_queue="sched",
+        timing="on_time", missed=0, reason=None, token=TOKEN, attempts=1, starting_at=NOON,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def settled(number: int, status: str = "started", **changes) -> Settled:
+    made = claim(number, **changes)
+    outcome = Outcome(number, TOKEN, status, "on_time", run_id="r", reason="as it is")  # type: ignore[arg-type]
+    return Settled(made, outcome, timedelta(seconds=0.031))
+
+
+def closed(number: int, how: str = "completed", error: str | None = None) -> Closed:
+    evidence = Evidence(f"sched:nightly:{number}", "r", NOON, how, NOON, error)  # type: ignore[arg-type]
+    return Closed(evidence)
+
+
+def heard(*events) -> Board:
+    board = Board()
+    for event in events:
+        board.hear(event)
+    return board
+
+
+def shown(board: Board, width: int = 130, height: int = 40, now: datetime = NOON) -> list[str]:
+    console = Console(file=StringIO(), width=width, height=height, force_terminal=False)
+    console.print(picture(board, now, width, height, lambda *_: "http://ui/run"))
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_a_window_counts_once_under_its_newest_status():
+    board = heard(settled(1, "starting"), settled(1), closed(1), settled(2), closed(2, "failed"))
+    assert +board.counts == {"completed": 1, "failed": 1}
+    assert [line.status for line in board.lines] == ["failed", "completed"]
+
+
+def test_a_close_that_is_heard_before_its_start_is_not_undone_by_it():
+    board = heard(settled(1), closed(1), settled(1))
+    assert +board.counts == {"completed": 1}
+
+
+def test_the_newest_fire_time_is_on_top_and_the_oldest_scrolls_away():
+    board = heard(*(settled(number) for number in (5, *range(300))))
+    assert [line.fire_time for line in board.lines[:2]] == [
+        NOON + timedelta(hours=299), NOON + timedelta(hours=298),
+    ]  # fmt: skip
+    assert len(board.lines) == 200
+    assert board.counts["started"] == 300
+
+
+def test_what_the_ledger_remembers_is_shown_but_not_counted():
+    board = Board()
+    fire = Fire(
+        key="nightly", series=1, bucket=7, fire_time=NOON, windows=1, last_fire_time=NOON,
+        workflow_id="sched:nightly:7", run_id="r", status="failed", reason=None, timing="on_time",
+        started_at=NOON, closed_at=NOON, lag_ms=12, error="no paper", replica=None,
+        definition_version=1, project="default",
+    )  # fmt: skip
+    board.remember([fire], {"nightly": "America/Sao_Paulo"})
+    assert +board.counts == {}
+    (line,) = [line for line in shown(board) if "nightly" in line]
+    for part in ("2026-11-21 09:00 -03", "12:00:00Z", "0.012 s", "failed", "no paper"):
+        assert part in line
+
+
+def test_a_window_is_shown_in_its_schedules_zone_and_in_utc():
+    lines = shown(heard(settled(1, reason="first sight"), closed(1)))
+    (line,) = [line for line in lines if "nightly" in line]
+    for part in ("2026-11-21 10:00 -03", "13:00:00Z", "0.031 s", "completed", "sched:nightly:1",
+                 "first sight"):  # fmt: skip
+        assert part in line
+    assert any("1 completed  since the start" in line for line in lines)
+
+
+def test_a_window_that_was_refused_says_why():
+    (line,) = [line for line in shown(heard(settled(1, "rejected"))) if "nightly" in line]
+    assert "rejected" in line
+    assert "as it is" in line
+
+
+def test_what_is_next_is_told_in_words_and_never_lies_in_the_past():
+    board = Board()
+    board.upcoming = [
+        NextFire("due", NOON - timedelta(seconds=1), "UTC"),
+        NextFire("nightly", NOON + timedelta(hours=3, minutes=5), "America/Sao_Paulo"),
+    ]
+    due, nightly = (line for line in shown(board) if "due" in line or "nightly" in line)
+    assert "now" in due
+    assert "in 3 h 5 min" in nightly
+    assert "2026-11-21 12:05 -03  2026-11-21 15:05:00Z" in nightly
+
+
+def test_a_broken_file_is_shown_in_place_with_what_goes_on():
+    board = Board()
+    board.file = FileState("s.yaml", NOON, 4, tuple(f"s.yaml:{n}:1: problem" for n in range(9)))
+    text = "\n".join(shown(board))
+    assert "s.yaml is broken; the last good definitions go on (4 schedules)" in text
+    assert text.count("problem") == 6
+    assert "and 3 more: sched check s.yaml" in text
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (130, 40), (250, 70), (60, 20)])
+def test_the_table_fits_the_terminal(width, height):
+    long = "a reason that is much longer than any terminal is wide " * 4
+    board = heard(*(settled(number, reason=long) for number in range(100)))
+    board.upcoming = [NextFire(f"key-{n}", NOON, "UTC") for n in range(5)]
+    board.file = FileState("s.yaml", NOON, 4)
+    lines = shown(board, width, height)
+    # What is taller than the terminal could not be drawn over again.
+    assert len(lines) < height
+    assert max(map(len, lines)) <= width
+    # The note is cut, then the id, but neither the time nor the status.
+    assert "nightly  2026-11-25 12:00 -03" in lines[2]
+    assert "0.031 s  started" in lines[2]

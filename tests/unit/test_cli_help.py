@@ -1,0 +1,127 @@
+"""What ``--help`` and a shell's completion tell, of every command."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from engine.cli.app import app, run
+from engine.cli.help import EXAMPLES, GROUPS
+
+SCHED = Path(sys.executable).with_name("sched")
+GROUP = typer.main.get_group(app)
+COMMANDS = sorted(GROUP.commands)
+
+
+def helped(capsys, monkeypatch, columns: int, *command: str) -> str:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert run([*command, "--help"]) == 0
+    return str(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_a_purpose_examples_and_no_line_a_terminal_would_fold(
+    capsys, monkeypatch, name, columns
+):
+    told = helped(capsys, monkeypatch, columns, name)
+    usage, _, purpose, *rest = told.splitlines()
+    assert usage.startswith(f"Usage: sched {name}")
+    assert purpose.strip()
+    assert max(map(len, told.splitlines())) <= columns
+    examples = [line.strip() for line in rest[rest.index("Examples:") + 1 :]]
+    assert examples == list(EXAMPLES[name])
+    for vague in ("<str>", "<int>", "<text>", "<path>"):
+        options = told.partition("Options:")[2]
+        assert vague not in options or name == "up", "an option's value has no name"
+
+
+@pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])
+def test_every_example_is_a_command_line_that_is_understood(line):
+    _, name, *arguments = shlex.split(line)
+    GROUP.commands[name].make_context(name, arguments)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_list_of_commands_is_grouped_and_cuts_no_purpose_short(capsys, monkeypatch, columns):
+    told = helped(capsys, monkeypatch, columns)
+    listed = re.findall(r"^  ([a-z]+)  ", told, re.MULTILINE)
+    assert sorted(listed) == COMMANDS
+    assert set(listed) >= {name for group in GROUPS.values() for name in group}
+    assert [line for line in told.splitlines() if line.endswith(":")] == [
+        "Options:", *(f"{heading}:" for heading in GROUPS), "Maintain:",
+    ]  # fmt: skip
+    assert "..." not in told.partition("Run:")[2]
+    assert max(map(len, told.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["lst"], "Did you mean 'list'?"),
+        (["next", "--schedule", "x"], "--schedules"),
+        (["check", "a.yaml", "--schedules", "b.yaml"], "name one file"),
+    ],
+)
+def test_a_slip_is_answered_with_what_was_meant(capsys, arguments, said):
+    assert run(arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["check", "apply"])
+def test_the_file_may_be_named_like_everywhere_else(capsys, monkeypatch, tmp_path, command):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SCHED_DATABASE_URL", raising=False)
+    (tmp_path / "other.yaml").write_text("schedules: 7")
+    for arguments in (["other.yaml"], ["--schedules", "other.yaml"]):
+        assert run([command, *arguments]) == 2
+        assert "other.yaml:1:12: SCHEDULE_" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("sched fi", {"fires"}),
+        ("sched next --sch", {"--schedules"}),
+        ("sched show he", {"heartbeat"}),
+        ("sched next ", {"heartbeat", "nightly"}),
+        ("sched fires ", {"heartbeat", "nightly"}),
+        ("sched next --schedules other.yaml ", {"other-one"}),
+        ("sched next --schedules missing.yaml ", set()),
+        ("sched fires --status tim", {"timed_out"}),
+    ],
+)
+def test_a_shell_completes_commands_options_and_keys_of_the_file(tmp_path, words, offered):
+    # The second entry is broken, as a file is while somebody edits it.
+    (tmp_path / "schedules.yaml").write_text(
+        "schedules:\n  - key: heartbeat\n    everyMs: 1\n  - {key: nightly, cron:\n# key: gone\n"
+    )
+    (tmp_path / "other.yaml").write_text("schedules: [{workflow: w, key: 'other-one'}]")
+    ended = subprocess.run(
+        [SCHED], check=False, capture_output=True, text=True, cwd=tmp_path,
+        env={
+            "_SCHED_COMPLETE": "complete_bash", "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split(" ")) - 1), "PATH": "/usr/bin:/bin",
+        },
+    )  # fmt: skip
+    assert ended.stderr == ""
+    assert ended.returncode == 0
+    assert set(ended.stdout.split()) == offered
+
+
+@pytest.mark.parametrize(
+    ("environment", "coloured"),
+    [({}, False), ({"FORCE_COLOR": "1"}, True), ({"FORCE_COLOR": "1", "NO_COLOR": "1"}, False)],
+)
+def test_colours_are_for_terminals_and_no_color_has_the_last_word(environment, coloured):
+    ended = subprocess.run(
+        [SCHED, "next", "--cron", "* * * * *"],
+        check=True, capture_output=True, text=True, env={"TERM": "xterm", **environment},
+    )  # fmt: skip
+    assert ("\x1b[" in ended.stdout) == coloured

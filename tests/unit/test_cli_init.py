@@ -1,0 +1,83 @@
+"""``sched init``: a project that is right, and never at the cost of what was there."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.cli.app import run
+from engine.cli.init import FILES
+from engine.service import ScheduleService
+
+ROOT = Path(__file__).resolve().parents[2]
+TEMPLATES = ROOT / "engine" / "cli" / "templates"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_every_template_is_written_and_a_file_of_schedules_that_is_good(tmp_path, capsys):
+    folder = tmp_path / "made" / "here"
+    assert run(["init", str(folder)]) == 0
+    assert contents(folder) == {
+        **{name: (TEMPLATES / name).read_bytes() for name in FILES}, ".gitignore": b".sched/\n",
+    }  # fmt: skip
+    assert set(FILES) == {
+        str(path.relative_to(TEMPLATES))
+        for path in TEMPLATES.rglob("*")
+        if path.suffix in {".py", ".yaml"}
+    }
+    assert ScheduleService.check(folder / "schedules.yaml").warnings == ()
+    told = capsys.readouterr().out
+    for line in (f"cd {folder}", "sched check", "sched up", "sched show hello"):
+        assert f"\n  {line}" in told
+
+
+@pytest.mark.parametrize("name", ["schedules.yaml", "workflows", "activities"])
+def test_what_exists_is_named_and_nothing_is_written(tmp_path, capsys, name):
+    if name.endswith(".yaml"):
+        (tmp_path / name).write_text("mine")
+    else:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mine.py").write_text("mine")
+    before = contents(tmp_path)
+    assert run(["init", str(tmp_path)]) == 2
+    assert contents(tmp_path) == before
+    assert f"already has {name}; nothing was written" in capsys.readouterr().err
+
+
+def test_a_gitignore_is_added_to_and_only_once(tmp_path):
+    (tmp_path / ".gitignore").write_text("*.log")
+    assert run(["init", str(tmp_path)]) == 0
+    assert (tmp_path / ".gitignore").read_text() == "*.log\n.sched/\n"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / ".gitignore").write_text(".sched/\n")
+    assert run(["init", str(other)]) == 0
+    assert (other / ".gitignore").read_text() == ".sched/\n"
+
+
+def test_a_folder_that_is_a_file_is_refused_in_one_sentence(tmp_path, capsys):
+    (tmp_path / "taken").write_text("")
+    assert run(["init", str(tmp_path / "taken")]) == 2
+    assert "cannot be written to" in capsys.readouterr().err
+
+
+def test_the_generated_code_passes_strict_type_checks(tmp_path):
+    assert run(["init", str(tmp_path)]) == 0
+    ended = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--explicit-package-bases",
+         "--cache-dir", str(tmp_path / "cache"), "workflows", "activities"],
+        check=False, capture_output=True, text=True, cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(ROOT)},
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stdout

@@ -1,0 +1,130 @@
+"""``sched next`` without a server: of an expression, or of the schedule file."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from engine.cli.app import run
+from engine.cli.environment import note_running
+
+FILE = """
+schedules:
+  - {key: nightly, workflow: w, cron: "0 2 * * *", timezone: America/Sao_Paulo}
+  - {key: once, workflow: w, at: "2027-01-01T09:00:00Z"}
+  - {key: off, workflow: w, everyMs: 1000, enabled: false}
+  - {key: held, workflow: w, everyMs: 1000, paused: true}
+"""
+FROM = ("--from", "2026-11-22T04:59:59Z")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("SCHED_DATABASE_URL", "SCHED_SCHEDULES", "SCHED_DATA_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "schedules.yaml").write_text(FILE)
+    return tmp_path
+
+
+def rows(capsys, *arguments):
+    assert run(["next", "--json", *arguments]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_an_expression_needs_neither_file_nor_server(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    found = rows(capsys, "--cron", "0 2 * * *", "--timezone", "America/Sao_Paulo", *FROM, "-n", "2")
+    assert found[0] == {
+        "fire_time": "2026-11-22T05:00:00Z",
+        "local_time": "2026-11-22T02:00:00-03:00",
+        "timezone": "America/Sao_Paulo",
+        "bucket": 1795323600000,
+        "note": "",
+    }
+    assert [row["fire_time"] for row in found[1:]] == ["2026-11-23T05:00:00Z"]
+
+
+def test_from_itself_is_not_a_next_fire(folder, capsys):
+    (row,) = rows(capsys, "nightly", "--from", "2026-11-22T02:00:00-03:00", "-n", "1")
+    assert row["fire_time"] == "2026-11-23T05:00:00Z"
+
+
+def test_without_a_ledger_the_file_answers_and_the_output_says_so(folder, capsys):
+    assert run(["next", *FROM, "-n", "2"]) == 0
+    told = capsys.readouterr().out
+    assert "disabled, so that nothing fires: off\n" in told
+    assert "paused at first, so that nothing fires: held\n" in told
+    assert "(of the file schedules.yaml)" in told
+    found = rows(capsys, *FROM, "-n", "50")
+    assert {row["key"] for row in found} == {"nightly", "once"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "out", "err"),
+    [
+        (("once", "-n", "3", *FROM), 1, ""),
+        (
+            ("once", "--from", "2027-01-01T09:00:00Z"),
+            0,
+            "nothing fires after 2027-01-01 09:00:00+00:00\n",
+        ),
+        (("off",), 0, "disabled, so that nothing fires: off\n"),
+    ],
+)
+def test_fewer_fires_than_asked_for_are_no_fault_and_are_explained(
+    folder, capsys, arguments, out, err
+):
+    assert run(["next", "--json", *arguments]) == 0
+    told = capsys.readouterr()
+    assert len(json.loads(told.out)) == out
+    assert told.err == err
+
+
+def test_a_file_that_is_named_is_read_and_a_ledger_that_is_configured_is_never_passed_over(
+    folder, capsys, monkeypatch
+):
+    monkeypatch.setenv("SCHED_DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")
+    assert len(rows(capsys, "nightly", "--schedules", "schedules.yaml", "-n", "2")) == 2
+    monkeypatch.setenv("SCHED_SCHEDULES", "schedules.yaml")
+    assert run(["next", "nightly"]) == 2
+    assert "SCHEDULE_LEDGER_UNAVAILABLE" in capsys.readouterr().err
+
+
+def test_the_note_of_an_up_that_was_killed_is_said_to_be_one(folder, capsys):
+    (folder / ".sched").mkdir()
+    note_running(folder / ".sched", "postgresql://nobody@127.0.0.1:1/none", "default", None)
+    assert run(["next"]) == 2
+    assert "the `sched up` of this folder seems not to run; start it" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--from", "2026-11-22T02:00"), "has no offset; append Z for UTC"),
+        (("--from", "tomorrow"), "write 2026-11-22T02:00:00Z"),
+        (("nightly", "--cron", "* * * * *"), "KEY and --cron: name one of the two"),
+        (("--timezone", "UTC"), "--timezone is the zone of --cron"),
+        (("--cron", "0 2 30 2 *"), "SCHEDULE_CRON_INVALID"),
+        (("--cron", "* * * * *", "--timezone", "EST"), "SCHEDULE_TIMEZONE_INVALID"),
+        (("nihgtly",), "there is no schedule nihgtly; did you mean nightly?"),
+        (("zzz",), "there is no schedule zzz; schedules.yaml has 4 schedules"),
+        (("--schedules", "nothing.yaml"), "there is no such file"),
+        (("-n", "0"), "'--count' / '-n'"),
+    ],
+)
+def test_what_cannot_be_answered_ends_with_2_and_says_what_to_write(
+    folder, capsys, arguments, said
+):
+    assert run(["next", *arguments]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert said in told.err
+
+
+def test_a_spread_field_is_said_to_depend_on_the_key(folder, capsys):
+    assert run(["next", "--cron", "H 2 * * THU"]) == 0
+    assert "H is spread by a schedule's key" in capsys.readouterr().out
+    assert run(["next", "--cron", "0 2 * MAR THU"]) == 0
+    assert "spread" not in capsys.readouterr().out

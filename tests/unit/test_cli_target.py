@@ -1,0 +1,59 @@
+"""Which ledger, and which Web UI, a command means."""
+
+from __future__ import annotations
+
+import json
+import stat
+
+import pytest
+
+from engine.cli.environment import UP_FILE, Target, find_target, note_running, target
+from engine.errors import LedgerRequired
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set(monkeypatch):
+    for name in ("SCHED_DATABASE_URL", "SCHED_UI_URL", "TEMPORAL_NAMESPACE"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_running_up_is_found_with_its_web_ui_and_only_its_owner_may_read_that(tmp_path):
+    note_running(tmp_path, "postgresql://here/a", "space", "http://127.0.0.1:8233")
+    assert find_target(tmp_path) == Target("postgresql://here/a", "space", "http://127.0.0.1:8233")
+    assert stat.S_IMODE((tmp_path / UP_FILE).stat().st_mode) == 0o600
+
+
+def test_an_up_of_an_older_version_is_found_without_a_web_ui(tmp_path):
+    noted = {"database_url": "postgresql://here/a", "namespace": "default"}
+    (tmp_path / UP_FILE).write_text(json.dumps(noted))
+    assert find_target(tmp_path) == Target("postgresql://here/a", "default")
+
+
+def test_the_environment_wins_and_has_no_links_to_the_web_ui_of_another_ledger(
+    tmp_path, monkeypatch
+):
+    note_running(tmp_path, "postgresql://here/a", "default", "http://here")
+    monkeypatch.setenv("SCHED_DATABASE_URL", "postgresql://there/b")
+    monkeypatch.setenv("TEMPORAL_NAMESPACE", "space")
+    assert find_target(tmp_path) == Target("postgresql://there/b", "space")
+    monkeypatch.setenv("SCHED_DATABASE_URL", "postgresql://here/a")
+    found = find_target(tmp_path)
+    assert found
+    assert found.ui_url == "http://here"
+    monkeypatch.setenv("SCHED_UI_URL", "https://temporal.internal/ui/")
+    found = find_target(tmp_path)
+    assert found
+    assert found.ui_url == "https://temporal.internal/ui"
+
+
+@pytest.mark.parametrize("noted", [None, "", "{}", "half a fi"])
+def test_without_either_there_is_no_ledger_and_one_sentence_says_what_to_do(tmp_path, noted):
+    if noted is not None:
+        (tmp_path / UP_FILE).write_text(noted)
+    assert find_target(tmp_path) is None
+    with pytest.raises(LedgerRequired, match="set the variable, or start `sched up`"):
+        target(tmp_path)
+
+
+def test_a_place_has_no_password_in_it():
+    assert Target("postgresql://me:secret@db:5432/app?sslmode=require", "n").place == "db:5432/app"

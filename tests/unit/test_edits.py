@@ -1,0 +1,37 @@
+"""What an edit is told as."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.schedules import load_schedules
+from engine.schedules.diff import edits
+
+
+def schedule(fields: str):
+    return load_schedules(f"schedules: [{{key: k, workflow: w, {fields}}}]").schedules[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("everyMs: 300000", "everyMs: 60000", ["everyMs 300000 → 60000"]),
+        (
+            "everyMs: 5000",
+            'cron: "0 2 * * *"',
+            ["everyMs 5000 → (none)", "cron (none) → 0 2 * * *"],
+        ),
+        ("everyMs: 5000", "everyMs: 5000, grace: 5m", ["grace default → 5m"]),
+        ("everyMs: 5000, input: {a: 1}", "everyMs: 5000", ['input {"a": 1} → (none)']),
+        ("everyMs: 5000, enabled: false", "everyMs: 5000", ["enabled false → default"]),
+        ("everyMs: 5000", "everyMs: 5000", []),
+    ],
+)
+def test_each_changed_field_is_named_with_both_values(before, after, told):
+    assert list(edits(schedule(before), schedule(after))) == told
+
+
+def test_a_long_value_is_cut():
+    (told,) = edits(schedule("everyMs: 5000"), schedule(f"everyMs: 5000, input: {'x' * 500}"))
+    assert len(told) < 100
+    assert told.endswith("…")
