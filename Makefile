@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test check format bench ci lock wheel clean
+.PHONY: help install up test test-wheel check format bench ci lock wheel clean
 
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Make .venv with everything, from hashed requirements
 
@@ -49,6 +49,9 @@ lock: ## Pin the dependencies again (needs uv)
 	$(LOCK) --all-extras pyproject.toml --output-file requirements.lock
 	$(LOCK) --constraint requirements.lock pyproject.toml --output-file requirements-core.lock
 	echo hatchling | $(LOCK) --constraint requirements.lock - --output-file requirements-build.lock
+
+test-wheel: $(STAMP) ## Run the fundamentals against the built wheel, without the source
+	$(BIN)/python -m tests.from_the_wheel $(ARGS)
 
 wheel: $(STAMP) ## Build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .

@@ -172,15 +172,14 @@ async def test_a_step_that_finishes_in_spite_of_a_cancel_does_not_swallow_it(
 async def test_a_parallel_branch_is_stopped_before_it_is_undone_and_begins_nothing_more(
     client: Client, worker
 ):
-    order = Order(fails_at="charge", waits_at="reserve")
+    order = Order(fails_at="charge", waits_at="reserve", charge_after="reserve")
     cause = await ended(await start(client, "branches@1", order))
     assert "charge failed" in str(cause.__cause__)
     journal = await lines()
-    assert sorted(journal[:2]) == ["charge", "reserve"]
     # `charge` was noted last, so it is undone first; `reserve` has stopped before its own undo.
     assert journal.index("reserve stopped") < journal.index("release")
-    assert [line for line in journal if line in {"refund", "release"}] == ["refund", "release"]
-    assert "notify" not in journal
+    journal.remove("reserve stopped")
+    assert journal == ["reserve", "charge", "refund", "release"], "no notify"
 
 
 async def test_a_sync_step_hears_of_a_cancel_as_well(client: Client, worker):

@@ -28,6 +28,7 @@ class Order:
     waits_at: str = ""
     undo_fails_at: str = ""
     undo_waits_at: str = ""
+    charge_after: str = ""
 
 
 async def write(line: str) -> None:
@@ -85,6 +86,8 @@ async def release(order: Order) -> None:
 
 @step
 async def charge(order: Order) -> None:
+    if order.charge_after:
+        await eventually(partial(_written, order.charge_after))
     await act("charge", order)
 
 
