@@ -23,7 +23,7 @@ def main() -> int:
     """Return pytest's exit code; arguments go to it."""
     with tempfile.TemporaryDirectory(prefix="sched-wheel-") as name:
         folder = Path(name)
-        python = _environment(folder / "venv", _wheel(folder))
+        python = make_environment(folder / "venv", build_wheel(folder))
         home = folder / "home"
         home.mkdir()
         for needed in NEEDED:
@@ -44,7 +44,8 @@ def main() -> int:
         ).returncode
 
 
-def _wheel(folder: Path) -> Path:
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel into a folder and return it."""
     subprocess.run(
         [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation",
          "--wheel-dir", folder, ROOT],
@@ -54,7 +55,7 @@ def _wheel(folder: Path) -> Path:
     return wheel
 
 
-def _environment(folder: Path, wheel: Path) -> Path:
+def make_environment(folder: Path, wheel: Path) -> Path:
     """Make an environment with this one's packages, less its editable ``engine``."""
     venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"

@@ -92,6 +92,7 @@ class Books:
 
     def __init__(self, connection: asyncpg.Connection, client: Client) -> None:
         self._connection, self._client = connection, client
+        self.namespace = client.namespace
 
     async def fires(self) -> list[asyncpg.Record]:
         try:

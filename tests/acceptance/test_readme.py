@@ -1,0 +1,115 @@
+"""The README is followed to the letter: its commands run, its code is the code that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from engine.schedules import load_schedules
+from tests.acceptance.fleet import ROOT, Books
+from tests.acceptance.home import Home
+from tests.from_the_wheel import build_wheel, make_environment
+from tests.servers import shared_folder
+from tests.waiting import eventually
+
+README = (ROOT / "README.md").read_text()
+SECTIONS = dict(re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", README, re.MULTILINE | re.DOTALL))
+
+
+def blocks(section: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", SECTIONS[section], re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.slow
+async def test_a_project_of_ones_own_in_an_empty_folder():
+    """With other ports, and the built wheel and the locked packages instead of a download."""
+    begin, meanwhile = blocks("A project of your own", "sh")
+    assert begin.splitlines()[0] == "python3 -m venv .venv"
+    assert begin.splitlines()[1] == ".venv/bin/pip install '../sched-engine[embedded]'"
+    assert begin.splitlines()[-1] == ".venv/bin/sched up"
+    with shared_folder() as folder:
+        wheel = await asyncio.to_thread(build_wheel, folder / "dist")
+        await asyncio.to_thread(make_environment, folder / ".venv", wheel)
+        home = Home(folder, example=False)
+        home.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+        async def run(line: str) -> str:
+            process = await asyncio.create_subprocess_shell(
+                line, cwd=folder, env=home.environment, stdout=asyncio.subprocess.PIPE
+            )
+            output, _ = await process.communicate()
+            assert process.returncode == 0, line
+            return output.decode()
+
+        for line in begin.splitlines()[2:-1]:
+            await run(line)
+        up = await asyncio.create_subprocess_exec(
+            str(folder / ".venv" / "bin" / "sched"), "up", *home.ports,
+            cwd=folder, env=home.environment, stdout=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+
+        async def fired() -> bool:
+            return "completed" in await run(".venv/bin/sched fires || true")
+
+        try:
+            await eventually(fired, timeout=60, every=0.5)
+            shown = [await run(line) for line in meanwhile.splitlines()]
+            assert all("hello" in output for output in shown[:2])
+            assert len(re.findall(r"^20\d\d-", shown[2], re.MULTILINE)) == 3
+            assert "sched:hello:" in shown[3]
+        finally:
+            up.send_signal(signal.SIGINT)
+            printed, _ = await up.communicate()
+        assert up.returncode == 0
+        assert "sched:hello:" in printed.decode()
+
+
+async def test_every_command_of_the_table_exists_and_has_the_options_it_names(home: Home):
+    rows = re.findall(r"^\| `sched (\w+)[^`]*` \| (.*) \|$", SECTIONS["Commands"], re.MULTILINE)
+    _, overview = await home.sched("--help")
+    assert {name for name, _ in rows} == set(re.findall(r"^  ([a-z]+)  ", overview, re.MULTILINE))
+    for name, text in rows:
+        _, options = await home.sched(name, "--help")
+        for option in re.findall(r"`(--[a-z-]+|-n)", text):
+            assert option in options, f"sched {name} {option}"
+
+
+def test_the_schedules_are_valid():
+    (text,) = blocks("A schedule", "yaml")
+    assert [each.key for each in load_schedules(text).schedules] == [
+        "heartbeat", "cache-sync", "nightly-report",
+    ]  # fmt: skip
+
+
+def test_the_workflow_is_the_shipped_one():
+    (code,) = blocks("A workflow", "python")
+    shipped = (ROOT / "workflows" / "invoice_run.py").read_text()
+    bare = re.sub(r"  # the steps' module.*", "", code)
+    assert bare in shipped
+
+
+async def test_the_plugin_in_a_worker_of_ones_own_fires(home, fleet, books: Books, temporal):
+    (code,) = blocks("In production", "python")
+    assert '"localhost:7233"' in code
+    address = f'"{temporal.address}", namespace="{books.namespace}"'
+    script = home.folder / "own.py"
+    script.write_text(code.replace('"localhost:7233"', address))
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, str(script), cwd=home.folder, env={**fleet.environment, "SCHED_IMPORTS": ""}
+    )
+    try:
+        await books.until_fired(["heartbeat", "invoice-run", "cache-sync"], 1, timeout=60)
+    finally:
+        worker.kill()
+        await worker.wait()
+
+
+def test_its_links_lead_somewhere():
+    for path in re.findall(r"\]\(((?:docs|engine|tests|[A-Z]+\.md)[^)#]*)\)", README):
+        assert (ROOT / path).exists(), path
