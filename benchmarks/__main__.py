@@ -1,33 +1,57 @@
-"""``python -m benchmarks [NAME...]``: run them all, or the named ones; ``--json`` for programs."""
+"""``python -m benchmarks [NAME...]``: run them all, or the named ones.
+
+``--quick`` takes few samples to see that everything works; its numbers are not kept. ``--json``
+prints JSON. ``--write`` measures nothing: it puts the newest kept results into the document.
+"""
 
 from __future__ import annotations
 
-import json
-import platform
+import argparse
+import asyncio
 import sys
-from datetime import UTC, datetime
+from collections.abc import Coroutine
+from typing import Any, Protocol
 
-from benchmarks import cron, idle
+from benchmarks import cron, herd, idle, lag
+from benchmarks.report import Measured, Report, write_document
 
-BENCHMARKS = {"cron": cron.run, "idle": idle.run}
+
+class Benchmark(Protocol):
+    """One measurement; see the docstring of its module."""
+
+    def __call__(self, *, quick: bool) -> Coroutine[Any, Any, Measured]:
+        """Measure."""
+
+
+BENCHMARKS: dict[str, Benchmark] = {
+    "herd": herd.run,
+    "lag": lag.run,
+    "idle": idle.run,
+    "cron": cron.run,
+}
 
 
 def main() -> None:
-    """Print a Markdown table per benchmark, or one JSON document."""
-    names = [name for name in sys.argv[1:] if not name.startswith("--")] or list(BENCHMARKS)
-    measured = {name: BENCHMARKS[name]() for name in names}
-    where = f"{platform.machine()}, Python {platform.python_version()}"
-    when = f"{datetime.now(UTC):%Y-%m-%d}"
-    if "--json" in sys.argv:
-        print(json.dumps({"machine": where, "date": when, "results": measured}, indent=2))
+    """Measure what is asked for, print it, and keep it unless it was quick."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--quick", action="store_true", help="few samples; nothing is kept")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--write", action="store_true", help="renew docs/performance.md")
+    options = parser.parse_args()
+    if unknown := set(options.names) - BENCHMARKS.keys():
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there is {', '.join(BENCHMARKS)}")
+    names = options.names or list(BENCHMARKS)
+    if options.write:
+        for name in write_document(names):
+            print(f"no results of {name} yet", file=sys.stderr)
         return
-    for name, rows in measured.items():
-        print(f"\n## {name} ({where}, {when})\n")
-        columns = list(rows[0])
-        print("| " + " | ".join(columns) + " |")
-        print("|" + " --- |" * len(columns))
-        for row in rows:
-            print("| " + " | ".join(str(row[column]) for column in columns) + " |")
+    for name in names:
+        report = Report.of(asyncio.run(BENCHMARKS[name](quick=options.quick)))
+        print(report.json if options.json else f"\n## {name}\n\n{report.markdown}", flush=True)
+        if not options.quick:
+            print(f"kept in {report.save()}", file=sys.stderr)
 
 
-main()
+if __name__ == "__main__":
+    main()

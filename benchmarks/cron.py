@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -11,6 +10,8 @@ from zoneinfo import ZoneInfo
 
 from croniter import croniter
 
+from benchmarks.report import Measured, Row
+from benchmarks.spread import median
 from engine.schedules import Cron
 
 CASES = (
@@ -23,21 +24,20 @@ MOMENTS = [datetime(2026, 11, 21, tzinfo=UTC) + timedelta(hours=7 * n) for n in 
 SAMPLES = 5
 
 
-def run() -> list[dict[str, object]]:
+async def run(*, quick: bool = False) -> Measured:
     """Measure ``next`` and ``previous``; the samples of the two alternate."""
-    rows: list[dict[str, object]] = []
+    rows: list[Row] = []
     for expression, timezone in CASES:
         ours = Cron(expression, timezone=timezone)
         zone = ZoneInfo(timezone)
-
         rival = croniter(expression, MOMENTS[0].astimezone(zone))
         local = [moment.astimezone(zone) for moment in MOMENTS]
         for call, method in (("next", "get_next"), ("previous", "get_prev")):
             mine, other = [], []
-            for _ in range(SAMPLES):
+            for _ in range(1 if quick else SAMPLES):
                 mine.append(_microseconds(getattr(ours, call), MOMENTS))
                 other.append(_microseconds(partial(_ask, rival, method), local))
-            fast, slow = statistics.median(mine), statistics.median(other)
+            fast, slow = median(mine), median(other)
             rows.append(
                 {
                     "expression": f"`{expression}` {timezone}",
@@ -47,7 +47,7 @@ def run() -> list[dict[str, object]]:
                     "ratio": round(slow / fast, 1),
                 }
             )
-    return rows
+    return Measured("cron", rows)
 
 
 def _ask(rival: croniter, method: str, moment: datetime) -> object:

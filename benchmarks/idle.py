@@ -1,72 +1,41 @@
-"""What an idle tick costs as schedules grow: its time beside that of ``SELECT 1``."""
+"""What waiting costs as schedules grow: the tick, the process, and coming up.
+
+*A tick*: the statements an idle tick sends to PostgreSQL, as PostgreSQL counts them, and its time
+beside that of ``SELECT 1`` over the same kind of connection.
+
+*A process*: a real ``sched worker`` without a file, so that it runs what the ledger holds, beside
+a plain Temporal worker with the same workflow and without the engine, measured in the same
+seconds: temporalio polls the server by itself, and that share is not the engine's. CPU is a share
+of one core, after settling. ``PostgreSQL`` is that of the worker's sessions in the server.
+
+*Coming up*: from the start of the process to the start of the first run. One schedule of the
+ledger is due by then, the others are idle.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import os
-import statistics
-import tempfile
-import time
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-
-import asyncpg
-
-from engine.embedded import PostgresServer
+from benchmarks.arena import arena, connected, postgres
+from benchmarks.crowd import fill
+from benchmarks.idle_tick import measure_tick
+from benchmarks.idle_worker import measure_worker
+from benchmarks.report import Measured, Row
 from engine.ledger import PostgresLedger
-from engine.ledger.records import Serving
 
-COUNTS = (10, 10_000, 100_000)
-PROBES = 300
-SERVING = Serving("bench", "default", "sched", frozenset({"noop@1"}))
-FILL = """
-INSERT INTO schedules (namespace, key, project, definition_version, digest, series, suffixed,
-                       effective_from, cursor, next_fire_at, workflow, workflow_type, task_queue,
-                       external, grace, enabled)
-SELECT 'bench', 'k' || n, 'default', 1, '', 1, false, now(), now(),
-       now() + (3600 + n) * interval '1 second', 'noop', 'noop@1', 'sched', false, '60s', true
-FROM generate_series((SELECT count(*) + 1 FROM schedules), $1::bigint) AS n
-"""
+COUNTS, COUNTS_QUICK = (10, 10_000, 100_000), (10, 10_000)
 
 
-def run() -> list[dict[str, object]]:
-    """Measure the probe, which is all that an idle tick does."""
-    return asyncio.run(_run())
-
-
-async def _run() -> list[dict[str, object]]:
-    rows: list[dict[str, object]] = []
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)  # noqa: PTH101, S103 - PostgreSQL may run as another user
-        server = PostgresServer(Path(folder) / "pg")
-        await server.start()
-        try:
-            ledger = await PostgresLedger.connect(server.url, namespace="bench", connections=1)
-            other = await asyncpg.connect(server.url, server_settings={"search_path": "sched"})
-            for count in COUNTS:
-                await other.execute(FILL, count)
-                await other.execute("ANALYZE schedules")
-                floor = await _median(lambda: other.fetchval("SELECT 1"))
-                probe = await _median(lambda: ledger.probe(SERVING))
-                rows.append(
-                    {
-                        "schedules": f"{count:,}",
-                        "SELECT 1 µs": round(floor),
-                        "idle tick µs": round(probe),
-                        "ratio": round(probe / floor, 2),
-                    }
-                )
-            await other.close()
-            await ledger.close()
-        finally:
-            await server.stop()
-    return rows
-
-
-async def _median(call: Callable[[], Awaitable[object]]) -> float:
-    times = []
-    for _ in range(PROBES):
-        begin = time.perf_counter()
-        await call()
-        times.append(time.perf_counter() - begin)
-    return statistics.median(times) * 1e6
+async def run(*, quick: bool = False) -> Measured:
+    """Measure; takes about a minute for each count."""
+    rows: list[Row] = []
+    for count in COUNTS_QUICK if quick else COUNTS:
+        async with postgres() as server, arena(server) as place:
+            ledger = await PostgresLedger.connect(place.database_url)
+            try:
+                async with connected(place.database_url) as connection:
+                    await fill(ledger, connection, count)
+            finally:
+                await ledger.close()
+            worker = await measure_worker(place, quick=quick)
+            tick = await measure_tick(place.database_url)
+            rows.append({"schedules": f"{count:,}", **tick, **worker})
+    return Measured("idle", rows)

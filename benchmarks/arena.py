@@ -1,0 +1,75 @@
+"""The servers a benchmark runs on, started for it and stopped with it, on loopback only."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import asyncpg
+from temporalio.client import Client
+
+from engine.embedded import PostgresServer, TemporalServer
+
+
+@dataclass(frozen=True, slots=True)
+class Arena:
+    """One sample's surroundings: an empty database and a Temporal server without history.
+
+    Attributes:
+        folder: for files and logs of the sample.
+        client: connected to the Temporal server's namespace ``default``.
+        address: the Temporal server's.
+        database_url: the engine's empty database.
+    """
+
+    folder: Path
+    client: Client
+    address: str
+    database_url: str
+
+
+@contextlib.asynccontextmanager
+async def postgres() -> AsyncIterator[PostgresServer]:
+    """Run PostgreSQL as ``sched up`` does: commits reach the disk."""
+    with TemporaryDirectory(prefix="sched-bench-") as name:
+        folder = Path(name)
+        folder.chmod(0o755)  # noqa: ASYNC240 - nothing else runs yet; PostgreSQL may run as another user
+        server = PostgresServer(folder / "pg")
+        await server.start()
+        try:
+            yield server
+        finally:
+            await server.stop()
+
+
+@contextlib.asynccontextmanager
+async def arena(server: PostgresServer) -> AsyncIterator[Arena]:
+    """Run a fresh in-memory Temporal server with its default settings, beside a fresh database.
+
+    A used Temporal server grows slower (5 to 8 s for the same herd), so samples never share one.
+    """
+    name = f"bench_{uuid.uuid4().hex}"
+    url = await server.create_database(name)
+    with TemporaryDirectory(prefix="sched-bench-") as folder:
+        temporal = TemporalServer(Path(folder) / "temporal", in_memory=True)
+        await temporal.start()
+        try:
+            client = await Client.connect(temporal.address)
+            yield Arena(Path(folder), client, temporal.address, url)
+        finally:
+            await temporal.stop()
+    await server.drop_database(name)
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str) -> AsyncIterator[asyncpg.Connection]:
+    """Connect to a ledger's database by other means than the engine's own."""
+    connection = await asyncpg.connect(url, ssl=False, server_settings={"search_path": "sched"})
+    try:
+        yield connection
+    finally:
+        await connection.close()

@@ -1,0 +1,80 @@
+"""One idle tick: what it asks, and its time beside the cheapest thing one can ask."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+from benchmarks.arena import connected
+from benchmarks.crowd import SERVING
+from benchmarks.report import Row
+from benchmarks.spread import median
+from engine.ledger import PostgresLedger
+from engine.runtime.clock import LedgerClock
+from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.poller import Poller
+from engine.runtime.settings import Settings
+from tests.waiting import eventually
+
+_TICKS = 300
+_COUNTED = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = $1"
+_SESSIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname = $1"
+
+
+async def measure_tick(url: str) -> Row:
+    """Tick an otherwise unused ledger whose schedules are all idle."""
+    at_once = await _statements(url, 1)
+    many = await _statements(url, 1 + _TICKS)
+    ledger = await PostgresLedger.connect(url, connections=1)
+    try:
+        async with connected(url) as connection:
+            floor = await _microseconds(lambda: connection.fetchval("SELECT 1"))
+            tick = await _microseconds(_idle_poller(ledger).tick)
+    finally:
+        await ledger.close()
+    return {
+        "statements a tick": round((many - at_once) / _TICKS, 2),
+        "SELECT 1 µs": round(floor),
+        "tick µs": round(tick),
+        "tick / SELECT 1": round(tick / floor, 2),
+    }
+
+
+def _idle_poller(ledger: PostgresLedger) -> Poller:
+    clock, settings = LedgerClock(), Settings()
+    # Nothing is due, so nothing is sent: there is no starter, and no tick may look for one.
+    dispatcher = Dispatcher(ledger, None, clock, settings, tell=print)  # type: ignore[arg-type]
+    return Poller(ledger, dispatcher, clock, SERVING, settings)
+
+
+async def _statements(url: str, ticks: int) -> int:
+    """Transactions that so many ticks and their connection cost; each statement is one.
+
+    PostgreSQL's sessions report at their end at the latest, so there must be none before.
+    """
+    address, _, name = url.rpartition("/")
+    async with connected(f"{address}/postgres") as watcher:
+
+        async def nobody_is_left() -> bool:
+            return bool(await watcher.fetchval(_SESSIONS, name) == 0)
+
+        await eventually(nobody_is_left)
+        before: int = await watcher.fetchval(_COUNTED, name)
+        ledger = await PostgresLedger.connect(url, connections=1)
+        poller = _idle_poller(ledger)
+        for _ in range(ticks):
+            tick = await poller.tick()
+            assert not tick.claims, "a schedule was due"
+        await ledger.close()
+        await eventually(nobody_is_left)
+        after: int = await watcher.fetchval(_COUNTED, name)
+        return after - before
+
+
+async def _microseconds(call: Callable[[], Awaitable[object]]) -> float:
+    times = []
+    for _ in range(_TICKS):
+        begin = time.perf_counter()
+        await call()
+        times.append(time.perf_counter() - begin)
+    return median(times) * 1e6

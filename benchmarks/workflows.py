@@ -1,0 +1,15 @@
+"""The workflow that every contestant starts: it ends at once, so only starting is measured."""
+
+from __future__ import annotations
+
+from engine import Context, workflow
+
+TYPE = "noop@1"
+
+
+@workflow(name="noop", version="1")
+class Noop:
+    """Does nothing."""
+
+    async def run(self, ctx: Context) -> None:
+        """End at once."""
