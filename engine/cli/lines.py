@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from datetime import UTC, datetime
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -31,17 +31,19 @@ class LinePrinter:
             if text in self._said:
                 return
             self._said.add(text)
-        stamp = Text(f"{datetime.now(UTC):%H:%M:%S}  ", "dim")
+        stamp = f"{datetime.now(UTC):%H:%M:%S}  "
+        indented = text.replace("\n", "\n" + " " * len(stamp))
         with self._lock:
-            self._console.print(self._line(stamp, text, style))
+            if not self._console.is_terminal:
+                # Rich takes ten times as long, which a worker feels when a thousand are due.
+                self._console.file.write(f"{stamp}{indented}\n")
+            elif self._console.soft_wrap:
+                self._console.print(Text.assemble((stamp, "dim"), (indented, style)))
+            else:
+                line = Table.grid()  # where lines are folded, they are indented
+                line.add_row(Text(stamp, "dim"), Text(text, style))
+                self._console.print(line)
             self._console.file.flush()
-
-    def _line(self, stamp: Text, text: str, style: str) -> RenderableType:
-        if self._console.soft_wrap:
-            return stamp.append(text.replace("\n", "\n" + " " * len(stamp)), style)
-        line = Table.grid()  # where lines are folded, they are indented
-        line.add_row(stamp, Text(text, style))
-        return line
 
     def show(self, file: FileState) -> None:
         """Say what is wrong with the schedule file; what it was at first the replica tells."""

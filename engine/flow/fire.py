@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, get_args
 
@@ -83,7 +83,8 @@ class FireInfo:
         instant = self.fire_time.replace(tzinfo=None)
         precision = "milliseconds" if instant.microsecond else "seconds"
         text = instant.isoformat(timespec=precision) + "Z"
-        return {"v": MEMO_VERSION, **asdict(self), "fire_time": text}
+        # `asdict` would copy every value deeply, which is felt when a thousand are due at once.
+        return {"v": MEMO_VERSION, **vars(self), "fire_time": text}
 
     @classmethod
     def from_memo(cls, value: object) -> FireInfo:

@@ -182,6 +182,10 @@ class Ledger(Protocol):
         """Return schedules in key order, for reading; retired ones too."""
         ...
 
+    async def count_schedules(self, project: str) -> int:
+        """Return how many schedules of the project are not retired."""
+        ...
+
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
         """Return what the project's schedules fire next, the earliest first, one of each."""
         ...

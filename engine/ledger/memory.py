@@ -301,6 +301,11 @@ class MemoryLedger:
             )
         return rows
 
+    async def count_schedules(self, project: str) -> int:
+        """See ``Ledger``."""
+        rows = self._tables.schedules.values()
+        return sum(row.state.project == project and row.state.retired_at is None for row in rows)
+
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
         """See ``Ledger``."""
         found = [

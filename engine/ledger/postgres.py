@@ -43,6 +43,7 @@ class PostgresLedger:
     ) -> None:
         self._connections, self._namespace = connections, namespace
         self.migrated = tuple(migrated)
+        self._resolved: tuple[str, int] | None = None
 
     @classmethod
     async def connect(
@@ -136,10 +137,11 @@ class PostgresLedger:
     ) -> None:
         """See ``Ledger``."""
         types = sorted(serving.types)
+        (state,) = await self._connections.fetch("SELECT epoch FROM ledger")
+        seen = (task_queue := serving.task_queue, int(state["epoch"]))
         # At 100,000 schedules a new version takes seconds to reach them all.
         async with self.transaction(long=True) as transaction:
             run = transaction.run
-            task_queue = serving.task_queue
             await run(
                 "announce_replica", serving.replica, serving.project, task_queue, types, engine,
                 tzdata,
@@ -147,13 +149,23 @@ class PostgresLedger:
             if retention is not None:
                 await run("announce_retention", retention)
             await run("forget_replicas")
-            await run("announce_types", task_queue, types)
+            news = await run("announce_types", task_queue, types)
+            if not news and self._resolved == seen:
+                return  # at 100,000 schedules the look below costs 60 ms
             rows = await run("wanted_workflows", task_queue)
             wanted = {(task_queue, row["workflow"]) for row in rows}
             resolved = await transaction.resolve(wanted)
             found = {workflow: kind for (_, workflow), kind in resolved.items() if kind}
             if found:
                 await run("set_types", task_queue, list(found), list(found.values()))
+        # Read before the look: an apply that was committed meanwhile has raised it, and one that
+        # resolved a workflow from what was announced before is looked over at the next heartbeat.
+        self._resolved = seen
+
+    async def count_schedules(self, project: str) -> int:
+        """See ``Ledger``."""
+        (row,) = await self._run("count_schedules", project)
+        return int(row["living"])
 
     async def withdraw(self, serving: Serving) -> None:
         """See ``Ledger``."""

@@ -22,9 +22,9 @@ class LedgerClock:
     def __init__(self) -> None:
         self._seen: tuple[datetime, float] | None = None
 
-    def observe(self, now: datetime) -> None:
-        """Note what the ledger's clock says at this moment."""
-        self._seen = (now, boottime())
+    def observe(self, now: datetime, *, at: float | None = None) -> None:
+        """Note what the ledger's clock said at this moment, or when ``boottime`` was ``at``."""
+        self._seen = (now, boottime() if at is None else at)
 
     def now(self) -> datetime:
         """Return the ledger's time; ``observe`` must have been called."""

@@ -80,15 +80,16 @@ class Poller:
             return _NOTHING  # look at once what is due next
         moments = [moment for moment in (tick.probe.due_at, tick.probe.stale_at) if moment]
         wait = min(moments, default=_FAR) - self._clock.now()
-        # Due, yet nothing claimed: another replica has it locked.
-        return min(self._settings.tick, max(wait, _CONTENDED))
+        # Due, yet nothing claimed: another replica has it locked. A shorter wait is kept exactly.
+        return min(self._settings.tick, wait) if wait > _NOTHING else _CONTENDED
 
     async def _claim(self) -> tuple[Tick, list[asyncio.Task[None]]]:
         # The lease is counted from before the claim, so that this side always ends it first.
         lease_ends = boottime() + self._settings.lease.total_seconds()
+        asked = boottime()
         probe = await self._ledger.probe(self._serving)
         self._recognise(probe)
-        self._clock.observe(probe.now)
+        self._clock.observe(probe.now, at=(asked + boottime()) / 2)
         room = self._dispatcher.room
         claims: list[Claim] = []
         sends: list[asyncio.Task[None]] = []

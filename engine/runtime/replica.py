@@ -109,6 +109,7 @@ class Replica:
         tracker = Tracker(
             client, ledger, clock, settings,
             ledger_id=identity, replica=self._serving.replica, tell=tell,
+            busy=lambda: not dispatcher.room,
         )  # fmt: skip
         self._loops = [
             Loop("poller", poller.turn, tell=tell),
@@ -133,8 +134,7 @@ class Replica:
             file = read_file(self._source) if isinstance(self._source, Path) else self._source
             report = await apply(ledger, file, by=self._serving.replica)
         except (ScheduleFileError, KeyForeign, RevisionTooLow, DefinitionUnreadable) as error:
-            known = await ledger.schedules(self._serving.project)
-            living = sum(row.state != "retired" for row in known)
+            living = await ledger.count_schedules(self._serving.project)
             goes_on = f"the last good definitions go on ({living} schedules)"
             self._tell(Applied(f"{error}\n{goes_on}", good=False))
         else:

@@ -20,7 +20,8 @@ class Settings:
         tick: the longest sleep between two probes of the ledger.
         lease: how long a claim is its owner's alone.
         batch: the most schedules one tick locks.
-        concurrency: starts in flight at once. More is slower on a small server.
+        concurrency: starts in flight at once. With fewer the server waits for us, with hundreds
+            a small one is slower.
         margin: how much earlier than the namespace's retention a start that nobody answered
             for stops being repeatable; None is the smaller of 10 minutes and a quarter of it.
         rpc_timeout: patience with one answer of the Temporal server.
@@ -32,7 +33,7 @@ class Settings:
     tick: timedelta = timedelta(seconds=1)
     lease: timedelta = timedelta(seconds=30)
     batch: int = 200
-    concurrency: int = 8
+    concurrency: int = 32
     margin: timedelta | None = None
     rpc_timeout: timedelta = timedelta(seconds=5)
     heartbeat: timedelta = timedelta(seconds=10)

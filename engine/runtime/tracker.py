@@ -7,7 +7,7 @@ once would do no harm, because evidence only ever moves a fire forward.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -32,13 +32,20 @@ _NEAR = timedelta(seconds=5)
 _SWEEP_EVERY = 10
 _PAGE = 500
 _DESCRIBED = 20
+_PUT_OFF = 5
+"""Turns in a row that may be left to starts."""
 _REMEMBERED = 20_000
 _DUTY = "tracker"
 _ERROR_LENGTH = 1000
 
 
 class Tracker:
-    """Settles closed runs behind a watermark, and looks at long-open ones in turn."""
+    """Settles closed runs behind a watermark, and looks at long-open ones in turn.
+
+    Args:
+        busy: whether windows wait to be started. They come first: a close that is learned a few
+            seconds later hurts nobody.
+    """
 
     def __init__(
         self,
@@ -49,6 +56,7 @@ class Tracker:
         *,
         ledger_id: str,
         replica: str,
+        busy: Callable[[], bool] = lambda: False,
         tell: Listener,
     ) -> None:
         self._client, self._ledger, self._clock = client, ledger, clock
@@ -56,9 +64,14 @@ class Tracker:
         self._ledger_id, self._replica = ledger_id, replica
         self._seen: dict[str, None] = {}
         self._turns = 0
+        self._busy, self._put_off = busy, 0
 
     async def turn(self) -> timedelta:
         """Look once; returns the wait until the next look."""
+        if self._busy() and self._put_off < _PUT_OFF:
+            self._put_off += 1
+            return self._settings.track
+        self._put_off = 0
         lease = max(self._settings.lease, self._settings.track * 3)
         watermark = await self._ledger.hold_duty(_DUTY, self._replica, lease)
         if watermark is None:

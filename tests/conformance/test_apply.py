@@ -234,3 +234,43 @@ async def test_one_schedule_is_read_with_the_version_and_series_in_force(bench):
     assert datetime.now(UTC) - row.effective_from < timedelta(minutes=1)
     assert await bench.ledger.schedules(key="c") == []
     assert await bench.ledger.schedules("other", key="a") == []
+
+
+async def test_what_fires_next_is_told_in_order_one_of_each_schedule(bench):
+    await bench.declare(
+        """
+        schedules:
+          - {key: yearly, workflow: noop, cron: "0 0 1 1 *", timezone: America/Sao_Paulo}
+          - {key: soon, workflow: noop, everyMs: 60000, firstFire: next}
+          - {key: never, workflow: noop, everyMs: 60000, enabled: false}
+        """
+    )
+    await bench.declare("project: other\nschedules: [{key: else, workflow: noop, everyMs: 1000}]")
+    rows = await bench.ledger.upcoming("default", 5)
+    assert [(row.key, row.timezone) for row in rows] == [
+        ("soon", "UTC"), ("yearly", "America/Sao_Paulo"),
+    ]  # fmt: skip
+    assert rows[0].fire_time < rows[1].fire_time
+    assert len(await bench.ledger.upcoming("default", 1)) == 1
+    assert await bench.ledger.count_schedules("default") == 3
+    assert await bench.ledger.count_schedules("nobody") == 0
+
+
+async def test_a_workflow_that_an_apply_missed_is_resolved_at_the_next_heartbeat(
+    bench, monkeypatch
+):
+    """The apply had looked before the workflow was announced, and was committed after."""
+    await bench.announce()
+    async with bench.ledger.transaction() as transaction:
+        kind = type(transaction)
+
+    async def looked_before(self, wanted):
+        return dict.fromkeys(wanted)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, "resolve", looked_before)
+        await bench.declare("schedules: [{key: a, workflow: noop, everyMs: 60000}]")
+    ((before,), _) = await bench.ledger.schedules(), await bench.announce()
+    assert before.workflow_type is None
+    (after,) = await bench.ledger.schedules()
+    assert after.workflow_type == "noop@1"
