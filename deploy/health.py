@@ -1,8 +1,8 @@
 """Ends with 0 when the worker of this container has announced itself lately, else with 1.
 
 A worker announces itself in the ledger every SCHED_HEARTBEAT, from the event loop that also
-claims and starts: a worker that hangs, stands still or waits for a server falls silent. Three
-periods are allowed.
+claims and starts: a worker that hangs, stands still, waits for the ledger, or at its start for
+Temporal, falls silent. Three periods are allowed.
 
 It finds the worker by the host name, so it is for one worker per container.
 """

@@ -11,7 +11,7 @@ from pathlib import Path
 from engine.errors import ScheduleNotFound
 from engine.ledger import Ledger, PostgresLedger
 from engine.ledger.records import Fire, NextFire, ScheduleRow, Status
-from engine.runtime.declare import PRUNE_AFTER, ApplyReport, apply, retire_absent
+from engine.runtime.declare import PRUNE_AFTER, ApplyReport, PruneReport, apply, retire_absent
 from engine.runtime.source import read_file
 from engine.schedules import ScheduleFile
 
@@ -68,8 +68,8 @@ class ScheduleService:
 
     async def prune(
         self, file: ScheduleFile, *, absent_for: timedelta = PRUNE_AFTER, force: bool = False
-    ) -> tuple[str, ...]:
-        """Retire the keys that the applied file has lacked for ``absent_for``; return them.
+    ) -> PruneReport:
+        """Retire the keys that the applied file has lacked for ``absent_for``.
 
         Raises:
             PruneRefused: when more than half of the project would go, unless forced.
@@ -91,6 +91,10 @@ class ScheduleService:
         for row in await self._ledger.schedules(key=key):
             return row
         raise not_found(key, [row.key for row in await self.schedules()])
+
+    async def count(self, project: str) -> int:
+        """Return how many schedules of the project are not retired."""
+        return await self._ledger.count_schedules(project)
 
     async def upcoming(self, project: str, limit: int = 5) -> list[NextFire]:
         """Return what the project's schedules fire next, the earliest first, one of each."""

@@ -6,14 +6,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import get_args
 
-from engine.cli.output import counted
+from engine.cli.output import UNANSWERED, counted
 from engine.ledger.records import Claim, Evidence, Fire, NextFire, Outcome
+from engine.ledger.records import Closed as ClosedWord
 from engine.runtime.events import Closed, Event, Settled
 from engine.schedules.planner import FIRST_SIGHT
 
 _KEPT = 200
-UNANSWERED = "not answered"
+_CLOSED = frozenset(get_args(ClosedWord))
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,13 @@ class FileState:
     """How the schedule file stands.
 
     Attributes:
-        since: when its schedules were applied.
+        since: when its schedules were applied; None before anybody said that they were.
         schedules: how many of them go on.
         problems: why it is not applied as it is now; empty while it is good.
     """
 
     name: str
-    since: datetime
+    since: datetime | None
     schedules: int
     problems: tuple[str, ...] = ()
 
@@ -57,7 +59,7 @@ class Board:
     """The windows seen lately, the newest first, and how many came to which end.
 
     Attributes:
-        counts: windows by status; each counts once, under its newest status.
+        counts: the windows heard of since the start, by status; each counts once, under its newest.
         upcoming: what fires next, told from outside; None before it is known.
         file: how the schedule file stands, told from outside.
     """
@@ -66,11 +68,12 @@ class Board:
     upcoming: Sequence[NextFire] | None = None
     file: FileState | None = None
     _lines: dict[str, Line] = field(default_factory=dict)
+    _open: dict[str, str] = field(default_factory=dict)
 
     @property
     def lines(self) -> list[Line]:
         """The newest fire time first."""
-        return sorted(self._lines.values(), key=lambda line: (line.fire_time, line.key))[::-1]
+        return sorted(self._lines.values(), key=_age)[::-1]
 
     def hear(self, event: Event) -> None:
         """Take in what a replica tells."""
@@ -92,32 +95,47 @@ class Board:
             )  # fmt: skip
 
     def _settled(self, claim: Claim, outcome: Outcome, lag: timedelta) -> None:
+        before = self._lines.get(claim.workflow_id)
+        if before and before.status in _CLOSED:
+            return  # its close was heard first
         started = outcome.status == "started"
         status = UNANSWERED if outcome.status == "starting" else outcome.status
-        before = self._lines.get(claim.workflow_id)
-        if started and before and before.status not in {UNANSWERED, "started"}:
-            return  # its close was seen first
         note = manner(claim, outcome) if started else outcome.reason or outcome.error or ""
-        line = Line(
-            claim.key, claim.fire_time, claim.schedule.timezone, status,
-            lag if started else None, claim.workflow_id, outcome.run_id, note,
+        self._count(claim.workflow_id, status)
+        self._keep(
+            Line(
+                claim.key, claim.fire_time, claim.schedule.timezone, status,
+                lag if started else None, claim.workflow_id, outcome.run_id, note,
+            )
         )  # fmt: skip
-        self._count(before, line)
 
     def _closed(self, evidence: Evidence) -> None:
+        if evidence.closed is None:
+            return
+        if evidence.workflow_id in self._open:  # not a run of an earlier session
+            self._count(evidence.workflow_id, evidence.closed)
         before = self._lines.get(evidence.workflow_id)
-        if before is None or evidence.closed is None:
-            return  # of an earlier session, or scrolled away
-        note = evidence.error or before.note
-        self._count(before, replace(before, status=evidence.closed, note=note))
-
-    def _count(self, before: Line | None, line: Line) -> None:
         if before:
-            self.counts[before.status] -= 1
-        self.counts[line.status] += 1
+            note = evidence.error or before.note
+            self._keep(replace(before, status=evidence.closed, note=note))
+
+    def _count(self, workflow_id: str, status: str) -> None:
+        """Count a window under its new status; what has ended is not looked up again."""
+        before = self._open.pop(workflow_id, None)
+        if before:
+            self.counts[before] -= 1
+        self.counts[status] += 1
+        if status not in _CLOSED:
+            self._open[workflow_id] = status
+
+    def _keep(self, line: Line) -> None:
         self._lines[line.workflow_id] = line
         if len(self._lines) > _KEPT:
-            del self._lines[self.lines[-1].workflow_id]
+            del self._lines[min(self._lines.values(), key=_age).workflow_id]
+
+
+def _age(line: Line) -> tuple[datetime, str]:
+    return (line.fire_time, line.key)
 
 
 def manner(claim: Claim, outcome: Outcome) -> str:

@@ -36,17 +36,18 @@ class Target:
     @property
     def place(self) -> str:
         """The ledger's address without user, password and options."""
-        return self.database_url.rpartition("@")[2].partition("?")[0]
+        address = self.database_url.partition("?")[0].rpartition("://")[2]
+        return address.rpartition("@")[2]
 
 
-def note_running(data_dir: Path, database_url: str, namespace: str, ui_url: str | None) -> None:
+def note_running(data_dir: Path, target: Target) -> None:
     """Let other commands in this folder find the ledger of the ``sched up`` that runs here."""
     path = data_dir / UP_FILE
     path.unlink(missing_ok=True)
     # The address has a password in it.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(asdict(Target(database_url, namespace, ui_url)), file)
+        json.dump(asdict(target), file)
 
 
 def forget_running(data_dir: Path) -> None:

@@ -9,7 +9,7 @@ import typer
 
 from engine.cli.environment import service
 from engine.cli.options import DEFAULT_DATA_DIR, AnyKey, DataDir, Json
-from engine.cli.output import fire_json, fire_lag, instant, print_json, print_table
+from engine.cli.output import fire_json, fire_lag, instant, print_json, print_table, why
 from engine.ledger.records import Fire, Status
 
 
@@ -49,9 +49,7 @@ def list_fires(
 
 
 def _fire_row(fire: Fire) -> tuple[object, ...]:
-    several = f"{fire.windows} windows up to {instant(fire.last_fire_time)}: "
-    reason = (several if fire.windows > 1 else "") + (fire.reason or fire.error or "")
     return (
         instant(fire.fire_time), fire.key, fire.status, fire.timing, fire_lag(fire),
-        fire.workflow_id, reason,
+        fire.workflow_id, why(fire),
     )  # fmt: skip

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from engine.cli.board import UNANSWERED, FileState, manner
-from engine.cli.output import console
-from engine.runtime.events import Alert, Applied, Closed, Event, Held, Settled
+from engine.cli.board import FileState, manner
+from engine.cli.output import UNANSWERED, console
+from engine.runtime.events import Alert, Applied, Closed, Event, Held, Remark, Settled
 
 _BAD = {"failed", "timed_out", "terminated"}
 
@@ -71,7 +71,7 @@ class LinePrinter:
             case Closed(evidence) if evidence.closed in _BAD:
                 error = evidence.error or ""
                 self.say(f"{evidence.workflow_id} {evidence.closed}: {error}", "red")
-            case Applied(text, good):
+            case Applied(text, good) | Remark(text, good):
                 self.say(text, "" if good else "red")
             case Alert(code, text):
                 self.say(f"{code}: {text}", "red")

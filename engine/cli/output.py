@@ -14,10 +14,14 @@ from rich.text import Text
 
 from engine.ledger.records import Fire, ScheduleRow
 
+UNANSWERED = "not answered"
+"""What people read of a start whose answer is not known yet."""
+
 _COLOURS = {
     "completed": "green", "started": "cyan", "claimed": "cyan", "starting": "cyan",
+    UNANSWERED: "yellow",
     "failed": "red", "rejected": "red", "unvouched": "red", "terminated": "red",
-    "timed_out": "red", "not answered": "yellow", "active": "green", "paused": "yellow",
+    "timed_out": "red", "active": "green", "paused": "yellow",
 }  # fmt: skip
 
 
@@ -104,6 +108,12 @@ def schedule_json(row: ScheduleRow) -> dict[str, object]:
         "workflow_type": row.workflow_type,
         "error": problem_of(row),
     }
+
+
+def why(fire: Fire) -> str:
+    """Return what there is to say of a fire, and how many windows it stands for."""
+    several = f"{fire.windows} windows up to {instant(fire.last_fire_time)}: "
+    return (several if fire.windows > 1 else "") + (fire.reason or fire.error or "")
 
 
 def fire_lag(fire: Fire) -> str | None:

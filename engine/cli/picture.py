@@ -114,7 +114,8 @@ def _file_lines(file: FileState | None) -> list[Text]:
     if not file.problems:
         count = counted(file.schedules, "schedule")
         text = Text(f"{file.name}  ", style="bold")
-        text.append(f"{count}, applied {file.since:%H:%M:%S}Z; saving it applies it", "not bold")
+        applied = f"applied {file.since:%H:%M:%S}Z" if file.since else "not applied yet"
+        text.append(f"{count}, {applied}; saving it applies it", "not bold")
         return [text]
     head = Text(file.trouble, style="bold red")
     shown = [Text(f"  {problem}", style="red") for problem in file.problems[:_BROKEN_LINES]]

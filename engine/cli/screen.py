@@ -7,8 +7,7 @@ import contextlib
 import logging
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from types import TracebackType
+from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from rich.live import Live
@@ -20,10 +19,12 @@ from engine.cli.lines import LinePrinter
 from engine.cli.links import run_link
 from engine.cli.output import console
 from engine.cli.picture import picture
-from engine.errors import LedgerUnavailable
 from engine.runtime.events import Closed, Event, Settled
+from engine.runtime.loop import Loop
 
-_DRAW, _ASK = 0.5, 2.0
+_DRAW = 0.5
+_HERD, _ASK = timedelta(seconds=0.1), timedelta(seconds=2)
+"""A herd of news is drawn once; the ledger is asked what is next."""
 _NEXT = 5
 _REMEMBERED = 20
 
@@ -53,19 +54,17 @@ class Screen:
         self._live = Live(console=self._console, auto_refresh=False)
         self._lines = LinePrinter(self._console)
         self._news = asyncio.Event()
+        self._remembers = False
 
     def __enter__(self) -> Self:
         self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._draw()
-        self._live.stop()
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._draw()
+        finally:
+            self._live.stop()
 
     def __call__(self, event: Event) -> None:
         """Take in an event: windows go to the table, the rest is said."""
@@ -90,30 +89,27 @@ class Screen:
 
     async def run(self, project: str) -> None:
         """Draw, and ask the ledger, until cancelled."""
-        await asyncio.gather(self._keep_drawing(), self._keep_asking(project))
 
-    async def _keep_drawing(self) -> None:
+        async def ask() -> timedelta:
+            async with self._desk.service() as service:
+                if not self._remembers:
+                    self._board.remember(await service.fires(limit=_REMEMBERED), self._timezones)
+                    self._remembers = True
+                self._board.upcoming = await service.upcoming(project, _NEXT)
+            return _ASK
+
+        async with asyncio.TaskGroup() as group:
+            for name, turn in (("live table", self._redraw), ("what is next", ask)):
+                group.create_task(Loop(name, turn, tell=self).run())
+
+    async def _redraw(self) -> timedelta:
         """Soon after news, and otherwise twice a second."""
-        while True:
-            self._draw()
-            self._news.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_DRAW):
-                    await self._news.wait()
-            await asyncio.sleep(_DRAW / 5)  # a herd of news is drawn once
-
-    async def _keep_asking(self, project: str) -> None:
-        remembered = False
-        while True:
-            with contextlib.suppress(LedgerUnavailable):  # the replica says so
-                async with self._desk.service() as service:
-                    if not remembered:
-                        self._board.remember(
-                            await service.fires(limit=_REMEMBERED), self._timezones
-                        )
-                    remembered = True
-                    self._board.upcoming = await service.upcoming(project, _NEXT)
-            await asyncio.sleep(_ASK)
+        self._draw()
+        self._news.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAW):
+                await self._news.wait()
+        return _HERD
 
     def _draw(self) -> None:
         size = self._console.size

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -114,7 +115,8 @@ async def serve(
         await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
         asked.cancel()
         if not running.done():
-            say(_DRAINING)
             plugin.drain()
+            with contextlib.suppress(OSError):  # the terminal may be what has gone
+                say(_DRAINING)
             await worker.shutdown()
         await running

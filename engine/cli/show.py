@@ -21,6 +21,7 @@ from engine.cli.output import (
     print_table,
     problem_of,
     schedule_json,
+    why,
 )
 from engine.cli.times import clock, relative
 from engine.cli.upcoming import Source, Upcoming, table, upcoming
@@ -162,7 +163,7 @@ def _fire_rows(fires: list[Fire]) -> tuple[list[str], list[list[object]]]:
         ]
         for fire in fires
     ]  # fmt: skip
-    reasons = [fire.reason or fire.error for fire in fires]
+    reasons = [why(fire) for fire in fires]
     if any(reasons):
         columns.append("REASON")
         rows = [[*row, reason] for row, reason in zip(rows, reasons, strict=True)]

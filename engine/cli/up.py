@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -13,7 +12,7 @@ from contextlib import (
 )
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from temporalio.client import Client
@@ -37,6 +36,7 @@ from engine.embedded import EmbeddedServers, servers
 from engine.errors import ScheduleFileError
 from engine.runtime import SchedulePlugin, connect
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
+from engine.runtime.events import Event, Listener
 from engine.schedules import ScheduleFile
 from engine.service import ScheduleService
 
@@ -122,17 +122,21 @@ class _Application:
             target = self._announce(embedded, lines)
             stack.callback(forget_running, self.data_dir)
             desk = await stack.enter_async_context(Desk(target.database_url, _NAMESPACE))
-            living = await self._living(desk)
+            source = self.schedules if isinstance(self.file, ScheduleFileError) else self.file
+            hearing = _Hearing()
+            plugin = SchedulePlugin(source, database_url=target.database_url, on_event=hearing)
+            living = await self._living(desk, plugin.project)
             if self.open_ui and target.ui_url:
                 lines.say(await open_page(target.ui_url))
             with self._screen(target, desk, lines) as screen:
                 signals.before_leaving_at_once = screen.restore
                 watch = FileWatch(
                     self.schedules, self.file, desk,
-                    living=living, show=screen.show, say=screen.say,
+                    project=plugin.project, living=living, show=screen.show, tell=screen,
                 )  # fmt: skip
-                await self._serve(embedded, target, watch, screen, signals)
-            lines.say("stopping both servers")
+                hearing.listeners = (screen, watch.hear)
+                await self._serve(embedded, plugin, watch, screen, signals)
+            lines.say("stopping the servers")
         lines.say("stopped")
         return 1 if self.fallen else 0
 
@@ -150,18 +154,18 @@ class _Application:
         # The steps of the example, and users' own, find their database and their folder here.
         os.environ["SCHED_DATABASE_URL"] = url
         os.environ["SCHED_DATA_DIR"] = str(self.data_dir.absolute())
-        note_running(self.data_dir, url, _NAMESPACE, target.ui_url)
+        note_running(self.data_dir, target)
         lines.say(f"Temporal     {embedded.temporal.address}")
         lines.say(f"Web UI       {target.ui_url}")
         lines.say(f"PostgreSQL   {target.place} (address with password: {self.data_dir / UP_FILE})")
         return target
 
-    async def _living(self, desk: Desk) -> int:
+    async def _living(self, desk: Desk, project: str) -> int:
         """A broken file is no reason to stop what runs, but with nothing to run it is."""
         if not isinstance(self.file, ScheduleFileError):
             return len(self.file.schedules)
         async with desk.service() as service:
-            living = sum(row.state != "retired" for row in await service.schedules())
+            living = await service.count(project)
         if not living:
             raise self.file
         return living
@@ -169,20 +173,18 @@ class _Application:
     async def _serve(
         self,
         embedded: EmbeddedServers,
-        target: Target,
+        plugin: SchedulePlugin,
         watch: FileWatch,
         screen: Screen | LinePrinter,
         signals: Signals,
     ) -> None:
         client = await Client.connect(embedded.temporal.address, namespace=_NAMESPACE)
-        source = self.schedules if isinstance(self.file, ScheduleFileError) else self.file
-        plugin = SchedulePlugin(source, database_url=target.database_url, on_event=screen)
         jobs = (
             self._notice_a_fall(embedded, signals, screen),
             watch.run(),
             screen.run(plugin.project),
         )
-        beside = [asyncio.create_task(_bulkhead(job, screen)) for job in jobs]
+        beside = [asyncio.create_task(job) for job in jobs]
         try:
             await serve(client, plugin, self.code, self.task_queue, signals, say=screen.say)
         finally:
@@ -210,12 +212,15 @@ class _Application:
                 task.cancel()
 
 
-async def _bulkhead(job: Coroutine[Any, Any, None], screen: Screen | LinePrinter) -> None:
-    """Whatever goes wrong beside the worker is said, and the worker goes on."""
-    try:
-        await job
-    except Exception as error:  # noqa: BLE001 - see above
-        screen.say(f"{type(error).__name__}: {error}", "red")
+class _Hearing:
+    """Passes on what the replica tells, to listeners that are made after it."""
+
+    def __init__(self) -> None:
+        self.listeners: tuple[Listener, ...] = ()
+
+    def __call__(self, event: Event) -> None:
+        for listener in self.listeners:
+            listener(event)
 
 
 def _read(schedules: Path) -> ScheduleFile | ScheduleFileError:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -14,7 +13,6 @@ from engine.cli.board import FileState
 from engine.cli.desk import Desk
 from engine.errors import (
     DefinitionUnreadable,
-    EngineError,
     KeyForeign,
     LedgerUnavailable,
     PruneRefused,
@@ -22,15 +20,17 @@ from engine.errors import (
     ScheduleFileError,
 )
 from engine.runtime.declare import PRUNE_AFTER, ApplyReport
-from engine.runtime.source import read_file
+from engine.runtime.events import Applied, Event, Listener, Remark
+from engine.runtime.loop import Loop
+from engine.runtime.source import digest_of, read_file
 from engine.schedules import Schedule, ScheduleFile
 from engine.schedules.diff import edits
 
 _LOOK_EVERY_MS = 5_000
 """Also without a sign from the file system: some (network, container) give none."""
-_SETTLE_MS = 500
-"""Nothing is read before the folder has been quiet for so long (milliseconds): the first half
-of a file may be valid, and mean something else."""
+_SETTLE = 0.5
+"""Nothing is applied before it has been the same for so long (seconds): the first half of a file
+may be valid, and mean something else."""
 _NAMED = 12
 _NOW = 0.0
 """Of the monotonic clock: at the next look."""
@@ -40,15 +40,18 @@ _REFUSED = (KeyForeign, RevisionTooLow, DefinitionUnreadable)
 class FileWatch:
     """Follows one schedule file for ``sched up``.
 
-    A file that is broken, or cannot be applied, changes nothing: the last good one goes on.
+    The replica applies the file it was started with and says how that went (``hear``); what is
+    saved from then on is applied here. A file that is broken, or cannot be applied, changes
+    nothing: the last good one goes on.
 
     Args:
         path: of the file; it may vanish and come back.
         begin: what it was when the replica was given it, or why it was not.
         desk: the ledger.
+        project: that the replica serves.
         living: how many schedules the ledger has, where ``begin`` is of no use.
         show: hears how the file stands.
-        say: prints a sentence in a style.
+        tell: hears what was done about it.
         absent_for: after how long a key that the unchanged file lacks is retired.
     """
 
@@ -58,28 +61,55 @@ class FileWatch:
         begin: ScheduleFile | ScheduleFileError,
         desk: Desk,
         *,
+        project: str,
         living: int,
         show: Callable[[FileState], None],
-        say: Callable[[str, str], None],
+        tell: Listener,
         absent_for: timedelta = PRUNE_AFTER,
     ) -> None:
-        self._path, self._desk, self._say, self._show = path, desk, say, show
+        self._path, self._desk, self._project = path, desk, project
+        self._show, self._tell, self._absent_for = show, tell, absent_for
         self._good = begin if isinstance(begin, ScheduleFile) else None
-        self._seen = self._good.digest if self._good else None
-        self._absent_for = absent_for
-        self._prune_at: float | None = _NOW if self._good else None
+        self._seen = self._good.digest if self._good else str(begin)
+        self._waits_for_replica = True
+        self._prune_at: float | None = None
         problems = () if self._good else tuple(str(begin).splitlines())
-        count = len(self._good.schedules) if self._good else living
-        self._state = FileState(str(path), datetime.now(UTC), count, problems)
+        self._state = FileState(str(path), None, living, problems)
         show(self._state)
+
+    def hear(self, event: Event) -> None:
+        """Take in what the replica says of the file that it was started with."""
+        if not (isinstance(event, Applied) and self._waits_for_replica):
+            return
+        self._waits_for_replica = False
+        if event.good and self._good:
+            self._applied(self._good)
+        else:
+            self._stand(replace(self._state, problems=tuple(event.text.splitlines())))
 
     async def run(self) -> None:
         """Look until cancelled."""
-        async for _ in self._signs():
-            try:
-                await self.turn()
-            except EngineError as error:
-                self._say(f"{self._path}: {error}", "yellow")
+        signs = self._signs()
+
+        async def look() -> timedelta:
+            await anext(signs)
+            await self.turn()
+            return timedelta(0)
+
+        await Loop(str(self._path), look, tell=self._tell).run()
+
+    async def turn(self) -> None:
+        """Apply the file if it is another than before; retire what has been absent for long."""
+        digest = await asyncio.to_thread(digest_of, self._path)
+        while digest != self._seen:
+            before = digest
+            await asyncio.sleep(_SETTLE)
+            digest = await asyncio.to_thread(digest_of, self._path)
+            if digest == before:
+                await self._apply()
+                self._seen = digest  # not before: a ledger that was away is tried again
+        if self._good and self._prune_at is not None and time.monotonic() >= self._prune_at:
+            await self._prune(self._good)
 
     async def _signs(self) -> AsyncIterator[None]:
         """Whenever something has happened in the file's folder, and every few seconds."""
@@ -91,66 +121,67 @@ class FileWatch:
                 self._path.absolute().parent,
                 watch_filter=None,  # an atomic save renames; a mounted volume swaps a link
                 recursive=False,
-                step=_SETTLE_MS,
-                debounce=10 * _SETTLE_MS,
                 rust_timeout=_LOOK_EVERY_MS,
                 yield_on_timeout=True,
             ):
                 yield
         except (OSError, RuntimeError) as error:  # the system has no watch left, the folder went
             every = timedelta(milliseconds=_LOOK_EVERY_MS)
-            self._say(f"{self._path} is looked at every {every.seconds} s ({error})", "yellow")
+            text = f"{self._path} is looked at every {every.seconds} s ({error})"
+            self._tell(Remark(text, good=False))
             while True:
                 await asyncio.sleep(every.total_seconds())
                 yield
 
-    async def turn(self) -> None:
-        """Apply the file if it is another than before; retire what has been absent for long."""
-        digest = await asyncio.to_thread(_digest, self._path)
-        if digest != self._seen:
-            await self._apply()
-            self._seen = digest  # not before: a ledger that was away is tried again
-        if self._good and self._prune_at is not None and time.monotonic() >= self._prune_at:
-            await self._prune(self._good)
-
     async def _apply(self) -> None:
         try:
             file = await asyncio.to_thread(read_file, self._path)
+            if file.project != self._project:
+                raise KeyForeign(
+                    f"{self._path} is of project {file.project} now, this worker serves"
+                    f" {self._project}",
+                    cure="start `sched up` again",
+                )
             async with self._desk.service() as service:
                 report = await service.apply(file)
         except (ScheduleFileError, *_REFUSED) as error:
             self._prune_at = None  # nothing is retired on the word of a file that is not applied
-            self._tell(replace(self._state, problems=tuple(str(error).splitlines())))
+            self._stand(replace(self._state, problems=tuple(str(error).splitlines())))
             return
         before, self._good = self._good, file
-        self._prune_at = _NOW
         for line in _news(file, before, report, self._absent_for):
-            self._say(line, "")
+            self._tell(Remark(line, good=True))
         for problem in file.warnings:
-            self._say(f"warning: {problem.located(file.name)}", "yellow")
+            self._tell(Remark(f"warning: {problem.located(file.name)}", good=True))
         for remark in report.remarks:
-            self._say(remark, "yellow")
-        self._tell(FileState(str(self._path), datetime.now(UTC), len(file.schedules)))
+            self._tell(Remark(remark, good=False))
+        self._applied(file)
+
+    def _applied(self, file: ScheduleFile) -> None:
+        self._prune_at = _NOW
+        self._stand(FileState(str(self._path), datetime.now(UTC), len(file.schedules)))
 
     async def _prune(self, file: ScheduleFile) -> None:
-        """Have noted what the file lacks, and once more when it has lacked it for long enough."""
-        last = self._prune_at != _NOW
+        """Note what the file lacks, and retire it once it has lacked it for long enough."""
+        self._prune_at = None  # one that is refused is refused once
         try:
             async with self._desk.service() as service:
-                retired = await service.prune(file, absent_for=self._absent_for)
+                report = await service.prune(file, absent_for=self._absent_for)
+        except PruneRefused as error:
+            self._tell(Remark(str(error), good=False))
+            return
         except LedgerUnavailable:
-            raise  # at the next sign
-        except PruneRefused:
-            self._prune_at = None  # once is enough
+            self._prune_at = _NOW
             raise
-        later = time.monotonic() + self._absent_for.total_seconds()
-        self._prune_at = None if last else later
-        if retired:
-            self._say(f"retired, no longer in {self._path}: {', '.join(retired)}", "")
+        if report.waiting:
+            self._prune_at = time.monotonic() + self._absent_for.total_seconds()
+        if report.retired:
+            text = f"retired, no longer in {self._path}: {', '.join(report.retired)}"
+            self._tell(Remark(text, good=True))
 
-    def _tell(self, state: FileState) -> None:
+    def _stand(self, state: FileState) -> None:
         if self._state.problems and not state.problems:
-            self._say(f"{self._path} is good again", "green")
+            self._tell(Remark(f"{self._path} is good again", good=True))
         self._state = state
         self._show(state)
 
@@ -174,10 +205,3 @@ def _news(
 
 def _edits(old: Schedule | None, new: Schedule) -> str:
     return ", ".join(edits(old, new)) if old else "changed"
-
-
-def _digest(path: Path) -> str | None:
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return None

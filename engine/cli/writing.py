@@ -112,7 +112,7 @@ async def _prune(
     if ScheduleService.check(path).digest != file.digest:
         typer.echo(f"{path} has changed meanwhile: nothing retired", err=True)
         return ()
-    return await opened.prune(file, force=force)
+    return (await opened.prune(file, force=force)).retired
 
 
 def migrate(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) -> None:

@@ -20,7 +20,6 @@ class _Undo:
 
     call: StepCall
     step: StepCall
-    handle: ActivityHandle[Any]
 
 
 class Saga:
@@ -32,6 +31,7 @@ class Saga:
 
     def __init__(self) -> None:
         self._undos: list[_Undo] = []
+        self._under_way: dict[ActivityHandle[Any], None] = {}
         self._unwinding = False
 
     async def run(self, call: StepCall, undo: StepCall | None) -> Any:
@@ -52,7 +52,8 @@ class Saga:
             # Before the step runs (nothing is sent until this task yields), since a step whose
             # answer got lost has to be undone too. After start(): what could not be sent needs
             # no undo.
-            self._undos.append(_Undo(undo, call, handle))
+            self._undos.append(_Undo(undo, call))
+        self._under_way[handle] = None
         try:
             result = await handle
         except ActivityError as error:
@@ -60,6 +61,8 @@ class Saga:
                 # Whoever catches ActivityError to go on without a step must not catch this.
                 raise asyncio.CancelledError(str(error)) from error
             raise
+        finally:
+            del self._under_way[handle]
         if task and task.cancelling() > cancelled:
             # The SDK returns the result of a step that finished all the same, and the request
             # to stop would be lost.
@@ -79,14 +82,15 @@ class Saga:
         await unwinding
 
     async def _unwind(self) -> None:
-        for undo in self._undos:
-            if not undo.handle.done():
-                undo.handle.cancel()
+        # Parallel branches may still be at work on what is to be taken back.
+        under_way = list(self._under_way)
+        for handle in under_way:
+            handle.cancel()
+        for handle in under_way:
+            with contextlib.suppress(Exception, asyncio.CancelledError):
+                await handle
         while self._undos:
             undo = self._undos.pop()
-            # A parallel branch may still be at work on what is to be taken back.
-            with contextlib.suppress(Exception, asyncio.CancelledError):
-                await undo.handle
             try:
                 await undo.call.start(summary=f"undo of {undo.step.name}")
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001

@@ -162,7 +162,9 @@ def step(
             given up and the next one begins, perhaps elsewhere; 30 seconds by default, None
             leaves it to ``timeout``. A worker with the plugin speaks for its steps by itself,
             and thereby learns of a cancel; what a step says with ``activity.heartbeat`` is kept.
-            An async step that blocks its event loop is silent, too.
+            An async step that blocks its event loop is silent, too. With None nobody speaks for
+            it but itself: for steps that plain workers share, or that should be given up when
+            they are stuck.
         retry: How it is retried; by default as Temporal does, without end (see ``Retry``).
 
     Raises:

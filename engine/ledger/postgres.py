@@ -156,11 +156,14 @@ class PostgresLedger:
             wanted = {(task_queue, row["workflow"]) for row in rows}
             resolved = await transaction.resolve(wanted)
             found = {workflow: kind for (_, workflow), kind in resolved.items() if kind}
+            changed = 0
             if found:
-                await run("set_types", task_queue, list(found), list(found.values()))
-        # Read before the look: an apply that was committed meanwhile has raised it, and one that
-        # resolved a workflow from what was announced before is looked over at the next heartbeat.
-        self._resolved = seen
+                (row,) = await run("set_types", task_queue, list(found), list(found.values()))
+                changed = row["changed"]
+        # The epoch was read before the look: whatever an apply commits meanwhile raises it. What
+        # another replica announces does not, and two at once may overwrite each other's types;
+        # so whoever wrote last looks once more, with everything committed before its eyes.
+        self._resolved = None if changed else seen
 
     async def count_schedules(self, project: str) -> int:
         """See ``Ledger``."""

@@ -66,6 +66,14 @@ class ApplyReport:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """What pruning did: keys that were retired, and keys that are not absent for long enough."""
+
+    retired: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+
 async def apply(ledger: Ledger, file: ScheduleFile, *, by: str, force: bool = False) -> ApplyReport:
     """Make the file's schedules the newest definitions of its project. Never retires a key.
 
@@ -95,10 +103,10 @@ async def retire_absent(
     by: str,
     absent_for: timedelta = PRUNE_AFTER,
     force: bool = False,
-) -> tuple[str, ...]:
+) -> PruneReport:
     """Retire the project's keys that the file, unchanged since, has lacked for long enough.
 
-    Returns the keys retired; none when a different file has been applied in between.
+    Nothing is retired when a different file has been applied in between.
 
     Raises:
         PruneRefused: when more than half of the project would go, unless forced.
@@ -106,7 +114,7 @@ async def retire_absent(
     async with ledger.transaction(long=True) as transaction:
         last = await transaction.lock_project(file.project)
         if last is None or last.file_digest != file.digest:
-            return ()
+            return PruneReport()
         heads = await transaction.heads(file.project, ())
         compared = diff(file.project, file.schedules, heads)
         now = await transaction.now()
@@ -128,7 +136,7 @@ async def retire_absent(
             await transaction.save_project(
                 file.project, revision=file.revision, name=file.name, digest=file.digest, by=by
             )
-        return tuple(ripe)
+        return PruneReport(tuple(ripe), tuple(sorted(set(compared.absent) - set(ripe))))
 
 
 class _Edit:

@@ -45,7 +45,7 @@ class Dispatcher:
         """How many more claims this replica may take.
 
         Never more than it started in the last quarter of a lease, within [100, batch]: what it
-        takes it can send long before the lease ends, and the rest is left to others. Offered
+        takes it can as a rule send before the lease ends, and the rest is left to others. Offered
         from a quarter of that on: a claim costs ten round trips, for one window or for fifty.
         """
         since = boottime() - self._settings.lease.total_seconds() / 4

@@ -38,6 +38,14 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
+class Remark:
+    """Something about the file that somebody should hear; ``good`` when nothing is amiss."""
+
+    text: str
+    good: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Alert:
     """Somebody should know: a stable ``code`` and a sentence."""
 
@@ -53,7 +61,7 @@ class Held:
     reason: str | None
 
 
-Event = Settled | Closed | Applied | Alert | Held
+Event = Settled | Closed | Applied | Remark | Alert | Held
 Listener = Callable[[Event], None]
 
 
@@ -67,7 +75,7 @@ def log(event: Event) -> None:
             logger.log(level, "%s %s: %s", claim.workflow_id, status, detail)
         case Closed(evidence):
             logger.info("%s %s", evidence.workflow_id, evidence.closed)
-        case Applied(text, good):
+        case Applied(text, good) | Remark(text, good):
             logger.log(logging.INFO if good else logging.ERROR, "%s", text)
         case Alert(code, text):
             logger.error("%s: %s", code, text)

@@ -1,12 +1,15 @@
 """Speaks for steps while they run: their workers are known to live, and they hear of a cancel.
 
-Both halves belong to the same worker. A plain worker without the plugin neither expects a sign
-of life from steps nor gives one.
+A worker with the plugin expects a sign of life from the steps it schedules, and gives it for those
+it runs. A plain worker does neither. Limits: on a task queue that both kinds share, a plain worker
+may run a step that is expected to be heard, and a step that is completed from outside
+(``activity.raise_complete_async``) is not spoken for; declare such steps ``@step(heartbeat=None)``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -71,7 +74,8 @@ class _Speaking(ActivityInboundInterceptor):
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
         info = activity.info()
-        if info.heartbeat_timeout is None or step_named(info.activity_type) is None:
+        step = step_named(info.activity_type)
+        if info.heartbeat_timeout is None or step is None or step.heartbeat is None:
             return await super().execute_activity(input)
         self._voice.said = info.heartbeat_details  # an attempt inherits them from the last one
         speaking = asyncio.create_task(self._speak(min(_EVERY, info.heartbeat_timeout / 4)))
@@ -83,7 +87,7 @@ class _Speaking(ActivityInboundInterceptor):
     async def _speak(self, every: timedelta) -> None:
         while True:
             await asyncio.sleep(every.total_seconds())
-            self._voice.heartbeat(*self._voice.said)
+            self._voice.repeat()
 
 
 class _Voice(ActivityOutboundInterceptor):
@@ -91,6 +95,9 @@ class _Voice(ActivityOutboundInterceptor):
 
     said: Sequence[Any] = ()
 
+    def repeat(self) -> None:
+        super().heartbeat(*self.said)
+
     def heartbeat(self, *details: Any) -> None:
-        self.said = details
+        self.said = copy.deepcopy(details)  # a sync step may go on changing its own
         super().heartbeat(*details)

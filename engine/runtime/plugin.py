@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import socket
 import uuid
 from collections.abc import Awaitable, Callable
@@ -24,7 +23,7 @@ from engine.runtime.events import Event, Listener, log, logger
 from engine.runtime.heartbeats import HEARD_WITHIN, StepHeartbeats
 from engine.runtime.replica import Replica
 from engine.runtime.settings import Settings
-from engine.runtime.source import read_file, read_text
+from engine.runtime.source import declared_project, read_file
 from engine.schedules import ScheduleFile
 
 _PASSED_THROUGH = ("asyncpg", "croniter", "yaml", "opentelemetry", "engine")
@@ -195,12 +194,7 @@ def _project_of(source: Path | ScheduleFile | None, *, must_load: bool) -> str:
     except ScheduleFileError:
         if must_load:
             raise
-    try:
-        text = read_text(source)
-    except ScheduleFileError:
-        return "default"
-    line = re.search(r"""^project:\s*["']?([a-z0-9._-]+)""", text, re.MULTILINE)
-    return line[1] if line else "default"
+    return declared_project(source)
 
 
 def _let_modules_through(runner: WorkflowRunner | None) -> WorkflowRunner:

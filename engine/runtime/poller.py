@@ -85,8 +85,8 @@ class Poller:
 
     async def _claim(self) -> tuple[Tick, list[asyncio.Task[None]]]:
         # The lease is counted from before the claim, so that this side always ends it first.
-        lease_ends = boottime() + self._settings.lease.total_seconds()
         asked = boottime()
+        lease_ends = asked + self._settings.lease.total_seconds()
         probe = await self._ledger.probe(self._serving)
         self._recognise(probe)
         self._clock.observe(probe.now, at=(asked + boottime()) / 2)

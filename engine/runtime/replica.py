@@ -22,7 +22,7 @@ from engine.ledger.records import Serving
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply
 from engine.runtime.dispatcher import Dispatcher
-from engine.runtime.events import Applied, Held, Listener
+from engine.runtime.events import Applied, Held, Listener, Remark
 from engine.runtime.loop import Loop
 from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence
@@ -140,9 +140,9 @@ class Replica:
         else:
             self._tell(Applied(str(report), good=True))
             for problem in file.warnings:
-                self._tell(Applied(f"warning: {problem.located(file.name)}", good=True))
+                self._tell(Remark(f"warning: {problem.located(file.name)}", good=True))
             for remark in report.remarks:
-                self._tell(Applied(remark, good=False))
+                self._tell(Remark(remark, good=False))
             self._mention_other_queues(file)
 
     def _mention_other_queues(self, file: ScheduleFile) -> None:
@@ -151,7 +151,7 @@ class Replica:
         if queues:
             named = ", ".join(sorted(set(queues)))
             text = f"of the {len(file.schedules)} schedules {len(queues)} are for other task queues"
-            self._tell(Applied(f"{text} ({named}), this worker serves {mine}", good=True))
+            self._tell(Remark(f"{text} ({named}), this worker serves {mine}", good=True))
 
     async def _patiently(self, name: str, begin: Callable[[], Awaitable[T]]) -> T | None:
         """Try until it works; None when stopped meanwhile. A server that is away is waited for."""

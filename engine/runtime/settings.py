@@ -19,7 +19,8 @@ class Settings:
     Attributes:
         tick: the longest sleep between two probes of the ledger.
         lease: how long a claim is its owner's alone.
-        batch: the most schedules one tick locks.
+        batch: the most windows a replica holds that are claimed and not yet settled; half of it
+            until it has shown that it can start so many in a quarter of a lease.
         concurrency: starts in flight at once. With fewer the server waits for us, with hundreds
             a small one is slower.
         margin: how much earlier than the namespace's retention a start that nobody answered

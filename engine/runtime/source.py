@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 from pathlib import Path
+from typing import Final
 
 from engine.errors import Problem, ScheduleFileError
 from engine.schedules import ScheduleFile, load_schedules
+
+DEFAULT_PROJECT: Final = "default"
 
 
 def read_file(path: Path) -> ScheduleFile:
@@ -34,3 +39,21 @@ def read_text(path: Path) -> str:
     except OSError as error:
         what, cure = f"it cannot be read: {error.strerror}", "mend its permissions"
     raise ScheduleFileError(str(path), (Problem("SCHEDULE_FILE_UNREADABLE", what, cure),))
+
+
+def declared_project(path: Path) -> str:
+    """Return the project that a file, even a broken one, seems to declare."""
+    try:
+        text = read_text(path)
+    except ScheduleFileError:
+        return DEFAULT_PROJECT
+    line = re.search(r"""^project:\s*["']?([a-z0-9._-]+)""", text, re.MULTILINE)
+    return line[1] if line else DEFAULT_PROJECT
+
+
+def digest_of(path: Path) -> str:
+    """Return the ``ScheduleFile.digest`` that the file would have; of an unreadable one, why."""
+    try:
+        return hashlib.sha256(read_text(path).encode("utf-8")).hexdigest()
+    except ScheduleFileError as error:
+        return str(error)

@@ -29,6 +29,7 @@ from engine.runtime.starter import evidence_of, read_fire_info
 _VISIBILITY_LAG = timedelta(seconds=60)
 """Visibility is eventual; a close that appears later than this is found by ``describe``."""
 _NEAR = timedelta(seconds=5)
+"""How much of the time before its last look a turn looks at again."""
 _SWEEP_EVERY = 10
 _PAGE = 500
 _DESCRIBED = 20
@@ -71,6 +72,7 @@ class Tracker:
         if self._busy() and self._put_off < _PUT_OFF:
             self._put_off += 1
             return self._settings.track
+        near = _NEAR + self._settings.track * (self._put_off + 1)
         self._put_off = 0
         lease = max(self._settings.lease, self._settings.track * 3)
         watermark = await self._ledger.hold_duty(_DUTY, self._replica, lease)
@@ -82,7 +84,7 @@ class Tracker:
         # The near past at every turn, all that visibility may still owe us now and then.
         sweep = self._turns % _SWEEP_EVERY == 0
         self._turns += 1
-        closed = await self._closed_since(watermark if sweep else max(watermark, now - _NEAR))
+        closed = await self._closed_since(watermark if sweep else max(watermark, now - near))
         found = [*filter(None, closed.values()), *await self._long_open(now)]
         changed = set(await self._ledger.witness(found)) if found else set()
         # Only now: what could not be written must be found again.
@@ -152,7 +154,7 @@ class Tracker:
             cause: BaseException = failure.cause
             while cause.__cause__ is not None:
                 cause = cause.__cause__
-            return str(cause)[:_ERROR_LENGTH]
+            return " ".join(str(cause).split())[:_ERROR_LENGTH]
         except RPCError as error:
             return f"its failure could not be read: {error.message}"[:_ERROR_LENGTH]
         return None

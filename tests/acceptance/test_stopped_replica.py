@@ -83,18 +83,26 @@ def assert_no_window_is_missing(rows) -> None:
         assert windows == windows_between(schedules[key], windows[0], windows[-1]), key
 
 
-async def test_a_step_in_flight_finishes_before_the_worker_goes_and_is_not_repeated(
-    fleet, books, client
-):
-    """The run itself ends at a successor: a worker that leaves takes no further workflow task."""
-    leaving = await fleet.start(SLOW, SCHED_IMPORTS="tests.slow_workflows")
-    await books.until_fired(["slow"], 1, timeout=60)
-    ((workflow_id, _),) = (await eventually(books.runs)).items()
+async def first_run(fleet, books, client, file):
+    """A worker, and the first run of the file's only schedule; its step is in flight."""
+    worker = await fleet.start(file, SCHED_IMPORTS="tests.slow_workflows")
+    await eventually(books.runs, timeout=60)
+    ((workflow_id, _),) = (await books.runs()).items()
     run = client.get_workflow_handle(workflow_id)
 
     async def in_flight():
         pending = (await run.describe()).raw_description.pending_activities
         return [step for step in pending if step.state == STARTED]
+
+    await eventually(in_flight, timeout=20)
+    return worker, run
+
+
+async def test_a_step_in_flight_finishes_before_the_worker_goes_and_is_not_repeated(
+    fleet, books, client
+):
+    """The run itself ends at a successor: a worker that leaves takes no further workflow task."""
+    leaving, run = await first_run(fleet, books, client, SLOW)
 
     async def steps_done():
         """The attempt of each step that the history says is done."""
@@ -107,7 +115,6 @@ async def test_a_step_in_flight_finishes_before_the_worker_goes_and_is_not_repea
         begins = [events[end.started_event_id] for end in ends]
         return [begin.activity_task_started_event_attributes.attempt for begin in begins]
 
-    await eventually(in_flight, timeout=20)
     leaving.send(signal.SIGTERM)
     assert await leaving.gone() == 0
     assert await steps_done() == [1]
@@ -120,15 +127,7 @@ async def test_a_step_whose_worker_dies_is_tried_again_when_its_heartbeats_stay_
     fleet, books, client
 ):
     """Not when its timeout of ten minutes has passed."""
-    dying = await fleet.start(ORPHANED, SCHED_IMPORTS="tests.slow_workflows")
-    await books.until_fired(["orphaned"], 1, timeout=60)
-    ((workflow_id, _),) = (await eventually(books.runs)).items()
-    run = client.get_workflow_handle(workflow_id)
-
-    async def in_flight():
-        return (await run.describe()).raw_description.pending_activities
-
-    await eventually(in_flight, timeout=20)
+    dying, run = await first_run(fleet, books, client, ORPHANED)
     dying.send(signal.SIGKILL)
     await dying.gone()
     await fleet.start(ORPHANED, SCHED_IMPORTS="tests.slow_workflows")

@@ -8,7 +8,7 @@ import pytest
 
 from engine.errors import KeyForeign, PruneRefused, RevisionTooLow
 from engine.ledger import MemoryLedger
-from engine.runtime.declare import LOOK_BACK, apply, retire_absent
+from engine.runtime.declare import LOOK_BACK, PruneReport, apply, retire_absent
 from engine.schedules import load_schedules
 from tests.waiting import eventually
 
@@ -71,7 +71,8 @@ async def test_a_returning_key_waits_for_its_next_fire_time_in_a_new_series(benc
     assert len(await bench.claim()) == 2
     alone = load_schedules(both.replace(", %s", ""))
     await bench.declare(both.replace(", %s", ""))
-    assert await retire_absent(bench.ledger, alone, by="test", absent_for=NO_TIME) == ("b",)
+    report = await retire_absent(bench.ledger, alone, by="test", absent_for=NO_TIME)
+    assert report.retired == ("b",)
     states = {row.key: row.state for row in await bench.ledger.schedules()}
     assert states == {"a": "active", "b": "retired"}
     assert (await bench.declare(both % second)).returned == ("b",)
@@ -97,7 +98,8 @@ async def test_a_key_is_not_retired_before_it_has_been_absent_long_enough(bench)
     report = await bench.declare(interval(3_600_000))
     assert report.absent == ("b",)
     file = load_schedules(interval(3_600_000))
-    assert await retire_absent(bench.ledger, file, by="test") == ()
+    report = await retire_absent(bench.ledger, file, by="test")
+    assert (report.retired, report.waiting) == ((), ("b",))
 
 
 async def test_more_than_half_of_a_project_is_not_retired_without_force(bench):
@@ -108,7 +110,9 @@ async def test_more_than_half_of_a_project_is_not_retired_without_force(bench):
     file = load_schedules(lone)
     with pytest.raises(PruneRefused):
         await retire_absent(bench.ledger, file, by="test", absent_for=NO_TIME)
-    retired = await retire_absent(bench.ledger, file, by="test", absent_for=NO_TIME, force=True)
+    retired = (
+        await retire_absent(bench.ledger, file, by="test", absent_for=NO_TIME, force=True)
+    ).retired
     assert retired == ("k1", "k2")
 
 
@@ -116,7 +120,8 @@ async def test_a_file_that_is_not_the_applied_one_retires_nothing(bench):
     two = interval(3_600_000).replace("]", ", {key: b, workflow: noop, everyMs: 3600000}]")
     await bench.declare(two)
     stale = load_schedules(interval(3_600_000))
-    assert await retire_absent(bench.ledger, stale, by="test", absent_for=NO_TIME) == ()
+    report = await retire_absent(bench.ledger, stale, by="test", absent_for=NO_TIME)
+    assert report == PruneReport()
 
 
 async def test_a_key_of_another_project_is_an_error_and_nothing_is_applied(bench):
@@ -132,7 +137,9 @@ async def test_a_project_never_retires_another_projects_keys(bench):
     await bench.declare("project: one\n" + one)
     await bench.declare("project: two\n" + two)
     file = load_schedules("project: two\n" + two)
-    retired = await retire_absent(bench.ledger, file, by="test", absent_for=NO_TIME, force=True)
+    retired = (
+        await retire_absent(bench.ledger, file, by="test", absent_for=NO_TIME, force=True)
+    ).retired
     assert retired == ()
     states = {row.key: (row.project, row.state) for row in await bench.ledger.schedules()}
     assert states == {"a": ("one", "active"), "b": ("two", "active")}
@@ -163,7 +170,8 @@ async def test_a_moment_that_comes_back_after_it_has_passed_is_booked_and_nothin
     await bench.declare(both)
     await bench.declare(alone)
     file = load_schedules(alone)
-    assert await retire_absent(bench.ledger, file, by="test", absent_for=NO_TIME) == ("once",)
+    report = await retire_absent(bench.ledger, file, by="test", absent_for=NO_TIME)
+    assert report.retired == ("once",)
     report = await bench.declare(both)
     assert report.returned == ("once",)
     ids = [fire.workflow_id for fire in await bench.ledger.fires(key="once")]

@@ -172,7 +172,7 @@ async def test_a_step_that_finishes_in_spite_of_a_cancel_does_not_swallow_it(
 async def test_a_parallel_branch_is_stopped_before_it_is_undone_and_begins_nothing_more(
     client: Client, worker
 ):
-    order = Order(fails_at="charge", waits_at="reserve", charge_after="reserve")
+    order = Order(fails_at="charge", waits_at="reserve", fails_after="reserve")
     cause = await ended(await start(client, "branches@1", order))
     assert "charge failed" in str(cause.__cause__)
     journal = await lines()
@@ -180,6 +180,13 @@ async def test_a_parallel_branch_is_stopped_before_it_is_undone_and_begins_nothi
     assert journal.index("reserve stopped") < journal.index("release")
     journal.remove("reserve stopped")
     assert journal == ["reserve", "charge", "refund", "release"], "no notify"
+
+
+async def test_nothing_is_undone_before_every_step_of_the_run_has_stopped(client: Client, worker):
+    order = Order(fails_at="notify", waits_at="reserve", fails_after="reserve")
+    cause = await ended(await start(client, "ships@1", order))
+    assert "notify failed" in str(cause.__cause__)
+    assert await lines() == ["charge", "reserve", "notify", "reserve stopped", "refund"]
 
 
 async def test_a_sync_step_hears_of_a_cancel_as_well(client: Client, worker):

@@ -13,6 +13,7 @@ import pytest
 from engine.cli.board import FileState
 from engine.cli.desk import Desk
 from engine.cli.watching import FileWatch
+from engine.runtime.events import Applied, Event, Held, Remark
 from engine.runtime.source import read_file
 from tests.waiting import eventually
 
@@ -29,11 +30,18 @@ class Followed:
         self.said: list[str] = []
         self.states: list[FileState] = []
 
-    def watch(self, begin) -> FileWatch:
-        return FileWatch(
-            self.path, begin, self.desk, living=0, show=self.states.append,
-            say=lambda text, _: self.said.append(text), absent_for=timedelta(seconds=2),
+    def watch(self, begin, answer: Applied | None = None) -> FileWatch:
+        watch = FileWatch(
+            self.path, begin, self.desk, project="default", living=7,
+            show=self.states.append, tell=self.listen, absent_for=timedelta(seconds=2),
         )  # fmt: skip
+        watch.hear(answer or Applied("project default: 2 added", good=True))
+        return watch
+
+    def listen(self, event: Event) -> None:
+        match event:
+            case Remark(text) | Held(_, str(text)):
+                self.said.append(text)
 
     def heard(self, text: str) -> bool:
         return any(text in line for line in self.said)
@@ -180,3 +188,29 @@ async def test_a_start_with_an_unchanged_file_still_retires_what_was_absent_befo
     )
     following.cancel()
     await asyncio.wait([following])
+
+
+async def test_what_the_replica_was_refused_is_not_called_applied(followed: Followed):
+    """A lower revision, or a key of another project."""
+    again = Followed(followed.path, followed.desk)
+    refused = Applied("schedules.yaml has revision 1, revision 2 was applied before", good=False)
+    again.watch(read_file(followed.path), refused)
+    assert again.states[0].since is None, "nobody has said yet that it was applied"
+    assert again.states[-1].problems == (refused.text,)
+
+
+async def test_a_file_of_another_project_is_not_applied(followed: Followed):
+    followed.path.write_text("project: billing\n" + GOOD)
+    await eventually(lambda: followed.states[-1].problems)
+    (problem,) = followed.states[-1].problems
+    assert "is of project billing now, this worker serves default" in problem
+    assert "start `sched up` again" in problem
+    async with followed.desk.service() as service:
+        assert {row.project for row in await service.schedules()} == {"default"}
+
+
+async def test_line_ends_and_a_mark_at_the_front_are_no_edit(followed: Followed):
+    followed.path.write_bytes(b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())
+    again = Followed(followed.path, followed.desk)
+    await again.watch(read_file(followed.path)).turn()
+    assert not again.said

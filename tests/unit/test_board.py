@@ -51,6 +51,10 @@ def heard(*events) -> Board:
     return board
 
 
+def counted(board: Board) -> dict[str, int]:
+    return {status: count for status, count in board.counts.items() if count}
+
+
 def shown(board: Board, width: int = 130, height: int = 40, now: datetime = NOON) -> list[str]:
     console = Console(file=StringIO(), width=width, height=height, force_terminal=False)
     console.print(picture(board, now, width, height, lambda *_: "http://ui/run"))
@@ -60,13 +64,13 @@ def shown(board: Board, width: int = 130, height: int = 40, now: datetime = NOON
 
 def test_a_window_counts_once_under_its_newest_status():
     board = heard(settled(1, "starting"), settled(1), closed(1), settled(2), closed(2, "failed"))
-    assert +board.counts == {"completed": 1, "failed": 1}
+    assert counted(board) == {"completed": 1, "failed": 1}
     assert [line.status for line in board.lines] == ["failed", "completed"]
 
 
 def test_a_close_that_is_heard_before_its_start_is_not_undone_by_it():
     board = heard(settled(1), closed(1), settled(1))
-    assert +board.counts == {"completed": 1}
+    assert counted(board) == {"completed": 1}
 
 
 def test_the_newest_fire_time_is_on_top_and_the_oldest_scrolls_away():
@@ -87,7 +91,7 @@ def test_what_the_ledger_remembers_is_shown_but_not_counted():
         definition_version=1, project="default",
     )  # fmt: skip
     board.remember([fire], {"nightly": "America/Sao_Paulo"})
-    assert +board.counts == {}
+    assert counted(board) == {}
     (line,) = [line for line in shown(board) if "nightly" in line]
     for part in ("2026-11-21 09:00 -03", "12:00:00Z", "0.012 s", "failed", "no paper"):
         assert part in line
@@ -106,6 +110,40 @@ def test_a_window_that_was_refused_says_why():
     (line,) = [line for line in shown(heard(settled(1, "rejected"))) if "nightly" in line]
     assert "rejected" in line
     assert "as it is" in line
+
+
+def remembered(status: str) -> Board:
+    board = Board()
+    fire = Fire(
+        key="nightly", series=1, bucket=1, fire_time=NOON, windows=1, last_fire_time=NOON,
+        workflow_id="sched:nightly:1", run_id="r", status=status, reason=None, timing="on_time",  # type: ignore[arg-type]
+        started_at=NOON, closed_at=None, lag_ms=12, error=None, replica=None,
+        definition_version=1, project="default",
+    )  # fmt: skip
+    board.remember([fire], {})
+    return board
+
+
+def test_the_close_of_a_run_of_an_earlier_session_is_shown_but_not_counted():
+    board = remembered("started")
+    board.hear(closed(1))
+    assert counted(board) == {}
+    assert board.lines[0].status == "completed"
+
+
+def test_a_start_that_an_earlier_session_left_unanswered_counts_when_it_is_answered():
+    board = remembered("starting")
+    board.hear(settled(1))
+    assert counted(board) == {"started": 1}
+    board.hear(closed(1))
+    assert counted(board) == {"completed": 1}
+
+
+def test_a_herd_is_counted_to_its_end_also_where_it_has_scrolled_away():
+    board = heard(*(settled(number) for number in range(1000)))
+    for number in range(1000):
+        board.hear(closed(number))
+    assert counted(board) == {"completed": 1000}
 
 
 def test_what_is_next_is_told_in_words_and_never_lies_in_the_past():

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from engine.cli.app import run
-from engine.cli.environment import note_running
+from engine.cli.environment import Target, note_running
 
 FILE = """
 schedules:
@@ -94,7 +94,7 @@ def test_a_file_that_is_named_is_read_and_a_ledger_that_is_configured_is_never_p
 
 def test_the_note_of_an_up_that_was_killed_is_said_to_be_one(folder, capsys):
     (folder / ".sched").mkdir()
-    note_running(folder / ".sched", "postgresql://nobody@127.0.0.1:1/none", "default", None)
+    note_running(folder / ".sched", Target("postgresql://nobody@127.0.0.1:1/none", "default", None))
     assert run(["next"]) == 2
     assert "the `sched up` of this folder seems not to run; start it" in capsys.readouterr().err
 

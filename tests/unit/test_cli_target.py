@@ -18,7 +18,7 @@ def _nothing_set(monkeypatch):
 
 
 def test_a_running_up_is_found_with_its_web_ui_and_only_its_owner_may_read_that(tmp_path):
-    note_running(tmp_path, "postgresql://here/a", "space", "http://127.0.0.1:8233")
+    note_running(tmp_path, Target("postgresql://here/a", "space", "http://127.0.0.1:8233"))
     assert find_target(tmp_path) == Target("postgresql://here/a", "space", "http://127.0.0.1:8233")
     assert stat.S_IMODE((tmp_path / UP_FILE).stat().st_mode) == 0o600
 
@@ -32,7 +32,7 @@ def test_an_up_of_an_older_version_is_found_without_a_web_ui(tmp_path):
 def test_the_environment_wins_and_has_no_links_to_the_web_ui_of_another_ledger(
     tmp_path, monkeypatch
 ):
-    note_running(tmp_path, "postgresql://here/a", "default", "http://here")
+    note_running(tmp_path, Target("postgresql://here/a", "default", "http://here"))
     monkeypatch.setenv("SCHED_DATABASE_URL", "postgresql://there/b")
     monkeypatch.setenv("TEMPORAL_NAMESPACE", "space")
     assert find_target(tmp_path) == Target("postgresql://there/b", "space")
@@ -57,3 +57,14 @@ def test_without_either_there_is_no_ledger_and_one_sentence_says_what_to_do(tmp_
 
 def test_a_place_has_no_password_in_it():
     assert Target("postgresql://me:secret@db:5432/app?sslmode=require", "n").place == "db:5432/app"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://user:s3cret@db.example:5432/app?sslmode=require",
+        "postgresql://db.example:5432/app?user=sched@db&password=s3cret",
+    ],
+)
+def test_the_place_of_a_ledger_has_no_secret_in_it(url):
+    assert Target(url, "default").place == "db.example:5432/app"

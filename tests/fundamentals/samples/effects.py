@@ -28,7 +28,7 @@ class Order:
     waits_at: str = ""
     undo_fails_at: str = ""
     undo_waits_at: str = ""
-    charge_after: str = ""
+    fails_after: str = ""
 
 
 async def write(line: str) -> None:
@@ -48,6 +48,8 @@ async def lines() -> list[str]:
 
 
 async def act(name: str, order: Order) -> None:
+    if order.fails_at == name and order.fails_after:
+        await eventually(partial(_written, order.fails_after))
     await write(name)
     if order.waits_at == name:
         try:
@@ -86,8 +88,6 @@ async def release(order: Order) -> None:
 
 @step
 async def charge(order: Order) -> None:
-    if order.charge_after:
-        await eventually(partial(_written, order.charge_after))
     await act("charge", order)
 
 

@@ -83,6 +83,15 @@ class Branches:
         await asyncio.gather(ctx.step(reserve, order, compensate=release), fails(), comes_late())
 
 
+@workflow(name="ships")
+class Ships:
+    """One branch fails while another is in a step that has no undo of its own."""
+
+    async def run(self, ctx: Context, order: Order) -> None:
+        await ctx.step(charge, order, compensate=refund)
+        await asyncio.gather(ctx.step(reserve, order), ctx.step(notify, order))
+
+
 @workflow(name="retried-undo")
 class RetriedUndo:
     async def run(self, ctx: Context, order: Order) -> None:
@@ -106,4 +115,4 @@ class MisusesUndo:
                 await ctx.step(retract, compensate=release)  # type: ignore[arg-type]
 
 
-ALL = [Fulfil, Copes, FinishesAnyway, Branches, RetriedUndo, WaitsInAThread, MisusesUndo]
+ALL = [Fulfil, Copes, FinishesAnyway, Branches, Ships, RetriedUndo, WaitsInAThread, MisusesUndo]
