@@ -22,15 +22,10 @@ class LinePrinter:
     def __init__(self, out: Console | None = None) -> None:
         self._console = out or console()
         self._lock = threading.Lock()
-        self._said: set[str] = set()
-        self._file: FileState | None = None
+        self._told: tuple[str, ...] = ()
 
-    def say(self, text: str, style: str = "", *, once: bool = False) -> None:
+    def say(self, text: str, style: str = "") -> None:
         """Print a sentence with the time before it."""
-        if once:
-            if text in self._said:
-                return
-            self._said.add(text)
         stamp = f"{datetime.now(UTC):%H:%M:%S}  "
         indented = text.replace("\n", "\n" + " " * len(stamp))
         with self._lock:
@@ -46,9 +41,9 @@ class LinePrinter:
             self._console.file.flush()
 
     def show(self, file: FileState) -> None:
-        """Say what is wrong with the schedule file; what it was at first the replica tells."""
-        before, self._file = self._file, file
-        if before and file.problems and file.problems != before.problems:
+        """Say what is wrong with the schedule file, unless that was the last word on it."""
+        told, self._told = self._told, file.problems
+        if file.problems and file.problems != told:
             self.say(f"{file.trouble}\n" + "\n".join(file.problems), "red")
 
     async def run(self, project: str) -> None:
@@ -71,7 +66,10 @@ class LinePrinter:
             case Closed(evidence) if evidence.closed in _BAD:
                 error = evidence.error or ""
                 self.say(f"{evidence.workflow_id} {evidence.closed}: {error}", "red")
-            case Applied(text, good) | Remark(text, good):
+            case Applied(text, good):
+                self._told = tuple(text.splitlines())
+                self.say(text, "" if good else "red")
+            case Remark(text, good):
                 self.say(text, "" if good else "red")
             case Alert(code, text):
                 self.say(f"{code}: {text}", "red")

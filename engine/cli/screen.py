@@ -74,9 +74,9 @@ class Screen:
         else:
             self._lines(event)
 
-    def say(self, text: str, style: str = "", *, once: bool = False) -> None:
+    def say(self, text: str, style: str = "") -> None:
         """Print a sentence above the table."""
-        self._lines.say(text, style, once=once)
+        self._lines.say(text, style)
 
     def show(self, file: FileState) -> None:
         """Show how the schedule file stands."""

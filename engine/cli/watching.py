@@ -73,8 +73,8 @@ class FileWatch:
         self._seen = self._good.digest if self._good else str(begin)
         self._waits_for_replica = True
         self._prune_at: float | None = None
-        problems = () if self._good else tuple(str(begin).splitlines())
-        self._state = FileState(str(path), None, living, problems)
+        # What is wrong with it the replica will say in a moment.
+        self._state = FileState(str(path), None, living)
         show(self._state)
 
     def hear(self, event: Event) -> None:
@@ -82,10 +82,10 @@ class FileWatch:
         if not (isinstance(event, Applied) and self._waits_for_replica):
             return
         self._waits_for_replica = False
-        if event.good and self._good:
-            self._applied(self._good)
-        else:
+        if not event.good:
             self._stand(replace(self._state, problems=tuple(event.text.splitlines())))
+        elif self._good:  # otherwise it has been mended meanwhile, and is looked at in a moment
+            self._applied(self._good)
 
     async def run(self) -> None:
         """Look until cancelled."""

@@ -135,8 +135,9 @@ class Replica:
             report = await apply(ledger, file, by=self._serving.replica)
         except (ScheduleFileError, KeyForeign, RevisionTooLow, DefinitionUnreadable) as error:
             living = await ledger.count_schedules(self._serving.project)
+            self._tell(Applied(str(error), good=False))
             goes_on = f"the last good definitions go on ({living} schedules)"
-            self._tell(Applied(f"{error}\n{goes_on}", good=False))
+            self._tell(Remark(goes_on, good=False))
         else:
             self._tell(Applied(str(report), good=True))
             for problem in file.warnings:
