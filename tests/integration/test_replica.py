@@ -11,7 +11,7 @@ from temporalio.worker import Worker
 from engine.errors import RetentionTooShort
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin, Settings
-from engine.runtime.events import Alert, Applied, Settled
+from engine.runtime.events import Alert, Applied, Remark, Settled
 from engine.schedules import load_schedules
 from tests.sample_workflows import Fails, Noop, Plain
 from tests.servers import register_namespace
@@ -154,7 +154,7 @@ async def test_a_broken_file_keeps_the_last_good_definitions(
         await eventually(goes_on, timeout=20)
     (applied,) = [event for event in told if isinstance(event, Applied)]
     assert "SCHEDULE_KEY_INVALID" in applied.text
-    assert "the last good definitions go on (3 schedules)" in applied.text
+    assert Remark("the last good definitions go on (3 schedules)", good=False) in told
 
 
 async def test_two_projects_share_a_ledger_and_a_namespace(client, database_url, ledger):
