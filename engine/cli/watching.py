@@ -11,14 +11,8 @@ from pathlib import Path
 
 from engine.cli.board import FileState
 from engine.cli.desk import Desk
-from engine.errors import (
-    DefinitionUnreadable,
-    KeyForeign,
-    LedgerUnavailable,
-    PruneRefused,
-    RevisionTooLow,
-    ScheduleFileError,
-)
+from engine.errors import KeyForeign, LedgerUnavailable, PruneRefused, ScheduleFileError
+from engine.runtime.applying import REFUSALS, remarks
 from engine.runtime.declare import PRUNE_AFTER, ApplyReport
 from engine.runtime.events import Applied, Event, Listener, Remark
 from engine.runtime.loop import Loop
@@ -34,7 +28,6 @@ may be valid, and mean something else."""
 _NAMED = 12
 _NOW = 0.0
 """Of the monotonic clock: at the next look."""
-_REFUSED = (KeyForeign, RevisionTooLow, DefinitionUnreadable)
 
 
 class FileWatch:
@@ -144,17 +137,15 @@ class FileWatch:
                 )
             async with self._desk.service() as service:
                 report = await service.apply(file)
-        except (ScheduleFileError, *_REFUSED) as error:
+        except REFUSALS as error:
             self._prune_at = None  # nothing is retired on the word of a file that is not applied
             self._stand(replace(self._state, problems=tuple(str(error).splitlines())))
             return
         before, self._good = self._good, file
         for line in _news(file, before, report, self._absent_for):
             self._tell(Remark(line, good=True))
-        for problem in file.warnings:
-            self._tell(Remark(f"warning: {problem.located(file.name)}", good=True))
-        for remark in report.remarks:
-            self._tell(Remark(remark, good=False))
+        for remark in remarks(file, report):
+            self._tell(remark)
         self._applied(file)
 
     def _applied(self, file: ScheduleFile) -> None:

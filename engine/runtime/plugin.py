@@ -23,7 +23,7 @@ from engine.runtime.events import Event, Listener, log, logger
 from engine.runtime.heartbeats import HEARD_WITHIN, StepHeartbeats
 from engine.runtime.replica import Replica
 from engine.runtime.settings import Settings
-from engine.runtime.source import declared_project, read_file
+from engine.runtime.source import DEFAULT_PROJECT, declared_project, read_file
 from engine.schedules import ScheduleFile
 
 _PASSED_THROUGH = ("asyncpg", "croniter", "yaml", "opentelemetry", "engine")
@@ -186,7 +186,7 @@ def _types_of(worker: Worker) -> frozenset[str]:
 def _project_of(source: Path | ScheduleFile | None, *, must_load: bool) -> str:
     """The project of the file; of a broken one, what its ``project:`` line seems to say."""
     if source is None:
-        return "default"
+        return DEFAULT_PROJECT
     if not isinstance(source, Path):
         return source.project
     try:

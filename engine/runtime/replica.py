@@ -9,16 +9,10 @@ from typing import TypeVar
 
 from temporalio.client import Client
 
-from engine.errors import (
-    DefinitionUnreadable,
-    KeyForeign,
-    LedgerUnavailable,
-    RevisionTooLow,
-    ScheduleFileError,
-    TemporalUnavailable,
-)
+from engine.errors import LedgerUnavailable, TemporalUnavailable
 from engine.ledger import Ledger
 from engine.ledger.records import Serving
+from engine.runtime.applying import REFUSALS, remarks
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply
 from engine.runtime.dispatcher import Dispatcher
@@ -133,17 +127,15 @@ class Replica:
         try:
             file = read_file(self._source) if isinstance(self._source, Path) else self._source
             report = await apply(ledger, file, by=self._serving.replica)
-        except (ScheduleFileError, KeyForeign, RevisionTooLow, DefinitionUnreadable) as error:
+        except REFUSALS as error:
             living = await ledger.count_schedules(self._serving.project)
             self._tell(Applied(str(error), good=False))
             goes_on = f"the last good definitions go on ({living} schedules)"
             self._tell(Remark(goes_on, good=False))
         else:
             self._tell(Applied(str(report), good=True))
-            for problem in file.warnings:
-                self._tell(Remark(f"warning: {problem.located(file.name)}", good=True))
-            for remark in report.remarks:
-                self._tell(Remark(remark, good=False))
+            for remark in remarks(file, report):
+                self._tell(remark)
             self._mention_other_queues(file)
 
     def _mention_other_queues(self, file: ScheduleFile) -> None:
