@@ -46,14 +46,14 @@ class Dispatcher:
 
         Never more than it started in the last quarter of a lease, within [100, batch]: what it
         takes it can as a rule send before the lease ends, and the rest is left to others. Offered
-        from a quarter of that on: a claim costs ten round trips, for one window or for fifty.
+        from half of that on: a claim costs ten round trips, for one window or for fifty.
         """
         since = boottime() - self._settings.lease.total_seconds() / 4
         while self._starts and self._starts[0] < since:
             self._starts.popleft()
         most = min(max(len(self._starts), _FEWEST), self._settings.batch)
         free = most - len(self._tasks)
-        return free if free * 4 >= most else 0
+        return free if free * 2 >= most else 0
 
     def send(self, claims: Sequence[Claim], lease_ends: float) -> list[asyncio.Task[None]]:
         """Begin to send; the tasks end when their outcomes are written."""
