@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 import sys
 from collections import Counter
@@ -85,6 +86,11 @@ class Fleet:
     def logged(self, text: str) -> int:
         """How often the workers logged this."""
         return sum(replica.log.read_text().count(text) for replica in self.replicas)
+
+    def already_started(self) -> set[str]:
+        """The ids of the runs that existed before a worker sent its start."""
+        logs = [replica.log.read_text() for replica in self.replicas]
+        return {run for log in logs for run in re.findall(r"(sched:\S+) already started", log)}
 
 
 class Books:

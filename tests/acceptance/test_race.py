@@ -29,4 +29,6 @@ async def test_each_window_has_one_run_and_one_row_while_replicas_race_and_die(f
     await books.agree(file)
     rows = await books.fires()
     assert len({row["replica"] for row in rows}) == 5, "the work was not shared"
-    assert fleet.logged("already started") <= len(rows) // 100
+    # Replicas share the windows before they send: only what was taken over may have been sent.
+    taken_over = {row["workflow_id"] for row in rows if row["attempts"] > 1}
+    assert fleet.already_started() <= taken_over

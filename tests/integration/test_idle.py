@@ -78,8 +78,12 @@ async def test_an_idle_tick_is_one_statement_and_no_temporal_call(database_url, 
     file = load_schedules('schedules: [{key: yearly, workflow: noop, cron: "0 0 1 1 *"}]')
     await apply(ledger, file, by="test")
     await ledger.close()
-    one = await statements(postgres, database_url, 1)
-    assert await statements(postgres, database_url, 1 + TICKS) == one + TICKS
+
+    async def fewest(ticks: int) -> int:
+        # The server's own housekeeping (autovacuum) can only add to the count.
+        return min([await statements(postgres, database_url, ticks) for _ in range(3)])
+
+    assert await fewest(1 + TICKS) == await fewest(1) + TICKS
 
 
 async def test_the_moment_of_a_tick_is_the_databases_to_say(database_url):
