@@ -205,7 +205,7 @@ class MemoryTransaction:
             raise LedgerError(f"{new.workflow_id} is another window's run")
         number = self._tables.count("fire")
         now = self._clock()
-        leases = {"starting": now + lease, "claimed": now}
+        leases = {"starting": now + lease, "claimed": new.not_before or now}
         fire = FireEntry(
             new=new,
             status=new.status,

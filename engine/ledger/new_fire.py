@@ -13,7 +13,10 @@ from engine.schedules.planner import Decision
 
 @dataclass(frozen=True, slots=True)
 class NewFire:
-    """One row to write. With a token it is written ``starting`` and is its owner's to send."""
+    """One row to write. With a token it is written ``starting`` and is its owner's to send.
+
+    One that waits (``not_before``) is only ``claimed``: a sweeper begins to send it in time.
+    """
 
     project: str
     key: str
@@ -30,6 +33,7 @@ class NewFire:
     reason: str | None
     timing: Timing | None
     missed: int
+    not_before: datetime | None
     token: UUID | None
     schedule: Schedule
 
@@ -37,7 +41,8 @@ class NewFire:
     def of(cls, step: Step, decision: Decision, owner: str | None) -> NewFire:
         """Return the row of one decision; without an owner a start is only ``claimed``."""
         state, window = step.state, decision.window
-        token = uuid4() if owner and decision.verdict == "claimed" else None
+        at_once = decision.verdict == "claimed" and decision.not_before is None
+        token = uuid4() if owner and at_once else None
         return cls(
             project=state.project,
             key=window.key,
@@ -54,6 +59,7 @@ class NewFire:
             reason=decision.reason,
             timing=decision.timing,
             missed=decision.missed,
+            not_before=decision.not_before,
             token=token,
             schedule=state.schedule,
         )

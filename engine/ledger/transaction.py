@@ -40,6 +40,7 @@ _FIRE_COLUMNS = (
     "reason",
     "timing",
     "missed",
+    "not_before",
     "token",
 )
 """The order of the arrays in ``insert_fires.sql``."""

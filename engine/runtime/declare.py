@@ -21,7 +21,7 @@ from engine.ledger.records import NewDefinition, ScheduleState, Step
 from engine.runtime.planning import planned
 from engine.schedules import Schedule, ScheduleFile, Window
 from engine.schedules.diff import diff, starts_new_series
-from engine.schedules.planner import Decision, first_sight
+from engine.schedules.planner import Decision, first_sight, wake_at
 
 PRUNE_AFTER = timedelta(seconds=30)
 """A key is retired only when it has been absent from an unchanged file for this long."""
@@ -201,7 +201,7 @@ class _Edit:
         effective_from, cursor = first_sight(schedule, now)
         if self._look_back and schedule.first_fire != "now":
             # Its current window may have run long ago, and nobody would know.
-            effective_from = cursor = now - LOOK_BACK
+            effective_from = cursor = now - LOOK_BACK - schedule.spread
         held = schedule.paused or not schedule.enabled
         return NewDefinition(
             schedule=schedule,
@@ -212,7 +212,7 @@ class _Edit:
             max_bucket=None,
             effective_from=effective_from,
             cursor=cursor,
-            next_fire_at=None if held else schedule.spec.next(cursor),
+            next_fire_at=None if held else wake_at(schedule, cursor),
             workflow_type=self._type(schedule),
             paused=schedule.paused,
         )
@@ -236,7 +236,7 @@ class _Edit:
             max_bucket=owed.max_bucket,
             effective_from=effective_from,
             cursor=cursor,
-            next_fire_at=None if held else schedule.spec.next(cursor),
+            next_fire_at=None if held else wake_at(schedule, cursor),
             workflow_type=self._type(schedule),
             paused=before.paused_at is not None,
         )

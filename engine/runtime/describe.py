@@ -42,12 +42,17 @@ def details(claim: Claim, info: FireInfo, lag: timedelta) -> str:
         f"- **Schedule** `{claim.key}`, {schedule.when}",
         f"- **Project** `{claim.project}`, definition {claim.definition_version}",
         f"- **Window** {window}, bucket {claim.bucket}, series {claim.series}",
-        f"- **Lag** {lag.total_seconds():.3f} s",
+        f"- **Lag** {lag.total_seconds():.3f} s{_spread(claim)}",
         f"- **Why** {_why(claim, info.timing)}",
     ]
     if schedule.description:
         lines[:0] = [schedule.description, ""]
     return "\n".join(lines)
+
+
+def _spread(claim: Claim) -> str:
+    delay = claim.schedule.delay(claim.fire_time)
+    return f", of which spread {format_duration(delay)}" if delay else ""
 
 
 def _why(claim: Claim, timing: Timing | str) -> str:

@@ -19,7 +19,11 @@ def read_file(path: Path) -> ScheduleFile:
     Raises:
         ScheduleFileError: with every problem of the file, also when it cannot be read.
     """
-    return load_schedules(read_text(path), str(path))
+
+    def open_ics(name: str) -> str:
+        return (path.parent / name).read_text(encoding="utf-8-sig")
+
+    return load_schedules(read_text(path), str(path), open_ics=open_ics)
 
 
 def read_text(path: Path) -> str:

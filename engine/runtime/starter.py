@@ -187,7 +187,8 @@ class Starter:
     def _timing(self, claim: Claim, started: datetime) -> Timing:
         if claim.timing != "on_time":
             return claim.timing
-        return "on_time" if started - claim.fire_time <= claim.schedule.grace else "late"
+        planned = claim.fire_time + claim.schedule.delay(claim.fire_time)
+        return "on_time" if started - planned <= claim.schedule.grace else "late"
 
 
 async def read_fire_info(run: WorkflowExecution) -> FireInfo | None:

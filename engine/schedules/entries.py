@@ -11,17 +11,22 @@ from engine.schedules import second_opinion
 from engine.schedules.fields import FIELD_INVALID, shorten
 from engine.schedules.model import FIELDS, FIELDS_ONLY, CatchUp, Defaults, Schedule
 from engine.schedules.names import nearest
-from engine.schedules.nodes import BROKEN, Mapping, Node, Scalar
+from engine.schedules.nodes import BROKEN, Mapping, Node, Scalar, Sequence
 from engine.schedules.report import Report
-from engine.schedules.rules import Fault, is_local, relation_faults, spec_faults
+from engine.schedules.rules import BY_CLOCK, Fault, is_local, relation_faults, spec_faults
 from engine.schedules.sentences import faults_of
+from engine.schedules.when_fields import Expectation
 
 FIELD_UNKNOWN = "SCHEDULE_FIELD_UNKNOWN"
 _FIELD_MISSING = "SCHEDULE_FIELD_MISSING"
 _CRON_INVALID = "SCHEDULE_CRON_INVALID"
 _CROWD = 200
 _MERGED = ("metadata", "catchUp")
-_CATCH_UP_FIELDS = tuple(CatchUp.model_fields)
+_NESTED = {
+    "catchUp": (tuple(CatchUp.model_fields), "{policy: latest, window: 24h}"),
+    "expect": (tuple(Expectation.model_fields), '{on: 2027-03-14, fires: ["03:00"]}'),
+}
+"""The fields that have fields of their own: which, and an example."""
 
 # A mapping's fields by their right names: the name as written, and its value.
 _Given = dict[str, tuple[Scalar, Node]]
@@ -73,38 +78,51 @@ def plain_values(
 class Shared:
     """The ``defaults:`` of a file, checked once, for every schedule of it."""
 
-    def __init__(self) -> None:
+    def __init__(self, calendars: dict[str, Any] | None = None) -> None:
         self._values: dict[str, Any] = {}
+        self._calendars = calendars or {}
 
-    @classmethod
-    def read(cls, node: Mapping, report: Report) -> Shared:
-        """Return what ``node`` says; fields that are wrong are reported and left out."""
-        shared = cls()
+    def read(self, node: Mapping, report: Report) -> None:
+        """Take over what ``node`` says; fields that are wrong are reported and left out."""
         given = read_fields(node, _DEFAULTS, "defaults", report)
-        values = plain_values(given, report, None)
+        values = self._resolve(plain_values(given, report, None))
         sound = {name: value for name, value in values.items() if value is not BROKEN}
         faults = _field_faults(Defaults, sound)
         if "timezone" in sound and not any(fault.path[:1] == ("timezone",) for fault in faults):
             faults += spec_faults({"timezone": sound["timezone"]})
-        _report_faults(faults, node, given, report, None)
+        report_faults(faults, node, report, None, given)
         wrong = {fault.path[0] for fault in faults}
-        shared._values = {name: value for name, value in sound.items() if name not in wrong}
-        return shared
+        self._values = {name: value for name, value in sound.items() if name not in wrong}
+
+    def _resolve(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Put calendars in the place of their names: a definition is whole without its file."""
+        listed = values.get("exclude")
+        if not isinstance(listed, list) or not self._calendars:
+            return values
+        found = [
+            self._calendars.get(item, item) if isinstance(item, str) else item for item in listed
+        ]
+        return {**values, "exclude": BROKEN if BROKEN in found else found}
 
     def complete(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return a schedule's values with the defaults for those it does not give."""
+        values = self._resolve(values)
         if not self._values:
             return values
         merged = {**self._values, **values}
         for name in _MERGED:
             if isinstance(values.get(name), dict) and isinstance(self._values.get(name), dict):
                 merged[name] = {**self._values[name], **values[name]}
-        # A zone is of use to a local clock only; beside an offset it would contradict.
         at = values.get("at")
         clock = "cron" in values or (isinstance(at, str) and is_local(at))
-        if "timezone" in merged and "timezone" not in values and not clock:
-            del merged["timezone"]
-        return merged
+        clock = clock or ("everyMs" in values and any(name in merged for name in BY_CLOCK))
+        useless = {
+            "timezone": not clock,  # beside an offset it would contradict
+            "dst": "cron" not in values,
+            "exclude": "at" in values,
+        }
+        dropped = [name for name, drop in useless.items() if drop and name not in values]
+        return {name: value for name, value in merged.items() if name not in dropped}
 
 
 def read_schedule(node: Node, shared: Shared, report: Report) -> Schedule | None:
@@ -124,12 +142,13 @@ def read_schedule(node: Node, shared: Shared, report: Report) -> Schedule | None
     else:
         try:
             schedule = Schedule.model_validate(values, by_alias=True, by_name=False)
-        except ValidationError:
-            faults = _all_faults(values)
+        except ValidationError as error:
+            # Asked again in parts, so that one fault does not hide another.
+            faults = _all_faults(values) or faults_of(error)
     faults += _second_opinion(values, faults)
     if node.partial:  # what seems to be missing may be in the part that could not be read
         faults = [fault for fault in faults if fault.path and fault.code != _FIELD_MISSING]
-    _report_faults(faults, node, given, report, key)
+    report_faults(faults, node, report, key, given)
     return None if faults else schedule
 
 
@@ -163,34 +182,46 @@ def _second_opinion(values: dict[str, Any], faults: list[Fault]) -> list[Fault]:
     return [Fault(("cron",), _CRON_INVALID, doubt, "write it more plainly")] if doubt else []
 
 
-def _report_faults(
-    faults: Iterable[Fault], node: Mapping, given: _Given, report: Report, key: str | None
+def report_faults(
+    faults: Iterable[Fault],
+    node: Node,
+    report: Report,
+    key: str | None,
+    given: _Given | None = None,
 ) -> None:
+    """Note faults, each as near to its place below ``node`` as its path can be followed.
+
+    ``given`` holds the fields of ``node`` by their right names, where some are misspelt.
+    """
+    if given is None:
+        given = node.entries if isinstance(node, Mapping) else {}
     for fault in faults:
         place, value = _locate(fault, node, given)
         message, cure = fault.message, fault.cure
-        if fault.code == FIELD_UNKNOWN:  # only catchUp has fields of its own
-            meant = nearest(str(fault.path[-1]), _CATCH_UP_FIELDS)
-            message = f"{shorten(str(fault.path[-1]))} is not a field of {fault.path[0]}"
-            cure = f"did you mean {meant.name}?" if meant else "write {policy: latest, window: 24h}"
+        if fault.code == FIELD_UNKNOWN:  # of a field that has fields of its own
+            name, owner = str(fault.path[-1]), str(fault.path[0])
+            known, example = _NESTED[owner]
+            meant = nearest(name, known)
+            message = f"{shorten(name)} is not a field of {owner}"
+            cure = f"did you mean {meant.name}?" if meant else f"write {example}"
         report.add(place, fault.code, message, cure, key=key, value=value)
 
 
-def _locate(fault: Fault, node: Mapping, given: _Given) -> tuple[Node, Node | None]:
+def _locate(fault: Fault, node: Node, given: _Given) -> tuple[Node, Node | None]:
     """Return where a fault is, and the value to show: as deep as its path can be followed."""
     place: Node = node
     value: Node | None = None
     fields: _Given = given
     for step in fault.path:
-        pair = fields.get(str(step))
-        if pair is None:
+        if isinstance(value, Sequence) and isinstance(step, int) and step < len(value.items):
+            place = value = value.items[step]
+        elif (pair := fields.get(str(step))) is not None:
+            place = value = pair[1]
+            if fault.code == FIELD_UNKNOWN:
+                place = pair[0]
+        else:
             break
-        place = value = pair[1]
-        if fault.code == FIELD_UNKNOWN:
-            place = pair[0]
-        if not isinstance(value, Mapping):
-            break
-        fields = value.entries
+        fields = value.entries if isinstance(value, Mapping) else {}
     return place, value
 
 

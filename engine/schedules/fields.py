@@ -67,7 +67,9 @@ def refuse(message: str, cure: str, code: str = FIELD_INVALID) -> PydanticCustom
     return PydanticCustomError(code, template, {"message": message, "cure": cure})
 
 
-def _text(name: str, example: str) -> BeforeValidator:
+def text_check(name: str, example: str) -> BeforeValidator:
+    """Return the check of a text without blanks around it, of at most a thousand bytes."""
+
     def check(value: Any) -> str:
         cure = f"write a text, for example {example}"
         if not isinstance(value, str):
@@ -262,22 +264,23 @@ def _digits(value: int) -> str:
 
 
 Key = Annotated[str, BeforeValidator(key_check("key"))]
-Workflow = Annotated[str, _text("workflow", "daily-report or daily-report@1")]
-TaskQueue = Annotated[str, _text("taskQueue", "sched")]
+Workflow = Annotated[str, text_check("workflow", "daily-report or daily-report@1")]
+TaskQueue = Annotated[str, text_check("taskQueue", "sched")]
 External = Annotated[bool, _switch("external")]
 Enabled = Annotated[bool, _switch("enabled")]
 Paused = Annotated[bool, _switch("paused")]
 EveryMs = Annotated[int | None, _milliseconds("everyMs", 1000)]
 OffsetMs = Annotated[int, _milliseconds("offsetMs", -_MAX_MS)]
-CronText = Annotated[str, _text("cron", '"0 2 * * *"')]
-Timezone = Annotated[str, _text("timezone", "America/Sao_Paulo")]
-AtText = Annotated[str, _text("at", '"2027-01-01T09:00:00Z"')]
+CronText = Annotated[str, text_check("cron", '"0 2 * * *"')]
+Timezone = Annotated[str, text_check("timezone", "America/Sao_Paulo")]
+AtText = Annotated[str, text_check("at", '"2027-01-01T09:00:00Z"')]
 FirstFire = Annotated[Literal["now", "next"] | None, _optional_choice("firstFire", ("now", "next"))]
 Overlap = Annotated[Literal["allow"], _choice("overlap", ("allow",), _LATER_OVERLAPS)]
 Policy = Annotated[Literal["latest"], _choice("catchUp.policy", ("latest",), _LATER_CATCH_UPS)]
 CatchUpWindow = Annotated[timedelta, _duration("catchUp.window")]
 IsCatchUp = BeforeValidator(_catch_up)
 Grace = Annotated[timedelta, _duration("grace")]
+Spread = Annotated[timedelta, _duration("spread")]
 Prose = Annotated[str | None, _prose("description")]
 Json = Annotated[Any, BeforeValidator(_json)]
 Metadata = Annotated[dict[str, Any], BeforeValidator(_metadata)]

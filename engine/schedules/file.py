@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Any, Final
-
-from pydantic_core import PydanticCustomError
+from typing import Final
 
 from engine.errors import Problem, ScheduleFileError
-from engine.schedules.entries import Shared, read_fields, read_schedule
+from engine.schedules.calendars import OpenIcs, read_calendars
+from engine.schedules.entries import Shared, read_fields, read_schedule, report_faults
+from engine.schedules.expectations import unmet
 from engine.schedules.fields import FIELD_INVALID, NOT_SUPPORTED, key_check, show
 from engine.schedules.json_text import JsonText
 from engine.schedules.model import Schedule, ScheduleFile
@@ -29,7 +29,7 @@ from engine.schedules.nodes import (
 from engine.schedules.report import Report
 from engine.schedules.yaml_text import read_yaml
 
-_TOP: Final = ("version", "project", "revision", "defaults", "queues", "schedules")
+_TOP: Final = ("version", "project", "revision", "calendars", "defaults", "queues", "schedules")
 _FILE_EMPTY: Final = "SCHEDULE_FILE_EMPTY"
 _KEY_DUPLICATE: Final = "SCHEDULE_KEY_DUPLICATE"
 _MAX_REVISION: Final = 2**63 - 1  # PostgreSQL's bigint
@@ -37,12 +37,21 @@ _WRITE_LIST: Final = "write schedules: and below it a list of '- key: …'"
 _JSON_START = re.compile(r"\s*[{\[]")
 
 
-def load_schedules(text: str | bytes, name: str = "schedules.yaml") -> ScheduleFile:
+def load_schedules(
+    text: str | bytes,
+    name: str = "schedules.yaml",
+    *,
+    open_ics: OpenIcs | None = None,
+    expectations: bool = False,
+) -> ScheduleFile:
     """Return the schedules that ``text`` declares.
 
     Args:
         text: YAML 1.2 or JSON, of at most ten megabytes and twenty levels; bytes are UTF-8.
         name: what the file is called in messages; ``.json`` at its end means JSON.
+        open_ics: returns the text of a calendar that the file names; without it, none can be.
+        expectations: whether an ``expect:`` that does not come true is a problem. It is for
+            whoever checks a file; nobody stops firing for it.
 
     Raises:
         ScheduleFileError: the text cannot be used. ``problems`` lists everything that is
@@ -54,7 +63,7 @@ def load_schedules(text: str | bytes, name: str = "schedules.yaml") -> ScheduleF
         tree = _tree(text.removeprefix("\ufeff"), name)
     except Unreadable as stop:
         raise ScheduleFileError(name, (stop.problem,)) from None
-    reading = _Reading(tree)
+    reading = _Reading(tree, open_ics, expectations)
     reading.read()
     report = reading.report
     report.add_found(tree.problems)
@@ -119,6 +128,8 @@ class _Reading:
     """One reading of one tree."""
 
     tree: Tree
+    open_ics: OpenIcs | None = None
+    expectations: bool = False
     project: str = "default"
     revision: int | None = None
 
@@ -148,7 +159,8 @@ class _Reading:
         self._read_project(nodes.get("project"))
         self._read_revision(nodes.get("revision"))
         self._check_queues(nodes.get("queues"))
-        shared = self._read_defaults(nodes.get("defaults"))
+        shared = Shared(read_calendars(nodes.get("calendars"), self.open_ics, self.report))
+        self._read_defaults(nodes.get("defaults"), shared)
         listed = nodes.get("schedules")
         if isinstance(listed, Sequence):
             self._read_list(listed, shared)
@@ -174,6 +186,8 @@ class _Reading:
             schedule = read_schedule(node, shared, self.report)
             if schedule is not None:
                 self.schedules.append(schedule)
+                if self.expectations and schedule.expect:
+                    report_faults(unmet(schedule), node, self.report, schedule.key)
             self._check_twin(node, first)
 
     def _check_twin(self, node: Node, first: dict[str, Node]) -> None:
@@ -199,11 +213,8 @@ class _Reading:
     def _read_project(self, node: Node | None) -> None:
         if node is None or node.plain() is BROKEN:
             return
-        try:
+        with self.report.refusals(node):
             self.project = key_check("project")(node.plain())
-        except PydanticCustomError as error:
-            context: dict[str, Any] = dict(error.context or {})
-            self.report.add(node, error.type, context["message"], context["cure"], value=node)
 
     def _read_revision(self, node: Node | None) -> None:
         revision = None if node is None else node.plain()
@@ -222,14 +233,13 @@ class _Reading:
             message = "queues are not supported yet"
             self.report.add(node, NOT_SUPPORTED, message, "remove them", value=node)
 
-    def _read_defaults(self, node: Node | None) -> Shared:
+    def _read_defaults(self, node: Node | None, shared: Shared) -> None:
         if isinstance(node, Mapping):
-            return Shared.read(node, self.report)
-        if node is not None and node.plain() not in (None, BROKEN):
+            shared.read(node, self.report)
+        elif node is not None and node.plain() not in (None, BROKEN):
             message = f"defaults is {show(node.plain())}"
             cure = "write a mapping, for example {timezone: America/Sao_Paulo}"
             self.report.add(node, FIELD_INVALID, message, cure, value=node)
-        return Shared()
 
     def _empty(self, place: Node, message: str) -> None:
         self.report.add(place, _FILE_EMPTY, message, _WRITE_LIST)

@@ -9,18 +9,20 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import timedelta
-from functools import cached_property
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
 from pydantic.alias_generators import to_camel
 
 from engine.errors import Problem, ScheduleError
-from engine.schedules import fields
+from engine.schedules import fields, when_fields
+from engine.schedules.cron_clock import Dst
 from engine.schedules.durations import format_duration
+from engine.schedules.exclusions import Exclusions, exclusions
 from engine.schedules.rules import (
     Fault,
     build_spec,
@@ -40,6 +42,8 @@ _CONFIG = ConfigDict(
     validate_by_alias=True,
 )
 
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 FIELDS_ONLY: Final = {"check": "fields only"}
 """A validation context: judge every field, but neither the whole nor the when-part."""
@@ -80,6 +84,11 @@ class Schedule(BaseModel):
         overlap: whether a window starts while an older run is open.
         catch_up: what happens to missed windows.
         grace: how old a window may be and still start in any case.
+        start, end: the schedule fires between them, both included; see `bounds`.
+        dst: what a fixed-time cron does where its clock skips or repeats a time.
+        exclude: days and stretches whose windows are skipped; see `exclusions`.
+        spread: each run starts later than its window by a part of this that the key decides.
+        expect: when it should fire on certain days, for ``sched check``. Changes nothing.
         description, metadata: for people, and for tenant, owner or correlation ids.
     """
 
@@ -101,6 +110,12 @@ class Schedule(BaseModel):
     overlap: fields.Overlap = "allow"
     catch_up: Annotated[CatchUp, fields.IsCatchUp] = CatchUp()
     grace: fields.Grace = timedelta(seconds=60)
+    start: when_fields.StartText | None = None
+    end: when_fields.EndText | None = None
+    dst: when_fields.DstPolicy = "standard"
+    exclude: when_fields.Exclude = ()
+    spread: fields.Spread = timedelta(0)
+    expect: when_fields.Expect = ()
     description: fields.Prose = None
     metadata: fields.Metadata = {}  # pydantic copies it for each instance
 
@@ -136,6 +151,26 @@ class Schedule(BaseModel):
     def spec(self) -> Spec:
         """The when-part: an `Interval`, a `Cron` or an `At`."""
         return build_spec(self._given)
+
+    @cached_property
+    def exclusions(self) -> Exclusions | None:
+        """The days and stretches whose windows are skipped, if there are any."""
+        return exclusions(self.exclude, self.timezone) if self.exclude else None
+
+    def starts(self, after: datetime, until: datetime) -> Iterator[datetime]:
+        """Return the fires with ``after < t <= until`` that no exclusion skips."""
+        excluded = self.exclusions
+        fires = self.spec.fires(after, until)
+        return fires if excluded is None else (at for at in fires if not excluded.reason(at))
+
+    def delay(self, fire_time: datetime) -> timedelta:
+        """Return how much later than its window a run starts: the key's part of ``spread``.
+
+        Always the same for a key and a window, and less than the time until the next window.
+        """
+        following = self.spec.next(fire_time) if self.spread else None
+        room = min(self.spread, following - fire_time) if following else self.spread
+        return room // _MILLISECOND * _part(self.key) // 2**32 * _MILLISECOND
 
     @property
     def when(self) -> str:
@@ -191,11 +226,13 @@ class Schedule(BaseModel):
         """The SHA-256 of the definition, in hex; equal definitions have equal digests.
 
         ``paused`` is no part of it: it is only an initial state, and changing it is no edit.
+        ``expect`` is none either: it says what the rest means.
         Nor is the order of names, nor whether a number is written 1 or 1.0: JSON, and a
         database column of it, knows neither.
         """
         dump = self.to_json()
-        dump.pop("paused", None)
+        for name in ("paused", "expect"):
+            dump.pop(name, None)
         text = json.dumps(_canonical(dump), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -229,6 +266,9 @@ class Defaults(BaseModel):
     enabled: fields.Enabled | None = None
     external: fields.External | None = None
     first_fire: fields.FirstFire = None
+    dst: when_fields.DstPolicy | None = None
+    exclude: when_fields.Exclude | None = None
+    spread: fields.Spread | None = None
     metadata: fields.Metadata | None = None
 
 
@@ -260,7 +300,10 @@ FIELDS: Final = {to_camel(name): name for name in Schedule.model_fields}
 
 _DECLARED: Final = {
     name: FIELDS[name]
-    for name in ("key", "workflow", "external", "everyMs", "offsetMs", "cron", "timezone", "at")
+    for name in (
+        *("key", "workflow", "external", "everyMs", "offsetMs", "cron", "timezone", "at"),
+        *("start", "end", "dst", "exclude", "spread"),
+    )
 }
 """The fields that the rules between fields are about."""
 
@@ -268,6 +311,10 @@ _DECLARED: Final = {
 def _jsonable(value: Any) -> Any:
     if isinstance(value, timedelta):
         return format_duration(value)
+    if isinstance(value, tuple):
+        return when_fields.jsonable(value)
+    if isinstance(value, Dst):
+        return asdict(value)
     if isinstance(value, CatchUp):
         shown = {"policy": value.policy, "window": format_duration(value.window)}
         return {
@@ -276,6 +323,12 @@ def _jsonable(value: Any) -> Any:
             if getattr(CatchUp(), name) != getattr(value, name)
         }
     return value
+
+
+@lru_cache(maxsize=100_000)
+def _part(key: str) -> int:
+    """Return the key's part of ``spread`` in 2**32ths."""
+    return int.from_bytes(hashlib.sha256(f"spread\0{key}".encode()).digest()[:4], "big")
 
 
 def _canonical(value: Any) -> Any:

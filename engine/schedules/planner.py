@@ -7,11 +7,13 @@ writes it and the starter acts on it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Literal
 
+from engine.schedules.instants import epoch_seconds, from_seconds
 from engine.schedules.model import Schedule
 from engine.schedules.windows import Window
 
@@ -35,6 +37,7 @@ class Decision:
         reason: why, in words; None for an ordinary start.
         timing: ``on_time`` or ``caught_up`` (the starter turns the former into ``late``).
         missed: windows a caught-up start stands for besides its own.
+        not_before: with ``spread`` the start waits until then; None starts at once.
         windows: how many windows this decision covers.
         last: the fire time of the last of them.
     """
@@ -44,6 +47,7 @@ class Decision:
     reason: str | None = None
     timing: Literal["on_time", "caught_up"] | None = None
     missed: int = 0
+    not_before: datetime | None = None
     windows: int = 1
     last: datetime | None = None
 
@@ -87,13 +91,16 @@ def plan(
     The rule: while the oldest undecided window is younger than ``grace``, every window starts;
     beyond it the catch-up policy speaks.
     """
-    due = _Due(schedule, series)
-    oldest = schedule.spec.next(cursor)
-    if oldest is None or oldest > now:
-        return Plan((), cursor, oldest)
+    due = _Due(schedule, series, now)
+    first = schedule.spec.next(cursor)
+    if first is None or first > now:
+        return Plan((), cursor, wake_at(schedule, cursor))
     edge = now - schedule.grace
+    oldest = due.oldest(cursor)
     if hold is not None:
-        decisions = due.settle(cursor, now, "skipped", hold)
+        decisions = due.settle_whole(cursor, now, "skipped", hold)
+    elif oldest is None:
+        decisions = due.settle(cursor, now, "skipped", "excluded")
     elif unable is not None:
         decisions = due.settle(cursor, now if final else edge - _TICK, "rejected", unable)
     elif oldest >= edge:
@@ -105,47 +112,75 @@ def plan(
     if decisions:
         newest = decisions[-1]
         cursor = newest.last or newest.window.fire_time
-    return Plan(decisions, cursor, schedule.spec.next(cursor))
+    return Plan(decisions, cursor, wake_at(schedule, cursor))
 
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """The due windows of one schedule, and the ways to decide them."""
+    """The due windows of one schedule, and the ways to decide them.
+
+    Excluded windows are settled on the way, whatever becomes of those around them.
+    """
 
     schedule: Schedule
     series: int
+    now: datetime
+
+    def oldest(self, after: datetime) -> datetime | None:
+        """Return the oldest due window after ``after`` that is not excluded."""
+        for begin, end, excluded in self._stretches(after, self.now):
+            oldest = self.schedule.spec.next(begin)
+            if excluded is None and oldest is not None and oldest <= end:
+                return oldest
+        return None
 
     def start_all(
         self, after: datetime, until: datetime, limit: int | None, reason: str | None = None
     ) -> tuple[Decision, ...]:
-        fires = islice(self.schedule.spec.fires(after, until), limit)
-        return tuple(Decision(self._window(at), "claimed", reason, "on_time") for at in fires)
+        decisions: list[Decision] = []
+        room = limit
+        for begin, end, excluded in self._stretches(after, until):
+            if excluded is not None:
+                decisions += self.settle_whole(begin, end, "skipped", excluded)
+                continue
+            fires = [*islice(self.schedule.spec.fires(begin, end), room)]
+            decisions += (self._start(at, reason, "on_time") for at in fires)
+            if room is not None:
+                room -= len(fires)
+                if not room:
+                    break
+        return tuple(decisions)
 
     def catch_up_latest(self, after: datetime, until: datetime) -> tuple[Decision, ...]:
         """One run for the whole outage: the newest window, if the catch-up window reaches it."""
-        spec = self.schedule.spec
-        too_old = until - self.schedule.catch_up.window
-        newest = spec.previous(until)
-        if newest is None:  # pragma: no cover - the caller has seen a due window
-            return ()
-        if newest < too_old:
-            return self.settle(after, until, "expired", "older than the catch-up window")
         # Instants have microseconds in PostgreSQL; the window at the very edge still counts.
-        edge = max(after, too_old - _TICK)
+        edge = max(after, until - self.schedule.catch_up.window - _TICK)
         expired = self.settle(after, edge, "expired", "older than the catch-up window")
-        bucket = spec.bucket(newest)
+        newest = self._newest(edge, until)
+        if newest is None:
+            return (*expired, *self.settle(edge, until, "skipped", "excluded"))
+        bucket = self.schedule.spec.bucket(newest)
         coalesced = self.settle(edge, newest - _TICK, "skipped", f"coalesced into {bucket}")
-        missed = sum(decision.windows for decision in coalesced)
-        start = Decision(
-            self._window(newest),
-            "claimed",
-            reason=f"caught up for {missed} missed windows" if missed else None,
-            timing="caught_up",
-            missed=missed,
+        missed = sum(
+            each.windows for each in coalesced if each.reason == f"coalesced into {bucket}"
         )
-        return (*expired, *coalesced, start)
+        reason = f"caught up for {missed} missed windows" if missed else None
+        start = self._start(newest, reason, "caught_up", missed)
+        return (*expired, *coalesced, start, *self.settle(newest, until, "skipped", "excluded"))
 
     def settle(
+        self, after: datetime, until: datetime, verdict: Verdict, reason: str
+    ) -> tuple[Decision, ...]:
+        """Decide all windows in ``(after, until]``, one row for each stretch of one reason."""
+        decisions: list[Decision] = []
+        for begin, end, excluded in self._stretches(after, until):
+            if excluded is None:
+                decisions += self.settle_whole(begin, end, verdict, reason)
+            else:
+                decisions += self.settle_whole(begin, end, "skipped", excluded)
+        return tuple(decisions)
+
+    def settle_whole(
         self, after: datetime, until: datetime, verdict: Verdict, reason: str
     ) -> tuple[Decision, ...]:
         """One decision for all windows in ``(after, until]``: however many, it is one row."""
@@ -157,10 +192,57 @@ class _Due:
         windows = spec.count(after, until)
         return (Decision(self._window(first), verdict, reason, windows=windows, last=last),)
 
+    def _newest(self, after: datetime, until: datetime) -> datetime | None:
+        """Return the newest window in ``(after, until]`` that is not excluded."""
+        for begin, end, excluded in reversed([*self._stretches(after, until)]):
+            newest = self.schedule.spec.previous(end)
+            if excluded is None and newest is not None and newest > begin:
+                return newest
+        return None
+
+    def _stretches(
+        self, after: datetime, until: datetime
+    ) -> Iterator[tuple[datetime, datetime, str | None]]:
+        """Divide ``(after, until]`` by what excludes the windows in it; None is nothing."""
+        excluded = self.schedule.exclusions
+        if excluded is None or until <= after:
+            yield after, until, None
+            return
+        first, end = epoch_seconds(after + _TICK), epoch_seconds(until) + 1
+        for stretch in excluded.stretches(first, end):
+            begin = max(after, from_seconds(stretch.first) - _TICK)
+            why = f"excluded: {stretch.reason}" if stretch.reason else None
+            yield begin, min(until, from_seconds(stretch.end) - _TICK), why
+
+    def _start(
+        self,
+        at: datetime,
+        reason: str | None,
+        timing: Literal["on_time", "caught_up"],
+        missed: int = 0,
+    ) -> Decision:
+        delay = self.schedule.delay(at)
+        not_before = at + delay if at + delay > self.now else None
+        return Decision(
+            self._window(at), "claimed", reason, timing, missed=missed, not_before=not_before
+        )
+
     def _window(self, fire_time: datetime) -> Window:
         return Window(
             self.schedule.key, self.series, self.schedule.spec.bucket(fire_time), fire_time
         )
+
+
+def wake_at(schedule: Schedule, cursor: datetime) -> datetime | None:
+    """Return when to look at the schedule next: when its next window after ``cursor`` opens.
+
+    Of excluded windows that is the last of the day, so that a day of them is one row.
+    """
+    first = schedule.spec.next(cursor)
+    if first is None or schedule.exclusions is None:
+        return first
+    day = schedule.exclusions.day_of(first)
+    return first if day.reason is None else schedule.spec.previous(from_seconds(day.end) - _TICK)
 
 
 def first_sight(schedule: Schedule, now: datetime) -> tuple[datetime, datetime]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pydantic_core import PydanticCustomError
 
 from engine.errors import Problem
 from engine.schedules.fields import shorten, show
@@ -45,6 +48,15 @@ class Report:
         """Note a problem at ``place``; ``value`` is the node to show."""
         shown = None if value is None else _shown(value)
         self._problems.append(Problem(code, message, cure, place.line, place.column, key, shown))
+
+    @contextmanager
+    def refusals(self, place: Node) -> Iterator[None]:
+        """Note what a field's check refuses within the block as a problem at ``place``."""
+        try:
+            yield
+        except PydanticCustomError as error:
+            context: dict[str, Any] = dict(error.context or {})
+            self.add(place, error.type, context["message"], context["cure"], value=place)
 
     def add_found(self, problems: Iterable[Problem]) -> None:
         """Note problems that the reading of the text has found, each with its schedule's key."""

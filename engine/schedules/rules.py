@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 from engine.errors import CronInvalid, IntervalTooShort, ScheduleError, TimezoneInvalid
+from engine.schedules.bounds import bounded, moment
 from engine.schedules.cron import Cron
+from engine.schedules.durations import format_duration
 from engine.schedules.fields import FIELD_INVALID, show
 from engine.schedules.nodes import BROKEN
 from engine.schedules.timing import At, Interval, Spec
@@ -25,6 +28,9 @@ KIND_INVALID: Final = "SCHEDULE_KIND_INVALID"
 
 _VERSIONED = re.compile(r"[^@]+@[0-9]{1,9}(?:\.[0-9]{1,9}){0,9}")
 _OFFSET = re.compile(r"(?:Z|[+-][0-9]{2}:?[0-9]{2})\Z")
+BY_CLOCK: Final = ("start", "end", "exclude")
+"""What an interval needs a clock for."""
+
 _KEEP_ONE = "keep exactly one of everyMs, cron and at"
 
 
@@ -56,13 +62,33 @@ def relation_faults(given: Mapping[str, Any]) -> list[Fault]:
     elif "offsetMs" in given and kinds != ["everyMs"]:
         message = f"offsetMs does not belong to a schedule with {kinds[0]}"
         faults.append(Fault(("offsetMs",), FIELD_INVALID, message, "remove it"))
-    elif "timezone" in given and kinds == ["everyMs"]:
+    elif "timezone" in given and kinds == ["everyMs"] and not any(map(given.get, BY_CLOCK)):
         message, cure = "an interval has no timezone", "remove it, or use cron"
         faults.append(Fault(("timezone",), FIELD_INVALID, message, cure))
+    elif kinds == ["at"]:
+        faults += [
+            Fault((name,), FIELD_INVALID, f"{name} does not belong to a single moment", "remove it")
+            for name in ("start", "end", "exclude")
+            if name in given
+        ]
+    if "dst" in given and kinds and kinds != ["cron"]:
+        message = f"dst does not belong to a schedule with {kinds[0]}"
+        faults.append(Fault(("dst",), FIELD_INVALID, message, "remove it"))
+    faults += _spread_faults(given)
     workflow = given.get("workflow")
     if isinstance(workflow, str) and "@" in workflow and given.get("external", False) is False:
         faults += _workflow_faults(workflow)
     return faults
+
+
+def _spread_faults(given: Mapping[str, Any]) -> list[Fault]:
+    spread, every = given.get("spread"), given.get("everyMs")
+    if not isinstance(spread, timedelta) or not isinstance(every, int):
+        return []
+    if spread <= timedelta(milliseconds=every):
+        return []
+    cure = f"write at most {format_duration(timedelta(milliseconds=every))}"
+    return [Fault(("spread",), FIELD_INVALID, "spread is longer than the interval", cure)]
 
 
 def _workflow_faults(workflow: str) -> list[Fault]:
@@ -79,11 +105,16 @@ def build_spec(given: Mapping[str, Any]) -> Spec:
     Raises:
         ScheduleError: the values are no interval, cron or moment.
     """
+    timezone = given.get("timezone", "UTC")
+    if "at" in given:
+        return At(given["at"], timezone=given.get("timezone"))
+    spec: Spec
     if "everyMs" in given:
-        return Interval(given["everyMs"], given.get("offsetMs", 0))
-    if "cron" in given:
-        return Cron(given["cron"], timezone=given.get("timezone", "UTC"), key=given["key"])
-    return At(given["at"], timezone=given.get("timezone"))
+        spec = Interval(given["everyMs"], given.get("offsetMs", 0))
+    else:
+        dst = given.get("dst", "standard")
+        spec = Cron(given["cron"], timezone=timezone, dst=dst, key=given["key"])
+    return bounded(spec, given.get("start"), given.get("end"), timezone)
 
 
 def spec_faults(given: Mapping[str, Any]) -> list[Fault]:
@@ -102,6 +133,17 @@ def spec_faults(given: Mapping[str, Any]) -> list[Fault]:
         sound["timezone"] = "UTC"
     for kind in kinds:
         faults += _kind_faults(kind, sound)
+    bounds = [name for name in ("start", "end") if isinstance(sound.get(name), str)]
+    for name in bounds:
+        try:
+            moment(name, sound[name], sound.get("timezone", "UTC"))
+        except ScheduleError as error:
+            faults.append(_fault((name,), error))
+    if bounds and not faults and len(kinds) == 1 and BROKEN not in given.values():
+        try:
+            build_spec(sound)
+        except ScheduleError as error:
+            faults.append(_fault((bounds[-1],), error))  # the two together
     return faults
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.schedules import Schedule
-from engine.schedules.planner import Plan, first_sight, plan
+from engine.schedules.planner import Plan, first_sight, plan, wake_at
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 
@@ -105,9 +105,65 @@ def test_first_fire_overrides_the_kind():
     assert effective_from == NOW.replace(hour=10, minute=0, second=0)
 
 
+SATURDAY = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def test_an_excluded_window_is_skipped_with_its_reason_and_the_others_start():
+    declared = schedule(everyMs=10_000, exclude=["2026-11-20"])
+    decided = decide(declared, SATURDAY - timedelta(seconds=25), SATURDAY + timedelta(seconds=15))
+    assert shapes(decided) == [("skipped", 2), ("claimed", 1), ("claimed", 1)]
+    assert decided.decisions[0].reason == "excluded: 2026-11-20"
+    assert {d.timing for d in decided.decisions[1:]} == {"on_time"}
+
+
+def test_an_excluded_day_is_one_row_written_with_its_last_window():
+    declared = schedule(cron="0 */6 * * *", exclude=["SAT"])
+    friday = SATURDAY - timedelta(hours=6)
+    assert wake_at(declared, friday) == SATURDAY.replace(hour=18)
+    decided = decide(declared, friday, SATURDAY.replace(hour=18))
+    assert shapes(decided) == [("skipped", 4)]
+    assert decided.next == SATURDAY + timedelta(days=1)
+
+
+def test_excluded_windows_never_make_the_others_late():
+    """The oldest undecided window is old, but nobody wanted it: what follows starts in full."""
+    declared = schedule(everyMs=10_000, exclude=["2026-11-20"])
+    decided = decide(declared, SATURDAY - timedelta(hours=5), SATURDAY + timedelta(seconds=15))
+    assert shapes(decided) == [("skipped", 1799), ("claimed", 1), ("claimed", 1)]
+
+
+def test_an_outage_ends_with_the_newest_window_that_is_not_excluded():
+    declared = schedule(everyMs=3_600_000, exclude=["2026-11-21"])
+    decided = decide(declared, SATURDAY - timedelta(hours=3, minutes=30), SATURDAY.replace(hour=2))
+    assert shapes(decided) == [("skipped", 2), ("claimed", 1), ("skipped", 3)]
+    coalesced, started, excluded = decided.decisions
+    assert started.window.fire_time == SATURDAY - timedelta(hours=1)
+    assert (started.timing, started.missed) == ("caught_up", 2)
+    assert coalesced.reason == f"coalesced into {started.window.bucket}"
+    assert excluded.reason == "excluded: 2026-11-21"
+
+
+def test_a_held_schedule_skips_excluded_windows_for_its_hold():
+    declared = schedule(everyMs=3_600_000, exclude=["SAT"])
+    decided = decide(declared, SATURDAY, SATURDAY.replace(hour=5), hold="paused")
+    assert [(d.reason, d.windows) for d in decided.decisions] == [("paused", 5)]
+
+
+def test_a_spread_window_waits_for_its_keys_moment_and_keeps_its_nominal_time():
+    declared = schedule(everyMs=3_600_000, spread="10m")
+    decided = decide(declared, SATURDAY - timedelta(seconds=1), SATURDAY)
+    (started,) = decided.decisions
+    assert started.window.fire_time == SATURDAY
+    assert started.not_before == SATURDAY + declared.delay(SATURDAY)
+    assert timedelta(0) < declared.delay(SATURDAY) < timedelta(minutes=10)
+    late = decide(declared, SATURDAY - timedelta(seconds=1), SATURDAY + timedelta(minutes=30))
+    assert late.decisions[0].not_before is None, "its moment has passed"
+
+
 YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 EVERY = st.sampled_from([1000, 7000, 60_000, 86_400_000])
 CRONS = st.sampled_from(["* * * * *", "*/7 * * * *", "0 2 * * *", "30 1 * * SUN", "*/20 * * * * *"])
+DAYS_OFF = ["SUN", "MON", "2026-03-07..2026-03-12", "2026-06-01T12:00:00Z..2026-06-02T12:00:00Z"]
 SPANS = st.timedeltas(timedelta(0), timedelta(hours=5))
 
 
@@ -115,6 +171,7 @@ SPANS = st.timedeltas(timedelta(0), timedelta(hours=5))
     declared=st.one_of(
         EVERY.map(lambda every: schedule(everyMs=every)),
         CRONS.map(lambda cron: schedule(cron=cron, timezone="America/New_York")),
+        CRONS.map(lambda cron: schedule(cron=cron, timezone="America/New_York", exclude=DAYS_OFF)),
     ),
     back=SPANS,
     start=st.integers(0, 365 * 86_400).map(lambda seconds: YEAR + timedelta(seconds=seconds)),
@@ -134,5 +191,8 @@ def test_every_window_up_to_now_is_decided_exactly_once(declared, back, start):
         )
     ]
     assert covered == expected
-    assert decided.next == declared.spec.next(start)
+    assert decided.next is None or decided.next > start
     assert decided.cursor == (expected[-1] if expected else cursor)
+    for decision in decided.decisions:
+        off = declared.exclusions and declared.exclusions.reason(decision.window.fire_time)
+        assert (decision.reason == f"excluded: {off}") == bool(off)

@@ -10,13 +10,13 @@ SELECT $1, d.project, d.key, d.series, d.bucket, d.fire_time, d.windows, d.last_
        CASE WHEN d.status = 'starting' THEN $2 END,
        d.token,
        CASE d.status WHEN 'starting' THEN clock_timestamp() + $3::interval
-                     WHEN 'claimed' THEN clock_timestamp() END,
+                     WHEN 'claimed' THEN coalesce(d.not_before, clock_timestamp()) END,
        CASE WHEN d.status = 'starting' THEN clock_timestamp() END,
        CASE WHEN d.status = 'starting' THEN 1 ELSE 0 END
 FROM unnest($4::text[], $5::text[], $6::int[], $7::bigint[], $8::timestamptz[], $9::int[],
             $10::timestamptz[], $11::int[], $12::text[], $13::text[], $14::text[], $15::text[],
-            $16::text[], $17::text[], $18::int[], $19::uuid[])
+            $16::text[], $17::text[], $18::int[], $19::timestamptz[], $20::uuid[])
      AS d (project, key, series, bucket, fire_time, windows, last_fire_time, version, workflow_id,
-           workflow_type, task_queue, status, reason, timing, missed, token)
+           workflow_type, task_queue, status, reason, timing, missed, not_before, token)
 ON CONFLICT (namespace, key, series, fire_time) WHERE kind = 'window' DO NOTHING
 RETURNING id, workflow_id, starting_at

@@ -1,0 +1,189 @@
+"""Days and stretches of time whose windows are skipped: ``exclude:``.
+
+An item is a weekday (``SAT``), a date (``2026-12-25``), a range of dates, both ends included
+(``2026-12-24..2027-01-01``), or a stretch between two instants, the second one excluded
+(``2026-12-24T12:00:00Z..2026-12-25T00:00:00Z``). Several under one name are a calendar. A day is
+what the local clock shows at the fire time. Where items overlap a date gives its name, then a
+weekday, then a stretch; of two dates the first one.
+
+A window that is excluded still exists: it is booked ``skipped`` with that name.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from engine.schedules.instants import SECONDS_PER_DAY, epoch_seconds
+from engine.schedules.zones import Zone, zone
+
+WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+MAX_ITEMS: Final = 5000
+"""Items of one calendar: a century of weekly days off."""
+
+_MAX_DAYS: Final = 366
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_INSTANT: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
+
+
+class Calendar(NamedTuple):
+    """Items under one name."""
+
+    name: str
+    dates: tuple[str, ...]
+
+
+Item = str | Calendar
+
+
+class _Span(NamedTuple):
+    """Days (of the local axis) or seconds (of UTC), ``first <= n < end``."""
+
+    first: int
+    end: int
+
+
+class Stretch(NamedTuple):
+    """Throughout excluded for ``reason`` or, with None, not at all.
+
+    The borders are seconds since the epoch: ``first <= t < end``.
+    """
+
+    first: int
+    end: int
+    reason: str | None
+
+
+def check_item(text: str) -> None:
+    """Check one item that is no calendar's name.
+
+    Raises:
+        ValueError: ``args`` are what is wrong and the cure.
+    """
+    if text.upper() not in WEEKDAYS:
+        _span(text)
+
+
+def is_item(text: str) -> bool:
+    """Whether a text has the form of an item, so that it is no calendar's name."""
+    return text.upper() in WEEKDAYS or bool(re.match(r"\d", text))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exclusions:
+    """The exclusions of one schedule, on its local clock; `exclusions` makes them."""
+
+    _zone: Zone
+    _weekdays: dict[int, str]
+    _days: dict[int, str]
+    _spans: tuple[Stretch, ...]  # ascending and apart
+
+    def reason(self, fire_time: datetime) -> str | None:
+        """Return why the window that opens at ``fire_time`` is excluded, or None."""
+        return self._look(epoch_seconds(fire_time)).reason
+
+    def day_of(self, fire_time: datetime) -> Stretch:
+        """Return the rest of the day around ``fire_time`` in which its answer stays the same."""
+        return self._look(epoch_seconds(fire_time))
+
+    def stretches(self, first: int, end: int) -> Iterator[Stretch]:
+        """Divide ``first <= t < end`` into stretches; neighbours differ in their reason."""
+        begun, at = first, first
+        while at < end:
+            reason, at = self._look(at).reason, min(self._look(at).end, end)
+            while at < end and (following := self._look(at)).reason == reason:
+                at = min(following.end, end)
+            yield Stretch(begun, at, reason)
+            begun = at
+
+    def _look(self, at: int) -> Stretch:
+        """Return the stretch from ``at`` on, which ends with the local day at the latest."""
+        rules = self._zone
+        piece = bisect_right(rules.starts, at) - 1
+        offset = rules.offsets[piece]
+        day = (at + offset) // SECONDS_PER_DAY
+        end = (day + 1) * SECONDS_PER_DAY - offset
+        if piece + 1 < len(rules.starts):
+            end = min(end, rules.starts[piece + 1])
+        reason = self._days.get(day) or self._weekdays.get((day + 4) % 7)
+        following = bisect_right(self._spans, at, key=lambda span: span.end)
+        if reason is None and following < len(self._spans):
+            span = self._spans[following]
+            if at < span.first:
+                end = min(end, span.first)
+            else:
+                reason, end = span.reason, min(end, span.end)
+        return Stretch(at, end, reason)
+
+
+@lru_cache(maxsize=1024)
+def exclusions(items: tuple[Item, ...], timezone: str) -> Exclusions:
+    """Return the exclusions of checked ``items`` on the clock of ``timezone``; equal ones share."""
+    weekdays: dict[int, str] = {}
+    days: dict[int, str] = {}
+    spans: list[Stretch] = []
+    for item in items:
+        label, texts = (item, (item,)) if isinstance(item, str) else item
+        for text in texts:
+            if text.upper() in WEEKDAYS:
+                weekdays.setdefault(WEEKDAYS.index(text.upper()), label)
+                continue
+            span = _span(text)
+            if _INSTANT.match(text):
+                spans.append(Stretch(*span, label))
+                continue
+            for day in range(*span):
+                days.setdefault(day, label)
+    return Exclusions(zone(timezone), weekdays, days, _apart(spans))
+
+
+def _apart(spans: list[Stretch]) -> tuple[Stretch, ...]:
+    """Return the stretches in the order of time, each without what an earlier one covers."""
+    found: list[Stretch] = []
+    for span in sorted(spans):
+        first = max(span.first, found[-1].end) if found else span.first
+        if first < span.end:
+            found.append(span._replace(first=first))
+    return tuple(found)
+
+
+def _span(text: str) -> _Span:
+    """Return the days or seconds that a date, a range or a stretch covers."""
+    first, dots, last = text.partition("..")
+    last = last if dots else first
+    if dots and _INSTANT.fullmatch(first) and _INSTANT.fullmatch(last):
+        span = _Span(_second(first), _second(last))
+        longest = _MAX_DAYS * SECONDS_PER_DAY
+    elif _DATE.fullmatch(first) and _DATE.fullmatch(last):
+        span = _Span(_day(first), _day(last) + 1)
+        longest = _MAX_DAYS
+    else:
+        raise ValueError(
+            f"{text[:60]!r} is no date, weekday or calendar of this file",
+            "write 2026-12-25, 2026-12-24..2027-01-01, SAT, or a name from calendars:",
+        )
+    if span.end <= span.first:
+        raise ValueError(f"{text} ends before it begins", "write the earlier one first")
+    if span.end - span.first > longest:
+        raise ValueError(f"{text} is longer than a year", "end the schedule with end: instead")
+    return span
+
+
+def _day(text: str) -> int:
+    try:
+        return date.fromisoformat(text).toordinal() - _EPOCH_DAY
+    except ValueError:
+        raise ValueError(f"{text} is no day of the calendar", "write a day that exists") from None
+
+
+def _second(text: str) -> int:
+    try:
+        return epoch_seconds(datetime.fromisoformat(text))
+    except ValueError:
+        raise ValueError(f"{text} is no moment", "write one that exists") from None
