@@ -26,7 +26,6 @@ from engine.cli.output import (
 from engine.cli.times import clock, relative
 from engine.cli.upcoming import Source, Upcoming, table, upcoming
 from engine.ledger.records import Fire, ScheduleRow
-from engine.schedules.zones import TZDATA_VERSION
 
 SHOWN = 5
 
@@ -101,11 +100,16 @@ class Page:
             "definition_version": row.definition_version,
             "effective_from": instant(row.effective_from),
             "series": row.series,
-            "tzdata": TZDATA_VERSION,
+            "tzdata": self._tzdata,
             "last_fires": fires,
             "next": [fire.as_json(with_key=False) for fire in self.next],
             "links": {"runs": links["runs"]} if links else {},
         }
+
+    @property
+    def _tzdata(self) -> str:
+        """The zone rules by which the ledger's replicas computed it last."""
+        return self.row.rules.rpartition("/")[2] or "of an older version"
 
     def print(self) -> None:
         """Print it for people."""
@@ -117,7 +121,7 @@ class Page:
         out.print(
             f"project {row.project}, definition {row.definition_version} since {since},"
             f" series {row.series}, runs {row.workflow_type or 'nothing yet'},"
-            f" zone rules {TZDATA_VERSION}"
+            f" zone rules {self._tzdata}"
         )
         if row.schedule:
             out.print()

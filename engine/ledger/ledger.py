@@ -41,6 +41,10 @@ class Transaction(Protocol):
         """Lock due schedules that nobody else has locked; return their keys, earliest first."""
         ...
 
+    async def lock_outdated(self, project: str, after: str, limit: int) -> list[str]:
+        """Lock schedules computed by older rules of time, in key order, from ``after`` on."""
+        ...
+
     async def lock(self, keys: Sequence[str]) -> None:
         """Lock these schedules, waiting for whoever holds them."""
         ...
@@ -162,6 +166,10 @@ class Ledger(Protocol):
         self, serving: Serving, *, engine: str, tzdata: str, retention: timedelta | None
     ) -> None:
         """Say that this replica lives and what it serves; resolve types that were waiting."""
+        ...
+
+    async def other_rules(self, project: str, *, alive: timedelta) -> list[str]:
+        """Return the zone rules, other than ours, of replicas that announced within ``alive``."""
         ...
 
     async def withdraw(self, serving: Serving) -> None:

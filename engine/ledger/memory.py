@@ -249,6 +249,15 @@ class MemoryLedger:
                     state = replace(row.state, workflow_type=found)
                     self._tables.schedules[key] = replace(row, state=state)
 
+    async def other_rules(
+        self,
+        project: str,  # noqa: ARG002 - one process has one set of rules
+        *,
+        alive: timedelta,  # noqa: ARG002 - as above
+    ) -> list[str]:
+        """See ``Ledger``."""
+        return []
+
     async def withdraw(self, serving: Serving) -> None:
         """See ``Ledger``."""
         self._replicas.pop(serving.replica, None)
@@ -297,6 +306,7 @@ class MemoryLedger:
                     series=row.state.series,
                     effective_from=row.state.effective_from,
                     error=row.error,
+                    rules=row.state.rules,
                 )
             )
         return rows

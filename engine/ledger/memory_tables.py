@@ -20,6 +20,7 @@ from engine.ledger.records import (
     Status,
     Timing,
 )
+from engine.schedules.time_rules import TIME_RULES
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -42,7 +43,8 @@ class ScheduleEntry:
     def servable(self, serving: Serving) -> bool:
         """Whether this replica may claim it."""
         known = self.state.schedule.external or self.state.workflow_type in serving.types
-        return self.state.project == serving.project and self.lane in serving.lanes and known
+        mine = self.state.project == serving.project and self.lane in serving.lanes
+        return mine and known and self.state.rules <= TIME_RULES
 
 
 @dataclass(frozen=True, slots=True)

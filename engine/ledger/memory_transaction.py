@@ -18,6 +18,7 @@ from engine.ledger.records import (
     Step,
 )
 from engine.schedules.diff import Head
+from engine.schedules.time_rules import TIME_RULES, reading_at
 
 
 class MemoryTransaction:
@@ -49,6 +50,19 @@ class MemoryTransaction:
 
     async def lock(self, keys: Sequence[str]) -> None:
         """See ``Transaction``. The one lock of the ledger is held already."""
+
+    async def lock_outdated(self, project: str, after: str, limit: int) -> list[str]:
+        """See ``Transaction``."""
+        rows = sorted(self._tables.schedules.items())
+        old = [
+            key
+            for key, row in rows
+            if key > after
+            and row.state.project == project
+            and row.state.retired_at is None
+            and row.state.rules < TIME_RULES
+        ]
+        return old[:limit]
 
     async def lock_project(self, project: str) -> ProjectRow | None:
         """See ``Transaction``."""
@@ -88,7 +102,10 @@ class MemoryTransaction:
                 claims += self._insert(NewFire.of(step, decision, owner), owner, lease)
             state = self._tables.schedules[step.state.key].state
             cursor = max(state.cursor, step.cursor)
-            state = replace(state, cursor=cursor, max_bucket=step.max_bucket, failures=0)
+            state = replace(
+                state, cursor=cursor, max_bucket=step.max_bucket, failures=0,
+                rules=TIME_RULES, cursor_reading=step.reading,
+            )  # fmt: skip
             self._put(ScheduleEntry(state, step.next_fire_at))
         return claims
 
@@ -151,6 +168,8 @@ class MemoryTransaction:
                 paused_at=before.state.paused_at if before else paused,
                 absent_since=None,
                 failures=0,
+                rules=TIME_RULES,
+                cursor_reading=reading_at(new.schedule, new.cursor),
             )
             self._put(ScheduleEntry(state, new.next_fire_at))
 

@@ -27,6 +27,8 @@ from engine.ledger.records import (
 from engine.ledger.rows import as_claim, as_fire, as_schedule
 from engine.ledger.sql import query
 from engine.ledger.transaction import PostgresTransaction
+from engine.schedules.time_rules import TIME_RULES
+from engine.schedules.zones import TZDATA_VERSION
 
 logger = logging.getLogger("sched")
 
@@ -85,7 +87,7 @@ class PostgresLedger:
     async def probe(self, serving: Serving) -> Probe:
         """See ``Ledger``. One statement, outside any transaction."""
         types = list(serving.types)
-        (row,) = await self._run("probe", serving.project, serving.lanes, types)
+        (row,) = await self._run("probe", serving.project, serving.lanes, types, TIME_RULES)
         return Probe(**row)
 
     async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
@@ -169,6 +171,11 @@ class PostgresLedger:
         """See ``Ledger``."""
         (row,) = await self._run("count_schedules", project)
         return int(row["living"])
+
+    async def other_rules(self, project: str, *, alive: timedelta) -> list[str]:
+        """See ``Ledger``."""
+        rows = await self._run("other_rules", project, TZDATA_VERSION, alive)
+        return [row["tzdata"] for row in rows]
 
     async def withdraw(self, serving: Serving) -> None:
         """See ``Ledger``."""

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from engine.schedules.model import Schedule
 from engine.schedules.planner import Decision, Hold
+from engine.schedules.time_rules import TIME_RULES, reading_at
 
 Status = Literal[
     "claimed", "queued", "starting", "started",
@@ -58,7 +59,11 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleState:
-    """A schedule's row, as read under its lock."""
+    """A schedule's row, as read under its lock.
+
+    ``rules`` and ``cursor_reading`` say by which rules of time it was computed, and which local
+    time it had come to by them; see ``engine.schedules.time_rules``.
+    """
 
     key: str
     project: str
@@ -75,6 +80,8 @@ class ScheduleState:
     paused_at: datetime | None
     absent_since: datetime | None
     failures: int
+    rules: str
+    cursor_reading: datetime | None
 
     @property
     def hold(self) -> Hold | None:
@@ -97,6 +104,11 @@ class Step:
     decisions: tuple[Decision, ...]
     cursor: datetime
     next_fire_at: datetime | None
+
+    @property
+    def reading(self) -> datetime | None:
+        """The local time that the schedule has come to, for when zone rules change."""
+        return reading_at(self.state.schedule, self.cursor)
 
     @property
     def max_bucket(self) -> int | None:
@@ -236,6 +248,7 @@ class ScheduleRow:
     series: int
     effective_from: datetime
     error: str | None
+    rules: str = TIME_RULES
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from engine.ledger.records import (
 from engine.ledger.rows import as_state
 from engine.ledger.sql import query
 from engine.schedules.diff import Head
+from engine.schedules.time_rules import TIME_RULES, reading_at
 from engine.schedules.versions import resolve_type
 
 _FIRE_COLUMNS = (
@@ -61,13 +62,19 @@ class PostgresTransaction:
     async def lock_due(self, serving: Serving, limit: int) -> list[str]:
         """See ``Transaction``."""
         rows = await self.run(
-            "lock_due", serving.project, serving.lanes, list(serving.types), limit
+            "lock_due", serving.project, serving.lanes, list(serving.types), TIME_RULES, limit
         )
         return [row["key"] for row in rows]
 
     async def lock(self, keys: Sequence[str]) -> None:
         """See ``Transaction``."""
         await self.run("lock", keys)
+
+    async def lock_outdated(self, project: str, after: str, limit: int) -> list[str]:
+        """See ``Transaction``."""
+        return [
+            row["key"] for row in await self.run("lock_outdated", project, TIME_RULES, after, limit)
+        ]
 
     async def lock_project(self, project: str) -> ProjectRow | None:
         """See ``Transaction``.
@@ -145,12 +152,13 @@ class PostgresTransaction:
             *(
                 (s.key, n.project, n.version, s.digest, n.series, n.suffixed, n.max_bucket,
                  n.effective_from, n.cursor, n.next_fire_at, s.workflow, n.workflow_type,
-                 s.task_queue, s.external, s.grace, s.enabled, n.paused)
+                 s.task_queue, s.external, s.grace, s.enabled, n.paused,
+                 reading_at(s, n.cursor))
                 for n, s in values
             ),
             strict=True,
         )  # fmt: skip
-        await self.run("define_schedules", *map(list, columns))
+        await self.run("define_schedules", TIME_RULES, *map(list, columns))
         versions = zip(
             *(
                 (s.key, n.version, n.series, n.project, json.dumps(s.to_json()), s.digest,
@@ -209,8 +217,8 @@ class PostgresTransaction:
                 for fire in fires
                 if fire.token is not None and fire.workflow_id in written
             ]
-        moves = [(s.state.key, s.cursor, s.next_fire_at, s.max_bucket) for s in steps]
-        await self.run("move_cursors", *map(list, zip(*moves, strict=True)))
+        moves = [(s.state.key, s.cursor, s.next_fire_at, s.max_bucket, s.reading) for s in steps]
+        await self.run("move_cursors", TIME_RULES, *map(list, zip(*moves, strict=True)))
         return claims
 
     async def run(self, name: str, *arguments: object) -> list[asyncpg.Record]:

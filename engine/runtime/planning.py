@@ -6,6 +6,7 @@ from datetime import datetime
 
 from engine.ledger.records import ScheduleState, Step
 from engine.schedules.planner import plan
+from engine.schedules.time_rules import TIME_RULES, cursor_by_new_rules
 
 
 def planned(
@@ -17,11 +18,14 @@ def planned(
     limit: int = 1000,
 ) -> Step:
     """Return what the planner decides for one schedule, ready to be recorded."""
+    cursor = state.cursor
+    if state.rules < TIME_RULES:
+        cursor = cursor_by_new_rules(state.schedule, cursor, state.cursor_reading)
     decided = plan(
         state.schedule,
         series=state.series,
         effective_from=state.effective_from,
-        cursor=state.cursor,
+        cursor=cursor,
         now=now,
         hold=state.hold,
         unable=unable,

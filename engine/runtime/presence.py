@@ -13,20 +13,30 @@ from engine.errors import RetentionTooShort, TemporalUnavailable
 from engine.ledger import Ledger
 from engine.ledger.records import Serving
 from engine.runtime.clock import boottime
+from engine.runtime.events import Alert, Listener
 from engine.runtime.settings import Settings
 from engine.schedules.zones import TZDATA_VERSION
 
 _LEASES = 4
+_ALIVE = 3
+"""Heartbeats after which a silent replica counts as gone."""
 
 
 class Presence:
     """Announces one replica, again and again."""
 
     def __init__(
-        self, client: Client, ledger: Ledger, serving: Serving, settings: Settings
+        self,
+        client: Client,
+        ledger: Ledger,
+        serving: Serving,
+        settings: Settings,
+        *,
+        tell: Listener,
     ) -> None:
         self._client, self._ledger = client, ledger
-        self._serving, self._settings = serving, settings
+        self._serving, self._settings, self._tell = serving, settings, tell
+        self._others: list[str] = []
         self._steady: tuple[float, float] | None = None
 
     async def begin(self) -> None:
@@ -53,7 +63,18 @@ class Presence:
     async def turn(self) -> timedelta:
         """Announce again; returns the wait until the next time."""
         await self._announce(await self._retention())
+        await self._compare_rules()
         return self._settings.heartbeat
+
+    async def _compare_rules(self) -> None:
+        """Say when replicas with other zone rules come: the older ones leave schedules alone."""
+        alive = self._settings.heartbeat * _ALIVE
+        others = await self._ledger.other_rules(self._serving.project, alive=alive)
+        if others and others != self._others:
+            text = f"this replica computes by the zone rules {TZDATA_VERSION}, others by"
+            cure = "replicas with older ones leave schedules alone; give all the same image"
+            self._tell(Alert("SCHEDULE_TZDATA_DIFFERS", f"{text} {', '.join(others)}; {cure}"))
+        self._others = others
 
     async def end(self) -> None:
         """Say that the replica has gone."""

@@ -12,6 +12,7 @@ from temporalio.client import Client
 from engine.errors import LedgerUnavailable, TemporalUnavailable
 from engine.ledger import Ledger
 from engine.ledger.records import Serving
+from engine.runtime.adopting import adopt
 from engine.runtime.applying import REFUSALS, remarks
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply
@@ -26,6 +27,7 @@ from engine.runtime.starter import Starter, patient_client
 from engine.runtime.tracker import Tracker
 from engine.runtime.watchdog import Watchdog
 from engine.schedules import ScheduleFile
+from engine.schedules.zones import TZDATA_VERSION
 
 T = TypeVar("T")
 
@@ -83,7 +85,7 @@ class Replica:
 
     async def _serve(self, ledger: Ledger) -> None:
         client = await patient_client(self._client)
-        presence = Presence(client, ledger, self._serving, self._settings)
+        presence = Presence(client, ledger, self._serving, self._settings, tell=self._tell)
         clock, settings, tell = LedgerClock(), self._settings, self._tell
         starter = Starter(client, clock, settings)
         dispatcher = Dispatcher(ledger, starter, clock, settings, tell=tell)
@@ -92,6 +94,7 @@ class Replica:
 
         async def begin() -> str:
             await presence.begin()
+            await self._adopt(ledger)
             await self._apply(ledger)
             clock.observe((await ledger.probe(self._serving)).now)
             return await ledger.identity()
@@ -119,6 +122,13 @@ class Replica:
             await presence.end()
         except LedgerUnavailable as error:
             tell(Held("presence", str(error)))
+
+    async def _adopt(self, ledger: Ledger) -> None:
+        """Compute by our rules of time what older ones have computed."""
+        adopted = await adopt(ledger, self._serving.project)
+        if adopted:
+            text = f"{adopted} schedules were computed again by the zone rules {TZDATA_VERSION}"
+            self._tell(Remark(text, good=True))
 
     async def _apply(self, ledger: Ledger) -> None:
         """Apply the file; one that cannot be applied leaves the last good definitions."""

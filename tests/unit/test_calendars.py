@@ -84,6 +84,7 @@ def test_a_definition_holds_its_calendars_and_needs_no_file(tmp_path):
     assert a.to_json()["exclude"] == [
         "SAT", {"name": "inventory", "dates": ["2027-01-04..2027-01-05"]}, "2027-01-07",
     ]  # fmt: skip
+    assert b.exclusions
     assert b.exclusions.reason(datetime(2026, 12, 26, 2, tzinfo=UTC)) == "team", "São Paulo's 25th"
     assert b.exclusions.reason(datetime(2026, 12, 26, 3, tzinfo=UTC)) is None
     assert c.exclusions is None, "a single moment has none"

@@ -35,7 +35,7 @@ def expected(items, zone: str, at: datetime) -> str | None:
         for text in ([item] if isinstance(item, str) else item.dates)
     ]
     weekday = WEEKDAYS[today.weekday()]
-    names = {"day": [], "weekday": [], "stretch": []}
+    names: dict[str, list[str]] = {"day": [], "weekday": [], "stretch": []}
     for label, text in flat:
         first, _, last = text.partition("..")
         if text in WEEKDAYS:

@@ -7,7 +7,7 @@ CROSS JOIN LATERAL (
     SELECT s.key, s.next_fire_at FROM schedules s
     WHERE s.namespace = $1 AND s.project = $2 AND s.lane = lanes.lane
       AND s.next_fire_at <= (SELECT clock_timestamp())
-      AND (s.external OR s.workflow_type = ANY ($4::text[]))
-    ORDER BY s.next_fire_at LIMIT $5
+      AND (s.external OR s.workflow_type = ANY ($4::text[])) AND s.rules <= $5
+    ORDER BY s.next_fire_at LIMIT $6
     FOR UPDATE SKIP LOCKED) AS due
 ORDER BY due.next_fire_at

@@ -7,7 +7,7 @@ SELECT clock_timestamp() AS now, ledger.ledger_id, ledger.epoch,
             SELECT s.next_fire_at FROM schedules s
             WHERE s.namespace = $1 AND s.project = $2 AND s.lane = lanes.lane
               AND s.next_fire_at IS NOT NULL
-              AND (s.external OR s.workflow_type = ANY ($4::text[]))
+              AND (s.external OR s.workflow_type = ANY ($4::text[])) AND s.rules <= $5
             ORDER BY s.next_fire_at LIMIT 1) AS first) AS due_at,
        (SELECT min(f.lease_until) FROM fires f
         WHERE f.namespace = $1 AND f.project = $2 AND f.status IN ('claimed', 'starting')) AS stale_at

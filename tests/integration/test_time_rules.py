@@ -1,0 +1,107 @@
+"""Replicas with other zone rules: older ones leave schedules alone, newer ones take them over."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from engine.ledger import PostgresLedger
+from engine.ledger.records import Serving
+from engine.runtime.adopting import adopt
+from engine.runtime.declare import apply
+from engine.runtime.events import Alert
+from engine.runtime.presence import Presence
+from engine.runtime.settings import Settings
+from engine.schedules import load_schedules
+from engine.schedules.time_rules import TIME_RULES
+
+SERVING = Serving("replica-a", "default", "sched", frozenset({"noop@1"}))
+OTHER = Serving("replica-b", "default", "sched", frozenset({"noop@1"}))
+DAY = timedelta(days=1)
+FILE = load_schedules(
+    'schedules: [{key: daily, workflow: noop, cron: "0 2 * * *", timezone: America/Sao_Paulo}]'
+)
+
+
+@pytest.fixture
+async def ledger(database_url):
+    opened = await PostgresLedger.connect(database_url, namespace="test")
+    await opened.announce(SERVING, engine="0", tzdata="0", retention=DAY)
+    await apply(opened, FILE, by="test")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def table(database_url):
+    connection = await asyncpg.connect(database_url, server_settings={"search_path": "sched"})
+    yield connection
+    await connection.close()
+
+
+async def due(ledger: PostgresLedger) -> list[str]:
+    async with ledger.transaction() as transaction:
+        return await transaction.lock_due(SERVING, 10)
+
+
+async def test_what_newer_rules_computed_is_left_to_those_who_have_them(ledger, table):
+    await table.execute("UPDATE schedules SET next_fire_at = now() - interval '1 s'")
+    assert await due(ledger) == ["daily"]
+    await table.execute("UPDATE schedules SET rules = '9999/2099z'")
+    assert await due(ledger) == []
+    assert (await ledger.probe(SERVING)).due_at is None
+
+
+async def test_what_older_rules_computed_is_computed_again_at_the_start(ledger, table):
+    (row,) = await ledger.schedules()
+    await table.execute("UPDATE schedules SET rules = '0000/1999a', next_fire_at = '2099-01-01Z'")
+    assert await adopt(ledger, "default") == 1
+    (after,) = await ledger.schedules()
+    assert (after.next_fire_at, after.rules) == (row.next_fire_at, TIME_RULES)
+    assert await adopt(ledger, "default") == 0
+
+
+async def test_a_local_time_that_fired_by_older_rules_waits_for_the_next_day(ledger, table):
+    """Tomorrow's 02:00 has fired already, by rules that held it for an earlier instant."""
+    (row,) = await ledger.schedules()
+    await table.execute(
+        "UPDATE schedules SET rules = '0000/1999a', cursor = next_fire_at - interval '1 h',"
+        " cursor_reading = (next_fire_at AT TIME ZONE 'America/Sao_Paulo')"
+    )
+    await adopt(ledger, "default")
+    (after,) = await ledger.schedules()
+    assert after.next_fire_at == row.next_fire_at + DAY
+
+
+async def test_a_schedule_that_cannot_be_read_does_not_stop_the_others(ledger, table):
+    await table.execute("UPDATE definitions SET definition = '{}'")
+    await table.execute("UPDATE schedules SET rules = ''")
+    assert await adopt(ledger, "default") == 0
+
+
+async def test_replicas_with_other_zone_rules_are_reported_once(ledger):
+    heard: list[object] = []
+    settings = Settings()
+
+    class Namespace:
+        """Stands for a Temporal server that is away: the retention is not what is tested."""
+
+        namespace = "test"
+
+        class workflow_service:  # noqa: N801 - the client's name
+            @staticmethod
+            async def describe_namespace(*_arguments, **_options):
+                raise RuntimeError("away")
+
+    presence = Presence(Namespace(), ledger, SERVING, settings, tell=heard.append)  # type: ignore[arg-type] # see above
+    await presence.turn()
+    assert heard == []
+    await ledger.announce(OTHER, engine="0", tzdata="1999a", retention=DAY)
+    await presence.turn()
+    await presence.turn()
+    (alert,) = heard
+    assert isinstance(alert, Alert)
+    assert alert.code == "SCHEDULE_TZDATA_DIFFERS"
+    assert "1999a" in alert.text
