@@ -91,7 +91,7 @@ def plan(
     The rule: while the oldest undecided window is younger than ``grace``, every window starts;
     beyond it the catch-up policy speaks.
     """
-    due = _Due(schedule, series, now)
+    due = _Due(schedule, series, effective_from, now)
     first = schedule.spec.next(cursor)
     if first is None or first > now:
         return Plan((), cursor, wake_at(schedule, cursor))
@@ -106,7 +106,7 @@ def plan(
     elif oldest >= edge:
         decisions = due.start_all(cursor, now, None if final else limit)
     elif oldest == effective_from and oldest == schedule.spec.previous(now):
-        decisions = due.start_all(cursor, now, 1, FIRST_SIGHT)
+        decisions = due.start_all(cursor, now, 1)
     else:
         decisions = due.catch_up_latest(cursor, now)
     if decisions:
@@ -124,6 +124,7 @@ class _Due:
 
     schedule: Schedule
     series: int
+    effective_from: datetime
     now: datetime
 
     def oldest(self, after: datetime) -> datetime | None:
@@ -135,7 +136,7 @@ class _Due:
         return None
 
     def start_all(
-        self, after: datetime, until: datetime, limit: int | None, reason: str | None = None
+        self, after: datetime, until: datetime, limit: int | None
     ) -> tuple[Decision, ...]:
         decisions: list[Decision] = []
         room = limit
@@ -144,7 +145,7 @@ class _Due:
                 decisions += self.settle_whole(begin, end, "skipped", excluded)
                 continue
             fires = [*islice(self.schedule.spec.fires(begin, end), room)]
-            decisions += (self._start(at, reason, "on_time") for at in fires)
+            decisions += (self._start(at, self._occasion(at), "on_time") for at in fires)
             if room is not None:
                 room -= len(fires)
                 if not room:
@@ -213,6 +214,10 @@ class _Due:
             begin = max(after, from_seconds(stretch.first) - _TICK)
             why = f"excluded: {stretch.reason}" if stretch.reason else None
             yield begin, min(until, from_seconds(stretch.end) - _TICK), why
+
+    def _occasion(self, at: datetime) -> str | None:
+        # No window before the definition is owed, so only first sight has one right at its start.
+        return FIRST_SIGHT if at == self.effective_from else None
 
     def _start(
         self,

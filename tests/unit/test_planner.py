@@ -94,6 +94,15 @@ def test_an_interval_owes_its_current_window_at_first_sight_however_long_it_is()
     assert decided.decisions[0].window.fire_time == effective_from < NOW - timedelta(days=1)
 
 
+def test_the_window_of_first_sight_says_so_at_whatever_age_and_no_other_does():
+    """Its lag is the time for which the schedule did not exist: nobody was slow."""
+    minutely = schedule(everyMs=60_000)
+    effective_from, cursor = first_sight(minutely, NOW)
+    later = NOW + timedelta(seconds=30)
+    decided = decide(minutely, cursor, later, effective_from=effective_from)
+    assert [d.reason for d in decided.decisions] == ["first sight", None]
+
+
 def test_a_cron_waits_for_its_next_fire_time_at_first_sight():
     effective_from, cursor = first_sight(schedule(cron="0 10 * * *"), NOW)
     assert (effective_from, cursor) == (NOW, NOW)
