@@ -1,6 +1,7 @@
 """The two drawings of the report, as SVG inside the page: no library, nothing to load.
 
-Colours are classes, so that the page's style sheet decides, for light and for dark.
+Colours are classes, so that the page's style sheet decides, for light and for dark. What is across
+is in per cent of the width and there is no viewBox: on a narrow page bars shrink, text does not.
 """
 
 from __future__ import annotations
@@ -13,34 +14,35 @@ from activities.report_data import OUTCOMES, Hour, ScheduleDay
 
 MOST_LAGS = 20
 
-_WIDTH = 960
-_LEFT, _TOP, _PLOT = 52, 12, 220
+_TOP, _PLOT = 12, 220
 _THINNEST = 3.0
 _AXIS_MS = (1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 86_400_000)
 _ROW = 30
-_KEY_WIDTH, _NUMBER_WIDTH = 230, 170
-_LONGEST_KEY = 30
 
 
 def hours_chart(hours: Sequence[Hour]) -> str:
     """Draw one stacked bar per hour of the local day."""
     ticks = _ticks(max(sum(hour.counts.values()) for hour in hours))
-    slot = (_WIDTH - _LEFT) / len(hours)
+    slot = 100 / len(hours)
     parts = []
     for tick in ticks:
         y = _TOP + _PLOT - tick / ticks[-1] * _PLOT
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text x="{_LEFT - 10}" y="{y + 4:.1f}" text-anchor="end">{tick:,}</text>')
+        parts.append(f'<line class="grid" x1="0" x2="100%" y1="{y:.1f}" y2="{y:.1f}"/>')
+        # Left of the drawing: the style sheet keeps a margin there.
+        parts.append(f'<text x="-10" y="{y + 4:.1f}" text-anchor="end">{tick:,}</text>')
     for n, hour in enumerate(hours):
-        x = _LEFT + n * slot
+        x = n * slot
         parts.append(_bar(hour, x + slot * 0.14, slot * 0.72, ticks[-1]))
         # Every third label; both of a repeated hour are counted, so a label can come twice.
         if n % 3 == 0:
             parts.append(
-                f'<text x="{x + slot / 2:.1f}" y="{_TOP + _PLOT + 22}" text-anchor="middle">'
+                f'<text x="{x + slot / 2:.2f}%" y="{_TOP + _PLOT + 22}" text-anchor="middle">'
                 f"{escape(hour.label)}</text>"
             )
-    return _svg(_TOP + _PLOT + 30, "Windows per hour of the day, by outcome", parts)
+    return (
+        f'<svg class="hours" height="{_TOP + _PLOT + 30}" role="img" '
+        f'aria-label="Windows per hour of the day, by outcome">{"".join(parts)}</svg>'
+    )
 
 
 def _bar(hour: Hour, x: float, width: float, full: int) -> str:
@@ -54,7 +56,7 @@ def _bar(hour: Hour, x: float, width: float, full: int) -> str:
         height = max(hour.counts[name] / full * _PLOT, _THINNEST)
         bottom -= height
         parts.append(
-            f'<rect class="o{number}" x="{x:.1f}" y="{bottom:.1f}" width="{width:.1f}" '
+            f'<rect class="o{number}" x="{x:.2f}%" y="{bottom:.1f}" width="{width:.2f}%" '
             f'height="{height:.1f}"/>'
         )
     return "".join([*parts, "</g>"])
@@ -76,42 +78,45 @@ def lags_chart(schedules: Sequence[ScheduleDay]) -> str:
     rows = measured[:MOST_LAGS]
     slowest = max(p95 for _, _, p95 in rows)
     axis = [tick for n, tick in enumerate(_AXIS_MS) if n < 3 or _AXIS_MS[n - 1] < slowest]  # noqa: PLR2004 - an axis of one tick would show nothing
-    right = _WIDTH - _NUMBER_WIDTH
+    grid = "".join(
+        f'<line class="grid" x1="{_across(tick, axis)}" x2="{_across(tick, axis)}" '
+        f'y1="0" y2="{_ROW}"/>'
+        for tick in axis
+    )
+    scale = "".join(
+        f'<text x="{_across(tick, axis)}" y="14" text-anchor="middle">{lag_text(tick)}</text>'
+        for tick in axis
+    )
+    lines = "".join(_lag_line(*row, axis, grid) for row in rows)
+    return f'<ol class="lags">{lines}<li>{_track(scale)}</li></ol>'
 
-    def across(lag: float) -> float:
-        share = math.log10(max(lag, 1)) / math.log10(axis[-1])
-        return _KEY_WIDTH + min(share, 1) * (right - _KEY_WIDTH)
 
-    height = _ROW * len(rows)
-    parts = []
-    for tick in axis:
-        x = across(tick)
-        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{height}"/>')
-        parts.append(
-            f'<text x="{x:.1f}" y="{height + 18}" text-anchor="middle">{lag_text(tick)}</text>'
-        )
-    for n, (each, median, p95) in enumerate(rows):
-        y = _ROW * n + _ROW / 2
-        numbers = f"{lag_text(median)} · {lag_text(p95)}"
-        parts.append(
-            f"<g><title>{escape(each.key)}: half within {lag_text(median)}, 95 % within "
-            f'{lag_text(p95)}</title><text class="key" x="0" y="{y + 4}">'
-            f"{escape(_short(each.key))}</text>"
-            f'<line class="reach" x1="{across(median):.1f}" x2="{across(p95):.1f}" '
-            f'y1="{y}" y2="{y}"/>'
-            f'<circle class="p95" cx="{across(p95):.1f}" cy="{y}" r="5"/>'
-            f'<circle class="median" cx="{across(median):.1f}" cy="{y}" r="4"/>'
-            f'<text class="number" x="{_WIDTH}" y="{y + 4}" text-anchor="end">{numbers}</text></g>'
-        )
-    return _svg(height + 26, "Lag per schedule: median and 95th percentile", parts)
+def _lag_line(each: ScheduleDay, median: float, p95: float, axis: Sequence[int], grid: str) -> str:
+    key, x50, x95, y = escape(each.key), _across(median, axis), _across(p95, axis), _ROW // 2
+    drawing = (
+        f'{grid}<line class="reach" x1="{x50}" x2="{x95}" y1="{y}" y2="{y}"/>'
+        f'<circle class="p95" cx="{x95}" cy="{y}" r="5"/>'
+        f'<circle class="median" cx="{x50}" cy="{y}" r="4"/>'
+    )
+    return (
+        f'<li title="{key}: half within {lag_text(median)}, 95 % within {lag_text(p95)}">'
+        f"<b>{key}</b>{_track(drawing)}<span>{lag_text(median)} · {lag_text(p95)}</span></li>"
+    )
+
+
+def _across(lag: float, axis: Sequence[int]) -> str:
+    """Return the place of a lag on the logarithmic scale."""
+    share = math.log10(max(lag, 1)) / math.log10(axis[-1])
+    return f"{min(share, 1) * 100:.2f}%"
+
+
+def _track(drawing: str) -> str:
+    # The numbers stand beside it as text, so who cannot see the drawing misses nothing.
+    return f'<svg height="{_ROW}" aria-hidden="true">{drawing}</svg>'
 
 
 def _lag(schedule: ScheduleDay) -> tuple[float, float]:
     return schedule.median_ms or 0.0, schedule.p95_ms or 0.0
-
-
-def _short(key: str) -> str:
-    return key if len(key) <= _LONGEST_KEY else f"{key[: _LONGEST_KEY - 1]}…"
 
 
 def lag_text(ms: float) -> str:
@@ -125,10 +130,3 @@ def lag_text(ms: float) -> str:
 def _number(value: float, unit: str) -> str:
     digits = 0 if unit == "ms" or value >= 100 or value == int(value) else 1  # noqa: PLR2004 - three figures are enough for the eye
     return f"{value:.{digits}f} {unit}"
-
-
-def _svg(height: int, label: str, parts: Sequence[str]) -> str:
-    return (
-        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(label)}">'
-        f"{''.join(parts)}</svg>"
-    )

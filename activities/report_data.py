@@ -57,10 +57,14 @@ FROM hours JOIN rows ON fire_time < closes AND last_fire_time >= opens
 GROUP BY hour, key, status
 """
 
+# A window that had opened before its schedule was known, or while no worker was there, says nothing
+# about how punctual the engine is.
 _LAGS = """
-SELECT key, percentile_cont(0.5) WITHIN GROUP (ORDER BY lag_ms) AS median_ms,
-       percentile_cont(0.95) WITHIN GROUP (ORDER BY lag_ms) AS p95_ms
-FROM fire_history
+SELECT key, percentile_cont(0.5) WITHIN GROUP (ORDER BY lag_ms) FILTER (WHERE own) AS median_ms,
+       percentile_cont(0.95) WITHIN GROUP (ORDER BY lag_ms) FILTER (WHERE own) AS p95_ms,
+       count(*) FILTER (WHERE NOT own) AS not_own
+FROM (SELECT *, reason IS DISTINCT FROM 'first sight'
+                AND timing IS DISTINCT FROM 'caught_up' AS own FROM fire_history) AS judged
 WHERE namespace = $1 AND fire_time >= $2 AND fire_time < $3 AND lag_ms IS NOT NULL
 GROUP BY key
 """
@@ -112,7 +116,10 @@ class Problem:
 
 @dataclass
 class Day:
-    """One local day, from ``start`` up to ``end``; ``as_of`` is when the ledger was read."""
+    """One local day, from ``start`` up to ``end``; ``as_of`` is when the ledger was read.
+
+    ``lags_left_out`` counts the runs of a first sight or a catch-up: they are in no lag.
+    """
 
     date: str
     timezone: str
@@ -124,6 +131,7 @@ class Day:
     schedules: list[ScheduleDay]
     schedules_left_out: int
     problems: list[Problem]
+    lags_left_out: int = 0
 
 
 def borders(wanted: DayWanted) -> tuple[datetime, datetime]:
@@ -162,7 +170,7 @@ async def gather_day(wanted: DayWanted) -> Day:
         as_of = await ledger.fetchval("SELECT now()")
     zone = ZoneInfo(wanted.timezone)
     schedules = [
-        ScheduleDay(key, counts, *(lags[key][1:] if key in lags else (None, None)))
+        ScheduleDay(key, counts, *(lags[key][1:3] if key in lags else (None, None)))
         for key, counts in _summed(counted, by="key").items()
     ]
     schedules.sort(key=lambda day: (-_bad(day.counts), -sum(day.counts.values()), day.key))
@@ -182,6 +190,7 @@ async def gather_day(wanted: DayWanted) -> Day:
         schedules=schedules[:MOST_SCHEDULES],
         schedules_left_out=len(schedules[MOST_SCHEDULES:]),
         problems=[Problem(**row) for row in problems],
+        lags_left_out=sum(row["not_own"] for row in lags.values()),
     )
 
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import uuid
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date
 from html import escape
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -71,13 +71,21 @@ def page(report: Report) -> str:
 <header>
 <p>{escape(report.name)}</p>
 <h1>{title}{so_far}</h1>
-<p>{escape(day.timezone)} · {_utc(day.start)} to {_utc(day.end)}</p>
+<p>{_span(day)}</p>
 </header>
 {body}
-<footer>From the ledger's fire_history, as of {_utc(day.as_of, seconds=True)}.</footer>
+<footer>From the ledger's fire_history, as of {day.as_of:%Y-%m-%d %H:%M:%S} UTC.</footer>
 </body>
 </html>
 """
+
+
+def _span(day: Day) -> str:
+    """Say what is reported, in UTC; a day that is not over ends now."""
+    end = min(day.end, day.as_of)
+    until = f"{end:%H:%M}" if end.date() == day.start.date() else f"{end:%Y-%m-%d %H:%M}"
+    zone = "" if day.timezone == "UTC" else f"{escape(day.timezone)} · "
+    return f"{zone}{day.start:%Y-%m-%d %H:%M} to {until} UTC"
 
 
 _NOTHING = """<section class="empty">
@@ -90,7 +98,6 @@ _WORDS = (
     "Skipped includes expired; failed includes timed out, cancelled and terminated; never started "
     "is rejected or unvouched"
 )
-_NONE = '<td class="n zero">·</td>'
 
 
 def _sections(day: Day) -> str:
@@ -141,8 +148,17 @@ def _lags(day: Day) -> str:
 <p>From the fire time to the start of the run{which}; the scale is logarithmic</p>
 <ul class="legend"><li><i class="median"></i>half of the runs within</li>
 <li><i class="p95"></i>95 % within</li></ul>
-{lags_chart(day.schedules)}
+{lags_chart(day.schedules)}{_left_out(day)}
 </section>"""
+
+
+def _left_out(day: Day) -> str:
+    if not day.lags_left_out:
+        return ""
+    return (
+        f'<p class="note">{day.lags_left_out:,} left out: their windows had opened before the '
+        "schedule was known (first sight) or while no worker was there (caught up)</p>"
+    )
 
 
 def _problems(day: Day) -> str:
@@ -158,10 +174,11 @@ def _problems(day: Day) -> str:
 
 def _problem(problem: Problem, zone: ZoneInfo) -> str:
     local = problem.last.astimezone(zone)
+    last = f'<time datetime="{problem.last.isoformat()}">{local:%H:%M:%S}</time>'
     return (
-        f'<tr><td><time datetime="{problem.last.isoformat()}">{local:%H:%M:%S}</time></td>'
-        f'<td class="n">{problem.times:,}</td><td class="key">{escape(problem.key)}</td>'
-        f'<td class="why"><span class="bad">{escape(problem.status)}</span> {escape(problem.why)}'
+        f'<tr><td data-head="last">{last}</td>{_cell("times", f"{problem.times:,}")}'
+        f'<td class="key">{escape(problem.key)}</td><td class="why">'
+        f'<span class="bad">{escape(problem.status)}</span> {escape(problem.why)}'
         f"<small>{escape(problem.workflow_id)}</small></td></tr>"
     )
 
@@ -180,18 +197,16 @@ def _schedules(day: Day) -> str:
 
 
 def _schedule(schedule: ScheduleDay) -> str:
-    cells = [_count(sum(schedule.counts.values()), "n")]
+    cells = [_cell("windows", f"{sum(schedule.counts.values()):,}")]
     for name in OUTCOMES:
         count = schedule.counts.get(name, 0)
-        cells.append(_count(count, "n bad" if count and name in BAD else "n"))
-    lags = (schedule.median_ms, schedule.p95_ms)
-    cells += [_NONE if lag is None else f'<td class="n">{lag_text(lag)}</td>' for lag in lags]
+        cells.append(_cell(name, f"{count:,}" if count else None, bad=name in BAD))
+    for name, lag in (("median lag", schedule.median_ms), ("95 %", schedule.p95_ms)):
+        cells.append(_cell(name, None if lag is None else lag_text(lag)))
     return f'<tr><td class="key">{escape(schedule.key)}</td>{"".join(cells)}</tr>'
 
 
-def _count(count: int, classes: str) -> str:
-    return f'<td class="{classes}">{count:,}</td>' if count else _NONE
-
-
-def _utc(moment: datetime, *, seconds: bool = False) -> str:
-    return f"{moment:%Y-%m-%d %H:%M:%S} UTC" if seconds else f"{moment:%Y-%m-%d %H:%M} UTC"
+def _cell(head: str, text: str | None, *, bad: bool = False) -> str:
+    """Return a cell that can say its column: on a narrow page the row of heads is not shown."""
+    classes = "n zero" if text is None else "n bad" if bad else "n"
+    return f'<td class="{classes}" data-head="{head}">{text or "·"}</td>'

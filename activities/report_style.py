@@ -40,9 +40,16 @@ ul.legend {
 }
 .legend i { display: inline-block; width: .7rem; height: .7rem; margin-right: .45rem; }
 .legend i { border-radius: 2px; }
-svg { display: block; width: 100%; min-width: 40rem; height: auto; }
+svg { display: block; overflow: visible; }
 svg text { fill: var(--quiet); font-size: 13px; }
-svg .key, svg .number { fill: var(--ink); font-size: 14px; }
+svg.hours { width: calc(100% - 3.25rem); margin-left: 3.25rem; }
+ol.lags { margin: 0; padding: 0; list-style: none; }
+.lags li { display: grid; grid-template-columns: 13rem minmax(0, 1fr) 9rem; align-items: center; }
+.lags svg { grid-column: 2; width: calc(100% - 3rem); margin: 0 1.5rem; }
+.lags b { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; font-weight: 500; }
+.lags b, .lags span { font-size: .9rem; }
+.lags span { text-align: right; white-space: nowrap; }
+p.note { margin: .8rem 0 0; }
 .grid { stroke: var(--line); }
 rect.o0 { fill: var(--o0); } rect.o1 { fill: var(--o1); } rect.o2 { fill: var(--o2); }
 rect.o3 { fill: var(--o3); } rect.o4 { fill: var(--o4); }
@@ -68,5 +75,23 @@ td.key { min-width: 9rem; max-width: 22rem; overflow-wrap: anywhere; font-weight
 .empty { padding: 4rem 1.6rem; text-align: center; }
 .empty p { margin: .3rem 0 0; font-size: 1rem; }
 footer { margin-top: 1.6rem; color: var(--quiet); font-size: .85rem; }
+@media (max-width: 50rem) {
+  body { padding: 1.5rem 1rem 2rem; }
+  section { padding: 1rem; }
+  h1 { font-size: 1.6rem; }
+  .lags li { grid-template-columns: minmax(0, 1fr) auto; column-gap: 1rem; }
+  .lags svg { grid-area: 2 / 1 / auto / span 2; }
+  thead, td.zero { display: none; }
+  table, tbody { display: block; }
+  tr { display: flex; flex-wrap: wrap; gap: .1rem 1.1rem; padding: .6rem 0; }
+  tr { border-bottom: 1px solid var(--line); }
+  tr:last-child { border-bottom: 0; }
+  td { padding: 0; border: 0; }
+  td.key { order: -1; }
+  td.key, td.why { flex: 0 0 100%; max-width: none; }
+  td.key { font-weight: 600; }
+  td[data-head]::before { content: attr(data-head) " "; color: var(--quiet); font-weight: 400; }
+}
+@media (max-width: 27rem) { .lags li:last-child text:nth-of-type(even) { display: none; } }
 @media print { body { padding: 0; } section { break-inside: avoid; } }
 """

@@ -11,7 +11,8 @@ from pathlib import Path
 from engine.errors import ScheduleNotFound
 from engine.ledger import Ledger, PostgresLedger
 from engine.ledger.records import Fire, NextFire, ScheduleRow, Status
-from engine.runtime.declare import PRUNE_AFTER, ApplyReport, PruneReport, apply, retire_absent
+from engine.runtime.declare import PRUNE_AFTER, apply, retire_absent
+from engine.runtime.reports import ApplyReport, PruneReport
 from engine.runtime.source import read_file
 from engine.schedules import ScheduleFile
 
@@ -57,14 +58,20 @@ class ScheduleService:
         """
         return read_file(path)
 
-    async def apply(self, file: ScheduleFile, *, force: bool = False) -> ApplyReport:
+    async def apply(
+        self, file: ScheduleFile, *, force: bool = False, prune: bool = False
+    ) -> ApplyReport:
         """Make the file's schedules the newest definitions of its project.
+
+        With ``prune``, because ``prune`` is to follow, what that would refuse is refused here:
+        nothing is applied then.
 
         Raises:
             KeyForeign: when another project owns a key of the file.
             RevisionTooLow: when a file with a higher ``revision`` was applied, unless forced.
+            PruneRefused: when ``prune`` would retire more than half of the project, unless forced.
         """
-        return await apply(self._ledger, file, by=self._actor, force=force)
+        return await apply(self._ledger, file, by=self._actor, force=force, prune=prune)
 
     async def prune(
         self, file: ScheduleFile, *, absent_for: timedelta = PRUNE_AFTER, force: bool = False
@@ -72,7 +79,7 @@ class ScheduleService:
         """Retire the keys that the applied file has lacked for ``absent_for``.
 
         Raises:
-            PruneRefused: when more than half of the project would go, unless forced.
+            PruneRefused: when the file lacks more than half of the project, unless forced.
         """
         return await retire_absent(
             self._ledger, file, by=self._actor, absent_for=absent_for, force=force

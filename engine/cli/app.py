@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import signal
 import sys
 import traceback
 from typing import Annotated
@@ -24,6 +26,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+_PIPE_CLOSED = 128 + signal.SIGPIPE
+"""When ``head`` has seen enough: what a shell shows of grep and git then, which SIGPIPE ends.
+
+We meet the error instead: Python ignores the signal, and must, or a lost connection to a server
+would end us in silence.
+"""
+
 for module in (init, up, worker, listing, show, preview, fires, writing):
     module.register(app)
 dress(app)
@@ -48,16 +57,29 @@ def main() -> None:
     in a good part of all runs. Everything has been drained and flushed before.
     """
     code = run(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = code or _PIPE_CLOSED
+    with contextlib.suppress(BrokenPipeError):
+        sys.stderr.flush()
     os._exit(code)
 
 
 def run(arguments: list[str]) -> int:
     """Run one command and return its exit code: 0 good, 1 it found a fault, 2 unusable input."""
     try:
+        return _run(arguments)
+    except BrokenPipeError:
+        return _PIPE_CLOSED
+
+
+def _run(arguments: list[str]) -> int:
+    try:
         app(arguments, prog_name="sched")
     except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):  # click and rich make a 1 of it
+            raise end.__context__ from None
         return end.code if isinstance(end.code, int) else 0
     except ScheduleFileError as error:
         typer.echo(str(error), err=True)
@@ -68,8 +90,7 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # Whoever read our output has seen enough; nothing is left to flush it to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise
     except Exception:  # noqa: BLE001 - an exit that skips os._exit could abort or hang
         traceback.print_exc()
         return 1

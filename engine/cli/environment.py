@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from engine.cli.options import DEFAULT_DATA_DIR
+from engine.cli.options import DEFAULT_DATA_DIR, DEFAULT_FILE
 from engine.errors import LedgerRequired, LedgerUnavailable
 from engine.runtime import connect
 from engine.service import ScheduleService
@@ -85,9 +85,10 @@ def target(data_dir: Path = DEFAULT_DATA_DIR) -> Target:
     """
     found = find_target(data_dir)
     if found is None:
+        begin = "" if DEFAULT_FILE.exists() else "; `sched init` writes a project to begin with"
         raise LedgerRequired(
             "no ledger to work on: SCHED_DATABASE_URL is not set, and no `sched up` runs here",
-            cure="set the variable, or start `sched up` in this folder",
+            cure=f"set the variable, or start `sched up` in this folder{begin}",
         )
     return found
 

@@ -8,9 +8,22 @@ from typing import Annotated, get_args
 import typer
 
 from engine.cli.environment import service
-from engine.cli.options import DEFAULT_DATA_DIR, AnyKey, DataDir, Json
+from engine.cli.options import (
+    DEFAULT_DATA_DIR,
+    AnyKey,
+    DataDir,
+    Json,
+    one_of,
+    whole_number,
+)
 from engine.cli.output import fire_json, fire_lag, instant, print_json, print_table, why
 from engine.ledger.records import Fire, Status
+
+_STATUSES: tuple[str, ...] = get_args(Status)
+
+
+def _completed(typed: str) -> list[str]:
+    return [status for status in _STATUSES if status.startswith(typed)]
 
 
 def register(app: typer.Typer) -> None:
@@ -22,10 +35,17 @@ def list_fires(
     key: AnyKey = None,
     status: Annotated[
         Status | None,
-        typer.Option("--status", metavar="STATUS", help=f"Only {', '.join(get_args(Status))}."),
+        typer.Option(
+            "--status",
+            metavar="STATUS",
+            help=f"Only {', '.join(_STATUSES)}.",
+            parser=one_of("status", _STATUSES),
+            autocompletion=_completed,
+        ),
     ] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many.")
+        int,
+        typer.Option("--limit", "-n", metavar="N", help="At most so many.", parser=whole_number),
     ] = 20,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
@@ -42,10 +62,15 @@ def list_fires(
     fires = asyncio.run(read())
     if as_json:
         print_json([fire_json(fire) for fire in fires])
-        return
-    print_table(
-        ("FIRE TIME", "KEY", "STATUS", "TIMING", "LAG", "RUN", "REASON"), map(_fire_row, fires)
-    )
+    elif fires:
+        print_table(
+            ("FIRE TIME", "KEY", "STATUS", "TIMING", "LAG", "RUN", "REASON"),
+            map(_fire_row, fires),
+            spare=("TIMING", "LAG", "RUN"),
+        )
+    else:
+        of = f" of {key}" if key else ""
+        typer.echo(f"no window{of} {f'is {status} now' if status else 'has been decided yet'}")
 
 
 def _fire_row(fire: Fire) -> tuple[object, ...]:

@@ -31,7 +31,7 @@ EXAMPLES = {
     "next": (
         "sched next",
         "sched next nightly-report -n 3",
-        "sched next --from 2026-12-31T22:00:00Z",
+        "sched next --from 2026-12-31",
         'sched next --cron "0 2 * * *" --timezone America/Sao_Paulo',
     ),
     "fires": ("sched fires", "sched fires heartbeat -n 100", "sched fires --status failed --json"),
@@ -43,6 +43,10 @@ EXAMPLES = {
 
 class Command(TyperCommand):
     """A command whose help ends with examples, each on a line that can be copied."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Write what must be given as KEY beside [KEY]; typer alone writes {KEY}."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's signature
         """Write the examples."""

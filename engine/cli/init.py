@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import shutil
+import sys
 from importlib import resources
 from pathlib import Path
 from typing import Annotated
@@ -36,9 +40,22 @@ def init(
     """
     for path in write_project(folder):
         typer.echo(f"  {path}")
-    go = [] if folder == Path() else [f"cd {folder}"]
-    commands = [*go, "sched check", "sched up", "sched show hello    # in a second terminal"]
+    go = [] if folder == Path() else [f"cd {shlex.quote(str(folder))}"]
+    sched = as_called(sys.argv[0], folder)
+    commands = [*go, f"{sched} check", f"{sched} up"]
+    commands.append(f"{sched} show hello    # in a second terminal")
     typer.echo("\nNext:\n" + "\n".join(f"  {command}" for command in commands))
+
+
+def as_called(called: str, folder: Path) -> str:
+    """Return how the command that was called as ``called`` is typed in ``folder``.
+
+    A stranger's ``.venv/bin`` is not on the PATH; what is on it needs no path.
+    """
+    path, found = Path(called), shutil.which("sched")
+    if path.name != "sched" or not path.exists() or (found and path.samefile(found)):
+        return "sched"
+    return shlex.quote(called if path.is_absolute() else os.path.relpath(path, folder))
 
 
 def write_project(folder: Path) -> list[Path]:

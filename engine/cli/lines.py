@@ -11,7 +11,7 @@ from rich.text import Text
 
 from engine.cli.board import FileState, manner
 from engine.cli.output import UNANSWERED, console
-from engine.runtime.events import Alert, Applied, Closed, Event, Held, Remark, Settled
+from engine.runtime.events import Alert, Applied, Closed, Decided, Event, Held, Remark, Settled
 
 _BAD = {"failed", "timed_out", "terminated"}
 
@@ -63,6 +63,9 @@ class LinePrinter:
                 why = outcome.reason or outcome.error or "no answer yet"
                 status = UNANSWERED if outcome.status == "starting" else outcome.status
                 self.say(f"{claim.key:<16} {status}: {why}  {claim.workflow_id}", "yellow")
+            # What is rejected an alert says.
+            case Decided(decision, workflow_id) if decision.verdict != "rejected":
+                self.say(f"{decision.window.key:<16} {event}  {workflow_id}", "yellow")
             case Closed(evidence) if evidence.closed in _BAD:
                 error = evidence.error or ""
                 self.say(f"{evidence.workflow_id} {evidence.closed}: {error}", "red")

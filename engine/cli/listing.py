@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from typing import Annotated
 
 import typer
@@ -11,6 +14,12 @@ from engine.cli.environment import service
 from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json
 from engine.cli.output import instant, print_json, print_table, problem_of, schedule_json
 from engine.ledger.records import ScheduleRow
+
+_SPARE = ("WORKFLOW", "LAST FIRE", "WHEN", "PROJECT", "LAST STATUS")
+_LATE = timedelta(seconds=30)
+"""A worker looks every second; what is due for so long is started by none."""
+_NAMED = 5
+_EMPTY = "the ledger has no schedule yet; `sched apply` or a worker brings those of a file"
 
 
 def register(app: typer.Typer) -> None:
@@ -27,14 +36,53 @@ def list_schedules(
 ) -> None:
     """Show every schedule: what it runs, when, and how it fares."""
 
-    async def read() -> list[ScheduleRow]:
+    async def read() -> tuple[list[ScheduleRow], str]:
         async with service(data_dir) as opened:
-            return await opened.schedules(project)
+            rows = await opened.schedules(project)
+            if rows or project is None:
+                return rows, overdue(rows, datetime.now(UTC)) if rows else _EMPTY
+            return rows, _nothing_of(project, {row.project for row in await opened.schedules()})
 
-    rows = asyncio.run(read())
+    rows, remark = asyncio.run(read())
     if as_json:
         print_json([schedule_json(row) for row in rows])
-        return
+    elif rows:
+        _print(rows)
+    if remark:
+        typer.echo(remark, err=as_json)
+
+
+def _nothing_of(project: str, known: Collection[str]) -> str:
+    if not known:
+        return _EMPTY
+    near = get_close_matches(project.lower(), known, n=1)
+    cure = f"did you mean {near[0]}?" if near else f"there is {', '.join(sorted(known)[:_NAMED])}"
+    return f"no schedule of project {project}; {cure}"
+
+
+def overdue(rows: Sequence[ScheduleRow], now: datetime) -> str:
+    """Say which windows nobody starts, and since when; empty when all is well.
+
+    The ledger cannot tell why. A schedule with a problem of its own says so on its line.
+    """
+    late = [
+        (row.next_fire_at, row.key)
+        for row in rows
+        if row.next_fire_at and row.state == "active" and not problem_of(row)
+        and row.next_fire_at < now - _LATE
+    ]  # fmt: skip
+    if not late:
+        return ""
+    keys = [key for _, key in sorted(late)]
+    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
+    return (
+        f"nobody starts what is due since {instant(min(late)[0])}"
+        f" ({', '.join(keys[:_NAMED])}{more}):"
+        " start a worker (`sched up` or `sched worker`), or see what yours says"
+    )
+
+
+def _print(rows: Sequence[ScheduleRow]) -> None:
     columns = ["KEY", "WORKFLOW", "WHEN", "STATE", "NEXT FIRE", "LAST FIRE", "LAST STATUS"]
     problems = [problem_of(row) for row in rows]
     cells = [_schedule_row(row) for row in rows]
@@ -44,7 +92,7 @@ def list_schedules(
     if any(problems):
         columns.append("PROBLEM")
         cells = [[*cell, problem] for cell, problem in zip(cells, problems, strict=True)]
-    print_table(columns, cells)
+    print_table(columns, cells, spare=_SPARE)
 
 
 def _schedule_row(row: ScheduleRow) -> list[object]:

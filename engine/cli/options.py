@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -27,6 +29,37 @@ def keys_in_the_file(context: typer.Context) -> list[str]:
         return []
     code = "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))
     return sorted(set(_KEY.findall(code)))
+
+
+def whole_number(text: str | int) -> int:
+    """Return a number of things to show, from what was typed or from a default.
+
+    Raises:
+        typer.BadParameter: it is no whole number, or below 1.
+    """
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise typer.BadParameter(f"{text!r} is no whole number from 1 on; write one, as 20")
+    return number
+
+
+def one_of(noun: str, words: Sequence[str]) -> Callable[[str], str]:
+    """Return what reads one of these words; ``noun`` says what they are.
+
+    A misspelt one is answered with the word that it resembles.
+    """
+
+    def read(text: str) -> str:
+        if text in words:
+            return text
+        near = get_close_matches(text.lower(), words, n=1)
+        cure = f"did you mean {near[0]}?" if near else f"write one of {', '.join(words)}"
+        raise typer.BadParameter(f"{text!r} is no {noun}; {cure}")
+
+    return read
 
 
 DataDir = Annotated[
@@ -63,7 +96,11 @@ TaskQueue = Annotated[
 Imports = Annotated[
     list[str] | None,
     typer.Option(
-        "--import", metavar="PACKAGE", help="A package of workflows or steps; may be repeated."
+        "--import",
+        metavar="PACKAGE",
+        # Not as `envvar`: typer would part that at spaces.
+        help="A package of workflows or steps; may be repeated."
+        "  [env var: SCHED_IMPORTS, comma separated; default: workflows,activities]",
     ),
 ]
 Key = Annotated[

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
@@ -23,6 +24,9 @@ _COLOURS = {
     "failed": "red", "rejected": "red", "unvouched": "red", "terminated": "red",
     "timed_out": "red", "active": "green", "paused": "yellow",
 }  # fmt: skip
+
+_LEAST_LAST = 12
+"""Columns below which the beginning of a sentence tells nothing."""
 
 
 def instant(moment: datetime | None) -> str | None:
@@ -52,22 +56,43 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def print_table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    spare: Sequence[str] = (),
+    whole: bool = False,
+) -> None:
     """Print columns as wide as they need: a time or an id that is folded cannot be copied.
 
-    Words that say how a thing fares have a colour on a terminal.
+    On a terminal that is narrower a line stays one line: the ``spare`` columns go, the first
+    named first, then the end of each line; unless all of it must stay ``whole``. A pipe gets
+    everything. Words that say how a thing fares have a colour on a terminal.
     """
     table = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(columns, *table, strict=True)]
+    shown = {heading: (heading, *cells) for heading, *cells in zip(columns, *table, strict=True)}
     out = console()
-    out.print(_line(columns, widths), style="bold")
-    for row in table:
-        out.print(_line(row, widths))
+    room = out.width if sys.stdout.isatty() and not whole else None
+    for name in spare:
+        if room is not None and _least(shown) > room:
+            shown.pop(name, None)
+    widths = [max(map(cell_len, column)) for column in shown.values()]
+    for number, cells in enumerate(zip(*shown.values(), strict=True)):
+        line = _line(cells, widths)
+        if room is not None:
+            line.truncate(room, overflow="ellipsis")
+        out.print(line, style="" if number else "bold")
+
+
+def _least(shown: Mapping[str, Sequence[str]]) -> int:
+    """Return how wide the columns are when the last one is cut."""
+    *widths, last = (max(map(cell_len, column)) for column in shown.values())
+    return sum(widths) + 2 * len(widths) + min(last, _LEAST_LAST)
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> Text:
     line = Text("  ").join(
-        Text(cell.ljust(width), style=colour_of(cell))
+        Text(cell + " " * (width - cell_len(cell)), style=colour_of(cell))
         for cell, width in zip(cells, widths, strict=True)
     )
     line.rstrip()
@@ -111,9 +136,11 @@ def schedule_json(row: ScheduleRow) -> dict[str, object]:
 
 
 def why(fire: Fire) -> str:
-    """Return what there is to say of a fire, and how many windows it stands for."""
+    """Return what there is to say of a fire, its error first, and of how many windows."""
     several = f"{fire.windows} windows up to {instant(fire.last_fire_time)}: "
-    return (several if fire.windows > 1 else "") + (fire.reason or fire.error or "")
+    return (several if fire.windows > 1 else "") + "; ".join(
+        filter(None, (fire.error, fire.reason))
+    )
 
 
 def fire_lag(fire: Fire) -> str | None:

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from engine.cli.environment import Target, find_target, open_service
-from engine.cli.options import DEFAULT_DATA_DIR, DEFAULT_FILE, AnyKey, DataDir, Json, Schedules
+from engine.cli.options import (
+    DEFAULT_DATA_DIR,
+    DEFAULT_FILE,
+    AnyKey,
+    DataDir,
+    Json,
+    Schedules,
+    whole_number,
+)
 from engine.cli.output import counted, print_json, print_table
-from engine.cli.upcoming import Source, table, upcoming
+from engine.cli.upcoming import SPARE, Source, Upcoming, one_of_each, table, upcoming
 from engine.errors import ScheduleNotFound
 from engine.ledger.records import ScheduleRow
 from engine.schedules import Cron, Schedule
+from engine.schedules.zones import zone
 from engine.service import ScheduleService, not_found
 
 Expression = Annotated[
@@ -30,9 +40,17 @@ Zone = Annotated[
     typer.Option("--timezone", metavar="TZ", help="The expression's IANA zone; UTC without."),
 ]
 Start = Annotated[
-    str | None, typer.Option("--from", metavar="ISO", help="After this moment instead of now.")
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="ISO",
+        help="After this moment instead of now; a date alone begins with its midnight, in UTC or"
+        " in --timezone.",
+    ),
 ]
-Count = Annotated[int, typer.Option("--count", "-n", metavar="N", min=1, help="How many fires.")]
+Count = Annotated[
+    int, typer.Option("--count", "-n", metavar="N", help="At most so many.", parser=whole_number)
+]
 
 _H = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])")
 _NAMED = 5
@@ -55,13 +73,15 @@ def show_next(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
-    """Show the next fires: of one schedule, of all of them, or of a cron expression.
+    """Show what fires next: each schedule once, or so many fires of one.
+
+    With --cron the fires of an expression, which need neither ledger nor file.
 
     The ledger is asked where there is one, and otherwise, or where --schedules is given, the
     schedule file.
     """
     now = datetime.now(UTC)
-    after = now if start is None else moment(start)
+    after = now if start is None else moment(start, timezone or "UTC")
     if cron is not None:
         if key is not None:
             raise typer.BadParameter("KEY and --cron: name one of the two")
@@ -72,7 +92,10 @@ def show_next(
         named = context.get_parameter_source("schedules")
         ledger = None if named and named.name == "COMMANDLINE" else find_target(data_dir)
         found = asyncio.run(_of_ledger(ledger, key)) if ledger else _of_file(schedules, key)
-    _print(found, after, now, count, as_json=as_json, with_key=key is None and cron is None)
+    if key is None and cron is None:
+        _print_each(found, after, now, count, as_json=as_json)
+    else:
+        _print_one(found, after, now, count, as_json=as_json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +107,26 @@ class Found:
     silent: tuple[str, ...] = ()
 
 
-def moment(text: str) -> datetime:
-    """Return the instant that ``--from`` names.
+def moment(text: str, timezone: str) -> datetime:
+    """Return the instant after which ``--from`` begins.
+
+    That of a date alone is just before its midnight in ``timezone``: who names a day means all
+    of it.
 
     Raises:
-        typer.BadParameter: it is no ISO date and time, or has no offset.
+        typer.BadParameter: it is no ISO date and time, or the time has no offset.
+        TimezoneInvalid: when ``timezone`` is no zone.
     """
     hint = "'--from'"
+    with contextlib.suppress(ValueError):
+        day = datetime.combine(date.fromisoformat(text), time(), zone(timezone).tzinfo)
+        return day.astimezone(UTC) - timedelta(microseconds=1)
     try:
         read = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is not a date and time; write 2026-11-22T02:00:00Z", param_hint=hint
+            f"{text!r} is no moment; write 2026-11-22T02:00:00Z, or a date as 2026-11-22",
+            param_hint=hint,
         ) from None
     if read.tzinfo is None:
         raise typer.BadParameter(
@@ -116,7 +147,8 @@ async def _of_ledger(ledger: Target, key: str | None) -> Found:
     kept, silent = [], []
     for row in rows:
         if why := _silence(row):
-            silent.append((row.key, why))
+            if key or why != "retired":  # what has long gone is a riddle to who did not ask
+                silent.append((row.key, why))
         elif row.schedule:
             kept.append(Source.of(row.schedule))
     return Found(tuple(kept), f"of the ledger {ledger.place}", _in_words(silent))
@@ -165,21 +197,44 @@ def _in_words(silent: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     )
 
 
-def _print(
-    found: Found, after: datetime, now: datetime, count: int, *, as_json: bool, with_key: bool
-) -> None:
-    rows = upcoming(found.sources, after, count)
-    if as_json:
-        print_json([row.as_json(with_key=with_key) for row in rows])
-    elif rows:
-        print_table(*table(rows, now, with_key=with_key))
+def _print_one(found: Found, after: datetime, now: datetime, count: int, *, as_json: bool) -> None:
+    rows = [row for source in found.sources for row in upcoming(source, after, count)]
     said = [*found.silent]
     if found.sources and len(rows) < count:
         said.append(_ended(len(rows), after))
-    if not as_json:
-        said.append(f"({found.origin})")
-    elif rows:
-        return  # a last fire's note says so; an empty list alone would say nothing
+    _print(found, rows, said, now, as_json=as_json, with_key=False)
+
+
+def _print_each(found: Found, after: datetime, now: datetime, count: int, *, as_json: bool) -> None:
+    rows = one_of_each(found.sources, after)
+    fire = {row.source.key for row in rows}
+    over = [(one.key, "over") for one in found.sources if one.key not in fire]
+    said = [*found.silent, *_in_words(over)]
+    if not found.sources and not said:
+        said.append("there is no schedule yet")
+    if len(rows) > count:
+        said.append(f"and {len(rows) - count} more later; -n {len(rows)} shows them all")
+    _print(found, rows[:count], said, now, as_json=as_json, with_key=True)
+
+
+def _print(
+    found: Found,
+    rows: Sequence[Upcoming],
+    said: Sequence[str],
+    now: datetime,
+    *,
+    as_json: bool,
+    with_key: bool,
+) -> None:
+    if as_json:
+        print_json([row.as_json() for row in rows])
+        if rows:
+            return  # a last fire's note says so; an empty list alone would say nothing
+    else:
+        if rows:
+            columns, cells = table(rows, now, with_key=with_key)
+            print_table(columns, cells, spare=SPARE)
+        said = [*said, f"({found.origin})"]
     for sentence in said:
         typer.echo(sentence, err=as_json)
 

@@ -19,14 +19,14 @@ from engine.cli.lines import LinePrinter
 from engine.cli.links import run_link
 from engine.cli.output import console
 from engine.cli.picture import picture
-from engine.runtime.events import Closed, Event, Settled
+from engine.runtime.events import Closed, Decided, Event, Settled
 from engine.runtime.loop import Loop
 
 _DRAW = 0.5
 _HERD, _ASK = timedelta(seconds=0.1), timedelta(seconds=2)
 """A herd of news is drawn once; the ledger is asked what is next."""
 _NEXT = 5
-_REMEMBERED = 20
+_REMEMBERED = 100
 
 
 def wants_live(*, lines: bool) -> bool:
@@ -69,7 +69,7 @@ class Screen:
     def __call__(self, event: Event) -> None:
         """Take in an event: windows go to the table, the rest is said."""
         self._board.hear(event)
-        if isinstance(event, (Settled, Closed)):
+        if isinstance(event, (Settled, Decided, Closed)):
             self._news.set()
         else:
             self._lines(event)
@@ -80,7 +80,7 @@ class Screen:
 
     def show(self, file: FileState) -> None:
         """Show how the schedule file stands."""
-        self._board.file = file
+        self._board.stand(file)
         self._news.set()
 
     def restore(self) -> None:
@@ -95,7 +95,10 @@ class Screen:
                 if not self._remembers:
                     self._board.remember(await service.fires(limit=_REMEMBERED), self._timezones)
                     self._remembers = True
-                self._board.upcoming = await service.upcoming(project, _NEXT)
+                file = self._board.file
+                upcoming = await service.upcoming(project, _NEXT)
+                if file is self._board.file:  # otherwise it may be what was before the file
+                    self._board.expect(upcoming)
             return _ASK
 
         async with asyncio.TaskGroup() as group:

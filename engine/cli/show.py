@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -24,7 +25,7 @@ from engine.cli.output import (
     why,
 )
 from engine.cli.times import clock, relative
-from engine.cli.upcoming import Source, Upcoming, table, upcoming
+from engine.cli.upcoming import SPARE, Source, Upcoming, table, upcoming
 from engine.ledger.records import Fire, ScheduleRow
 
 SHOWN = 5
@@ -75,7 +76,7 @@ class Page:
         """The fires to come; none while the schedule is not active."""
         if self.row.state != "active" or self.row.schedule is None:
             return []
-        return upcoming([Source.of(self.row.schedule)], self.now, SHOWN)
+        return upcoming(Source.of(self.row.schedule), self.now, SHOWN)
 
     @property
     def links(self) -> dict[str, str]:
@@ -102,7 +103,7 @@ class Page:
             "series": row.series,
             "tzdata": self._tzdata,
             "last_fires": fires,
-            "next": [fire.as_json(with_key=False) for fire in self.next],
+            "next": [fire.as_json() for fire in self.next],
             "links": {"runs": links["runs"]} if links else {},
         }
 
@@ -114,11 +115,12 @@ class Page:
     def print(self) -> None:
         """Print it for people."""
         out, row = console(), self.row
-        out.print(f"{row.key}: {self._state()}", style="bold")
+        sentences = console(wraps=sys.stdout.isatty())  # a line of a pipe is never broken
+        sentences.print(f"{row.key}: {self._state()}", style="bold")
         if problem := problem_of(row):
-            out.print(f"problem: {problem}", style="red")
+            sentences.print(f"problem: {problem}", style="red")
         since = clock(row.effective_from.replace(microsecond=0), "UTC")
-        out.print(
+        sentences.print(
             f"project {row.project}, definition {row.definition_version} since {since},"
             f" series {row.series}, runs {row.workflow_type or 'nothing yet'},"
             f" zone rules {self._tzdata}"
@@ -129,7 +131,8 @@ class Page:
         self._print_fires()
         if links := self.links:
             out.print()
-            print_table(("RUNS", "WEB UI"), [("all", links.pop("runs")), *links.items()])
+            pages = [("all", links.pop("runs")), *links.items()]
+            print_table(("RUNS", "WEB UI"), pages, whole=True)  # half an address opens nothing
 
     def _state(self) -> str:
         row = self.row
@@ -149,13 +152,13 @@ class Page:
         out = console()
         out.print()
         if self.fires:
-            print_table(*_fire_rows(self.fires))
+            print_table(*_fire_rows(self.fires), spare=("TIMING", "LAG", "RUN"))
         else:
             out.print("no window has been decided yet")
         if shown := self.next:
             columns, cells = table(shown, self.now, with_key=False)
             out.print()
-            print_table(["NEXT FIRES", *columns[1:]], cells)
+            print_table(["NEXT FIRES", *columns[1:]], cells, spare=SPARE)
 
 
 def _fire_rows(fires: list[Fire]) -> tuple[list[str], list[list[object]]]:

@@ -14,11 +14,14 @@ def local(moment: datetime, timezone: str) -> datetime:
     return moment.astimezone(zone(timezone).tzinfo)
 
 
-def clock(moment: datetime, timezone: str) -> str:
-    """Return ``2026-11-22 02:00 -03``; the offset tells the two of a repeated hour apart."""
+def clock(moment: datetime, timezone: str, *, seconds: bool = False) -> str:
+    """Return ``2026-11-22 02:00 -03``; the offset tells the two of a repeated hour apart.
+
+    Whole minutes are written without seconds, unless ``seconds`` asks for them.
+    """
     shown = local(moment, timezone)
     text = f"{shown:%Y-%m-%d %H:%M}"
-    if shown.second or shown.microsecond:
+    if seconds or shown.second or shown.microsecond:
         text += f":{shown:%S}"
     if shown.microsecond:
         text += f".{shown.microsecond // 1000:03}"

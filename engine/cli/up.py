@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -48,7 +49,11 @@ PostgresPort = Annotated[int, typer.Option(metavar="PORT", help="PostgreSQL's po
 Open = Annotated[bool, typer.Option("--open", help="Open the Web UI in a browser.")]
 Lines = Annotated[
     bool,
-    typer.Option("--lines", help="No live table: a line for each event, as into a file."),
+    typer.Option(
+        "--lines",
+        help="No live table: a line for each start, failure and window without a run,"
+        " as into a file.",
+    ),
 ]
 
 
@@ -72,9 +77,9 @@ def up(
     """Run it all here: two servers, the schedules and one worker.
 
     Saving the schedule file applies it; a broken one is shown, and the last good one goes on.
-    A key that it lacks is retired after 30 seconds. Data stay in the data folder, so that a
-    second start goes on where the first one ended. Ctrl-C drains the worker, then stops both
-    servers.
+    A key that it lacks is retired after 30 seconds, but never more than half of them at once.
+    Data stay in the data folder, so that a second start goes on where the first one ended.
+    Ctrl-C drains the worker, then stops both servers.
     """
     file = _read(schedules)
     if isinstance(file, ScheduleFileError) and not data_dir.exists():
@@ -118,6 +123,9 @@ class _Application:
         lines = LinePrinter()
         async with AsyncExitStack() as stack:
             signals = stack.enter_context(Signals())
+            if sys.stdout.isatty():  # for whoever waits; a log needs the outcome only
+                servers_named = "Temporal" if self.own_database else "PostgreSQL and Temporal"
+                lines.say(f"starting {servers_named}")
             embedded = await stack.enter_async_context(running)
             target = self._announce(embedded, lines)
             stack.callback(forget_running, self.data_dir)
@@ -132,7 +140,8 @@ class _Application:
                 signals.before_leaving_at_once = screen.restore
                 watch = FileWatch(
                     self.schedules, self.file, desk,
-                    project=plugin.project, living=living, show=screen.show, tell=screen,
+                    project=plugin.project, living=living, data_dir=self.data_dir,
+                    show=screen.show, tell=screen,
                 )  # fmt: skip
                 hearing.listeners = (screen, watch.hear)
                 await self._serve(embedded, plugin, watch, screen, signals)
@@ -155,6 +164,8 @@ class _Application:
         os.environ["SCHED_DATABASE_URL"] = url
         os.environ["SCHED_DATA_DIR"] = str(self.data_dir.absolute())
         note_running(self.data_dir, target)
+        if embedded.ended_orphans:
+            lines.say("ended the servers of a `sched up` that was killed")
         lines.say(f"Temporal     {embedded.temporal.address}")
         lines.say(f"Web UI       {target.ui_url}")
         lines.say(f"PostgreSQL   {target.place} (address with password: {self.data_dir / UP_FILE})")

@@ -1,9 +1,8 @@
-"""The next fires of one schedule or of many, in the order of time. Pure: ``after`` is given."""
+"""The next fires of one schedule, or the next one of each. Pure: ``after`` is given."""
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
@@ -15,6 +14,8 @@ from engine.schedules.instants import HORIZON, from_seconds
 from engine.schedules.timing import Spec
 
 LAST = "last fire"
+SPARE = ("TIMEZONE", "LOCAL TIME", "FROM NOW")
+"""The table's columns that a narrow terminal can do without; the least important first."""
 
 _END = from_seconds(HORIZON)
 
@@ -45,13 +46,15 @@ class Upcoming:
         """What somebody should know of it; empty for an ordinary fire."""
         return "" if self.source.spec.next(self.fire_time) else LAST
 
-    def as_json(self, *, with_key: bool) -> dict[str, object]:
-        """Return it as ``sched next --json`` shows it; ``local_time`` is ISO with its offset."""
-        named = {"key": self.source.key} if with_key else {}
+    def as_json(self) -> dict[str, object]:
+        """Return it as ``sched next --json`` shows it; ``local_time`` is ISO with its offset.
+
+        ``key`` is null where a cron expression was given.
+        """
         shown = local(self.fire_time, self.source.timezone)
         precision = "milliseconds" if shown.microsecond else "seconds"
         return {
-            **named,
+            "key": self.source.key or None,
             "fire_time": instant(self.fire_time),
             "local_time": shown.isoformat(timespec=precision),
             "timezone": self.source.timezone,
@@ -82,14 +85,16 @@ def table(
     return columns, cells
 
 
-def upcoming(sources: Iterable[Source], after: datetime, count: int) -> list[Upcoming]:
-    """Return the first ``count`` fires strictly after ``after``; at one instant by key.
+def upcoming(source: Source, after: datetime, count: int) -> list[Upcoming]:
+    """Return the first ``count`` fires strictly after ``after``."""
+    return [Upcoming(source, time) for time in islice(source.spec.fires(after, _END), count)]
 
-    Lazy: of each schedule only the fires that are shown, and one more, are computed.
+
+def one_of_each(sources: Iterable[Source], after: datetime) -> list[Upcoming]:
+    """Return the next fire of each, the earliest first, at one instant by key.
+
+    A schedule that fires every second does not hide the others. What never fires again is left
+    out.
     """
-    streams = [_stream(source, after) for source in sorted(sources, key=lambda found: found.key)]
-    return list(islice(heapq.merge(*streams, key=lambda found: found.fire_time), count))
-
-
-def _stream(source: Source, after: datetime) -> Iterator[Upcoming]:
-    return (Upcoming(source, fire_time) for fire_time in source.spec.fires(after, _END))
+    found = [Upcoming(one, time) for one in sources if (time := one.spec.next(after))]
+    return sorted(found, key=lambda each: (each.fire_time, each.source.key))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -11,21 +12,20 @@ from pathlib import Path
 
 from engine.cli.board import FileState
 from engine.cli.desk import Desk
+from engine.cli.options import DEFAULT_DATA_DIR
 from engine.errors import KeyForeign, LedgerUnavailable, PruneRefused, ScheduleFileError
-from engine.runtime.applying import REFUSALS, remarks
-from engine.runtime.declare import PRUNE_AFTER, ApplyReport
+from engine.runtime.applying import REFUSALS, named, remarks
+from engine.runtime.declare import PRUNE_AFTER
 from engine.runtime.events import Applied, Event, Listener, Remark
 from engine.runtime.loop import Loop
 from engine.runtime.source import digest_of, read_file
-from engine.schedules import Schedule, ScheduleFile
-from engine.schedules.diff import edits
+from engine.schedules import ScheduleFile
 
 _LOOK_EVERY_MS = 5_000
 """Also without a sign from the file system: some (network, container) give none."""
 _SETTLE = 0.5
 """Nothing is applied before it has been the same for so long (seconds): the first half of a file
 may be valid, and mean something else."""
-_NAMED = 12
 _NOW = 0.0
 """Of the monotonic clock: at the next look."""
 
@@ -43,6 +43,7 @@ class FileWatch:
         desk: the ledger.
         project: that the replica serves.
         living: how many schedules the ledger has, where ``begin`` is of no use.
+        data_dir: of the ``sched up``, for commands that are named as a cure.
         show: hears how the file stands.
         tell: hears what was done about it.
         absent_for: after how long a key that the unchanged file lacks is retired.
@@ -56,6 +57,7 @@ class FileWatch:
         *,
         project: str,
         living: int,
+        data_dir: Path = DEFAULT_DATA_DIR,
         show: Callable[[FileState], None],
         tell: Listener,
         absent_for: timedelta = PRUNE_AFTER,
@@ -65,7 +67,10 @@ class FileWatch:
         self._good = begin if isinstance(begin, ScheduleFile) else None
         self._seen = self._good.digest if self._good else str(begin)
         self._waits_for_replica = True
+        folder = [] if data_dir == DEFAULT_DATA_DIR else ["--data-dir", str(data_dir)]
+        self._by_hand = shlex.join(["sched", "apply", str(path), *folder, "--prune", "--force"])
         self._prune_at: float | None = None
+        self._leaving: tuple[str, ...] = ()
         # What is wrong with it the replica will say in a moment.
         self._state = FileState(str(path), None, living)
         show(self._state)
@@ -141,15 +146,15 @@ class FileWatch:
             self._prune_at = None  # nothing is retired on the word of a file that is not applied
             self._stand(replace(self._state, problems=tuple(str(error).splitlines())))
             return
-        before, self._good = self._good, file
-        for line in _news(file, before, report, self._absent_for):
-            self._tell(Remark(line, good=True))
+        self._good = file
+        how = "is good again" if self._state.problems else "applied"
+        self._tell(Remark(f"{self._path} {how}: {report}", good=True))
         for remark in remarks(file, report):
             self._tell(remark)
         self._applied(file)
 
     def _applied(self, file: ScheduleFile) -> None:
-        self._prune_at = _NOW
+        self._prune_at, self._leaving = _NOW, ()
         self._stand(FileState(str(self._path), datetime.now(UTC), len(file.schedules)))
 
     async def _prune(self, file: ScheduleFile) -> None:
@@ -159,40 +164,23 @@ class FileWatch:
             async with self._desk.service() as service:
                 report = await service.prune(file, absent_for=self._absent_for)
         except PruneRefused as error:
-            self._tell(Remark(str(error), good=False))
+            cure = f"put them back, or retire them with `{self._by_hand}`"
+            self._tell(Remark(f"{error.message}; {cure}", good=False))
             return
         except LedgerUnavailable:
             self._prune_at = _NOW
             raise
         if report.waiting:
-            self._prune_at = time.monotonic() + self._absent_for.total_seconds()
+            seconds = self._absent_for.total_seconds()
+            self._prune_at = time.monotonic() + seconds
+            leaving = [key for key in report.waiting if key not in self._leaving]
+            self._leaving = report.waiting
+            for line in named([f"- {key} is not in the file" for key in leaving]):
+                self._tell(Remark(f"{line}: retired in {seconds:.0f} s", good=True))
         if report.retired:
             text = f"retired, no longer in {self._path}: {', '.join(report.retired)}"
             self._tell(Remark(text, good=True))
 
     def _stand(self, state: FileState) -> None:
-        if self._state.problems and not state.problems:
-            self._tell(Remark(f"{self._path} is good again", good=True))
         self._state = state
         self._show(state)
-
-
-def _news(
-    file: ScheduleFile, before: ScheduleFile | None, report: ApplyReport, absent_for: timedelta
-) -> list[str]:
-    """What an apply changed, a line for each of the first keys."""
-    old = {schedule.key: schedule for schedule in before.schedules} if before else {}
-    new = {schedule.key: schedule for schedule in file.schedules}
-    lines = [f"+ {key}: {new[key].workflow}, {new[key].when}" for key in report.added]
-    lines += [f"+ {key} is back: {new[key].when}" for key in report.returned]
-    lines += [f"~ {key}: {_edits(old.get(key), new[key])}" for key in report.changed]
-    lines += [
-        f"- {key} is not in the file: retired in {absent_for.total_seconds():.0f} s"
-        for key in report.absent
-    ]
-    more = [f"  and {len(lines) - _NAMED} more"] if len(lines) > _NAMED else []
-    return [f"{file.name} applied: {report}", *lines[:_NAMED], *more]
-
-
-def _edits(old: Schedule | None, new: Schedule) -> str:
-    return ", ".join(edits(old, new)) if old else "changed"

@@ -21,7 +21,8 @@ from engine.cli.options import (
 )
 from engine.cli.output import counted, print_json
 from engine.errors import ScheduleFileError
-from engine.runtime.declare import PRUNE_AFTER, ApplyReport
+from engine.runtime.declare import PRUNE_AFTER
+from engine.runtime.reports import ApplyReport
 from engine.schedules import ScheduleFile
 from engine.service import ScheduleService
 
@@ -81,7 +82,7 @@ def apply_file(
 
     async def write() -> tuple[ApplyReport, tuple[str, ...]]:
         async with service(data_dir) as opened:
-            report = await opened.apply(file, force=force)
+            report = await opened.apply(file, force=force, prune=prune)
             return report, await _prune(opened, file, path, force=force) if prune else ()
 
     report, retired = asyncio.run(write())

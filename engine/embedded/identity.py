@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 # Fields of /proc/<pid>/stat behind the command's closing bracket.
-_STATE, _THREADS, _START_TIME = 0, 17, 19
+_STATE, _PARENT, _THREADS, _START_TIME = 0, 1, 17, 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,19 +73,39 @@ def command_line(pid: int) -> str:
         return ""
 
 
+def parent(pid: int) -> int | None:
+    """Return the pid of the process that started this one, as far as that can be known."""
+    fields = _stat(pid)
+    return int(fields[_PARENT]) if fields else None
+
+
+def folder_of(pid: int) -> Path | None:
+    """Return the folder a process works in, as far as this user may see it."""
+    try:
+        return Path(f"/proc/{pid}/cwd").readlink()
+    except OSError:
+        return None
+
+
 def _started(pid: int) -> str | None:
     if not _has_proc():  # macOS: one second is the best there is
         return _ps(pid, "lstart") or None
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    fields = _stat(pid)
+    if fields is None:
         return None
-    fields = stat.rpartition(")")[2].split()  # the command may hold spaces and brackets
     # A zombie that nobody reaps (PID 1 of many containers does not) has ended for us, unless
     # other threads outlive its first one: they still hold the ports.
     if fields[_STATE] in "ZX" and int(fields[_THREADS]) <= 1:
         return None
     return f"{_boot()}:{fields[_START_TIME]}"
+
+
+def _stat(pid: int) -> list[str] | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return stat.rpartition(")")[2].split()  # the command may hold spaces and brackets
 
 
 @functools.cache

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import socket
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from engine.embedded.identity import command_line
+from engine.embedded.identity import command_line, folder_of, parent
 from engine.errors import EmbeddedError
 
 HOST = "127.0.0.1"
 _LISTEN = "0A"  # the state column of /proc/net/tcp
+_SCHED_UP = re.compile(r"\b(sched|engine\.cli)( .*)? up( |$)")
 
 
 def free_port() -> int:
@@ -30,12 +33,34 @@ def free_port() -> int:
     return port
 
 
-def require_free(port: int, option: str) -> None:
-    """Check that a server can listen on the port.
+def require_free(wanted: Mapping[str, int | None]) -> None:
+    """Check that servers can listen on their ports.
+
+    Args:
+        wanted: the port by the option that chooses it; 0 and None want none in particular.
 
     Raises:
-        EmbeddedError: it cannot; the sentence names the option that chooses another one.
+        EmbeddedError: they cannot; one sentence names every port that is taken, and all options
+            with ports that are free.
     """
+    ports = {option: port for option, port in wanted.items() if port}
+    taken = [port for option, port in ports.items() if _is_taken(port, option)]
+    if not taken:
+        return
+    holders: dict[str, list[str]] = {}
+    for port in taken:
+        holders.setdefault(_holder(port), []).append(str(port))
+    said = ", ".join(_sentence(numbers, holder) for holder, numbers in holders.items())
+    chosen = dict(ports)
+    for option, port in ports.items():
+        if port in taken:
+            chosen[option] = _another(port, option, chosen.values())
+    options = " ".join(f"{option} {port}" for option, port in chosen.items())
+    what = "it" if len(holders) == 1 else "them"
+    raise EmbeddedError(said, cure=f"stop {what}, or add {options}")
+
+
+def _is_taken(port: int, option: str) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -45,18 +70,30 @@ def require_free(port: int, option: str) -> None:
                 f"{port} is not a port", cure=f"{option} takes 1 to 65535"
             ) from None
         except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise EmbeddedError(
-                    f"port {port} cannot be used ({error.strerror})",
-                    cure=f"choose another with {option}",
-                ) from error
+            if error.errno == errno.EADDRINUSE:
+                return True
             raise EmbeddedError(
-                f"port {port} is taken{_by_whom(port)}",
-                cure=f"stop that process or choose another port with {option}",
-            ) from None
+                f"port {port} cannot be used ({error.strerror})",
+                cure=f"choose another with {option}",
+            ) from error
+    return False
 
 
-def _by_whom(port: int) -> str:
+def _another(port: int, option: str, chosen: Iterable[int]) -> int:
+    """Return a free port, if possible one that is remembered easily: 17233 for 7233."""
+    for near in range(port + 10_000, 65_536, 10_000):
+        if near not in chosen and not _is_taken(near, option):
+            return near
+    return free_port()
+
+
+def _sentence(ports: Sequence[str], holder: str) -> str:
+    named = f"port {ports[0]} is" if len(ports) == 1 else f"ports {', '.join(ports)} are"
+    return f"{named} taken{holder and f' by {holder}'}"
+
+
+def _holder(port: int) -> str:
+    """Name who listens there, as far as this user may see it."""
     inodes = _listening(port)
     for link in Path("/proc").glob("[0-9]*/fd/*") if inodes else ():
         try:
@@ -66,8 +103,17 @@ def _by_whom(port: int) -> str:
         if target in inodes:
             pid = int(link.parts[2])
             program = Path(command_line(pid).partition(" ")[0]).name
-            return f" by process {pid} ({program})" if program else f" by process {pid}"
+            return _up_above(pid) or (f"process {pid} ({program})" if program else f"process {pid}")
     return ""
+
+
+def _up_above(pid: int) -> str:
+    """Name the `sched up` whose server this is: it is what must be stopped, and knows how."""
+    owner = parent(pid)
+    if owner is None or not _SCHED_UP.search(command_line(owner)):
+        return ""
+    folder = folder_of(owner)
+    return f"another `sched up` (process {owner}{f' in {folder}' if folder else ''})"
 
 
 def _listening(port: int) -> set[str]:

@@ -121,10 +121,8 @@ class PostgresServer(Server):
         home = await asyncio.to_thread(cluster.make_home, self.data_dir)
         self._lock = FolderLock(home).acquire()
         await self.stop_orphan()
-        if self.port:
-            require_free(self.port, "--postgres-port")
-        else:
-            self.port = free_port()
+        require_free({"--postgres-port": self.port})
+        self.port = self.port or free_port()
         opened = await asyncio.to_thread(cluster.open_cluster, home, durable=self._durable)
         self._password = opened.password
         settings = _SETTINGS | {"port": str(self.port)} | ({} if self._durable else _HASTY)

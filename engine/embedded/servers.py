@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.embedded.lock import FolderLock
+from engine.embedded.ports import require_free
 from engine.embedded.postgres import PostgresServer
 from engine.embedded.temporal import TemporalServer
 from engine.errors import EmbeddedError
@@ -15,10 +16,17 @@ from engine.errors import EmbeddedError
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedServers:
-    """What runs; ``postgres`` is None where the user brought a database of his own."""
+    """What runs.
+
+    Attributes:
+        temporal: always.
+        postgres: None where the user brought a database of his own.
+        ended_orphans: whether servers still ran that a killed owner had left behind.
+    """
 
     temporal: TemporalServer
     postgres: PostgresServer | None
+    ended_orphans: bool = False
 
 
 @contextlib.asynccontextmanager
@@ -47,20 +55,25 @@ async def servers(
     Raises:
         EmbeddedError: one sentence that says what is in the way and how to get past it.
     """
-    _require_distinct(temporal_port, ui_port, postgres_port if with_postgres else 0)
+    ports = {
+        "--temporal-port": temporal_port,
+        "--ui-port": ui_port,
+        "--postgres-port": postgres_port if with_postgres else None,
+    }
+    _require_distinct(*ports.values())
     temporal = TemporalServer(data_dir, temporal_port, ui_port)
     postgres = PostgresServer(data_dir, postgres_port, durable=durable)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(FolderLock(temporal.data_dir))
         # What a killed owner left behind goes first, whichever servers are wanted this time.
-        await temporal.stop_orphan()
-        await postgres.stop_orphan()
+        ended = [await server.stop_orphan() for server in (temporal, postgres)]
+        require_free(ports)  # all at once: each server by itself would name its own only
         if with_postgres:
             stack.push_async_callback(postgres.stop)
             await postgres.start()
         stack.push_async_callback(temporal.stop)
         await temporal.start()
-        yield EmbeddedServers(temporal, postgres if with_postgres else None)
+        yield EmbeddedServers(temporal, postgres if with_postgres else None, any(ended))
 
 
 def _require_distinct(*ports: int | None) -> None:

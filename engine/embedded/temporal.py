@@ -86,13 +86,9 @@ class TemporalServer(Server):
         await self._ready()
 
     def _choose_ports(self) -> None:
-        if self.port:
-            require_free(self.port, "--temporal-port")
-        else:
-            self.port = free_port()
-        if self.ui_port:
-            require_free(self.ui_port, "--ui-port")
-        elif self.ui_port == 0:
+        require_free({"--temporal-port": self.port, "--ui-port": self.ui_port})
+        self.port = self.port or free_port()
+        if self.ui_port == 0:
             self.ui_port = free_port()
 
     def _arguments(self) -> list[str]:

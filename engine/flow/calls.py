@@ -90,5 +90,13 @@ def undo_of(fn: Callable[..., Any], call: StepCall) -> StepCall:
 def _checked(fn: Callable[..., Any], who_needs: str) -> StepDefinition | None:
     definition = step_definition_of(fn)
     if definition is None and not hasattr(fn, "__temporal_activity_definition"):
-        raise TypeError(f"{who_needs} a function marked with @step; got {fn!r}")
+        raise TypeError(f"{who_needs} a function marked with @step: {_cure(fn)}")
     return definition
+
+
+def _cure(fn: object) -> str:
+    name, module = getattr(fn, "__qualname__", None), getattr(fn, "__module__", None)
+    if callable(fn) and name and module:
+        return f"mark {name} in {module} with @step"
+    # Most likely the step was called: what it returned is here, not the step.
+    return f"got a {type(fn).__name__}; pass the function itself, and its input as an argument"

@@ -6,7 +6,7 @@ once when the block ends, or not at all when it raises. A fire moves by compare-
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -99,6 +99,10 @@ class Transaction(Protocol):
         self, wanted: Iterable[tuple[str, str]]
     ) -> Mapping[tuple[str, str], str | None]:
         """Return the announced type for each (task queue, workflow)."""
+        ...
+
+    async def announced(self, task_queues: Collection[str]) -> Mapping[str, Sequence[str]]:
+        """Return every type ever announced on each of these task queues, where there is one."""
         ...
 
     async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:

@@ -88,7 +88,7 @@ class MemoryLedger:
         """See ``Ledger``. One at a time; what a failing block wrote is undone."""
         async with self._lock:
             with self._tables.undoable():
-                yield MemoryTransaction(self._tables, self.clock, self._resolve, self.living)
+                yield MemoryTransaction(self._tables, self.clock, self._announced, self.living)
             self._tables.forget_closed(_KEPT_FIRES)
 
     async def probe(self, serving: Serving) -> Probe:
@@ -244,7 +244,7 @@ class MemoryLedger:
             self._types |= {(serving.task_queue, name) for name in serving.types}
             for key, row in list(self._tables.schedules.items()):
                 schedule = row.state.schedule
-                found = self._resolve(schedule.task_queue, schedule.workflow)
+                found = resolve_type(schedule.workflow, self._announced(schedule.task_queue))
                 if found and not schedule.external:
                     state = replace(row.state, workflow_type=found)
                     self._tables.schedules[key] = replace(row, state=state)
@@ -344,5 +344,5 @@ class MemoryLedger:
     def _leased(fire: FireEntry, serving: Serving) -> bool:
         return fire.status in {"claimed", "starting"} and fire.new.project == serving.project
 
-    def _resolve(self, task_queue: str, workflow: str) -> str | None:
-        return resolve_type(workflow, (name for queue, name in self._types if queue == task_queue))
+    def _announced(self, task_queue: str) -> list[str]:
+        return [name for queue, name in self._types if queue == task_queue]

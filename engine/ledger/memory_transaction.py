@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -19,6 +19,7 @@ from engine.ledger.records import (
 )
 from engine.schedules.diff import Head
 from engine.schedules.time_rules import TIME_RULES, reading_at
+from engine.schedules.versions import resolve_type
 
 
 class MemoryTransaction:
@@ -28,10 +29,10 @@ class MemoryTransaction:
         self,
         tables: Tables,
         clock: Callable[[], datetime],
-        resolve: Callable[[str, str], str | None],
+        announced: Callable[[str], list[str]],
         living: Callable[[timedelta], list[Serving]],
     ) -> None:
-        self._tables, self._clock, self._resolve = tables, clock, resolve
+        self._tables, self._clock, self._announced = tables, clock, announced
         self._living = living
 
     async def now(self) -> datetime:
@@ -138,7 +139,14 @@ class MemoryTransaction:
         self, wanted: Iterable[tuple[str, str]]
     ) -> Mapping[tuple[str, str], str | None]:
         """See ``Transaction``."""
-        return {pair: self._resolve(*pair) for pair in wanted}
+        return {
+            (task_queue, workflow): resolve_type(workflow, self._announced(task_queue))
+            for task_queue, workflow in wanted
+        }
+
+    async def announced(self, task_queues: Collection[str]) -> Mapping[str, Sequence[str]]:
+        """See ``Transaction``."""
+        return {task_queue: self._announced(task_queue) for task_queue in task_queues}
 
     async def define(
         self,

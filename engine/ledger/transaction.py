@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import asyncpg
@@ -192,14 +192,19 @@ class PostgresTransaction:
     ) -> Mapping[tuple[str, str], str | None]:
         """See ``Transaction``."""
         pairs = set(wanted)
-        announced: dict[str, list[str]] = {}
-        queues = list({task_queue for task_queue, _ in pairs})
-        for row in await self.run("announced_types", queues) if queues else ():
-            announced.setdefault(row["task_queue"], []).append(row["type"])
+        queues = {task_queue for task_queue, _ in pairs}
+        announced = await self.announced(queues) if queues else {}
         return {
             (task_queue, workflow): resolve_type(workflow, announced.get(task_queue, ()))
             for task_queue, workflow in pairs
         }
+
+    async def announced(self, task_queues: Collection[str]) -> Mapping[str, Sequence[str]]:
+        """See ``Transaction``."""
+        announced: dict[str, list[str]] = {}
+        for row in await self.run("announced_types", list(task_queues)):
+            announced.setdefault(row["task_queue"], []).append(row["type"])
+        return announced
 
     async def _record(
         self, steps: Sequence[Step], owner: str | None, lease: timedelta

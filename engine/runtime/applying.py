@@ -5,18 +5,39 @@ from __future__ import annotations
 from typing import Final
 
 from engine.errors import DefinitionUnreadable, KeyForeign, RevisionTooLow, ScheduleFileError
-from engine.runtime.declare import ApplyReport
 from engine.runtime.events import Remark
+from engine.runtime.reports import ApplyReport
 from engine.schedules import ScheduleFile
 
 REFUSALS: Final = (ScheduleFileError, KeyForeign, RevisionTooLow, DefinitionUnreadable)
 """The file is at fault, and the last good definitions go on."""
 
 
+NAMED: Final = 12
+"""So many keys are named; a file may have thousands."""
+
+
 def remarks(file: ScheduleFile, report: ApplyReport) -> list[Remark]:
     """Return what somebody should hear of a file that was applied."""
     warnings = [f"warning: {problem.located(file.name)}" for problem in file.warnings]
     return [
-        *(Remark(warning, good=True) for warning in warnings),
+        *(Remark(line, good=True) for line in [*_news(file, report), *warnings]),
         *(Remark(remark, good=False) for remark in report.remarks),
     ]
+
+
+def named(lines: list[str]) -> list[str]:
+    """Return the first lines, and how many more there are."""
+    more = [f"  and {len(lines) - NAMED} more"] if len(lines) > NAMED else []
+    return [*lines[:NAMED], *more]
+
+
+def _news(file: ScheduleFile, report: ApplyReport) -> list[str]:
+    """What is another than in the ledger before, a line for each of the first keys."""
+    if not (report.changed or report.returned or report.unchanged or report.absent):
+        return []  # the whole file is new
+    new = {schedule.key: schedule for schedule in file.schedules}
+    lines = [f"+ {key}: {new[key].workflow}, {new[key].when}" for key in report.added]
+    lines += [f"+ {key} is back: {new[key].when}" for key in report.returned]
+    lines += [f"~ {key}: {', '.join(edits)}" for key, edits in report.edits.items()]
+    return named(lines)

@@ -7,7 +7,7 @@ up to that moment under the old definition, and only then writes the new one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from engine.errors import (
@@ -18,71 +18,43 @@ from engine.errors import (
 )
 from engine.ledger import Ledger, Transaction
 from engine.ledger.records import NewDefinition, ScheduleState, Step
+from engine.runtime import unknown
 from engine.runtime.planning import planned
+from engine.runtime.reports import ApplyReport, PruneReport
 from engine.schedules import Schedule, ScheduleFile, Window
-from engine.schedules.diff import diff, starts_new_series
+from engine.schedules.diff import diff, edits, starts_new_series
 from engine.schedules.planner import Decision, first_sight, wake_at
 
 PRUNE_AFTER = timedelta(seconds=30)
 """A key is retired only when it has been absent from an unchanged file for this long."""
 LOOK_BACK = timedelta(seconds=60)
 """How far a stateless replica, which has no cursor, looks back when it starts."""
+_NAMED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class ApplyReport:
-    """What applying a file did; every field but the last two holds keys."""
-
-    added: tuple[str, ...] = ()
-    changed: tuple[str, ...] = ()
-    returned: tuple[str, ...] = ()
-    unchanged: tuple[str, ...] = ()
-    absent: tuple[str, ...] = ()
-    expired: tuple[str, ...] = ()
-    rejected: tuple[str, ...] = ()
-    waiting: tuple[str, ...] = ()
-    project: str = "default"
-    already_applied: bool = False
-
-    def __str__(self) -> str:
-        if self.already_applied:
-            return f"project {self.project}: nothing changed since the last apply"
-        named = ("added", "changed", "returned", "unchanged")
-        counts = [f"{len(getattr(self, name))} {name}" for name in named if getattr(self, name)]
-        if self.absent:
-            counts.append(f"{len(self.absent)} not in the file and still firing")
-        return f"project {self.project}: {', '.join(counts)}"
-
-    @property
-    def remarks(self) -> list[str]:
-        """What somebody should hear of single keys, a sentence each."""
-        return [
-            *(f"{key}: its moment had passed, booked as expired" for key in self.expired),
-            *(
-                f"{key}: owed windows were rejected, no worker ever announced its workflow"
-                for key in self.rejected
-            ),
-            *(f"{key}: no worker has announced its workflow yet" for key in self.waiting),
-        ]
-
-
-@dataclass(frozen=True, slots=True)
-class PruneReport:
-    """What pruning did: keys that were retired, and keys that are not absent for long enough."""
-
-    retired: tuple[str, ...] = ()
-    waiting: tuple[str, ...] = ()
-
-
-async def apply(ledger: Ledger, file: ScheduleFile, *, by: str, force: bool = False) -> ApplyReport:
+async def apply(
+    ledger: Ledger, file: ScheduleFile, *, by: str, force: bool = False, prune: bool = False
+) -> ApplyReport:
     """Make the file's schedules the newest definitions of its project. Never retires a key.
+
+    Args:
+        ledger: where to.
+        file: what is to be applied.
+        by: who applies it, for the ledger's records.
+        force: whatever its revision, and however many keys it lacks.
+        prune: ``retire_absent`` is to follow; what it would refuse is refused here.
 
     Raises:
         KeyForeign: when another project owns a key of the file; nothing is applied then.
         RevisionTooLow: when a file with a higher ``revision`` was applied, unless forced.
+        PruneRefused: when ``prune`` would retire more than half of the project, unless forced.
     """
     async with ledger.transaction(long=True) as transaction:
         last = await transaction.lock_project(file.project)
+        if prune and not force:
+            # Before anything is written or waited for: whoever is refused has changed nothing.
+            heads = await transaction.heads(file.project, ())
+            _require_half(file, diff(file.project, file.schedules, heads).absent)
         if last and last.file_digest == file.digest and not force:
             keys = tuple(schedule.key for schedule in file.schedules)
             return ApplyReport(unchanged=keys, project=file.project, already_applied=True)
@@ -109,7 +81,7 @@ async def retire_absent(
     Nothing is retired when a different file has been applied in between.
 
     Raises:
-        PruneRefused: when more than half of the project would go, unless forced.
+        PruneRefused: when the file lacks more than half of the project, unless forced.
     """
     async with ledger.transaction(long=True) as transaction:
         last = await transaction.lock_project(file.project)
@@ -118,15 +90,12 @@ async def retire_absent(
         heads = await transaction.heads(file.project, ())
         compared = diff(file.project, file.schedules, heads)
         now = await transaction.now()
+        if not force:
+            # All of them, also those that have not been absent for long: nobody is to be told
+            # that a key will be retired, and later that it will not.
+            _require_half(file, compared.absent)
         since = await transaction.mark_absent(file.project, compared.absent, now)
         ripe = sorted(key for key, moment in since.items() if moment <= now - absent_for)
-        living = sum(not head.retired for head in heads.values())
-        if len(ripe) * 2 > living and not force:
-            raise PruneRefused(
-                f"{len(ripe)} of the {living} schedules of project {file.project} are not in"
-                f" {file.name}",
-                cure="put them back, or retire them with --force",
-            )
         if ripe:
             states = await _locked(transaction, ripe)
             now = await transaction.now()
@@ -137,6 +106,19 @@ async def retire_absent(
                 file.project, revision=file.revision, name=file.name, digest=file.digest, by=by
             )
         return PruneReport(tuple(ripe), tuple(sorted(set(compared.absent) - set(ripe))))
+
+
+def _require_half(file: ScheduleFile, absent: Sequence[str]) -> None:
+    """Refuse a file that lacks more than half of what its project has once it is applied."""
+    if len(absent) <= len(file.schedules):
+        return
+    more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
+    raise PruneRefused(
+        f"{len(absent)} of the {len(file.schedules) + len(absent)} schedules of project"
+        f" {file.project} are not in {file.name}: {', '.join(absent[:_NAMED])}{more}; that is more"
+        " than half, so none of them is retired, and they go on firing",
+        cure=f"put them back, or retire them with `sched apply {file.name} --prune --force`",
+    )
 
 
 class _Edit:
@@ -187,7 +169,8 @@ class _Edit:
             unchanged=compared.unchanged,
             absent=compared.absent,
             expired=expired,
-            waiting=tuple(item.schedule.key for item in new if item.workflow_type is None),
+            edits={key: edits(before[key].schedule, schedules[key]) for key in compared.changed},
+            waiting=await self._waiting(new),
             rejected=tuple(
                 step.state.key
                 for step in owed
@@ -195,6 +178,16 @@ class _Edit:
             ),
             project=file.project,
         )
+
+    async def _waiting(self, new: Sequence[NewDefinition]) -> dict[str, str]:
+        """What is known of the workflows that nobody can run."""
+        waiting = [item.schedule for item in new if item.workflow_type is None]
+        queues = {schedule.task_queue for schedule in waiting}
+        announced = await self._transaction.announced(queues) if queues else {}
+        return {
+            schedule.key: unknown.explained(schedule, announced.get(schedule.task_queue, ()))
+            for schedule in waiting
+        }
 
     def _first(self, schedule: Schedule, now: datetime) -> NewDefinition:
         """A key the ledger has never seen."""
@@ -285,9 +278,7 @@ async def _locked(transaction: Transaction, keys: Sequence[str]) -> list[Schedul
 
 def _final(state: ScheduleState, now: datetime) -> Step:
     """Decide everything the present definition still owes."""
-    unable = None
-    if state.workflow_type is None:
-        unable = f"no worker ever announced workflow {state.schedule.workflow}"
+    unable = unknown.reason(state.schedule) if state.workflow_type is None else None
     return replace(planned(state, now, unable=unable, final=True), next_fire_at=None)
 
 

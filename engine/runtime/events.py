@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from engine.ledger.records import Claim, Evidence, Outcome
+from engine.ledger.records import Claim, Evidence, Outcome, Step
+from engine.schedules.planner import Decision
 
 logger = logging.getLogger("sched")
 
@@ -20,6 +21,21 @@ class Settled:
     outcome: Outcome
     lag: timedelta
     already: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Windows that will have no run: skipped, expired or rejected. One row of the ledger."""
+
+    decision: Decision
+    workflow_id: str
+    timezone: str
+
+    def __str__(self) -> str:
+        count, last = self.decision.windows, self.decision.last
+        noun = "1 window" if count == 1 else f"{count} windows"
+        until = f" up to {last:%Y-%m-%d %H:%M:%S}Z" if last and count > 1 else ""
+        return f"{noun}{until} {self.decision.verdict}: {self.decision.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +77,22 @@ class Held:
     reason: str | None
 
 
-Event = Settled | Closed | Applied | Remark | Alert | Held
+Event = Settled | Decided | Closed | Applied | Remark | Alert | Held
 Listener = Callable[[Event], None]
+
+
+def without_run(steps: Iterable[Step]) -> list[Decided]:
+    """Return what these steps decided besides claims."""
+    return [
+        Decided(
+            decision,
+            decision.window.workflow_id(step.state.suffixed),
+            step.state.schedule.timezone,
+        )
+        for step in steps
+        for decision in step.decisions
+        if decision.verdict != "claimed"
+    ]
 
 
 def log(event: Event) -> None:
@@ -73,6 +103,9 @@ def log(event: Event) -> None:
             detail = outcome.reason or outcome.error or f"lag {lag.total_seconds():.3f} s"
             status = "already started" if already else outcome.status
             logger.log(level, "%s %s: %s", claim.workflow_id, status, detail)
+        case Decided(decision, workflow_id):
+            if decision.verdict != "rejected":  # an alert says it already
+                logger.warning("%s %s", workflow_id, event)
         case Closed(evidence):
             logger.info("%s %s", evidence.workflow_id, evidence.closed)
         case Applied(text, good) | Remark(text, good):

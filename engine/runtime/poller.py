@@ -18,6 +18,7 @@ from engine.ledger import Ledger, MemoryLedger, Transaction
 from engine.ledger.records import Claim, Probe, Serving, Step
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.events import Decided, Listener, log, without_run
 from engine.runtime.planning import planned
 from engine.runtime.settings import Settings
 
@@ -36,7 +37,11 @@ class Tick:
 
 
 class Poller:
-    """Claims due windows for one replica. There is no leader: row locks share the work."""
+    """Claims due windows for one replica. There is no leader: row locks share the work.
+
+    Args:
+        tell: hears of the windows that were decided without a run.
+    """
 
     def __init__(
         self,
@@ -45,9 +50,11 @@ class Poller:
         clock: LedgerClock,
         serving: Serving,
         settings: Settings,
+        *,
+        tell: Listener = log,
     ) -> None:
         self._ledger, self._dispatcher, self._clock = ledger, dispatcher, clock
-        self._serving, self._settings = serving, settings
+        self._serving, self._settings, self._tell = serving, settings, tell
         self._ledger_id: UUID | None = None
 
     async def tick(self, now: datetime | None = None) -> Tick:
@@ -100,11 +107,13 @@ class Poller:
             # Before anything else can fail: these leases are ours now.
             sends += self._dispatcher.send(claims, lease_ends)
         if room > len(claims) and probe.due_at is not None and probe.due_at <= probe.now:
-            due = await self._claim_due(room - len(claims))
+            due, decided = await self._claim_due(room - len(claims))
             if due:
                 faults.reach("after_commit")
             claims += due
             sends += self._dispatcher.send(due, lease_ends)
+            for windows in decided:
+                self._tell(windows)
         return Tick(probe, tuple(claims), full=len(claims) >= room), sends
 
     def _recognise(self, probe: Probe) -> None:
@@ -117,18 +126,18 @@ class Poller:
                 cure="restart the replica if the change was meant",
             )
 
-    async def _claim_due(self, limit: int) -> list[Claim]:
+    async def _claim_due(self, limit: int) -> tuple[list[Claim], list[Decided]]:
         async with self._ledger.transaction() as transaction:
             keys = await transaction.lock_due(self._serving, limit)
             faults.reach("after_due")
             if not keys:
-                return []
+                return [], []
             steps = await self._plan(transaction, keys, limit)
             claims = await transaction.record(
                 steps, owner=self._serving.replica, lease=self._settings.lease
             )
             faults.reach("before_commit")
-        return claims
+        return claims, without_run(steps)
 
     async def _plan(self, transaction: Transaction, keys: list[str], limit: int) -> list[Step]:
         states = await transaction.read(keys)

@@ -89,7 +89,7 @@ class Replica:
         clock, settings, tell = LedgerClock(), self._settings, self._tell
         starter = Starter(client, clock, settings)
         dispatcher = Dispatcher(ledger, starter, clock, settings, tell=tell)
-        poller = Poller(ledger, dispatcher, clock, self._serving, settings)
+        poller = Poller(ledger, dispatcher, clock, self._serving, settings, tell=tell)
         watchdog = Watchdog(ledger, presence, self._serving, settings, tell=tell)
 
         async def begin() -> str:

@@ -35,7 +35,8 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        what, cure = "there is no such file", "name the file, or run in the folder that has it"
+        what = "there is no such file"
+        cure = "name the file, run in the folder that has it, or let `sched init` write a first one"
     except IsADirectoryError:
         what, cure = "it is a folder", "name a file"
     except UnicodeDecodeError as error:

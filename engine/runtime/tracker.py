@@ -89,7 +89,8 @@ class Tracker:
         changed = set(await self._ledger.witness(found)) if found else set()
         # Only now: what could not be written must be found again.
         self._remember(closed)
-        for evidence in found:
+        # Visibility answers the newest first; whoever listens hears them as they came.
+        for evidence in sorted(found, key=_closed_at):
             if evidence.closed and evidence.workflow_id in changed:
                 self._tell(Closed(evidence))
         if sweep:
@@ -163,3 +164,7 @@ class Tracker:
         self._seen.update(dict.fromkeys(run_ids))
         while len(self._seen) > _REMEMBERED:
             del self._seen[next(iter(self._seen))]
+
+
+def _closed_at(evidence: Evidence) -> datetime:
+    return evidence.closed_at or evidence.started_at

@@ -6,7 +6,8 @@ from datetime import timedelta
 
 from engine.ledger import Ledger, Transaction
 from engine.ledger.records import Serving, Step
-from engine.runtime.events import Alert, Listener
+from engine.runtime import unknown
+from engine.runtime.events import Alert, Listener, without_run
 from engine.runtime.planning import planned
 from engine.runtime.presence import Presence
 from engine.runtime.settings import Settings
@@ -42,12 +43,17 @@ class Watchdog:
                 # Somebody who can may have announced himself while we waited for the lock.
                 keys = await self._unservable(transaction)
             steps = await self._rejected(transaction, keys) if keys else []
+            queue = self._serving.task_queue
+            announced = await transaction.announced([queue]) if steps else {}
         for step in steps:
             windows = sum(decision.windows for decision in step.decisions)
             if windows:
                 noun = "window" if windows == 1 else "windows"
-                text = f"{step.state.key}: {windows} {noun} rejected, {step.decisions[0].reason}"
+                why = unknown.explained(step.state.schedule, announced.get(queue, ()))
+                text = f"{step.state.key}: {windows} {noun} rejected, {why}"
                 self._tell(Alert("SCHEDULE_WORKFLOW_UNKNOWN", text))
+        for decided in without_run(steps):
+            self._tell(decided)
         return self._settings.heartbeat
 
     async def _unservable(self, transaction: Transaction) -> list[str]:
@@ -61,10 +67,6 @@ class Watchdog:
     async def _rejected(self, transaction: Transaction, keys: list[str]) -> list[Step]:
         states = await transaction.read(keys)
         now = await transaction.now()
-        steps = []
-        for state in states:
-            schedule = state.schedule
-            reason = f"no worker on task queue {schedule.task_queue} knows {schedule.workflow}"
-            steps.append(planned(state, now, unable=reason))
+        steps = [planned(state, now, unable=unknown.reason(state.schedule)) for state in states]
         await transaction.record(steps)
         return steps

@@ -67,8 +67,23 @@ def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head])
 def edits(old: Schedule, new: Schedule) -> tuple[str, ...]:
     """Say what an edit changes, a few words for each field: ``everyMs 300000 → 60000``."""
     before, after = old.to_json(), new.to_json()
-    names = [name for name in FIELDS if before.get(name) != after.get(name)]
+    names = [
+        name
+        for name in FIELDS
+        if (name in before) != (name in after) or not _same(before.get(name), after.get(name))
+    ]
     return tuple(f"{name} {_value(before, name)} → {_value(after, name)}".strip() for name in names)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are equal. Python takes true for 1, and a digest does not."""
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(one == other)
 
 
 def _value(dump: Mapping[str, Any], name: str) -> str:

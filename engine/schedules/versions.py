@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final
+
+_COMPARED: Final = 100
+"""Signs of a name; comparing takes the square of it."""
 
 
 def version_order(version: str) -> tuple[int, ...]:
@@ -30,6 +35,19 @@ def resolve_type(workflow: str, announced: Iterable[str]) -> str | None:
     versions = [name[len(prefix) :] for name in types if name.startswith(prefix)]
     dotted = [version for version in versions if _is_dotted(version)]
     return prefix + max(dotted, key=version_order) if dotted else None
+
+
+def nearest_name(workflow: str, announced: Iterable[str]) -> str | None:
+    """Return what ``workflow:`` was probably meant to say, or None.
+
+    Of a type ``hello@1`` that is ``hello``, unless a version was asked for.
+    """
+    names = set(announced)
+    if "@" not in workflow:
+        names = {name.partition("@")[0] for name in names}
+    by_lower = {name.lower()[:_COMPARED]: name for name in sorted(names)}
+    near = get_close_matches(workflow.lower()[:_COMPARED], by_lower, n=1)
+    return by_lower[near[0]] if near else None
 
 
 def _is_dotted(version: str) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import re
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -11,7 +14,9 @@ import pytest_asyncio
 from temporalio.client import Client
 
 from engine.schedules import load_schedules
+from tests.acceptance.fleet import SCHED
 from tests.acceptance.home import Home
+from tests.acceptance.terminal import Terminal
 from tests.servers import shared_folder
 from tests.waiting import eventually
 
@@ -99,7 +104,7 @@ async def test_show_says_that_a_paused_schedule_does_not_fire(project: Home):
     assert "no window has been decided yet" in output
 
 
-async def test_next_merges_what_the_ledger_holds_and_names_what_is_paused(
+async def test_next_has_each_schedule_of_the_ledger_once_and_names_what_is_paused(
     project: Home, monkeypatch
 ):
     # The file named here says something else; the ledger is what fires.
@@ -107,16 +112,63 @@ async def test_next_merges_what_the_ledger_holds_and_names_what_is_paused(
     other.write_text("schedules: [{key: other, workflow: w, everyMs: 1000}]")
     monkeypatch.setitem(project.environment, "SCHED_SCHEDULES", str(other))
     moment = ("--from", "2026-11-22T04:59:55Z")
-    code, output = await project.sched("next", *moment, "-n", "3", "--json")
+    code, output = await project.sched("next", *moment, "--json")
     assert code == 0, output
     assert [(row["key"], row["local_time"]) for row in json.loads(output)] == [
         ("hello", "2026-11-22T05:00:00+00:00"),
         ("nightly", "2026-11-22T02:00:00-03:00"),
-        ("hello", "2026-11-22T05:00:10+00:00"),
     ]
     _, told = await project.sched("next")
     assert "paused, so that nothing fires: resting" in told
     assert f"(of the ledger 127.0.0.1:{project.port['postgres']}/" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["list", "--project", "defualt"], "no schedule of project defualt; did you mean default?"),
+        (["list", "--project", "nope"], "no schedule of project nope; there is default"),
+        (["fires", "resting"], "no window of resting has been decided yet"),
+        (["fires", "--status", "queued"], "no window is queued now"),
+    ],
+)
+async def test_an_empty_list_is_explained(project: Home, arguments, said):
+    assert await project.sched(*arguments) == (0, f"{said}\n")
+    code, output = await project.sched(*arguments, "--json")
+    assert code == 0
+    assert "[]" in output.splitlines()
+
+
+@pytest.mark.parametrize(
+    "arguments", [["list"], ["show", "hello"], ["fires"], ["next"], ["next", "hello"]]
+)
+async def test_a_line_is_one_line_in_a_narrow_terminal(project: Home, arguments):
+    code, whole = await project.sched(*arguments)
+    assert code == 0, whole
+    terminal = Terminal(columns=60)
+    try:
+        await terminal.run(str(SCHED), *arguments, cwd=project.folder, env=project.environment)
+        assert await terminal.ended() == 0
+        await eventually(lambda: "STATUS" in terminal.text or "FROM NOW" in terminal.text)
+        rows = [line for line in terminal.text.splitlines() if line.startswith(("hello", "20"))]
+        assert rows
+        for row in rows[1:]:
+            assert re.search(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ(  |$)", row)
+    finally:
+        terminal.close()
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["show", "hello"], ["fires"], ["next"]])
+async def test_a_reader_that_has_seen_enough_is_no_fault(project: Home, arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as gone:
+        process = await asyncio.create_subprocess_exec(
+            str(SCHED), *arguments, cwd=project.folder, env=project.environment,
+            stdout=gone, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        _, told = await process.communicate()
+    assert (process.returncode, told) == (141, b"")
 
 
 @pytest.mark.parametrize("command", ["show", "next", "fires"])
@@ -126,3 +178,21 @@ async def test_a_misspelt_key_is_answered_with_the_one_that_was_meant(project: H
     assert output == (
         "sched: SCHEDULE_JOB_NOT_FOUND: there is no schedule helo; did you mean hello?\n"
     )
+
+
+async def test_an_apply_that_would_retire_more_than_half_is_refused_before_it_does_anything(
+    project: Home,
+):
+    before = await shown(project, "hello")
+    small = project.folder / "small.yaml"
+    small.write_text("schedules: [{key: hello, workflow: hello, everyMs: 77000}]")
+    code, output = await project.sched("apply", "small.yaml", "--prune")
+    assert code == 2
+    assert output == (
+        "sched: SCHEDULE_PRUNE_REFUSED: 2 of the 3 schedules of project default are not in"
+        " small.yaml: nightly, resting; that is more than half, so none of them is retired, and"
+        " they go on firing; put them back, or retire them with"
+        " `sched apply small.yaml --prune --force`\n"
+    )
+    after = await shown(project, "hello")
+    assert after["definition"] == before["definition"]

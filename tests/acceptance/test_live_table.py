@@ -47,7 +47,8 @@ async def test_a_person_sees_windows_edits_and_mistakes_and_leaves_a_clean_termi
     await eventually(
         shows(
             terminal,
-            r"heartbeat +2\d{3}-\S+ \S+ UTC +\S+Z +\S+ s +completed +sched:heartbeat:\d+",
+            "starting PostgreSQL and Temporal",
+            r"heartbeat +2\d{3}-\S+ \S+ UTC +\S+ s +completed +sched:heartbeat:\d+",
             r"invoice-run .*sched:invoice-run:\d+",
             r"\d+ completed .*since the start",
             r"nightly-report +in .* -03 +2\d{3}-\S+ \d\d:00:00Z",

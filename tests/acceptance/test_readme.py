@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -87,11 +88,17 @@ def test_the_schedules_are_valid():
     ]  # fmt: skip
 
 
-def test_the_workflow_is_the_shipped_one():
-    (code,) = blocks("A workflow", "python")
+def test_the_workflow_and_its_step_are_those_that_init_writes():
+    workflow, step = blocks("A workflow", "python")
+    templates = ROOT / "engine" / "cli" / "templates"
+    assert workflow in (templates / "workflows" / "hello.py").read_text()
+    assert step in (templates / "activities" / "greetings.py").read_text()
+
+
+def test_the_undo_steps_are_those_of_the_shipped_saga():
+    (code,) = re.findall(r"(?ms)^  ```python\n(.*?)^  ```", SECTIONS["A workflow"])
     shipped = (ROOT / "workflows" / "invoice_run.py").read_text()
-    bare = re.sub(r"  # the steps' module.*", "", code)
-    assert bare in shipped
+    assert textwrap.indent(textwrap.dedent(code), " " * 8) in shipped
 
 
 async def test_the_plugin_in_a_worker_of_ones_own_fires(home, fleet, books: Books, temporal):
@@ -111,5 +118,5 @@ async def test_the_plugin_in_a_worker_of_ones_own_fires(home, fleet, books: Book
 
 
 def test_its_links_lead_somewhere():
-    for path in re.findall(r"\]\(((?:docs|engine|tests|[A-Z]+\.md)[^)#]*)\)", README):
+    for path in re.findall(r"\]\(((?:docs|engine|tests|workflows|[A-Z]+\.md)[^)#]*)\)", README):
         assert (ROOT / path).exists(), path

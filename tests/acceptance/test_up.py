@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
+import sys
 from collections import Counter
+from pathlib import Path
 
 from tests.acceptance.home import Home
 
@@ -39,9 +42,12 @@ async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home):
 async def test_servers_orphaned_by_kill_9_do_not_stand_in_the_way(home: Home):
     await home.up()
     before = await home.until_fired("heartbeat", 1)
+    ended = "ended the servers of a `sched up` that was killed"
+    assert ended not in home.log
     assert await home.stop(signal.SIGKILL) == -signal.SIGKILL
     await home.up()
     after = await home.until_fired("heartbeat", 2)
+    assert ended in home.log
     assert {fire["run_id"] for fire in before} <= {fire["run_id"] for fire in after}
     assert await home.stop() == 0
 
@@ -53,6 +59,23 @@ async def test_a_second_up_on_the_same_data_is_refused_in_one_sentence(home: Hom
     assert code == 2
     assert output.count("\n") == 1
     assert f"another `sched up` (process {running.pid})" in output
+    await home.stop()
+
+
+async def test_beside_another_up_the_refusal_names_it_and_the_options_that_work(
+    home: Home, tmp_path: Path
+):
+    running = await home.up()
+    await home.until_fired("heartbeat", 1)
+    code, output = await home.sched("up", *home.ports, "--data-dir", str(tmp_path))
+    assert code == 2
+    assert output.count("\n") == 1
+    ports = ", ".join(str(port) for port in home.port.values())
+    assert f"ports {ports} are taken by another `sched up` (process {running.pid}" in output
+    if sys.platform == "linux":
+        assert f"(process {running.pid} in {home.folder.resolve()})" in output
+    options = re.search(r"add (--temporal-port \d+ --ui-port \d+ --postgres-port \d+)\n", output)
+    assert options, output
     await home.stop()
 
 

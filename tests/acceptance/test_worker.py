@@ -41,7 +41,9 @@ async def test_a_worker_tells_what_it_will_not_fire(fleet: Fleet, books: Books):
             "of the 3 schedules 1 are for other task queues (mail), this worker serves sched"
         )
     )
-    assert fleet.logged("typo: no worker has announced its workflow yet")
+    assert fleet.logged(
+        "typo: no worker on task queue sched knows nope; did you mean noop? New code"
+    )
     assert {row["key"] for row in await books.fires()} == {"here"}
 
 

@@ -8,7 +8,8 @@ import pytest
 
 from engine.errors import KeyForeign, PruneRefused, RevisionTooLow
 from engine.ledger import MemoryLedger
-from engine.runtime.declare import LOOK_BACK, PruneReport, apply, retire_absent
+from engine.runtime.declare import LOOK_BACK, apply, retire_absent
+from engine.runtime.reports import PruneReport
 from engine.schedules import load_schedules
 from tests.waiting import eventually
 
@@ -114,6 +115,70 @@ async def test_more_than_half_of_a_project_is_not_retired_without_force(bench):
         await retire_absent(bench.ledger, file, by="test", absent_for=NO_TIME, force=True)
     ).retired
     assert retired == ("k1", "k2")
+
+
+async def test_nobody_is_told_that_a_key_will_be_retired_when_more_than_half_would(bench):
+    """The refusal comes at once, and not when the keys have been absent for long enough."""
+    entries = ", ".join(f"{{key: k{n}, workflow: noop, everyMs: 3600000}}" for n in range(3))
+    await bench.declare(f"schedules: [{entries}]")
+    lone = "schedules: [{key: k0, workflow: noop, everyMs: 3600000}]"
+    await bench.declare(lone)
+    with pytest.raises(PruneRefused, match=r"k1, k2; that is more than half.* go on firing"):
+        await retire_absent(bench.ledger, load_schedules(lone), by="test")
+    half = lone.replace("]", ", {key: k1, workflow: noop, everyMs: 3600000}]")
+    await bench.declare(half)
+    report = await retire_absent(bench.ledger, load_schedules(half), by="test")
+    assert report.waiting == ("k2",)
+
+
+@pytest.mark.parametrize("applied_before", [False, True])
+async def test_an_apply_that_is_to_prune_too_much_changes_nothing(bench, applied_before):
+    entries = ", ".join(f"{{key: k{n}, workflow: noop, everyMs: 3600000}}" for n in range(3))
+    await bench.declare(f"schedules: [{entries}]")
+    lone = "schedules: [{key: k0, workflow: noop, everyMs: 60000}]"
+    if applied_before:  # without the wish to prune
+        await bench.declare(lone)
+    before = await bench.ledger.schedules()
+    with pytest.raises(PruneRefused):
+        await bench.declare(lone, prune=True)
+    assert await bench.ledger.schedules() == before
+    report = await bench.declare(lone, prune=True, force=True)
+    assert report.absent == ("k1", "k2")
+
+
+async def test_an_edit_is_told_by_what_the_ledger_had_and_not_by_another_file(bench):
+    await bench.declare(interval(3_600_000))
+    await bench.declare(interval(5000))
+    report = await bench.declare(interval(3_600_000))
+    assert report.edits == {"k": ("everyMs 5000 → 3600000",)}
+
+
+async def test_a_workflow_that_nobody_knows_is_named_with_the_one_that_was_meant(bench):
+    entry = "{{key: {0}, workflow: {1}, everyMs: 3600000{2}}}"
+    entries = [
+        entry.format("near", "nop", ""),
+        entry.format("pinned", "noop@7", ""),
+        entry.format("far", "something-else", ""),
+        entry.format("elsewhere", "noop", ", taskQueue: mail"),
+        entry.format("good", "noop", ""),
+    ]
+    report = await bench.declare(f"schedules: [{', '.join(entries)}]")
+    starts = "ew code is found when `sched up` or the worker starts again"
+    assert report.waiting == {
+        "near": f"no worker on task queue sched knows nop; did you mean noop? N{starts}",
+        "pinned": f"no worker on task queue sched knows noop@7; did you mean noop@1? N{starts}",
+        "far": f"no worker on task queue sched knows something-else; n{starts}",
+        "elsewhere": "no worker on task queue mail knows noop; no worker has ever served that"
+        " task queue",
+    }
+
+
+async def test_the_ledger_has_one_word_for_a_workflow_that_nobody_knows(bench):
+    """Whether the watchdog rejects its windows or an edit does."""
+    await bench.declare(interval(3_600_000).replace("noop", "helo"))
+    await bench.declare(interval(3_600_000))
+    (fire,) = await bench.ledger.fires()
+    assert (fire.status, fire.reason) == ("rejected", "no worker on task queue sched knows helo")
 
 
 async def test_a_file_that_is_not_the_applied_one_retires_nothing(bench):

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from activities.report_data import Day, DayWanted, borders
+from activities.report_page import Report, page
 from tests.fundamentals.example_app import ExampleApp, fire
 from tests.fundamentals.fire_rows import FireRows
 
@@ -24,13 +26,18 @@ class Page(HTMLParser):
         self.tags: list[str] = []
         self.words: list[str] = []
         self.addresses: list[str | None] = []
+        self.cells: dict[str, list[str]] = {}
+        self._head: str | None = None
         self.feed(self.source)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.addresses += [value for name, value in attrs if name in ("src", "href")]
+        self._head = dict(attrs).get("data-head")
 
     def handle_data(self, data: str) -> None:
+        if self._head:
+            self.cells.setdefault(self._head, []).append(data)
         self.words += [data.strip()] if data.strip() else []
 
 
@@ -51,7 +58,43 @@ async def test_it_reports_the_local_day_before_its_window(app: ExampleApp, fires
     page = Page(result["path"])
     assert {"Tuesday, 20 October 2026", "Windows per hour", "beat", "23:59:59"} <= set(page.words)
     assert "no luck" in page.words
-    assert page.tags.count("svg") == 2
+    assert {"Punctuality", "40 ms · 40 ms"} <= set(page.words)
+
+
+async def test_on_a_narrow_page_each_cell_says_its_column_and_no_text_shrinks(
+    app: ExampleApp, fires: FireRows
+):
+    await fires.add("beat", "2026-10-20T12:00:00Z")
+    await fires.add("sync", "2026-10-20T12:00:00Z", "failed", error="no luck")
+    page = Page((await nightly(app))["path"])
+    assert page.cells["windows"] == ["1", "1"]
+    assert page.cells["failed"] == ["1", "·"]
+    assert page.cells["times"] == ["1"]
+    assert "content: attr(data-head)" in page.source
+    assert "svg" in page.tags
+    assert "viewBox" not in page.source, "it would scale the text with the drawing"
+
+
+@pytest.mark.parametrize(
+    ("timezone", "as_of", "sentence"),
+    [
+        ("UTC", "2026-10-20T07:10Z", "2026-10-20 00:00 to 07:10 UTC"),
+        ("UTC", "2026-10-21T00:03Z", "2026-10-20 00:00 to 2026-10-21 00:00 UTC"),
+        (SAO_PAULO, "2026-10-20T07:10Z", "America/Sao_Paulo · 2026-10-20 03:00 to 07:10 UTC"),
+    ],
+)
+def test_it_says_which_time_it_covers_and_so_far_ends_now(timezone, as_of, sentence):
+    start, end = borders(DayWanted(datetime(2026, 10, 20, 12, tzinfo=UTC), timezone, before=False))
+    read = datetime.fromisoformat(as_of)
+    day = Day("2026-10-20", timezone, start, end, read, [], {}, [], 0, [])
+    assert f"<p>{sentence}</p>" in page(Report("nightly-report", day))
+
+
+async def test_it_says_how_many_runs_no_lag_counts(app: ExampleApp, fires: FireRows):
+    await fires.add("beat", "2026-10-20T12:00:00Z")
+    await fires.add("sync", "2026-10-20T12:00:00Z", timing="late", reason="first sight")
+    page = Page((await nightly(app))["path"])
+    assert any(words.startswith("1 left out: ") for words in page.words)
 
 
 async def test_the_page_needs_nothing_from_elsewhere(app: ExampleApp, fires: FireRows):

@@ -86,6 +86,22 @@ async def test_schedules_with_problems_come_first_with_their_lags(app: ExampleAp
     assert problem.last == datetime(2026, 10, 20, 12, 1, tzinfo=UTC)
 
 
+async def test_a_first_sight_and_a_catch_up_are_in_no_lag(app: ExampleApp, fires: FireRows):
+    async def add(key: str, at: str, lag: timedelta, **columns: str) -> None:
+        await fires.add(key, at, started_at=datetime.fromisoformat(at) + lag, **columns)
+
+    outage = timedelta(minutes=4)
+    await add("beat", "2026-10-20T12:00:00Z", outage, timing="late", reason="first sight")
+    await add("beat", "2026-10-20T12:10:00Z", outage, timing="caught_up")
+    await add("beat", "2026-10-20T12:20:00Z", timedelta(seconds=90), timing="late")
+    await add("sync", "2026-10-20T12:00:00Z", outage, timing="late", reason="first sight")
+    day = await gathered(app, TWO_O_CLOCK)
+    beat, sync = day.schedules
+    assert (beat.median_ms, beat.p95_ms) == (90_000, 90_000), "its own lateness is counted"
+    assert (sync.median_ms, sync.counts) == (None, {"completed": 1})
+    assert day.lags_left_out == 3
+
+
 async def test_another_namespace_of_the_same_ledger_is_not_its_business(
     app: ExampleApp, fires: FireRows
 ):

@@ -108,7 +108,9 @@ async def test_a_history_of_other_code_does_not_replay(client: Client):
 
 async def test_a_wrong_call_fails_the_run_with_a_sentence(client: Client):
     for way, sentence in [
-        ("not a step", "ctx.step needs a function marked with @step"),
+        ("not a step", "ctx.step needs a function marked with @step: mark _undecorated in "),
+        ("not a step", "in tests.fundamentals.samples.steps with @step"),
+        ("called", "got a str; pass the function itself, and its input as an argument"),
         ("no input", "the step 'send' needs an input"),
         ("an input too many", "the step 'count-rows' takes no input"),
     ]:

@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import os
 import pwd
+import re
 import signal
 import socket
 import subprocess
@@ -68,7 +69,33 @@ async def test_a_taken_port_is_named_with_its_holder_and_its_option(
     assert said.startswith(f"port {taken} is taken")
     if sys.platform == "linux":
         assert f"by process {os.getpid()} (" in said
-    assert said.endswith(f"; stop that process or choose another port with {option}")
+    cure = re.search(rf"; stop it, or add {option} (\d+)$", said)
+    assert cure, said
+    with socket.create_server(("127.0.0.1", int(cure[1]))):
+        pass
+
+
+async def test_all_taken_ports_are_named_at_once_with_options_that_are_free(folder: Path) -> None:
+    free = free_port()
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as two,
+    ):
+        taken = one.getsockname()[1], two.getsockname()[1]
+        with pytest.raises(EmbeddedError) as caught:
+            async with servers(
+                folder / "data", temporal_port=taken[0], ui_port=free, postgres_port=taken[1]
+            ):
+                pass
+        said = str(caught.value)
+        assert said.startswith(f"ports {taken[0]}, {taken[1]} are taken")
+        options = re.fullmatch(
+            rf".*, or add --temporal-port (\d+) --ui-port {free} --postgres-port (\d+)", said
+        )
+        assert options, said
+        for port in options.groups():
+            with socket.create_server(("127.0.0.1", int(port))):
+                pass
 
 
 async def test_a_number_that_is_no_port_is_refused(folder: Path) -> None:

@@ -15,6 +15,7 @@ from engine.cli.desk import Desk
 from engine.cli.watching import FileWatch
 from engine.runtime.events import Applied, Event, Held, Remark
 from engine.runtime.source import read_file
+from engine.schedules import load_schedules
 from tests.waiting import eventually
 
 GOOD = (
@@ -30,10 +31,10 @@ class Followed:
         self.said: list[str] = []
         self.states: list[FileState] = []
 
-    def watch(self, begin, answer: Applied | None = None) -> FileWatch:
+    def watch(self, begin, answer: Applied | None = None, **options) -> FileWatch:
         watch = FileWatch(
             self.path, begin, self.desk, project="default", living=7,
-            show=self.states.append, tell=self.listen, absent_for=timedelta(seconds=2),
+            show=self.states.append, tell=self.listen, absent_for=timedelta(seconds=2), **options,
         )  # fmt: skip
         watch.hear(answer or Applied("project default: 2 added", good=True))
         return watch
@@ -146,7 +147,8 @@ async def test_an_empty_or_missing_file_retires_nothing(followed: Followed, text
         followed.path.write_text(text)
     await eventually(lambda: followed.states[-1].problems)
     followed.path.write_text(GOOD)
-    await followed.told("is good again")
+    await followed.told("is good again: project default: nothing changed since the last apply")
+    assert not any("applied:" in line for line in followed.said), "one line, not two"
     assert await followed.every_ms() == {"a": 60000, "b": 9000}
     assert not any("retired" in line for line in followed.said)
 
@@ -171,8 +173,35 @@ async def test_a_key_that_comes_back_in_time_stays(followed: Followed):
 async def test_more_than_half_of_a_project_is_not_retired_by_a_save(followed: Followed):
     followed.path.write_text("schedules: [{key: only, workflow: w, everyMs: 5000}]\n")
     await followed.told("2 of the 3 schedules of project default are not in")
-    assert set(await followed.every_ms()) == {"a", "b", "only"}
+    (refusal,) = [line for line in followed.said if "2 of the 3" in line]
+    assert "a, b; that is more than half, so none of them is retired, and they go on" in refusal
+    assert f"`sched apply {followed.path} --prune --force`" in refusal
+    assert not any("retired in" in line for line in followed.said), "no promise is taken back"
+    # The cure, while the file is being followed.
+    async with followed.desk.service() as service:
+        file = read_file(followed.path)
+        await service.apply(file, prune=True, force=True)
+        await service.prune(file, absent_for=timedelta(0), force=True)
+    assert set(await followed.every_ms()) == {"only"}
+    followed.path.write_text("schedules: [{key: only, workflow: w, everyMs: 6000}]\n")
+    await followed.told("applied: project default: 1 changed")
     assert sum("2 of the 3" in line for line in followed.said) == 1
+
+
+async def test_the_cure_names_the_data_folder_where_it_is_not_the_usual_one(followed: Followed):
+    again = Followed(followed.path, followed.desk)
+    watch = again.watch(read_file(followed.path), data_dir=Path("my data"))
+    followed.path.write_text("schedules: [{key: only, workflow: w, everyMs: 5000}]\n")
+    await watch.turn()
+    await again.told(f"`sched apply {followed.path} --data-dir 'my data' --prune --force`")
+
+
+async def test_an_edit_by_somebody_else_is_part_of_what_a_save_changes(followed: Followed):
+    """`sched apply` beside it; the file that was followed says the same before and after."""
+    async with followed.desk.service() as service:
+        await service.apply(load_schedules(GOOD.replace("60000", "30000")))
+    followed.path.write_text(GOOD + "# a remark\n")
+    await followed.told("~ a: everyMs 30000 → 60000")
 
 
 async def test_a_start_with_an_unchanged_file_still_retires_what_was_absent_before(

@@ -157,6 +157,48 @@ async def test_a_broken_file_keeps_the_last_good_definitions(
     assert Remark("the last good definitions go on (3 schedules)", good=False) in told
 
 
+async def test_a_start_says_what_the_file_changed_and_not_all_of_a_new_one(
+    client, database_url, ledger
+):
+    async def said(text: str) -> list[str]:
+        told: list[object] = []
+        plugin = SchedulePlugin(
+            load_schedules(text), database_url=database_url, on_event=told.append
+        )
+        async with replica(client, plugin):
+            await eventually(lambda: [event for event in told if isinstance(event, Settled)])
+        return [event.text for event in told if isinstance(event, (Applied, Remark))]
+
+    assert await said(FILE) == ["project shop: 3 added"]
+    edited = FILE.replace("to: you", "to: me") + "  - {key: new, workflow: noop, everyMs: 2000}\n"
+    assert await said(edited) == [
+        "project shop: 1 added, 1 changed, 2 unchanged",
+        "+ new: noop, every 2s",
+        '~ quick: input {"to": "you"} → {"to": "me"}',
+    ]
+
+
+async def test_a_misspelt_workflow_is_told_with_the_one_that_was_meant(
+    client, database_url, ledger
+):
+    text = "schedules: [{key: k, workflow: nop, everyMs: 1000, grace: 1s}]"
+    told: list[object] = []
+    plugin = SchedulePlugin(
+        load_schedules(text), database_url=database_url, on_event=told.append,
+        settings=Settings(heartbeat=timedelta(milliseconds=200)),
+    )  # fmt: skip
+    async with replica(client, plugin):
+        alerts = await eventually(
+            lambda: [event for event in told if isinstance(event, Alert)], timeout=20
+        )
+    assert alerts[0].code == "SCHEDULE_WORKFLOW_UNKNOWN"
+    assert "rejected, no worker on task queue sched knows nop; did you mean noop? New" in (
+        alerts[0].text
+    )
+    fires = await ledger.fires(status="rejected")
+    assert {fire.reason for fire in fires} == {"no worker on task queue sched knows nop"}
+
+
 async def test_two_projects_share_a_ledger_and_a_namespace(client, database_url, ledger):
     one = "project: one\nschedules: [{key: a, workflow: noop, everyMs: 1000}]"
     two = "project: two\nschedules: [{key: b, workflow: noop, everyMs: 1000, taskQueue: two}]"

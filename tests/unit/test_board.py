@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,8 +14,10 @@ from rich.console import Console
 from engine.cli.board import Board, FileState
 from engine.cli.picture import picture
 from engine.ledger.records import Claim, Evidence, Fire, NextFire, Outcome
-from engine.runtime.events import Closed, Settled
+from engine.runtime.events import Closed, Decided, Settled
 from engine.schedules import Schedule
+from engine.schedules.planner import Decision
+from engine.schedules.windows import Window
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TOKEN = uuid.UUID(int=1)
@@ -42,6 +45,14 @@ def settled(number: int, status: str = "started", **changes) -> Settled:
 def closed(number: int, how: str = "completed", error: str | None = None) -> Closed:
     evidence = Evidence(f"sched:nightly:{number}", "r", NOON, how, NOON, error)  # type: ignore[arg-type]
     return Closed(evidence)
+
+
+def decided(first: int, count: int, verdict: str = "skipped") -> Decided:
+    """As many windows from the first one on, an hour apart, in one row."""
+    window = Window("nightly", 1, first, NOON + timedelta(hours=first))
+    last = NOON + timedelta(hours=first + count - 1)
+    decision = Decision(window, verdict, "as it is", windows=count, last=last)  # type: ignore[arg-type]
+    return Decided(decision, window.workflow_id(suffixed=False), "UTC")
 
 
 def heard(*events) -> Board:
@@ -74,12 +85,59 @@ def test_a_close_that_is_heard_before_its_start_is_not_undone_by_it():
 
 
 def test_the_newest_fire_time_is_on_top_and_the_oldest_scrolls_away():
-    board = heard(*(settled(number) for number in (5, *range(300))))
+    board = heard(*(settled(number) for number in (5, *range(3000))))
     assert [line.fire_time for line in board.lines[:2]] == [
-        NOON + timedelta(hours=299), NOON + timedelta(hours=298),
+        NOON + timedelta(hours=2999), NOON + timedelta(hours=2998),
     ]  # fmt: skip
-    assert len(board.lines) == 200
-    assert board.counts["started"] == 300
+    assert 200 <= len(board.lines) <= 400
+    assert board.counts["started"] == 3000
+
+
+def test_windows_without_a_run_are_one_line_and_each_of_them_counts():
+    board = heard(decided(1, 16), settled(17), decided(18, 25, "rejected"), decided(43, 1))
+    assert counted(board) == {"skipped": 17, "started": 1, "rejected": 25}
+    lines = [line for line in shown(board) if "nightly" in line]
+    statuses = [next(word for word in line.split() if word in counted(board)) for line in lines]
+    assert statuses == ["skipped", "rejected", "started", "skipped"]
+    assert "16 windows since 2026-11-21 13:00:00 UTC: as it is" in lines[3]
+    assert "2026-11-22 04:00:00 UTC" in lines[3], "its last window"
+    assert lines[0].split()[-4:] == ["skipped", "as", "it", "is"], "no run, so no id of one"
+
+
+def test_what_went_wrong_stays_after_what_went_well_has_scrolled_away():
+    board = heard(settled(1), closed(1, "failed", "no paper"), settled(2, "rejected"))
+    for number in range(3, 1000):
+        board.hear(settled(number))
+        board.hear(closed(number))
+    lines = shown(board, height=30)
+    start = next(number for number, line in enumerate(lines) if "what went wrong before" in line)
+    assert "rejected" in lines[start + 1]
+    assert "no paper" in lines[start + 2]
+    assert not lines[start + 3].strip()
+    assert all("completed" in line for line in lines[2:start])
+    assert len(lines) <= 30
+
+
+def test_why_a_run_failed_is_worth_more_than_its_id():
+    reason = "card declined: Elm Electric (on purpose, see docs/tutorial.md)"
+    board = heard(settled(1), closed(1, "failed", reason))
+    (narrow,) = [line for line in shown(board, width=135) if "nightly" in line]
+    assert reason in narrow
+    assert "sched:" not in narrow, "a part of an id is of no use"
+    (wide,) = [line for line in shown(board, width=170) if "nightly" in line]
+    assert f"{reason}  sched:nightly:1" in wide
+
+
+def test_what_goes_wrong_all_the_time_leaves_room_for_what_is_new():
+    failures = (
+        event for number in range(500) for event in (settled(number), closed(number, "failed"))
+    )
+    board = heard(*failures, *(settled(number) for number in range(500, 600)))
+    newest, wrong = board.foremost(20)
+    assert [line.status for line in newest] == ["started"] * 13
+    assert [line.fire_time for line in wrong] == [
+        NOON + timedelta(hours=number) for number in range(499, 493, -1)
+    ]
 
 
 def test_what_the_ledger_remembers_is_shown_but_not_counted():
@@ -93,17 +151,25 @@ def test_what_the_ledger_remembers_is_shown_but_not_counted():
     board.remember([fire], {"nightly": "America/Sao_Paulo"})
     assert counted(board) == {}
     (line,) = [line for line in shown(board) if "nightly" in line]
-    for part in ("2026-11-21 09:00 -03", "12:00:00Z", "0.012 s", "failed", "no paper"):
+    for part in ("2026-11-21 09:00:00 -03", "12:00:00Z", "0.012 s", "failed", "no paper"):
         assert part in line
 
 
 def test_a_window_is_shown_in_its_schedules_zone_and_in_utc():
     lines = shown(heard(settled(1, reason="first sight"), closed(1)))
     (line,) = [line for line in lines if "nightly" in line]
-    for part in ("2026-11-21 10:00 -03", "13:00:00Z", "0.031 s", "completed", "sched:nightly:1",
+    for part in ("2026-11-21 10:00:00 -03", "13:00:00Z", "0.031 s", "completed", "sched:nightly:1",
                  "first sight"):  # fmt: skip
         assert part in line
     assert any("1 completed  since the start" in line for line in lines)
+
+
+def test_the_time_in_utc_is_not_said_twice():
+    utc = Schedule(key="nightly", workflow="w", cron="0 * * * *", task_queue="sched")
+    lines = shown(heard(settled(1, schedule=utc), settled(2, schedule=utc)), height=20)
+    assert "UTC  " not in lines[1], "no column of that name"
+    assert "2026-11-21 13:00:00 UTC" in lines[3]
+    assert "13:00:00Z" not in lines[3]
 
 
 def test_a_window_that_was_refused_says_why():
@@ -149,13 +215,41 @@ def test_a_herd_is_counted_to_its_end_also_where_it_has_scrolled_away():
 def test_what_is_next_is_told_in_words_and_never_lies_in_the_past():
     board = Board()
     board.upcoming = [
+        NextFire("stuck", NOON - timedelta(seconds=77), "UTC"),
         NextFire("due", NOON - timedelta(seconds=1), "UTC"),
         NextFire("nightly", NOON + timedelta(hours=3, minutes=5), "America/Sao_Paulo"),
     ]
-    due, nightly = (line for line in shown(board) if "due" in line or "nightly" in line)
+    stuck, due, nightly = (line for line in shown(board) if re.search("stuck|due|nightly", line))
+    assert "due 1 min 17 s ago  2026-11-21 11:58:43 UTC" in stuck
     assert "now" in due
     assert "in 3 h 5 min" in nightly
-    assert "2026-11-21 12:05 -03  2026-11-21 15:05:00Z" in nightly
+    assert "2026-11-21 12:05:00 -03  2026-11-21 15:05:00Z" in nightly
+
+
+def test_what_has_been_started_is_no_longer_next_before_the_ledger_is_asked_again():
+    board = Board()
+    board.expect([
+        NextFire("nightly", NOON + timedelta(hours=1), "America/Sao_Paulo"),
+        NextFire("other", NOON + timedelta(hours=1, minutes=5), "UTC"),
+    ])  # fmt: skip
+    board.hear(settled(1))
+    assert board.upcoming == [
+        NextFire("other", NOON + timedelta(hours=1, minutes=5), "UTC"),
+        NextFire("nightly", NOON + timedelta(hours=2), "America/Sao_Paulo"),
+    ]
+    board.hear(settled(1))  # an older window, heard late
+    assert board.upcoming[1].fire_time == NOON + timedelta(hours=2)
+
+
+def test_that_nothing_will_fire_is_said_only_once_the_file_is_applied():
+    board = Board()
+    board.stand(FileState("s.yaml", None, 4))
+    board.expect([])
+    assert "nothing will fire" not in "\n".join(shown(board))
+    board.stand(FileState("s.yaml", NOON, 4))
+    assert "nothing will fire" not in "\n".join(shown(board)), "not asked since"
+    board.expect([])
+    assert "nothing will fire" in "\n".join(shown(board))
 
 
 def test_a_broken_file_is_shown_in_place_with_what_goes_on():
@@ -171,12 +265,12 @@ def test_a_broken_file_is_shown_in_place_with_what_goes_on():
 def test_the_table_fits_the_terminal(width, height):
     long = "a reason that is much longer than any terminal is wide " * 4
     board = heard(*(settled(number, reason=long) for number in range(100)))
-    board.upcoming = [NextFire(f"key-{n}", NOON, "UTC") for n in range(5)]
+    board.upcoming = [NextFire(f"key-{n}", NOON, "Asia/Tokyo") for n in range(5)]
     board.file = FileState("s.yaml", NOON, 4)
     lines = shown(board, width, height)
     # What is taller than the terminal could not be drawn over again.
-    assert len(lines) < height
+    assert height * 0.7 < len(lines) < height
     assert max(map(len, lines)) <= width
     # The note is cut, then the id, but neither the time nor the status.
-    assert "nightly  2026-11-25 12:00 -03" in lines[2]
+    assert "nightly  2026-11-25 12:00:00 -03" in lines[2]
     assert "0.031 s  started" in lines[2]

@@ -42,6 +42,16 @@ def test_help_has_a_purpose_examples_and_no_line_a_terminal_would_fold(
         assert vague not in options or name == "up", "an option's value has no name"
 
 
+def test_what_must_be_given_is_written_like_what_may_be_without_its_brackets(capsys, monkeypatch):
+    assert helped(capsys, monkeypatch, 80, "show").startswith("Usage: sched show [OPTIONS] KEY\n")
+    assert helped(capsys, monkeypatch, 80, "next").startswith("Usage: sched next [OPTIONS] [KEY]\n")
+
+
+@pytest.mark.parametrize("command", ["up", "worker"])
+def test_the_variable_of_an_option_is_named_beside_it(capsys, monkeypatch, command):
+    assert "SCHED_IMPORTS" in helped(capsys, monkeypatch, 80, command)
+
+
 @pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])
 def test_every_example_is_a_command_line_that_is_understood(line):
     _, name, *arguments = shlex.split(line)
@@ -67,6 +77,9 @@ def test_the_list_of_commands_is_grouped_and_cuts_no_purpose_short(capsys, monke
         (["lst"], "Did you mean 'list'?"),
         (["next", "--schedule", "x"], "--schedules"),
         (["check", "a.yaml", "--schedules", "b.yaml"], "name one file"),
+        (["fires", "--status", "faild"], "'faild' is no status; did you mean failed?"),
+        (["fires", "--status", "xyz"], "write one of claimed, queued, starting,"),
+        (["fires", "-n", "many"], "'many' is no whole number from 1 on"),
     ],
 )
 def test_a_slip_is_answered_with_what_was_meant(capsys, arguments, said):

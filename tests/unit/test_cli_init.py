@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from engine.cli.app import run
-from engine.cli.init import FILES
+from engine.cli.init import FILES, as_called
 from engine.service import ScheduleService
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,6 +40,21 @@ def test_every_template_is_written_and_a_file_of_schedules_that_is_good(tmp_path
     told = capsys.readouterr().out
     for line in (f"cd {folder}", "sched check", "sched up", "sched show hello"):
         assert f"\n  {line}" in told
+
+
+def test_the_next_commands_can_be_typed_by_who_has_no_path_to_sched(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    program = tmp_path / "my env" / "bin" / "sched"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert as_called("my env/bin/sched", Path()) == "'my env/bin/sched'"
+    assert as_called("my env/bin/sched", Path("demo")) == "'../my env/bin/sched'"
+    assert as_called(str(program), Path("demo")) == f"'{program}'"
+    assert as_called("engine/cli/__main__.py", Path()) == "sched"
+    monkeypatch.setenv("PATH", f"/usr/bin:{program.parent}")
+    assert as_called(str(program), Path("demo")) == "sched"
 
 
 @pytest.mark.parametrize("name", ["schedules.yaml", "workflows", "activities"])

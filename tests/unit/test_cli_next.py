@@ -37,6 +37,7 @@ def test_an_expression_needs_neither_file_nor_server(tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     found = rows(capsys, "--cron", "0 2 * * *", "--timezone", "America/Sao_Paulo", *FROM, "-n", "2")
     assert found[0] == {
+        "key": None,
         "fire_time": "2026-11-22T05:00:00Z",
         "local_time": "2026-11-22T02:00:00-03:00",
         "timezone": "America/Sao_Paulo",
@@ -44,6 +45,29 @@ def test_an_expression_needs_neither_file_nor_server(tmp_path, monkeypatch, caps
         "note": "",
     }
     assert [row["fire_time"] for row in found[1:]] == ["2026-11-23T05:00:00Z"]
+
+
+@pytest.mark.parametrize(
+    ("zone", "first"),
+    [((), "2026-12-31T00:00:00Z"), (("--timezone", "Asia/Tokyo"), "2026-12-30T15:00:00Z")],
+)
+def test_a_date_alone_is_all_of_that_day_in_utc_or_the_zone_that_is_named(capsys, zone, first):
+    (row,) = rows(capsys, "--cron", "0 0 * * *", "--from", "2026-12-31", "-n", "1", *zone)
+    assert row["fire_time"] == first
+
+
+def test_of_each_schedule_one_line_is_shown_so_that_a_busy_one_hides_no_other(folder, capsys):
+    busy = "  - {key: busy, workflow: w, everyMs: 1000}\n"
+    over = '  - {key: over, workflow: w, at: "2020-01-01T00:00:00Z"}\n'
+    (folder / "schedules.yaml").write_text(FILE + busy + over)
+    found = rows(capsys, *FROM)
+    assert [row["key"] for row in found] == ["busy", "nightly", "once"]
+    assert [row["key"] for row in rows(capsys, "busy", *FROM, "-n", "2")] == ["busy", "busy"]
+    assert run(["next", *FROM, "-n", "1"]) == 0
+    told = capsys.readouterr().out
+    assert "and 2 more later; -n 3 shows them all" in told
+    assert "over, so that nothing fires: over\n" in told
+    assert "nightly" not in told
 
 
 def test_from_itself_is_not_a_next_fire(folder, capsys):
@@ -103,7 +127,8 @@ def test_the_note_of_an_up_that_was_killed_is_said_to_be_one(folder, capsys):
     ("arguments", "said"),
     [
         (("--from", "2026-11-22T02:00"), "has no offset; append Z for UTC"),
-        (("--from", "tomorrow"), "write 2026-11-22T02:00:00Z"),
+        (("--from", "tomorrow"), "write 2026-11-22T02:00:00Z, or a date as 2026-11-22"),
+        (("--from", "2026-11-22", "--cron", "* * * * *", "--timezone", "EST"), "TIMEZONE_INVALID"),
         (("nightly", "--cron", "* * * * *"), "KEY and --cron: name one of the two"),
         (("--timezone", "UTC"), "--timezone is the zone of --cron"),
         (("--cron", "0 2 30 2 *"), "SCHEDULE_CRON_INVALID"),
@@ -111,7 +136,8 @@ def test_the_note_of_an_up_that_was_killed_is_said_to_be_one(folder, capsys):
         (("nihgtly",), "there is no schedule nihgtly; did you mean nightly?"),
         (("zzz",), "there is no schedule zzz; schedules.yaml has 4 schedules"),
         (("--schedules", "nothing.yaml"), "there is no such file"),
-        (("-n", "0"), "'--count' / '-n'"),
+        (("-n", "0"), "'--count' / '-n': '0' is no whole number from 1 on"),
+        (("-n", "abc"), "'--count' / '-n': 'abc' is no whole number from 1 on; write one, as 20"),
     ],
 )
 def test_what_cannot_be_answered_ends_with_2_and_says_what_to_write(

@@ -2,32 +2,128 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pty
+import struct
 import subprocess
 import sys
+import termios
+from datetime import UTC, datetime
+from pathlib import Path
 
-from engine.cli.output import counted, print_table
+import pytest
 
+from engine.cli.output import counted, print_table, why
+from engine.ledger.records import Fire
+
+SCHED = Path(sys.executable).with_name("sched")
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 RUN = "sched:heartbeat:179523678"
+TIME = "2026-11-21T04:53:00Z"
 
 
-def test_a_narrow_terminal_never_folds_an_id(capsys, monkeypatch):
+def in_a_terminal(columns: int, code: str) -> list[str]:
+    """Run Python in a window so wide; returns its lines as they are before any folding."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    with os.fdopen(theirs, "wb") as window:
+        environment = {"TERM": "xterm", "NO_COLOR": "1"}
+        child = subprocess.Popen([sys.executable, "-c", code], stdout=window, env=environment)
+    printed = b""
+    while True:
+        try:
+            some = os.read(ours, 4096)
+        except OSError:  # the other side is closed
+            break
+        if not some:
+            break
+        printed += some
+    os.close(ours)
+    assert child.wait() == 0
+    return printed.decode().splitlines()
+
+
+def test_a_pipe_gets_everything_and_no_id_is_folded(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "30")
-    print_table(("FIRE TIME", "RUN"), [("2026-11-21T04:53:00Z", RUN), (None, "x")])
+    print_table(("FIRE TIME", "RUN"), [(TIME, RUN), (None, "x")], spare=("RUN",))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == f"2026-11-21T04:53:00Z  {RUN}"
+    assert lines[1] == f"{TIME}  {RUN}"
     assert lines[2].endswith("  x")
     assert len(lines) == 3
+
+
+@pytest.mark.parametrize(
+    ("columns", "heading", "row"),
+    [
+        (69, "FIRE TIME             STATUS  RUN                        REASON",
+         f"{TIME}  failed  {RUN}  card declin…"),
+        (68, "FIRE TIME             STATUS  REASON",
+         f"{TIME}  failed  card declined: Elm Electric"),
+        (45, "FIRE TIME             STATUS  REASON", f"{TIME}  failed  card declined:…"),
+        (25, "FIRE TIME             ST…", f"{TIME}  fa…"),
+    ],
+)  # fmt: skip
+def test_a_narrow_terminal_shows_whole_times_on_one_line_each_and_leaves_out_the_least(
+    columns, heading, row
+):
+    cells = (TIME, "failed", RUN, "card declined: Elm Electric")
+    code = (
+        "from engine.cli.output import print_table\n"
+        f"print_table(('FIRE TIME', 'STATUS', 'RUN', 'REASON'), [{cells}], spare=('NONE', 'RUN'))"
+    )
+    assert in_a_terminal(columns, code) == [heading, row]
+
+
+def fire(error: str | None, reason: str | None) -> Fire:
+    return Fire(
+        key="k", series=1, bucket=7, fire_time=NOON, windows=1, last_fire_time=NOON,
+        workflow_id="sched:k:7", run_id="r", status="failed", reason=reason, timing="on_time",
+        started_at=NOON, closed_at=NOON, lag_ms=12, error=error, replica=None,
+        definition_version=1, project="default",
+    )  # fmt: skip
+
+
+def test_what_a_run_failed_of_comes_before_why_it_ran():
+    assert why(fire("card declined", "first sight")) == "card declined; first sight"
+    assert why(fire("card declined", None)) == "card declined"
+    assert why(fire(None, "first sight")) == "first sight"
+    assert why(fire(None, None)) == ""
 
 
 def test_one_thing_is_not_counted_as_many():
     assert (counted(1, "schedule"), counted(2, "schedule")) == ("1 schedule", "2 schedules")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "where"),
+    [
+        (["next", "--cron", "* * * * *", "-n", "500"], "stdout"),
+        (["next", "--cron", "* * * * *", "--json"], "stdout"),
+        (["--help"], "stdout"),
+        (["check", "nothing.yaml"], "stderr"),
+    ],
+)
+def test_a_reader_that_has_seen_enough_is_no_fault_and_no_traceback(tmp_path, arguments, where):
+    # As at a user's: short output is written when the command ends, not before.
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as gone:
+        streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, where: gone}
+        ended = subprocess.run(  # type: ignore[call-overload]
+            [SCHED, *arguments], check=False, cwd=tmp_path, env=environment, **streams
+        )
+    assert ended.returncode == 141
+    assert not ended.stderr
+    assert not ended.stdout
+
+
 def test_the_command_ends_with_2_and_one_line_on_input_it_cannot_use(tmp_path):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SCHED_")}
     for arguments, said in (
         (["check", "nothing.yaml"], "there is no such file"),
+        (["check"], "let `sched init` write a first one"),
         (["check", "."], "it is a folder; name a file"),
         (["list"], "SCHEDULE_LEDGER_REQUIRED"),
     ):

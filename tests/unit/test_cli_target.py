@@ -55,6 +55,18 @@ def test_without_either_there_is_no_ledger_and_one_sentence_says_what_to_do(tmp_
         target(tmp_path)
 
 
+def test_in_an_empty_folder_the_cure_names_init_and_beside_a_file_it_does_not(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(LedgerRequired, match="`sched init` writes a project"):
+        target(tmp_path)
+    (tmp_path / "schedules.yaml").write_text("")
+    with pytest.raises(LedgerRequired) as told:
+        target(tmp_path)
+    assert "init" not in str(told.value)
+
+
 def test_a_place_has_no_password_in_it():
     assert Target("postgresql://me:secret@db:5432/app?sslmode=require", "n").place == "db:5432/app"
 

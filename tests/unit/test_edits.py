@@ -24,6 +24,14 @@ def schedule(fields: str):
         ("everyMs: 5000", "everyMs: 5000, grace: 5m", ["grace default → 5m"]),
         ("everyMs: 5000, input: {a: 1}", "everyMs: 5000", ['input {"a": 1} → (none)']),
         ("everyMs: 5000, enabled: false", "everyMs: 5000", ["enabled false → default"]),
+        (
+            "everyMs: 5000, input: {a: 1}",
+            "everyMs: 5000, input: {a: true}",
+            ['input {"a": 1} → {"a": true}'],
+        ),
+        ("everyMs: 5000, input: [0]", "everyMs: 5000, input: [false]", ["input [0] → [false]"]),
+        ("everyMs: 5000", "everyMs: 5000, input: null", ["input (none) → null"]),
+        ("everyMs: 5000, input: {a: 1}", "everyMs: 5000, input: {a: 1.0}", []),
         ("everyMs: 5000", "everyMs: 5000", []),
     ],
 )

@@ -1,4 +1,4 @@
-"""The next fires: merged in the order of time, and written for people."""
+"""The next fires, of one schedule or the next of each, and how they are written for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from engine.cli.times import clock, relative
-from engine.cli.upcoming import LAST, Source, upcoming
+from engine.cli.upcoming import LAST, Source, one_of_each, upcoming
 from engine.schedules import At, Cron, Interval
 
 START = datetime(2026, 11, 21, 23, 59, 57, tzinfo=UTC)
@@ -18,52 +18,49 @@ def source(key: str, spec: object, timezone: str = "UTC") -> Source:
     return Source(key, spec, timezone)  # type: ignore[arg-type]  # any of the three kinds
 
 
-def test_fires_of_many_schedules_come_in_the_order_of_time_and_at_one_instant_by_key():
-    rows = upcoming(
+def test_of_many_schedules_each_comes_once_in_the_order_of_time_and_at_one_instant_by_key():
+    rows = one_of_each(
         [
             source("z", Interval(1000)),
             source("daily", Cron("0 0 * * *")),
-            source("a", Interval(2000)),
+            source("a", Interval(1000)),
+            source("over", At("2026-11-21T12:00:00Z")),
         ],
         START,
-        6,
     )
     assert [(row.fire_time - START, row.source.key) for row in rows] == [
         (timedelta(seconds=1), "a"),
         (timedelta(seconds=1), "z"),
-        (timedelta(seconds=2), "z"),
-        (timedelta(seconds=3), "a"),
         (timedelta(seconds=3), "daily"),
-        (timedelta(seconds=3), "z"),
     ]
 
 
 def test_what_is_over_gives_fewer_rows_and_the_last_one_says_so():
-    rows = upcoming([source("once", At("2026-11-22T12:00:00Z"))], START, 5)
+    rows = upcoming(source("once", At("2026-11-22T12:00:00Z")), START, 5)
     assert [row.note for row in rows] == [LAST]
-    assert upcoming([source("once", At("2026-11-21T12:00:00Z"))], START, 5) == []
-    assert {row.note for row in upcoming([source("k", Interval(1000))], START, 3)} == {""}
+    assert upcoming(source("once", At("2026-11-21T12:00:00Z")), START, 5) == []
+    assert {row.note for row in upcoming(source("k", Interval(1000)), START, 3)} == {""}
 
 
-def test_ten_thousand_schedules_are_merged_without_listing_their_fires():
+def test_of_ten_thousand_schedules_the_next_fires_are_found_without_listing_the_others():
     sources = [source(f"k{n}", Interval(1000 + n)) for n in range(5000)]
     sources += [source(f"c{n}", Cron(f"{n % 60} * * * *")) for n in range(5000)]
     began = time.process_time()
-    rows = upcoming(sources, START, 100)
-    assert len(rows) == 100
+    rows = one_of_each(sources, START)
+    assert len(rows) == 10_000
     assert rows == sorted(rows, key=lambda row: (row.fire_time, row.source.key))
     assert time.process_time() - began < 2, "all of 75 years were computed"
 
 
-def test_json_has_the_local_time_with_its_offset_and_a_key_only_where_several_are_shown():
-    (row,) = upcoming([source("", Cron("0 2 * * *"), "America/Sao_Paulo")], START, 1)
-    shown = row.as_json(with_key=False)
-    assert list(shown) == ["fire_time", "local_time", "timezone", "bucket", "note"]
+def test_json_has_the_key_and_the_local_time_with_its_offset():
+    (row,) = upcoming(source("nightly", Cron("0 2 * * *"), "America/Sao_Paulo"), START, 1)
+    shown = row.as_json()
+    assert shown["key"] == "nightly"
+    assert list(shown)[1:] == ["fire_time", "local_time", "timezone", "bucket", "note"]
     assert (shown["fire_time"], shown["local_time"]) == (
         "2026-11-22T02:00:00Z", "2026-11-21T23:00:00-03:00",
     )  # fmt: skip
     assert shown["bucket"] == 1795312800000
-    assert next(iter(row.as_json(with_key=True))) == "key"
 
 
 @pytest.mark.parametrize(

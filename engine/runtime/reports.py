@@ -1,0 +1,60 @@
+"""What applying a file did, and what pruning did: values that others put into words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyReport:
+    """What applying a file did.
+
+    Attributes:
+        edits: for each changed key what is another than in the ledger before, a few words a field.
+        waiting: for each new definition that nobody can run, what is known of its workflow.
+        already_applied: nothing was written, this text was the last one applied.
+
+    The others but ``project`` hold keys.
+    """
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    returned: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    expired: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()
+    edits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    project: str = "default"
+    already_applied: bool = False
+
+    def __str__(self) -> str:
+        if self.already_applied:
+            return f"project {self.project}: nothing changed since the last apply"
+        named = ("added", "changed", "returned", "unchanged")
+        counts = [f"{len(getattr(self, name))} {name}" for name in named if getattr(self, name)]
+        if self.absent:
+            counts.append(f"{len(self.absent)} not in the file and still firing")
+        return f"project {self.project}: {', '.join(counts)}"
+
+    @property
+    def remarks(self) -> list[str]:
+        """What somebody should hear of single keys, a sentence each."""
+        return [
+            *(f"{key}: its moment had passed, booked as expired" for key in self.expired),
+            *(
+                f"{key}: owed windows were rejected, no worker knew the workflow it had before"
+                for key in self.rejected
+            ),
+            *(f"{key}: {what}" for key, what in self.waiting.items()),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """What pruning did: keys that were retired, and keys that are not absent for long enough."""
+
+    retired: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()

@@ -1,0 +1,34 @@
+"""What a listener hears of closed runs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from temporalio.worker import Worker
+
+from engine.runtime import SchedulePlugin, Settings
+from engine.runtime.events import Closed, Event
+from engine.schedules import load_schedules
+from tests.sample_workflows import Fails
+from tests.waiting import eventually
+
+FILE = "schedules: [{key: unlucky, workflow: fails, everyMs: 1000}]"
+
+
+async def test_runs_that_close_between_two_looks_are_told_in_the_order_of_time(
+    client, database_url
+):
+    told: list[Event] = []
+    plugin = SchedulePlugin(
+        load_schedules(FILE), database_url=database_url, on_event=told.append,
+        settings=Settings(track=timedelta(seconds=3)),
+    )  # fmt: skip
+
+    def closed() -> list[Closed]:
+        found = [event for event in told if isinstance(event, Closed)]
+        return found if len(found) >= 6 else []
+
+    async with Worker(client, task_queue="sched", workflows=[Fails], plugins=[plugin]):
+        events = await eventually(closed, timeout=30)
+    moments = [event.evidence.closed_at for event in events if event.evidence.closed_at]
+    assert moments == sorted(moments)

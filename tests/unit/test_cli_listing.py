@@ -1,0 +1,33 @@
+"""What ``sched list`` says below its table."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from engine.cli.listing import overdue
+from engine.ledger.records import ScheduleRow
+from engine.schedules import Schedule
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def row(key: str, due: int | None, *, error: str | None = None, kind: str | None = "w@1"):
+    moment = None if due is None else NOW + timedelta(seconds=due)
+    return ScheduleRow(
+        key=key, project="default", workflow="w",
+        schedule=Schedule.from_json({"key": key, "workflow": "w", "everyMs": 1000}),
+        state="active", next_fire_at=moment, last_fire_at=None, last_status=None,
+        workflow_type=kind, definition_version=1, series=1, effective_from=NOW, error=error,
+    )  # fmt: skip
+
+
+def test_windows_that_nobody_starts_are_told_with_the_cure():
+    told = overdue([row("late", -60), row("later", -90), row("next", 5)], NOW)
+    assert told.startswith("nobody starts what is due since 2026-11-21T11:58:30Z (later, late):")
+    assert "`sched worker`" in told
+
+
+def test_nothing_is_told_while_a_worker_may_be_at_it_or_the_schedule_says_why():
+    rows = [row("now", -5), row("next", 60), row("over", None)]
+    rows += [row("broken", -90, error="no paper"), row("unknown", -90, kind=None)]
+    assert overdue(rows, NOW) == ""

@@ -1,0 +1,74 @@
+"""Whoever listens to a replica hears of every window, also of those that will have no run."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from types import SimpleNamespace
+from typing import cast
+
+from rich.console import Console
+
+from engine.cli.lines import LinePrinter
+from engine.ledger import MemoryLedger
+from engine.ledger.records import Serving
+from engine.runtime import Poller, Settings
+from engine.runtime.clock import LedgerClock
+from engine.runtime.declare import apply
+from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.events import Decided, Event
+from engine.runtime.presence import Presence
+from engine.runtime.watchdog import Watchdog
+from engine.schedules import load_schedules
+
+BEGIN = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)
+LATER = BEGIN + timedelta(hours=1)
+SERVING = Serving("one", "default", "sched", frozenset({"noop@1"}))
+DISPATCHER = cast("Dispatcher", SimpleNamespace(room=50, send=lambda *_: []))
+
+
+async def declared(text: str) -> MemoryLedger:
+    ledger = MemoryLedger(remembers=True)
+    ledger.travel(BEGIN)
+    await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
+    await apply(ledger, load_schedules(text), by="test")
+    return ledger
+
+
+def said(event: Event) -> str:
+    out = StringIO()
+    LinePrinter(Console(file=out))(event)
+    return out.getvalue()
+
+
+async def test_windows_that_one_start_stands_for_are_told_with_their_number():
+    ledger = await declared("schedules: [{key: often, workflow: noop, everyMs: 60000}]")
+    told: list[Event] = []
+    poller = Poller(ledger, DISPATCHER, LedgerClock(), SERVING, Settings(), tell=told.append)
+    await poller.tick(BEGIN)
+    assert told == [], "its window was claimed"
+    await poller.tick(LATER)
+    (event,) = told
+    assert isinstance(event, Decided)
+    (row,) = await ledger.fires(status="skipped")
+    assert event.decision.windows == row.windows == 59
+    assert said(event)[10:] == (
+        f"often            59 windows up to 2026-11-21 11:29:00Z skipped: {row.reason}"
+        f"  {row.workflow_id}\n"
+    )
+
+
+async def test_windows_that_nobody_can_start_are_told_with_their_number():
+    text = 'schedules: [{key: typo, workflow: nop, cron: "* * * * *", timezone: America/Sao_Paulo}]'
+    ledger = await declared(text)
+    told: list[Event] = []
+    presence = cast("Presence", SimpleNamespace(steady=timedelta(hours=1)))
+    ledger.travel(LATER)
+    await Watchdog(ledger, presence, SERVING, Settings(), tell=told.append).turn()
+    alert, event = told
+    assert isinstance(event, Decided)
+    (row,) = await ledger.fires(status="rejected")
+    assert event.decision.windows == row.windows == 58
+    assert event.timezone == "America/Sao_Paulo"
+    assert said(event) == "", "the line of the alert says it"
+    assert "typo: 58 windows rejected" in said(alert)
