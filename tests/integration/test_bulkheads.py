@@ -124,7 +124,7 @@ async def database(database_url):
 async def make_unreadable(database: asyncpg.Connection, key: str) -> None:
     """Give the definition a field of some later version."""
     done = await database.execute(
-        """UPDATE definitions SET definition = definition || '{"spread": "5m"}' WHERE key = $1""",
+        """UPDATE definitions SET definition = definition || '{"someday": "5m"}' WHERE key = $1""",
         key,
     )
     assert done == "UPDATE 1"
@@ -295,13 +295,13 @@ async def test_an_edit_of_a_definition_nobody_here_can_read_is_refused_and_not_f
     await apply(ledger, load_schedules(text), by="test")
     connection = await asyncpg.connect(database_url)
     await connection.execute(
-        """UPDATE sched.definitions SET definition = definition || '{"spread": "10m"}'"""
+        """UPDATE sched.definitions SET definition = definition || '{"someday": "10m"}'"""
     )
     edited = load_schedules(text.replace("60000", "70000"))
     for _ in range(2):
         with pytest.raises(DefinitionUnreadable, match="bad"):
             await apply(ledger, edited, by="test")
-    await connection.execute("UPDATE sched.definitions SET definition = definition - 'spread'")
+    await connection.execute("UPDATE sched.definitions SET definition = definition - 'someday'")
     assert (await apply(ledger, edited, by="test")).changed == ("bad",)
     await connection.close()
     await ledger.close()

@@ -20,6 +20,7 @@ from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
 from engine.runtime.starter import Starter
 from engine.schedules import load_schedules
+from engine.schedules.time_rules import TIME_RULES
 from tests.waiting import eventually
 
 SERVING = Serving("idle", "default", "sched", frozenset({"noop@1"}))
@@ -121,8 +122,8 @@ def nodes(plan: dict) -> list[dict]:
 
 @pytest.mark.parametrize("name", ["probe", "lock_due"])
 async def test_what_a_tick_asks_uses_the_index_however_many_schedules_there_are(crowded, name):
-    arguments = ["test", "default", SERVING.lanes, list(SERVING.types), 200]
-    used = arguments[: 4 if name == "probe" else 5]
+    arguments = ["test", "default", SERVING.lanes, list(SERVING.types), TIME_RULES, 200]
+    used = arguments[: 5 if name == "probe" else 6]
     (row,) = await crowded.fetch(f"EXPLAIN (ANALYZE, FORMAT JSON) {query(name)}", *used)
     found = nodes(json.loads(row[0])[0]["Plan"])
     scans = [node for node in found if node.get("Relation Name") == "schedules"]
