@@ -1,0 +1,191 @@
+"""What a change of the clock does to a cron schedule, in words, one fire at a time.
+
+A reading that the clock skips or shows twice is where people expect one thing and DESIGN §5
+(points 5 to 7) says another. `note` explains a fire that is there, `missing` those that are not.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from datetime import date, datetime
+from typing import Final, NamedTuple
+
+from engine.schedules.bounds import Bounded
+from engine.schedules.clock_changes import Change, changes, instants_of
+from engine.schedules.cron import Cron
+from engine.schedules.cron_clock import EVERY_READING, Dst, clock, dst_policy
+from engine.schedules.cron_readings import Readings, readings
+from engine.schedules.instants import SECONDS_PER_DAY, epoch_seconds, from_seconds
+from engine.schedules.phrases import listed, time_of_day
+from engine.schedules.timing import Spec
+from engine.schedules.zones import Zone, zone
+
+_FEW: Final = 4  # times that are listed one by one
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_ORDINALS: Final = ("first", "second", "third", "fourth")
+_NUMBERS: Final = ("no", "one", "two", "three", "four")
+
+
+class Missing(NamedTuple):
+    """Named times at which nothing fires, and the instant of the change that skips them."""
+
+    at: datetime
+    note: str
+
+
+class Rule(NamedTuple):
+    """How a cron schedule meets its zone: the readings it names, and what becomes of odd ones.
+
+    ``policy`` of a wildcard schedule is `EVERY_READING`, whatever its ``dst`` says.
+    """
+
+    named: Readings
+    wildcard: bool
+    policy: Dst
+    zone: Zone
+
+
+def rule_of(spec: Cron) -> Rule:
+    """Return the rule of ``spec``, as its evaluator has it."""
+    named, wildcard = readings(spec.expression, spec.key)
+    policy = EVERY_READING if wildcard else dst_policy(spec.dst)
+    return Rule(named, wildcard, policy, zone(spec.timezone))
+
+
+def note(spec: Spec, fire_time: datetime) -> str:
+    """Return what is unusual about the fire of ``spec`` at ``fire_time``; mostly nothing.
+
+    There is a note exactly when a named time that the clock skips fires here, or when the clock
+    shows the time of this fire more than once. Only a `Cron`, also inside `Bounded`, has notes.
+    """
+    at = epoch_seconds(fire_time)
+    cron, _, _ = unbounded(spec, at, at)
+    if not isinstance(cron, Cron):
+        return ""
+    rule = rule_of(cron)
+    pieces = clock(rule.zone, rule.policy)
+    piece = bisect_right(pieces.starts, at) - 1
+    reading = at + pieces.offsets[piece]
+    real = (
+        pieces.lows[piece] <= reading < pieces.highs[piece] and rule.named.first(reading) == reading
+    )
+    said = []
+    if at == pieces.starts[piece]:
+        gap = pieces.gaps[piece], pieces.lows[piece]
+        if rule.named.count(*gap):
+            said.append(_shifted(rule.named, gap, reading, real=real))
+    if real:
+        shown = instants_of(rule.zone, reading)
+        if len(shown) > 1:
+            said.append(_repeated(rule.policy, reading, shown.index(at), len(shown)))
+    return "; ".join(said)
+
+
+def missing(spec: Spec, after: datetime, until: datetime) -> Iterator[Missing]:
+    """Yield what the clock skips without a fire, for changes with ``after < at <= until``.
+
+    That is: times of a wildcard schedule, and with ``dst: {gap: skip}`` of a fixed-time one.
+    """
+    cron, low, high = unbounded(spec, epoch_seconds(after), epoch_seconds(until))
+    if not isinstance(cron, Cron):
+        return
+    rule = rule_of(cron)
+    if rule.policy.gap == "shift":
+        return
+    for change in changes(rule.zone, low, high):
+        if rule.named.count(*change.skipped):
+            yield Missing(from_seconds(change.at), _skipped(rule, change))
+
+
+def unbounded(spec: Spec, after: int, until: int) -> tuple[Spec, int, int]:
+    """Return the when-part inside ``start`` and ``end``, and what they leave of a stretch.
+
+    The stretch is ``after < t <= until``, in seconds since the epoch.
+    """
+    while isinstance(spec, Bounded):
+        if spec.first is not None:
+            after = max(after, epoch_seconds(spec.first) - 1)
+        if spec.last is not None:
+            until = min(until, epoch_seconds(spec.last))
+        spec = spec.spec
+    return spec, after, until
+
+
+def _shifted(named: Readings, gap: tuple[int, int], reading: int, *, real: bool) -> str:
+    """Return the note of skipped readings that fire at ``reading``."""
+    last = named.last(gap[1] - 1)
+    target = _moment(reading, last)
+    lone = named.count(*gap) == 1
+    if not _is_whole_day(gap):
+        what = f"{_times(named, gap)} {'does' if lone else 'do'} not exist"
+        day_of = "" if _days_apart(named, gap) else f" on {_date(last)}"
+        if real:
+            return f"{what}{day_of}; one fire with that of {target}"
+        return f"{what}{day_of}; {'fires' if lone else 'one fire'} at {target}"
+    its = f"{_date(gap[0])} does not exist; its {_times(named, gap)}"
+    if real:
+        return f"{its} {'is' if lone else 'are'} one fire with that of {target}"
+    return f"{its} {'fires' if lone else 'are one fire'} at {target}"
+
+
+def _repeated(policy: Dst, reading: int, index: int, count: int) -> str:
+    """Return the note of a reading that the clock shows ``count`` times."""
+    text, day = _time(reading), _date(reading)
+    if policy.fold == "both":
+        return f"the {_ORDINALS[index]} of {_NUMBERS[count]} {text} on {day}"
+    often = "twice" if count == 2 else f"{_NUMBERS[count]} times"  # noqa: PLR2004 - as it says
+    return f"{text} happens {often} on {day}; fires at the {_ORDINALS[index]}"
+
+
+def _skipped(rule: Rule, change: Change) -> str:
+    """Return the note of skipped readings that do not fire."""
+    named, gap = rule.named, change.skipped
+    lone = named.count(*gap) == 1
+    if rule.wildcard:
+        verb = "does not happen" if lone else "do not happen"
+    else:
+        verb = "is skipped" if lone else "are skipped"
+    if _is_whole_day(gap):
+        return f"{_date(gap[0])} does not exist: its {_times(named, gap)} {verb}"
+    day_of = "" if _days_apart(named, gap) else f" on {_date(named.first(gap[0]))}"
+    before, after = _time(change.before), _moment(change.after, change.before)
+    return f"{_times(named, gap)} {verb}{day_of}: the clock goes forward from {before} to {after}"
+
+
+def _times(named: Readings, gap: tuple[int, int]) -> str:
+    """Return the named readings of a gap; a few are listed."""
+    count, first, last = named.count(*gap), named.first(gap[0]), named.last(gap[1] - 1)
+    apart = _days_apart(named, gap)
+    if count > _FEW:
+        shown = [f"{_time(end)} on {_date(end)}" if apart else _time(end) for end in (first, last)]
+        return f"{count} times from {shown[0]} to {shown[1]}"
+    found = [first]
+    while found[-1] < last:
+        found.append(named.first(found[-1] + 1))
+    return listed([f"{_time(each)} on {_date(each)}" if apart else _time(each) for each in found])
+
+
+def _days_apart(named: Readings, gap: tuple[int, int]) -> bool:
+    first, last = named.first(gap[0]), named.last(gap[1] - 1)
+    return first // SECONDS_PER_DAY != last // SECONDS_PER_DAY
+
+
+def _is_whole_day(gap: tuple[int, int]) -> bool:
+    """Whether a gap is one day of the calendar, from midnight to midnight."""
+    return gap[0] % SECONDS_PER_DAY == 0 and gap[1] - gap[0] == SECONDS_PER_DAY
+
+
+def _time(reading: int) -> str:
+    return time_of_day(reading % SECONDS_PER_DAY)
+
+
+def _date(reading: int) -> str:
+    return date.fromordinal(_EPOCH_DAY + reading // SECONDS_PER_DAY).isoformat()
+
+
+def _moment(reading: int, beside: int) -> str:
+    """Return date and time, or the time alone where ``beside`` is of the same day."""
+    if _date(beside) == _date(reading):
+        return _time(reading)
+    return f"{_date(reading)} {_time(reading)}"
