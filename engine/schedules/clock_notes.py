@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import Final, NamedTuple
 
 from engine.schedules.bounds import Bounded
 from engine.schedules.clock_changes import Change, changes, instants_of
 from engine.schedules.cron import Cron
-from engine.schedules.cron_clock import EVERY_READING, Dst, clock, dst_policy
+from engine.schedules.cron_clock import EVERY_READING, STANDARD, Dst, clock, dst_policy
 from engine.schedules.cron_readings import Readings, readings
 from engine.schedules.instants import SECONDS_PER_DAY, epoch_seconds, from_seconds
 from engine.schedules.phrases import listed, time_of_day
-from engine.schedules.timing import Spec
+from engine.schedules.timing import At, Spec
 from engine.schedules.zones import Zone, zone
 
 _FEW: Final = 4  # times that are listed one by one
@@ -57,9 +57,12 @@ def note(spec: Spec, fire_time: datetime) -> str:
     """Return what is unusual about the fire of ``spec`` at ``fire_time``; mostly nothing.
 
     There is a note exactly when a named time that the clock skips fires here, or when the clock
-    shows the time of this fire more than once. Only a `Cron`, also inside `Bounded`, has notes.
+    shows the time of this fire more than once. An instant that is no fire has none, and neither
+    has an interval, nor a moment that carries its own offset.
     """
     at = epoch_seconds(fire_time)
+    if isinstance(spec, At):
+        return _note_of_moment(spec) if spec.instant == fire_time else ""
     cron, _, _ = unbounded(spec, at, at)
     if not isinstance(cron, Cron):
         return ""
@@ -80,6 +83,19 @@ def note(spec: Spec, fire_time: datetime) -> str:
         if len(shown) > 1:
             said.append(_repeated(rule.policy, reading, shown.index(at), len(shown)))
     return "; ".join(said)
+
+
+def _note_of_moment(spec: At) -> str:
+    if spec.timezone is None:
+        return ""
+    rules, at = zone(spec.timezone), epoch_seconds(spec.instant)
+    nominal = datetime.fromisoformat(str(spec.moment)).replace(tzinfo=UTC)  # the local axis
+    reading = epoch_seconds(nominal)
+    shown = instants_of(rules, reading)
+    if shown:
+        return _repeated(STANDARD, reading, 0, len(shown)) if len(shown) > 1 else ""
+    target = _moment(at + rules.offset(at), reading)
+    return f"{_time(reading)} does not exist on {_date(reading)}; fires at {target}"
 
 
 def missing(spec: Spec, after: datetime, until: datetime) -> Iterator[Missing]:

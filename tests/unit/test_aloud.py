@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import combinations
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from engine.errors import CronInvalid
@@ -298,6 +298,7 @@ def field(low: int, high: int) -> st.SearchStrategy[tuple[str, set[int]]]:
     )
 
 
+@settings(max_examples=200, deadline=None)
 @given(field(0, 59), field(0, 59), field(0, 23))
 def test_the_times_of_a_sentence_are_those_of_its_expression(second, minute, hour):
     for seconds in (("0", {0}), second):
@@ -307,6 +308,7 @@ def test_the_times_of_a_sentence_are_those_of_its_expression(second, minute, hou
         assert times(told) == meant, told
 
 
+@settings(max_examples=200, deadline=None)
 @given(field(1, 31), field(1, 12), field(0, 6), st.sampled_from(["30 9", "* *", "0 22-4"]))
 def test_the_days_of_a_sentence_are_those_of_its_expression(day, month, weekday, time):
     try:

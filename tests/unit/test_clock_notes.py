@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.schedules import At, Cron, Interval
@@ -152,7 +152,31 @@ def test_ordinary_fires_and_other_kinds_have_no_note():
     hour = Interval(3_600_000)
     assert note(hour, year[0]) == ""
     assert [*missing(hour, *year)] == []
-    assert note(At("2027-03-14T02:30:00", timezone=NEW_YORK), year[0]) == ""
+
+
+def test_an_instant_that_is_no_fire_has_no_note():
+    repeated = datetime(2027, 11, 7, 5, 30, tzinfo=UTC)
+    assert note(Cron("30 1 * * *", NEW_YORK), repeated) != ""
+    assert note(Cron("30 1 * * *", NEW_YORK), repeated + timedelta(hours=1)) == ""
+    assert note(Cron("15 1 * * *", NEW_YORK), repeated) == ""
+    assert note(At("2027-11-07T01:30:00", timezone=NEW_YORK), repeated + timedelta(hours=1)) == ""
+
+
+@pytest.mark.parametrize(
+    ("moment", "timezone", "said"),
+    [
+        ("2027-03-14T02:30:00", NEW_YORK, "02:30 does not exist on 2027-03-14; fires at 03:00"),
+        ("2011-12-30T02:30", APIA, "02:30 does not exist on 2011-12-30; fires at 2011-12-31 00:00"),
+        ("2027-11-07 01:30", NEW_YORK, "01:30 happens twice on 2027-11-07; fires at the first"),
+        (datetime(2027, 11, 7, 1, 30), NEW_YORK,  # noqa: DTZ001 - local to the timezone beside it
+         "01:30 happens twice on 2027-11-07; fires at the first"),
+        ("2027-11-07T03:30:00", NEW_YORK, ""),
+        ("2027-11-07T01:30:00-04:00", None, ""),
+    ],
+)  # fmt: skip
+def test_a_local_moment_that_is_skipped_or_repeated_is_explained(moment, timezone, said):
+    at = At(moment, timezone=timezone)
+    assert note(at, at.instant) == said
 
 
 def test_no_zone_shows_later_what_its_clock_has_skipped():
@@ -176,6 +200,7 @@ HOURS = {
 }  # fmt: skip
 
 
+@settings(max_examples=200, deadline=None)
 @given(
     name=st.sampled_from(ODD_ZONES),
     pick=st.integers(0, 10**6),
