@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
 
 from engine.schedules.bounds import Bounded
@@ -21,6 +21,7 @@ from engine.schedules.phrases import listed, time_of_day
 from engine.schedules.timing import At, Spec
 from engine.schedules.zones import Zone, zone
 
+_INSTANT: Final = timedelta(microseconds=1)
 _FEW: Final = 4  # times that are listed one by one
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _ORDINALS: Final = ("first", "second", "third", "fourth")
@@ -63,8 +64,8 @@ def note(spec: Spec, fire_time: datetime) -> str:
     at = epoch_seconds(fire_time)
     if isinstance(spec, At):
         return _note_of_moment(spec) if spec.instant == fire_time else ""
-    cron, _, _ = unbounded(spec, at, at)
-    if not isinstance(cron, Cron):
+    cron, after, until = unbounded(spec, at - 1, at)
+    if not isinstance(cron, Cron) or not after < at <= until:
         return ""
     rule = rule_of(cron)
     pieces = clock(rule.zone, rule.policy)
@@ -121,7 +122,7 @@ def unbounded(spec: Spec, after: int, until: int) -> tuple[Spec, int, int]:
     """
     while isinstance(spec, Bounded):
         if spec.first is not None:
-            after = max(after, epoch_seconds(spec.first) - 1)
+            after = max(after, epoch_seconds(spec.first - _INSTANT))
         if spec.last is not None:
             until = min(until, epoch_seconds(spec.last))
         spec = spec.spec
@@ -130,19 +131,15 @@ def unbounded(spec: Spec, after: int, until: int) -> tuple[Spec, int, int]:
 
 def _shifted(named: Readings, gap: tuple[int, int], reading: int, *, real: bool) -> str:
     """Return the note of skipped readings that fire at ``reading``."""
-    last = named.last(gap[1] - 1)
-    target = _moment(reading, last)
     lone = named.count(*gap) == 1
-    if not _is_whole_day(gap):
-        what = f"{_times(named, gap)} {'does' if lone else 'do'} not exist"
-        day_of = "" if _days_apart(named, gap) else f" on {_date(last)}"
-        if real:
-            return f"{what}{day_of}; one fire with that of {target}"
-        return f"{what}{day_of}; {'fires' if lone else 'one fire'} at {target}"
-    its = f"{_date(gap[0])} does not exist; its {_times(named, gap)}"
-    if real:
-        return f"{its} {'is' if lone else 'are'} one fire with that of {target}"
-    return f"{its} {'fires' if lone else 'are one fire'} at {target}"
+    target = _moment(reading, gap[0])
+    target = f"with that of {target}" if real else f"at {target}"
+    times, day = _times(named, gap), _date(gap[0])
+    if _is_whole_day(gap):
+        fires = "fires" if lone and not real else "is one fire" if lone else "are one fire"
+        return f"{day} does not exist; its {times} {fires} {target}"
+    fires = "fires" if lone and not real else "one fire"
+    return f"{times} {'does' if lone else 'do'} not exist on {day}; {fires} {target}"
 
 
 def _repeated(policy: Dst, reading: int, index: int, count: int) -> str:
@@ -162,29 +159,22 @@ def _skipped(rule: Rule, change: Change) -> str:
         verb = "does not happen" if lone else "do not happen"
     else:
         verb = "is skipped" if lone else "are skipped"
+    times, day = _times(named, gap), _date(gap[0])
     if _is_whole_day(gap):
-        return f"{_date(gap[0])} does not exist: its {_times(named, gap)} {verb}"
-    day_of = "" if _days_apart(named, gap) else f" on {_date(named.first(gap[0]))}"
+        return f"{day} does not exist: its {times} {verb}"
     before, after = _time(change.before), _moment(change.after, change.before)
-    return f"{_times(named, gap)} {verb}{day_of}: the clock goes forward from {before} to {after}"
+    return f"{times} {verb} on {day}: the clock goes forward from {before} to {after}"
 
 
 def _times(named: Readings, gap: tuple[int, int]) -> str:
-    """Return the named readings of a gap; a few are listed."""
+    """Return the named readings of a gap; a few are listed. No zone skips parts of two days."""
     count, first, last = named.count(*gap), named.first(gap[0]), named.last(gap[1] - 1)
-    apart = _days_apart(named, gap)
     if count > _FEW:
-        shown = [f"{_time(end)} on {_date(end)}" if apart else _time(end) for end in (first, last)]
-        return f"{count} times from {shown[0]} to {shown[1]}"
+        return f"{count} times from {_time(first)} to {_time(last)}"
     found = [first]
     while found[-1] < last:
         found.append(named.first(found[-1] + 1))
-    return listed([f"{_time(each)} on {_date(each)}" if apart else _time(each) for each in found])
-
-
-def _days_apart(named: Readings, gap: tuple[int, int]) -> bool:
-    first, last = named.first(gap[0]), named.last(gap[1] - 1)
-    return first // SECONDS_PER_DAY != last // SECONDS_PER_DAY
+    return listed([_time(reading) for reading in found])
 
 
 def _is_whole_day(gap: tuple[int, int]) -> bool:

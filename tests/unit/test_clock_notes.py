@@ -12,7 +12,7 @@ from engine.schedules import At, Cron, Interval
 from engine.schedules.bounds import bounded
 from engine.schedules.clock_changes import changes
 from engine.schedules.clock_notes import missing, note
-from engine.schedules.instants import EARLIEST, HORIZON
+from engine.schedules.instants import EARLIEST, HORIZON, SECONDS_PER_DAY
 from engine.schedules.zones import zone, zone_names
 from tests.unit.test_cron_oracle import ODD_ZONES, load, transitions
 
@@ -57,6 +57,8 @@ def missed(cron: Cron, text: str) -> list[str]:
          "01:30 and 02:30 do not exist on 2027-03-28; one fire at 03:00"),
         ("0 2 * * *", APIA, "2011-12-30",
          "2011-12-30 does not exist; its 02:00 fires at 2011-12-31 00:00"),
+        ("0 0 * * *", APIA, "2011-12-30",
+         ("2011-12-30 does not exist; its 00:00 is one fire with that of 2011-12-31 00:00")),
         ("0 2,3 * * *", APIA, "2011-12-30",
          "2011-12-30 does not exist; its 02:00 and 03:00 are one fire at 2011-12-31 00:00"),
         ("0 0,3 * * *", APIA, "2011-12-30",
@@ -66,6 +68,8 @@ def missed(cron: Cron, text: str) -> list[str]:
          "01:30 does not exist on 2027-03-28; fires at 02:00"),
         ("30 1 * * *", DUBLIN, "2027-10-31",
          "01:30 happens twice on 2027-10-31; fires at the first"),
+        ("45 23 * * *", "Asia/Pyongyang", "2018-05-04",
+         "23:45 does not exist on 2018-05-04; fires at 2018-05-05 00:00"),
         ("15 0 * * *", SAO_PAULO, "2018-11-04",
          "00:15 does not exist on 2018-11-04; fires at 01:00"),
     ],
@@ -105,6 +109,9 @@ def test_fold_last_says_that_it_takes_the_second():
           "the clock goes forward from 02:00 to 03:00")),
         ("15 * * * *", HOWE, "2027-10-03",
          "02:15 does not happen on 2027-10-03: the clock goes forward from 02:00 to 02:30"),
+        ("45 * * * *", "Asia/Pyongyang", "2018-05-04",
+         ("23:45 does not happen on 2018-05-04: "
+          "the clock goes forward from 23:30 to 2018-05-05 00:00")),
         ("* * * * *", TROLL, "2027-03-28",
          ("120 times from 01:00 to 02:59 do not happen on 2027-03-28: "
           "the clock goes forward from 01:00 to 03:00")),
@@ -142,6 +149,8 @@ def test_bounds_change_no_note_and_hide_what_lies_outside():
     assert len([*missing(inside, *day("2027-03-14"))]) == 1
     assert [*missing(later, *day("2027-03-14"))] == []
     assert [*missing(earlier, *day("2027-03-14"))] == []
+    ended = bounded(Cron("30 2 * * *", NEW_YORK), None, "2027-03-13", NEW_YORK)
+    assert note(ended, fire) == ""
 
 
 def test_ordinary_fires_and_other_kinds_have_no_note():
@@ -179,13 +188,15 @@ def test_a_local_moment_that_is_skipped_or_repeated_is_explained(moment, timezon
     assert note(at, at.instant) == said
 
 
-def test_no_zone_shows_later_what_its_clock_has_skipped():
-    """`Change.skipped` is "never shown" only while that holds of every zone on record."""
+def test_no_zone_shows_later_what_it_skips_nor_skips_parts_of_two_days():
+    """The notes say "does not exist" and one date only while both hold of every zone on record."""
     for name in zone_names():
-        found = [*changes(zone(name), EARLIEST, HORIZON)]
         lowest_later = HORIZON * 2
-        for change in reversed(found):
-            assert change.skipped[0] == change.skipped[1] or change.skipped[1] <= lowest_later, name
+        for change in reversed([*changes(zone(name), EARLIEST, HORIZON)]):
+            first, end = change.skipped
+            if first < end:
+                assert end <= lowest_later, name
+                assert first // SECONDS_PER_DAY == (end - 1) // SECONDS_PER_DAY, name
             lowest_later = min(lowest_later, change.after)
 
 
