@@ -101,5 +101,5 @@ def _schedule_row(row: ScheduleRow) -> list[object]:
         when += f" {row.schedule.timezone}"
     return [
         row.key, row.workflow, when, row.state,
-        instant(row.next_fire_at), instant(row.last_fire_at), row.last_status,
+        instant(row.next_start_at), instant(row.last_fire_at), row.last_status,
     ]  # fmt: skip

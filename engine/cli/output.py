@@ -127,7 +127,7 @@ def schedule_json(row: ScheduleRow) -> dict[str, object]:
         "spec": schedule.when if schedule else None,
         "timezone": schedule.timezone if schedule else None,
         "state": row.state,
-        "next_fire_at": instant(row.next_fire_at),
+        "next_fire_at": instant(row.next_start_at),
         "last_fire_at": instant(row.last_fire_at),
         "last_status": row.last_status,
         "workflow_type": row.workflow_type,

@@ -24,7 +24,7 @@ from engine.cli.options import (
     whole_number,
 )
 from engine.cli.output import counted, print_json, print_table
-from engine.cli.upcoming import SPARE, Source, Upcoming, one_of_each, table, upcoming
+from engine.cli.upcoming import SPARE, Source, Upcoming, missing, one_of_each, table, upcoming
 from engine.errors import ScheduleNotFound
 from engine.ledger.records import ScheduleRow
 from engine.schedules import Cron, Schedule
@@ -199,9 +199,12 @@ def _in_words(silent: Sequence[tuple[str, str]]) -> tuple[str, ...]:
 
 def _print_one(found: Found, after: datetime, now: datetime, count: int, *, as_json: bool) -> None:
     rows = [row for source in found.sources for row in upcoming(source, after, count)]
-    said = [*found.silent]
+    said = [*missing(rows, after), *found.silent]
     if found.sources and len(rows) < count:
         said.append(_ended(len(rows), after))
+    if not as_json:
+        for source in found.sources:
+            typer.echo(source.aloud(now))
     _print(found, rows, said, now, as_json=as_json, with_key=False)
 
 

@@ -126,6 +126,7 @@ class Page:
             f" zone rules {self._tzdata}"
         )
         if row.schedule:
+            sentences.print(f"fires {read_aloud(row.schedule, now=self.now)}")
             out.print()
             out.print("\n".join(as_yaml(row.schedule)))
         self._print_fires()
@@ -138,9 +139,9 @@ class Page:
         row = self.row
         if row.state != "active":
             return f"{row.state}; {_NOTHING_WILL[row.state]}"
-        if row.next_fire_at is None:
+        if row.next_start_at is None:
             return "active, but no fire is left"
-        moment = row.next_fire_at
+        moment = row.next_start_at
         timezone = row.schedule.timezone if row.schedule else "UTC"
         shown = clock(moment, timezone)
         if timezone != "UTC":

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 
 from engine.cli.output import instant
 from engine.cli.times import clock, local, relative
-from engine.schedules import Schedule
+from engine.schedules import Schedule, clock_notes
+from engine.schedules.aloud import read_aloud
 from engine.schedules.instants import HORIZON, from_seconds
 from engine.schedules.timing import Spec
 
@@ -27,11 +28,21 @@ class Source:
     key: str
     spec: Spec
     timezone: str
+    schedule: Schedule | None = None
 
     @classmethod
     def of(cls, schedule: Schedule) -> Source:
         """Return what fires by this schedule."""
-        return cls(schedule.key, schedule.spec, schedule.timezone)
+        return cls(schedule.key, schedule.spec, schedule.timezone, schedule)
+
+    def starts(self, after: datetime) -> Iterator[datetime]:
+        """Return the windows after ``after`` that start a run: none of those excluded."""
+        when = self.spec.fires if self.schedule is None else self.schedule.starts
+        return when(after, _END)
+
+    def aloud(self, now: datetime) -> str:
+        """Return when it fires, in a sentence."""
+        return read_aloud(self.spec if self.schedule is None else self.schedule, now=now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +55,8 @@ class Upcoming:
     @property
     def note(self) -> str:
         """What somebody should know of it; empty for an ordinary fire."""
-        return "" if self.source.spec.next(self.fire_time) else LAST
+        last = "" if next(self.source.starts(self.fire_time), None) else LAST
+        return "; ".join(filter(None, (clock_notes.note(self.source.spec, self.fire_time), last)))
 
     def as_json(self) -> dict[str, object]:
         """Return it as ``sched next --json`` shows it; ``local_time`` is ISO with its offset.
@@ -87,7 +99,14 @@ def table(
 
 def upcoming(source: Source, after: datetime, count: int) -> list[Upcoming]:
     """Return the first ``count`` fires strictly after ``after``."""
-    return [Upcoming(source, time) for time in islice(source.spec.fires(after, _END), count)]
+    return [Upcoming(source, time) for time in islice(source.starts(after), count)]
+
+
+def missing(rows: Sequence[Upcoming], after: datetime) -> list[str]:
+    """Return what does not happen between ``after`` and the last of these fires of one source."""
+    if not rows:
+        return []
+    return [gap.note for gap in clock_notes.missing(rows[0].source.spec, after, rows[-1].fire_time)]
 
 
 def one_of_each(sources: Iterable[Source], after: datetime) -> list[Upcoming]:
@@ -96,5 +115,5 @@ def one_of_each(sources: Iterable[Source], after: datetime) -> list[Upcoming]:
     A schedule that fires every second does not hide the others. What never fires again is left
     out.
     """
-    found = [Upcoming(one, time) for one in sources if (time := one.spec.next(after))]
+    found = [Upcoming(one, time) for one in sources if (time := next(one.starts(after), None))]
     return sorted(found, key=lambda each: (each.fire_time, each.source.key))

@@ -319,9 +319,11 @@ class MemoryLedger:
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
         """See ``Ledger``."""
         found = [
-            NextFire(name, row.next_fire_at, row.state.schedule.timezone)
+            NextFire(name, moment, row.state.schedule.timezone)
             for name, row in self._tables.schedules.items()
-            if row.state.project == project and row.next_fire_at is not None
+            if row.state.project == project
+            and row.next_fire_at is not None
+            and (moment := row.state.schedule.first_start(row.next_fire_at))
         ]
         return sorted(found, key=lambda fire: (fire.fire_time, fire.key))[:limit]
 

@@ -24,7 +24,7 @@ from engine.ledger.records import (
     Serving,
     Status,
 )
-from engine.ledger.rows import as_claim, as_fire, as_schedule
+from engine.ledger.rows import as_claim, as_fire, as_next_fire, as_schedule
 from engine.ledger.sql import query
 from engine.ledger.transaction import PostgresTransaction
 from engine.schedules.time_rules import TIME_RULES
@@ -198,7 +198,8 @@ class PostgresLedger:
 
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
         """See ``Ledger``."""
-        return [NextFire(**row) for row in await self._run("upcoming", project, limit)]
+        found = [as_next_fire(row) for row in await self._run("upcoming", project, limit)]
+        return sorted(filter(None, found), key=lambda fire: (fire.fire_time, fire.key))
 
     async def fires(
         self, *, key: str | None = None, status: Status | None = None, limit: int = 50

@@ -231,6 +231,7 @@ class ScheduleRow:
 
     Attributes:
         definition_version: the newest definition's, in force since ``effective_from``.
+        next_fire_at: when it is looked at next; see ``next_start_at``.
         last_fire_at, last_status: of its newest fire.
         error: why it backs off, if it does.
     """
@@ -249,6 +250,13 @@ class ScheduleRow:
     effective_from: datetime
     error: str | None
     rules: str = TIME_RULES
+
+    @property
+    def next_start_at(self) -> datetime | None:
+        """The next window that starts: excluded ones are looked at too, and only settled."""
+        if self.next_fire_at is None or self.schedule is None:
+            return self.next_fire_at
+        return self.schedule.first_start(self.next_fire_at)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Literal
 
 from engine.errors import EngineError
-from engine.ledger.records import Claim, Fire, ScheduleRow, ScheduleState
+from engine.ledger.records import Claim, Fire, NextFire, ScheduleRow, ScheduleState
 from engine.schedules.model import Schedule
 
 Row = Any
@@ -52,6 +53,15 @@ def as_schedule(row: Row) -> ScheduleRow:
     else:
         state = "disabled" if schedule and not schedule.enabled else "active"
     return ScheduleRow(schedule=schedule, state=state, **fields)
+
+
+def as_next_fire(row: Row) -> NextFire | None:
+    """Return what ``upcoming.sql`` read; None when all that is to come is excluded."""
+    moment = row["fire_time"]
+    if row["definition"] is not None:
+        with suppress(EngineError):  # of a later version: then its looks are all that is known
+            moment = parse_definition(row["definition"]).first_start(moment)
+    return NextFire(row["key"], moment, row["timezone"]) if moment else None
 
 
 def as_fire(row: Row) -> Fire:

@@ -23,6 +23,7 @@ from engine.schedules import fields, when_fields
 from engine.schedules.cron_clock import Dst
 from engine.schedules.durations import format_duration
 from engine.schedules.exclusions import Exclusions, exclusions
+from engine.schedules.instants import HORIZON, from_seconds
 from engine.schedules.rules import (
     Fault,
     build_spec,
@@ -44,6 +45,8 @@ _CONFIG = ConfigDict(
 
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_TICK: Final = timedelta(microseconds=1)
+_END: Final = from_seconds(HORIZON)
 
 FIELDS_ONLY: Final = {"check": "fields only"}
 """A validation context: judge every field, but neither the whole nor the when-part."""
@@ -162,6 +165,10 @@ class Schedule(BaseModel):
         excluded = self.exclusions
         fires = self.spec.fires(after, until)
         return fires if excluded is None else (at for at in fires if not excluded.reason(at))
+
+    def first_start(self, at: datetime) -> datetime | None:
+        """Return the first window from ``at`` on, included, that no exclusion skips."""
+        return next(iter(self.starts(at - _TICK, _END)), None)
 
     def delay(self, fire_time: datetime) -> timedelta:
         """Return how much later than its window a run starts: the key's part of ``spread``.

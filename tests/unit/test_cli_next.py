@@ -56,6 +56,24 @@ def test_a_date_alone_is_all_of_that_day_in_utc_or_the_zone_that_is_named(capsys
     assert row["fire_time"] == first
 
 
+def test_what_a_clock_change_does_is_said_before_it_happens(capsys):
+    new_york = ("--timezone", "America/New_York", "--from", "2027-03-13", "-n", "9")
+    assert run(["next", "--cron", "30 2 * * *", *new_york]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("at 02:30 every day. When the clock goes forward")
+    assert "02:30 does not exist on 2027-03-14; fires at 03:00" in shown
+    assert run(["next", "--cron", "*/30 2 * * *", *new_york]) == 0
+    shown = capsys.readouterr().out
+    assert "02:00 and 02:30 do not happen on 2027-03-14" in shown
+
+
+def test_excluded_windows_are_not_among_what_fires(folder, capsys):
+    text = FILE + '  - {key: work, workflow: w, cron: "0 9 * * *", exclude: [SAT, SUN]}\n'
+    (folder / "schedules.yaml").write_text(text)
+    found = rows(capsys, "work", *FROM, "-n", "6")
+    assert [row["fire_time"][8:10] for row in found] == ["23", "24", "25", "26", "27", "30"]
+
+
 def test_of_each_schedule_one_line_is_shown_so_that_a_busy_one_hides_no_other(folder, capsys):
     busy = "  - {key: busy, workflow: w, everyMs: 1000}\n"
     over = '  - {key: over, workflow: w, at: "2020-01-01T00:00:00Z"}\n'

@@ -1,7 +1,9 @@
 -- No index has all lanes of a project in one order: it is read whole, and only the few shown
 -- are looked up further. Ask every few seconds at most.
 SELECT next.key, next.next_fire_at AS fire_time,
-       coalesce(d.definition ->> 'timezone', 'UTC') AS timezone
+       coalesce(d.definition ->> 'timezone', 'UTC') AS timezone,
+       -- Only where windows may be excluded: those are looked at, and never fire.
+       CASE WHEN d.definition ? 'exclude' THEN d.definition END AS definition
 FROM (
     SELECT s.namespace, s.key, s.definition_version, s.next_fire_at FROM schedules s
     WHERE s.namespace = $1 AND s.project = $2 AND s.next_fire_at IS NOT NULL
