@@ -38,6 +38,7 @@ EXAMPLES = {
     "check": ("sched check", "sched check other.yaml --json"),
     "apply": ("sched apply", "sched apply other.yaml --prune"),
     "migrate": ("sched migrate",),
+    "schema": ("sched schema",),
 }
 
 
