@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from engine import __version__
-from engine.cli import fires, init, listing, preview, schema, show, up, worker, writing
+from engine.cli import fires, init, listing, preview, schema, show, simulate, up, worker, writing
 from engine.cli.help import Commands, dress
 from engine.errors import EngineError, ScheduleFileError
 
@@ -24,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for module in (init, up, worker, listing, show, preview, fires, writing, schema):
+for module in (init, up, worker, listing, show, preview, fires, writing, schema, simulate):
     module.register(app)
 dress(app)
 

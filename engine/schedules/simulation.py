@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Final, Literal
 
 from engine.schedules.instants import epoch_ms, epoch_seconds, from_ms, from_seconds
@@ -123,7 +124,8 @@ def simulate(
     durations = durations or {}
     first = epoch_ms(start) // MINUTE_MS
     starts = [0] * ((epoch_ms(end) - 1) // MINUTE_MS - first + 1)
-    changes: Counter[int] = Counter()
+    opened: Counter[int] = Counter()
+    closed: Counter[int] = Counter()
     fates: dict[int, Fate] = {}
     listed = list(schedules)
     for alike in _alike(listed):
@@ -136,12 +138,14 @@ def simulate(
             key = listed[index].key
             fates[index] = Fate(key, life.windows, dict(life.counts), life.first_sight)
             if key in durations:
-                _open_and_close(changes, life.starts, durations[key])
+                milliseconds = durations[key] // timedelta(milliseconds=1)
+                opened.update(life.starts)
+                closed.update(at + milliseconds for at in life.starts)
     return Simulation(
         start=start, end=end, outages=gaps,
         fates=tuple(fates[index] for index in range(len(listed))),
         first=from_ms(first * MINUTE_MS), starts=starts,
-        most_open=_most_open(changes, first, len(starts)) if durations else (),
+        most_open=_most_open(opened, closed, first, len(starts)) if durations else (),
     )  # fmt: skip
 
 
@@ -204,20 +208,30 @@ class _Life:
     def _start_all(self, after: datetime, until: datetime) -> None:
         """Start the windows in ``(after, until]``: the planner does so at each fire time."""
         spec, every = self.schedule.spec, self.schedule.every_ms
-        count = spec.count(after, until)
-        oldest = spec.next(after)
-        if not count or oldest is None:
+        oldest, newest = spec.next(after), spec.previous(until)
+        if oldest is None or newest is None or oldest > until:
             return
-        if self.schedule.spread:
-            for fire_time in spec.fires(after, until):
-                self._claim(fire_time, fire_time + self.schedule.delay(fire_time))
-            return
-        self.counts["on_time"] += count
+        # With spread a run starts before the next window, so only the last can meet an outage.
+        self._claim(newest, newest + self.schedule.delay(newest))
+        self.counts["on_time"] += spec.count(after, until) - 1
         if every is not None:
-            begin = epoch_ms(oldest)
-            self.starts.extend(range(begin, begin + count * every, every))
+            shift = epoch_ms(oldest + self.schedule.delay(oldest)) - epoch_ms(oldest)
+            self.starts.extend(range(epoch_ms(oldest) + shift, epoch_ms(newest) + shift, every))
+        elif not self.schedule.spread:
+            self.starts.extend(map(epoch_ms, spec.fires(after, newest - _TICK)))
         else:
-            self.starts.extend(map(epoch_ms, spec.fires(after, until)))
+            self._start_spread(after, newest)
+
+    def _start_spread(self, after: datetime, newest: datetime) -> None:
+        """Start a cron's windows after ``after`` and before ``newest``, each by its delay."""
+        spread, whole = self.schedule.spread, None
+        fires = self.schedule.spec.fires(after, newest)
+        for fire_time, following in pairwise(fires):
+            if following - fire_time < spread:
+                delay = self.schedule.delay(fire_time)
+            else:  # the same for all of them, and to ask each time would cost a second look
+                delay = whole = whole or self.schedule.delay(fire_time)
+            self.starts.append(epoch_ms(fire_time + delay))
 
     def _return(self, cursor: datetime, now: datetime) -> datetime:
         """Plan what is owed at the end of an outage, and return the new cursor."""
@@ -291,23 +305,16 @@ def _alike(schedules: Sequence[Schedule]) -> Iterable[list[int]]:
     return groups.values()
 
 
-def _open_and_close(changes: Counter[int], starts: Iterable[int], length: timedelta) -> None:
-    milliseconds = length // timedelta(milliseconds=1)
-    for at in starts:
-        changes[at] += 1
-        changes[at + milliseconds] -= 1
-
-
-def _most_open(changes: Mapping[int, int], first: int, minutes: int) -> list[int]:
+def _most_open(opened: Counter[int], closed: Counter[int], first: int, minutes: int) -> list[int]:
     """Return the highest number of open runs in each minute; a run ends before its last instant."""
     most = [0] * minutes
     level = reached = 0
-    for at in sorted(changes):
+    for at in sorted(opened.keys() | closed.keys()):
         # Until just before this instant the level was as it is.
         last = min((at - 1) // MINUTE_MS - first, minutes - 1)
         for minute in range(reached, last + 1):
             most[minute] = max(most[minute], level)
-        level += changes[at]
+        level += opened[at] - closed[at]
         reached = max(reached, at // MINUTE_MS - first)
     for minute in range(reached, minutes):
         most[minute] = max(most[minute], level)

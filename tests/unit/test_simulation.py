@@ -165,6 +165,20 @@ def test_a_run_whose_moment_falls_into_an_outage_starts_when_it_ends_and_is_late
     assert found.starts[4 * 60] == 1
 
 
+@pytest.mark.parametrize(
+    "when", [{"everyMs": 420_000}, {"cron": "*/7 * * * *"}, {"cron": "0-3,30 * * * *"}], ids=str
+)
+def test_each_start_is_spread_by_the_delay_of_its_own_window(when):
+    declared = schedule(**when, spread="6m")
+    found = simulate([declared], DAY, at(24))
+    started = [
+        fire_time + declared.delay(fire_time)
+        for fire_time in declared.spec.fires(DAY - timedelta(microseconds=1), at(24))
+    ]
+    expected = Counter(int((moment - DAY) / MINUTE) for moment in started if moment < at(24))
+    assert Counter({n: count for n, count in enumerate(found.starts) if count}) == expected
+
+
 def test_first_sight_owes_an_interval_the_window_that_is_open():
     declared = [
         schedule("a", everyMs=86_400_000, offsetMs=3_600_000),
