@@ -15,6 +15,7 @@ HOUR, DAY, WEEK = 60, 24 * 60, 7 * 24 * 60
 _SHAPES = ((2 * DAY, HOUR, 1), (62 * DAY, DAY, 30))
 """Up to this many minutes: the minutes of a row, and of a cell."""
 _LONG_SHAPE = (WEEK, 180)
+_WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONDAY = 4 * DAY
 """The first Monday after the epoch, in minutes."""
 
@@ -40,6 +41,15 @@ class LoadMap:
         if self.per_row == HOUR:
             return f"{row.begin:%Y-%m-%d %H}h"
         return f"{row.begin:%a %Y-%m-%d}"
+
+    @property
+    def ruler(self) -> dict[int, str]:
+        """What stands above which column: minutes, hours or weekdays."""
+        if self.per_row == HOUR:
+            return {minute: f"{minute:02}" for minute in range(0, 60, 10)}
+        if self.per_row == DAY:
+            return {2 * hour: f"{hour:02}" for hour in range(0, 24, 3)}
+        return {8 * day: name for day, name in enumerate(_WEEK)}
 
 
 def load_map(simulation: Simulation, values: Sequence[int]) -> LoadMap:

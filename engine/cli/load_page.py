@@ -72,14 +72,17 @@ def _section(found: Simulation, values: Sequence[int], title: str, noun: str) ->
     )
     drawn = load_map(found, values)
     return (
-        f"<section><h2>{title}</h2><p>{_cell_words(drawn)}</p>{_bars(found, values, title)}"
+        f"<section><h2>{title}</h2><p>{_words(drawn, len(values))}</p>"
+        f"{_bars(found, values, title)}"
         f"{_heat(drawn, title)}{f'<ol>{peaks}</ol>' if peaks else ''}</section>"
     )
 
 
-def _cell_words(drawn: LoadMap) -> str:
-    each = "is a minute" if drawn.per_cell == 1 else f"is its busiest of {length(drawn.per_cell)}"
-    return f"Times are UTC. Above a bar is its busiest minute; below a cell {each}."
+def _words(drawn: LoadMap, minutes: int) -> str:
+    step, cell = -(-minutes // _BARS), drawn.per_cell
+    bar = "a minute" if step == 1 else f"the busiest minute of {length(step)}"
+    part = "a minute" if cell == 1 else f"the busiest minute of {length(cell)}"
+    return f"Times are UTC. Each bar is {bar}, each cell below {part}."
 
 
 def _bars(found: Simulation, values: Sequence[int], title: str) -> str:
@@ -122,11 +125,15 @@ def _gap(found: Simulation, begin: datetime, end: datetime) -> str:
 
 def _heat(drawn: LoadMap, title: str) -> str:
     top = max((value or 0 for row in drawn.rows for value in row.cells), default=0)
-    parts = []
-    for n, row in enumerate(drawn.rows):
+    width = (_WIDTH - _NAME) / (drawn.per_row // drawn.per_cell)
+    parts = [
+        f'<text x="{_NAME + column * width:.1f}" y="13">{name}</text>'
+        for column, name in drawn.ruler.items()
+    ]
+    for n, row in enumerate(drawn.rows, start=1):
         parts.append(f'<text x="0" y="{n * _ROW + 13}">{drawn.name(row)}</text>')
         parts += _heat_row(row, n * _ROW, top)
-    return _svg(len(drawn.rows) * _ROW + 2, f"{title}, as a map", parts)
+    return _svg((len(drawn.rows) + 1) * _ROW + 2, f"{title}, as a map", parts)
 
 
 def _heat_row(row: Row, y: int, top: int) -> list[str]:

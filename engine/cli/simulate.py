@@ -71,7 +71,7 @@ def simulate(
         raise typer.BadParameter(str(error), param_hint="--from, --to, --outage") from None
     if html is not None:
         try:
-            html.write_text(page(found, str(path)), encoding="utf-8")
+            html.write_text(page(found, path.name), encoding="utf-8")
         except OSError as error:
             raise typer.BadParameter(
                 f"{html} cannot be written: {error.strerror}", param_hint="--html"
@@ -230,13 +230,10 @@ def _named(value: int, noun: str) -> str:
 
 
 def _ruler(drawn: LoadMap) -> str:
-    """Return the hours, minutes or days above the columns."""
-    if drawn.per_row == 60:  # noqa: PLR2004 - an hour
-        return "".join(f"{minute:02}".ljust(10) for minute in range(0, 60, 10)).rstrip()
-    if drawn.per_row == 24 * 60:
-        return "".join(f"{hour:02}".ljust(6) for hour in range(0, 24, 3)).rstrip()
-    days = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
-    return "".join(day.ljust(8) for day in days).rstrip()
+    line = ""
+    for column, name in drawn.ruler.items():
+        line = line.ljust(column) + name
+    return line
 
 
 def _cell(value: int | None, top: int) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.schedules import Schedule
+from engine.schedules.planner import plan, wake_at
 from engine.schedules.simulation import Outage, simulate
 
 MINUTE = timedelta(minutes=1)
@@ -118,6 +119,47 @@ def test_it_agrees_with_a_naive_simulation_and_accounts_for_every_window(
     assert fate.windows == declared.spec.count(
         DAY - timedelta(microseconds=1), DAY + timedelta(days=3, microseconds=-1)
     )
+
+
+def walked(declared: Schedule, end: datetime, gaps: list[Outage]) -> Counter[str]:
+    """Ask the planner at each moment at which the ledger would wake, and count what it says."""
+    found: Counter[str] = Counter()
+    cursor = DAY - timedelta(microseconds=1)
+    while (now := wake_at(declared, cursor)) is not None and now < end:
+        now = max([now, *(gap.end for gap in gaps if gap.begin <= now < gap.end)])
+        decided = plan(declared, series=1, effective_from=cursor, cursor=cursor, now=now)
+        for decision in decided.decisions:
+            found[str(decision.timing or (decision.reason or "").split()[0])] += decision.windows
+        cursor = decided.cursor
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    when=st.sampled_from(
+        [
+            {"cron": "*/20 * * * *", "timezone": "America/New_York"},
+            {"cron": "30 1,2 * * *", "timezone": "America/New_York", "dst": {"fold": "both"}},
+            {"everyMs": 777_000, "offsetMs": -5},
+            {"everyMs": 10_000_000, "start": "2026-11-21", "end": "2026-11-22"},
+        ]
+    ),
+    grace=st.sampled_from(["0s", "60s", "2h"]),
+    window=st.sampled_from(["0s", "1h", "1d"]),
+    cuts=st.lists(st.integers(1, 4 * 86_400 - 2), max_size=6, unique=True).map(sorted),
+)
+def test_it_says_what_the_planner_says_at_each_wake(when, grace, window, cuts):
+    declared = schedule(**when, grace=grace, catchUp={"window": window})
+    gaps = [
+        Outage(DAY + timedelta(seconds=begin), DAY + timedelta(seconds=end))
+        for begin, end in zip(cuts[::2], cuts[1::2], strict=False)
+    ]
+    (fate,) = simulate([declared], DAY, at(96), outages=gaps).fates
+    named = {"older": "expired"}
+    expected = Counter(
+        {named.get(name, name): n for name, n in walked(declared, at(96), gaps).items()}
+    )
+    assert Counter({str(name): n for name, n in fate.counts.items() if n}) == expected
 
 
 def test_an_outage_longer_than_grace_becomes_one_run_and_the_start_is_at_its_end():
