@@ -176,7 +176,11 @@ def test_an_outage_within_grace_loses_nothing():
 
 
 def test_more_windows_than_one_plan_starts_are_all_started():
-    assert counts(schedule(everyMs=1000, grace="2h"), 2, (0, 1)) == {"on_time": 7200}
+    patient = schedule(everyMs=1000, grace="2h")
+    assert counts(patient, 2, (0, 1)) == {"on_time": 7200}
+    found = simulate([patient], DAY, at(2), outages=[Outage(DAY, at(1))])
+    assert list(found.starts[:60]) == [0] * 60
+    assert found.starts[60] == 3660
 
 
 @pytest.mark.parametrize(
