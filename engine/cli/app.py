@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from engine import __version__
-from engine.cli import fires, init, listing, preview, show, up, worker, writing
+from engine.cli import fires, init, listing, preview, schema, show, simulate, up, worker, writing
 from engine.cli.help import Commands, dress
 from engine.errors import EngineError, ScheduleFileError
 
@@ -33,7 +33,7 @@ We meet the error instead: Python ignores the signal, and must, or a lost connec
 would end us in silence.
 """
 
-for module in (init, up, worker, listing, show, preview, fires, writing):
+for module in (init, up, worker, listing, show, preview, fires, writing, schema, simulate):
     module.register(app)
 dress(app)
 

@@ -38,6 +38,11 @@ EXAMPLES = {
     "check": ("sched check", "sched check other.yaml --json"),
     "apply": ("sched apply", "sched apply other.yaml --prune"),
     "migrate": ("sched migrate",),
+    "schema": ("sched schema",),
+    "simulate": (
+        "sched simulate --from 2026-12-01T00:00Z --to 2027-01-01T00:00Z",
+        "sched simulate --from 2026-12-24T00Z --to 2026-12-25T00Z --html load.html",
+    ),
 }
 
 

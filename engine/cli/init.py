@@ -12,6 +12,8 @@ from typing import Annotated
 
 import typer
 
+from engine.schedules.json_schema import json_schema_text
+
 FILES = (
     "schedules.yaml",
     "workflows/__init__.py",
@@ -20,6 +22,9 @@ FILES = (
     "activities/greetings.py",
 )
 """What is written, by its path in the project and below ``templates``."""
+
+SCHEMA = "schedules.schema.json"
+"""Written too; the first line of ``schedules.yaml`` tells editors of it."""
 
 _IGNORED = ".sched/"
 
@@ -36,7 +41,8 @@ def init(
 ) -> None:
     """Write a small project that runs at once.
 
-    It has a schedules.yaml, one workflow and one step. Nothing that exists is overwritten.
+    It has a schedules.yaml with its schema for editors, one workflow and one step.
+    Nothing that exists is overwritten.
     """
     for path in write_project(folder):
         typer.echo(f"  {path}")
@@ -65,7 +71,7 @@ def write_project(folder: Path) -> list[Path]:
         typer.BadParameter: something of these names exists already, and nothing is written; or
             the folder cannot be written to.
     """
-    names = dict.fromkeys(name.partition("/")[0] for name in FILES)
+    names = dict.fromkeys(name.partition("/")[0] for name in (*FILES, SCHEMA))
     taken = [name for name in names if (folder / name).exists()]
     if taken:
         raise _refused(f"{folder} already has {', '.join(taken)}; nothing was written")
@@ -74,7 +80,8 @@ def write_project(folder: Path) -> list[Path]:
         for name in FILES:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_bytes(templates.joinpath(*name.split("/")).read_bytes())
-        written = [folder / name for name in FILES]
+        (folder / SCHEMA).write_text(json_schema_text(), encoding="utf-8")
+        written = [folder / name for name in (*FILES, SCHEMA)]
         return [*written, folder / ".gitignore"] if _ignore(folder) else written
     except OSError as error:
         raise _refused(f"{folder} cannot be written to: {error.strerror}") from error

@@ -27,6 +27,7 @@ from engine.cli.output import (
 from engine.cli.times import clock, relative
 from engine.cli.upcoming import SPARE, Source, Upcoming, table, upcoming
 from engine.ledger.records import Fire, ScheduleRow
+from engine.schedules.aloud import read_aloud
 
 SHOWN = 5
 

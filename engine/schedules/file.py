@@ -220,7 +220,7 @@ class _Reading:
         revision = None if node is None else node.plain()
         if node is None or revision is BROKEN:
             return
-        if isinstance(revision, int) and revision is not True and 0 <= revision <= _MAX_REVISION:
+        if type(revision) is int and 0 <= revision <= _MAX_REVISION:  # a truth value is an int too
             self.revision = revision
             return
         message = f"revision is {show(revision)}"

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from engine.cli.app import run
-from engine.cli.init import FILES, as_called
+from engine.cli.init import FILES, SCHEMA, as_called
+from engine.schedules.json_schema import json_schema_text
 from engine.service import ScheduleService
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,6 +31,7 @@ def test_every_template_is_written_and_a_file_of_schedules_that_is_good(tmp_path
     assert run(["init", str(folder)]) == 0
     assert contents(folder) == {
         **{name: (TEMPLATES / name).read_bytes() for name in FILES}, ".gitignore": b".sched/\n",
+        SCHEMA: json_schema_text().encode(),
     }  # fmt: skip
     assert set(FILES) == {
         str(path.relative_to(TEMPLATES))
@@ -57,9 +59,19 @@ def test_the_next_commands_can_be_typed_by_who_has_no_path_to_sched(tmp_path, mo
     assert as_called(str(program), Path("demo")) == "sched"
 
 
-@pytest.mark.parametrize("name", ["schedules.yaml", "workflows", "activities"])
+def test_an_editor_is_told_of_the_schema_by_a_path_that_exists(tmp_path):
+    assert run(["init", str(tmp_path)]) == 0
+    first = (tmp_path / "schedules.yaml").read_text().partition("\n")[0]
+    told, _, path = first.partition("=")
+    assert told == "# yaml-language-server: $schema"
+    assert (tmp_path / path).is_file()
+
+
+@pytest.mark.parametrize(
+    "name", ["schedules.yaml", "schedules.schema.json", "workflows", "activities"]
+)
 def test_what_exists_is_named_and_nothing_is_written(tmp_path, capsys, name):
-    if name.endswith(".yaml"):
+    if "." in name:
         (tmp_path / name).write_text("mine")
     else:
         (tmp_path / name).mkdir()

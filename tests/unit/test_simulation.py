@@ -1,0 +1,303 @@
+"""A simulated file: every window accounted for, as a simulation minute by minute says."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.schedules import Schedule
+from engine.schedules.planner import plan, wake_at
+from engine.schedules.simulation import Outage, simulate
+
+MINUTE = timedelta(minutes=1)
+DAY = datetime(2026, 11, 20, tzinfo=UTC)  # a Friday
+
+
+def schedule(key: str = "k", **fields: Any) -> Schedule:
+    return Schedule.from_json({"key": key, "workflow": "w", **fields})
+
+
+def at(hours: float) -> datetime:
+    return DAY + timedelta(hours=hours)
+
+
+def counts(declared: Schedule, hours: float, *outages: tuple[float, float]) -> dict[str, int]:
+    gaps = [Outage(at(begin), at(end)) for begin, end in outages]
+    (fate,) = simulate([declared], DAY, at(hours), outages=gaps).fates
+    assert sum(fate.counts.values()) == fate.windows
+    return {str(name): count for name, count in fate.counts.items()}
+
+
+@dataclass
+class Naive:
+    """Decides by the sentences of docs/schedules.md, one minute after the other.
+
+    Everything is in minutes since the beginning; fire times come from a predicate, not a spec.
+    """
+
+    every: int
+    offset: int
+    grace: int
+    window: int
+    days_off: frozenset[int]
+    outages: list[tuple[int, int]]
+
+    def live(self, minutes: int) -> tuple[Counter[str], Counter[int]]:
+        counted: Counter[str] = Counter()
+        started: Counter[int] = Counter()
+        waiting: list[int] = []
+        for now in range(minutes):
+            if (now - self.offset) % self.every == 0:
+                if now // 1440 in self.days_off:
+                    counted["excluded"] += 1
+                else:
+                    waiting.append(now)
+            if not waiting or any(begin <= now < end for begin, end in self.outages):
+                continue
+            if now - waiting[0] <= self.grace:
+                counted["on_time"] += len(waiting)
+                started[now] += len(waiting)
+            else:
+                kept = [window for window in waiting if now - window <= self.window]
+                counted["expired"] += len(waiting) - len(kept)
+                counted["coalesced"] += max(0, len(kept) - 1)
+                counted["caught_up"] += bool(kept)
+                started[now] += bool(kept)
+            waiting = []
+        assert not waiting
+        return +counted, +started
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    every=st.sampled_from([1, 2, 5, 7, 60, 90, 1440]),
+    offset=st.integers(0, 1440),
+    grace=st.sampled_from([0, 1, 3, 30]),
+    window=st.sampled_from([0, 10, 60, 600]),
+    days_off=st.frozensets(st.integers(0, 2)),
+    cuts=st.lists(st.integers(0, 3 * 1440 - 1), max_size=6, unique=True),
+    by_cron=st.booleans(),
+)
+def test_it_agrees_with_a_naive_simulation_and_accounts_for_every_window(
+    every, offset, grace, window, days_off, cuts, by_cron
+):
+    cuts = sorted(cuts)
+    outages = list(zip(cuts[::2], cuts[1::2], strict=False))
+    by_cron = by_cron and every in {1, 2, 5, 60}
+    offset %= every
+    if by_cron:
+        when: dict[str, Any] = {
+            "cron": f"{offset}-59/{every} * * * *" if every < 60 else f"{offset} * * * *"
+        }
+    else:
+        # Friday is day 20,777 since the epoch, so that offsets count from its midnight.
+        since = int(DAY.timestamp()) // 60
+        when = {"everyMs": every * 60_000, "offsetMs": (since + offset) * 60_000}
+    dates = [str(date(2026, 11, 20 + day)) for day in sorted(days_off)]
+    off: dict[str, Any] = {"exclude": dates} if dates else {}
+    declared = schedule(
+        **when,
+        **off,
+        grace=f"{grace}m",
+        catchUp={"window": f"{window}m"},
+    )
+    found = simulate(
+        [declared], DAY, DAY + timedelta(days=3),
+        outages=[Outage(DAY + begin * MINUTE, DAY + end * MINUTE) for begin, end in outages],
+    )  # fmt: skip
+    counted, started = Naive(every, offset, grace, window, days_off, outages).live(3 * 1440)
+    (fate,) = found.fates
+    assert {name: count for name, count in fate.counts.items() if count} == counted
+    assert {minute: count for minute, count in enumerate(found.starts) if count} == started
+    assert fate.windows == sum(counted.values())
+    assert fate.windows == declared.spec.count(
+        DAY - timedelta(microseconds=1), DAY + timedelta(days=3, microseconds=-1)
+    )
+
+
+def walked(declared: Schedule, end: datetime, gaps: list[Outage]) -> Counter[str]:
+    """Ask the planner at each moment at which the ledger would wake, and count what it says."""
+    found: Counter[str] = Counter()
+    cursor = DAY - timedelta(microseconds=1)
+    while (now := wake_at(declared, cursor)) is not None and now < end:
+        now = max([now, *(gap.end for gap in gaps if gap.begin <= now < gap.end)])
+        decided = plan(declared, series=1, effective_from=cursor, cursor=cursor, now=now)
+        for decision in decided.decisions:
+            found[str(decision.timing or (decision.reason or "").split()[0])] += decision.windows
+        cursor = decided.cursor
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    when=st.sampled_from(
+        [
+            {"cron": "*/20 * * * *", "timezone": "America/New_York"},
+            {"cron": "30 1,2 * * *", "timezone": "America/New_York", "dst": {"fold": "both"}},
+            {"everyMs": 777_000, "offsetMs": -5},
+            {"everyMs": 10_000_000, "start": "2026-11-21", "end": "2026-11-22"},
+        ]
+    ),
+    grace=st.sampled_from(["0s", "60s", "2h"]),
+    window=st.sampled_from(["0s", "1h", "1d"]),
+    cuts=st.lists(st.integers(1, 4 * 86_400 - 2), max_size=6, unique=True).map(sorted),
+)
+def test_it_says_what_the_planner_says_at_each_wake(when, grace, window, cuts):
+    declared = schedule(**when, grace=grace, catchUp={"window": window})
+    gaps = [
+        Outage(DAY + timedelta(seconds=begin), DAY + timedelta(seconds=end))
+        for begin, end in zip(cuts[::2], cuts[1::2], strict=False)
+    ]
+    (fate,) = simulate([declared], DAY, at(96), outages=gaps).fates
+    named = {"older": "expired"}
+    expected = Counter(
+        {named.get(name, name): n for name, n in walked(declared, at(96), gaps).items()}
+    )
+    assert Counter({str(name): n for name, n in fate.counts.items() if n}) == expected
+
+
+def test_an_outage_longer_than_grace_becomes_one_run_and_the_start_is_at_its_end():
+    hourly = schedule(cron="0 * * * *", catchUp={"window": "3h"})
+    assert counts(hourly, 12, (2, 8.5)) == {
+        "on_time": 2 + 3, "expired": 4, "coalesced": 2, "caught_up": 1,
+    }  # fmt: skip
+    found = simulate([hourly], DAY, at(12), outages=[Outage(at(2), at(8.5))])
+    assert [found.minute(n) for n, count in enumerate(found.starts) if count][2] == at(8.5)
+
+
+def test_an_outage_within_grace_loses_nothing():
+    assert counts(schedule(everyMs=10_000), 1, (0.5, 0.51)) == {"on_time": 360}
+
+
+def test_more_windows_than_one_plan_starts_are_all_started():
+    patient = schedule(everyMs=1000, grace="2h")
+    assert counts(patient, 2, (0, 1)) == {"on_time": 7200}
+    found = simulate([patient], DAY, at(2), outages=[Outage(DAY, at(1))])
+    assert list(found.starts[:60]) == [0] * 60
+    assert found.starts[60] == 3660
+
+
+@pytest.mark.parametrize(
+    ("field", "name"), [({"enabled": False}, "disabled"), ({"paused": True}, "paused")]
+)
+def test_a_held_schedule_starts_nothing(field, name):
+    assert counts(schedule(everyMs=60_000, exclude=["FRI"], **field), 1, (0.2, 0.3)) == {name: 60}
+
+
+def test_spread_moves_the_starts_and_not_the_windows():
+    herd = [schedule(f"k{n}", cron="0 2 * * *", spread="10m") for n in range(100)]
+    found = simulate(herd, DAY, at(24))
+    assert found.totals == {"on_time": 100}
+    busy = [n for n, count in enumerate(found.starts) if count]
+    assert 120 <= busy[0] < busy[-1] < 130
+    assert max(found.starts) < 30
+    for one in herd:
+        (fire_time,) = one.spec.fires(DAY, at(24))
+        assert found.starts[int((fire_time + one.delay(fire_time) - DAY) / MINUTE)]
+
+
+def test_a_run_whose_moment_falls_into_an_outage_starts_when_it_ends_and_is_late():
+    declared = schedule(cron="0 2 * * *", spread="10m")
+    moment = at(2) + declared.delay(at(2))
+    assert moment > at(2) + MINUTE
+    found = simulate([declared], DAY, at(24), outages=[Outage(at(2) + MINUTE, at(4))])
+    assert found.totals == {"late": 1}
+    assert found.starts[4 * 60] == 1
+
+
+@pytest.mark.parametrize(
+    "when", [{"everyMs": 420_000}, {"cron": "*/7 * * * *"}, {"cron": "0-3,30 * * * *"}], ids=str
+)
+def test_each_start_is_spread_by_the_delay_of_its_own_window(when):
+    declared = schedule(**when, spread="6m")
+    found = simulate([declared], DAY, at(24))
+    started = [
+        fire_time + declared.delay(fire_time)
+        for fire_time in declared.spec.fires(DAY - timedelta(microseconds=1), at(24))
+    ]
+    expected = Counter(int((moment - DAY) / MINUTE) for moment in started if moment < at(24))
+    assert Counter({n: count for n, count in enumerate(found.starts) if count}) == expected
+
+
+def test_first_sight_owes_an_interval_the_window_that_is_open():
+    declared = [
+        schedule("a", everyMs=86_400_000, offsetMs=3_600_000),
+        schedule("b", cron="0 1 * * *"),
+    ]
+    found = simulate(declared, at(2), at(12), new=True)
+    assert [fate.first_sight for fate in found.fates] == [1, 0]
+    assert [fate.windows for fate in found.fates] == [0, 0]
+    assert found.starts[0] == sum(found.starts) == 1
+    assert sum(simulate(declared, at(2), at(12)).starts) == 0
+
+
+def test_open_runs_are_the_most_at_one_instant_of_each_minute():
+    declared = [
+        schedule("a", everyMs=60_000),
+        schedule("b", everyMs=1000),
+        schedule("c", everyMs=600_000),
+    ]
+    lengths = {"a": timedelta(minutes=2, seconds=30), "b": timedelta(seconds=1)}
+    found = simulate(declared, DAY, at(1), durations=lengths)
+    # One of b at each instant; of a the third one begins while two are open; c is not known.
+    assert list(found.most_open[:4]) == [2, 3, 4, 4]
+    assert set(found.most_open[3:]) == {4}
+    assert list(simulate(declared, DAY, at(1)).most_open) == []
+
+
+def test_a_minute_that_no_run_touches_has_none_open():
+    found = simulate(
+        [schedule("a", everyMs=600_000)], DAY, at(1), durations={"a": timedelta(minutes=3)}
+    )
+    assert list(found.most_open[:11]) == [1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 1]
+
+
+def test_schedules_that_are_alike_are_each_counted():
+    herd = [schedule(f"k{n}", everyMs=60_000) for n in range(7)]
+    herd.append(schedule("h", cron="H * * * *"))
+    found = simulate(herd, DAY, at(1))
+    assert [fate.key for fate in found.fates] == [one.key for one in herd]
+    assert found.totals == {"on_time": 7 * 60 + 1}
+    assert sorted(set(found.starts)) == [7, 8]
+
+
+def test_h_differs_by_key():
+    herd = [schedule(f"k{n}", cron="H H * * *") for n in range(50)]
+    assert max(simulate(herd, DAY, at(24)).starts) < 5
+
+
+def test_the_time_may_begin_and_end_within_a_minute():
+    found = simulate(
+        [schedule(everyMs=10_000)], DAY + timedelta(seconds=30), DAY + timedelta(seconds=90)
+    )
+    assert list(found.starts) == [3, 3]
+    assert found.first == DAY
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "outage", "said"),
+    [
+        (1, 1, None, "the end is not after the start"),
+        (0, 24 * 367, None, "longer than 366 days"),
+        (0, 24, (5, 4), "ends before it begins"),
+        (1, 24, (0, 2), "move the start before it"),
+        (0, 24, (23, 24), "does not begin and end within"),
+    ],
+)
+def test_times_that_do_not_fit_are_refused_with_a_cure(begin, end, outage, said):
+    gaps = [Outage(at(outage[0]), at(outage[1]))] if outage else []
+    with pytest.raises(ValueError, match=said):
+        simulate([schedule(everyMs=1000)], at(begin), at(end), outages=gaps)
+
+
+def test_outages_that_overlap_are_one():
+    gaps = [Outage(at(2), at(4)), Outage(at(1), at(3))]
+    found = simulate([schedule(cron="0 * * * *")], DAY, at(6), outages=gaps)
+    assert found.outages == (Outage(at(1), at(4)),)
+    assert found.totals == {"on_time": 2, "coalesced": 3, "caught_up": 1}
