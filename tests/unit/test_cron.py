@@ -92,11 +92,14 @@ def test_sao_paulo_kept_its_local_hour_while_it_still_had_summer_time():
     [
         ("0 0 L * *", ["2026-01-31", "2026-02-28", "2026-03-31", "2026-04-30", "2026-05-31"]),
         ("0 0 L-2 * *", ["2026-01-29", "2026-02-26", "2026-03-29", "2026-04-28", "2026-05-29"]),
+        ("0 0 L-30 * *", ["2026-03-01", "2026-05-01", "2026-07-01", "2026-08-01", "2026-10-01"]),
         ("0 0 LW * *", ["2026-01-30", "2026-02-27", "2026-03-31", "2026-04-30", "2026-05-29"]),
         ("0 0 1W * *", ["2026-02-02", "2026-03-02", "2026-04-01", "2026-05-01", "2026-06-01"]),
         ("0 0 15W * *", ["2026-01-15", "2026-02-16", "2026-03-16", "2026-04-15", "2026-05-15"]),
         ("0 0 31W * *", ["2026-01-30", "2026-03-31", "2026-05-29", "2026-07-31", "2026-08-31"]),
         ("0 0 * * 5L", ["2026-01-30", "2026-02-27", "2026-03-27", "2026-04-24", "2026-05-29"]),
+        ("0 0 * * fril", ["2026-01-30", "2026-02-27", "2026-03-27", "2026-04-24", "2026-05-29"]),
+        ("0 0 * * MON#5", ["2026-03-30", "2026-06-29", "2026-08-31", "2026-11-30", "2027-03-29"]),
         ("0 0 * * MON#1", ["2026-01-05", "2026-02-02", "2026-03-02", "2026-04-06", "2026-05-04"]),
         ("0 0 * * SUN#5", ["2026-03-29", "2026-05-31", "2026-08-30", "2026-11-29", "2027-01-31"]),
         ("0 0 29 2 *", ["2028-02-29", "2032-02-29", "2036-02-29", "2040-02-29", "2044-02-29"]),
@@ -489,6 +492,17 @@ def test_schedules_of_one_expression_share_its_plan():
     assert first._readings is second._readings
     assert Cron("0 2 * * *", key="a")._readings is Cron("0 2 * * *", key="b")._readings
     assert first._clock is Cron("5 5 * * MON", NEW_YORK)._clock
+
+
+@pytest.mark.parametrize("expression", ["0 2 * * THU", "0 2 * * mon-thu", "@hourly", "@Monthly"])
+def test_the_h_of_thursday_and_of_macros_is_no_hash_that_parts_two_keys(expression):
+    assert Cron(expression, key="a")._readings is Cron(expression, key="b")._readings
+
+
+def test_a_hashed_minute_does_not_part_what_two_keys_share_of_the_days():
+    first, second = Cron("H 2 * * MON-FRI", key="a"), Cron("H 2 * * MON-FRI", key="b")
+    assert first._readings is not second._readings
+    assert first._readings.calendar is second._readings.calendar
 
 
 def test_a_refused_expression_does_not_poison_the_cache():
