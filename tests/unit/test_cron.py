@@ -9,8 +9,6 @@ from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from engine.errors import CronInvalid, ScheduleError, TimezoneInvalid
 from engine.schedules.cron import Cron
@@ -376,77 +374,6 @@ def test_hash_keeps_a_key_at_its_minute_and_spreads_keys():
     minutes = {Cron("H * * * *", key=f"key-{n}").next(start) for n in range(500)}
     assert len(minutes) == 60
     assert Cron("H * * * *", key="a").next(start) == Cron("H * * * *", key="a").next(start)
-
-
-# --- properties -----------------------------------------------------------------------------
-
-SPECIMENS = [
-    "* * * * *",
-    "*/7 * * * *",
-    "30 2 * * *",
-    "0,15,30,45 0-3 * * *",
-    "0 0 1 * *",
-    "59 23 L * *",
-    "0 9 * * MON-FRI",
-    "*/20 30 1,2 * * *",
-    "0 12 15W * *",
-    "0 0 29 2 *",
-    "15 2 * * 0L",
-    "H H(0-3) * * *",
-]
-ZONES = [
-    *("UTC", NEW_YORK, "Europe/Dublin", "Australia/Lord_Howe", "Antarctica/Troll"),
-    *("Pacific/Apia", "Africa/Casablanca", "Asia/Gaza", "America/St_Johns", "Asia/Kathmandu"),
-]
-crons = st.builds(
-    Cron,
-    st.sampled_from(SPECIMENS),
-    st.sampled_from(ZONES),
-    dst=st.builds(
-        Dst, st.sampled_from(["shift", "skip"]), st.sampled_from(["first", "last", "both"])
-    ),
-)
-instants = st.datetimes(datetime(1975, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - bounds are naive by API
-spans = st.integers(0, 20 * 86_400).map(lambda seconds: timedelta(seconds=seconds))
-
-
-@given(cron=crons, at=instants)
-def test_the_previous_of_the_next_is_the_next(cron, at):
-    following = cron.next(at)
-    assert following is not None
-    assert cron.previous(following) == following
-
-
-@given(cron=crons, at=instants)
-def test_an_instant_lies_between_its_previous_and_its_next(cron, at):
-    following, earlier = cron.next(at), cron.previous(at)
-    assert following is not None
-    assert following > at
-    assert earlier is None or (earlier <= at and cron.next(earlier) == following)
-
-
-@given(cron=crons, at=instants, span=spans)
-def test_next_and_previous_never_go_back(cron, at, span):
-    assert cron.next(at) <= cron.next(at + span)
-    earlier = cron.previous(at)
-    assert earlier is None or earlier <= cron.previous(at + span)
-
-
-@given(cron=crons, at=instants, one=spans, two=spans)
-@settings(max_examples=40, deadline=None)
-def test_two_stretches_fire_what_the_whole_fires(cron, at, one, two):
-    one, two = one / 10, two / 10
-    parts = [*cron.fires(at, at + one), *cron.fires(at + one, at + one + two)]
-    whole = list(cron.fires(at, at + one + two))
-    assert parts == whole
-    assert cron.count(at, at + one + two) == len(whole)
-
-
-@given(cron=crons, at=instants, span=spans)
-@settings(max_examples=40, deadline=None)
-def test_latest_is_the_tail_of_the_forward_list(cron, at, span):
-    fires = list(cron.fires(at, at + span / 10))
-    assert cron.latest(at + span / 10, len(fires)) == fires[::-1]
 
 
 # --- cost -----------------------------------------------------------------------------------
