@@ -16,7 +16,6 @@ leaves out is refused with `CronInvalid`, which names the field, the value and t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -45,8 +44,7 @@ MACROS: Final = {
 _LONGEST: Final = 1000  # characters; nobody writes more by hand
 
 
-@dataclass(frozen=True, slots=True)
-class DayFields:
+class DayFields(NamedTuple):
     """What an expression says about days; equal ones share a calendar.
 
     ``both`` is the star rule (point 3): true when a day must satisfy the day field *and* the

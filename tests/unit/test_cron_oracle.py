@@ -6,6 +6,8 @@ import random
 from bisect import bisect_left
 from datetime import UTC, date, datetime, timedelta
 
+import pytest
+
 from engine.schedules import cron as cron_module
 from engine.schedules.cron import Cron
 from engine.schedules.zones import BEGINNING, tabulate
@@ -32,6 +34,7 @@ from tests.unit.prove_time import (
 FAMILIES = ("minutes, wildcard", "minutes, fixed-time", "seconds", "dst overrides")
 
 
+@pytest.mark.slow
 def test_twenty_thousand_random_questions_are_answered_as_a_scan_of_the_clock_answers_them():
     """Another and ten times larger set of questions: ``make prove-time``."""
     rng, proof = random.Random(20_261_121), Proof()
