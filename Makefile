@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-wheel check format bench ci lock wheel clean
+.PHONY: help install up test test-wheel check format bench prove-time ci lock wheel clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ format: $(STAMP) ## Format the code and sort its imports
 
 bench: $(STAMP) ## Measure, against a rival in the same run
 	$(BIN)/python -m benchmarks $(ARGS)
+
+prove-time: $(STAMP) ## Compare fire times with a brute-force scan (ARGS=SEED)
+	$(BIN)/python -m tests.unit.prove_time $(ARGS)
 
 ci: ## Run what CI runs
 	.ci/run

@@ -16,9 +16,8 @@ leaves out is refused with `CronInvalid`, which names the field, the value and t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.errors import CronInvalid
 from engine.schedules.cron_items import (
@@ -45,8 +44,7 @@ MACROS: Final = {
 _LONGEST: Final = 1000  # characters; nobody writes more by hand
 
 
-@dataclass(frozen=True, slots=True)
-class DayFields:
+class DayFields(NamedTuple):
     """What an expression says about days; equal ones share a calendar.
 
     ``both`` is the star rule (point 3): true when a day must satisfy the day field *and* the
@@ -61,8 +59,7 @@ class DayFields:
     both: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(NamedTuple):
     """A parsed expression. ``wildcard``: its minute or hour field starts with ``*`` (point 4)."""
 
     seconds: int
@@ -79,27 +76,45 @@ def parse(expression: str, key: str = "") -> Fields:
         CronInvalid: The expression is outside the grammar. Days that no calendar holds are
             found later, by `cron_readings.readings`.
     """
+    if not expression.isascii():
+        # Capitals of other alphabets would turn into ours, and their blanks look like blanks.
+        strange = next(character for character in expression if not character.isascii())
+        raise CronInvalid(
+            f'cron "{shown(expression)}" holds the character {strange!a}',
+            cure="write plain digits, letters and blanks",
+        )
     upper = expression.upper()
-    # Without an H the key changes nothing, and equal expressions share one parse.
-    return _parse(upper, key if "H" in upper else "")
-
-
-@lru_cache(maxsize=4096)
-def _parse(upper: str, key: str) -> Fields:
-    texts = _split(upper)
-    second, minute, hour, day, month, weekday = texts
-    days, day_specials = day_values(day, key)
-    weekdays, weekday_specials = weekday_values(weekday, key)
-    starred = day[0] in "*?" or weekday[0] in "*?"
-    months = values(MONTH, month, key)
-    calendar = DayFields(days, day_specials, months, weekdays, weekday_specials, starred)
+    second, minute, hour, day, month, weekday = _split(upper)
     return Fields(
         seconds=values(SECOND, second, key),
         minutes=values(MINUTE, minute, key),
         hours=values(HOUR, hour, key),
-        calendar=calendar,
+        calendar=_day_fields(day, month, weekday, key),
         wildcard=minute[0] == "*" or hour[0] == "*",
     )
+
+
+def hashes(expression: str) -> bool:
+    """Return whether ``expression`` has an ``H``; those in Thursday and macros are none."""
+    if "H" not in expression and "h" not in expression:
+        return False
+    upper = expression.upper()
+    return "H" in upper.replace("THU", "") and "@" not in upper
+
+
+def _day_fields(day: str, month: str, weekday: str, key: str) -> DayFields:
+    # Many expressions have few different days: an H elsewhere must not part them.
+    hashed = key and (hashes(day) or hashes(month) or hashes(weekday))
+    return _days(day, month, weekday, key if hashed else "")
+
+
+@lru_cache(maxsize=4096)
+def _days(day: str, month: str, weekday: str, key: str) -> DayFields:
+    days, day_specials = day_values(day, key)
+    weekdays, weekday_specials = weekday_values(weekday, key)
+    starred = day[0] in "*?" or weekday[0] in "*?"
+    months = values(MONTH, month, key)
+    return DayFields(days, day_specials, months, weekdays, weekday_specials, starred)
 
 
 def _split(upper: str) -> list[str]:

@@ -151,16 +151,16 @@ def _hashed(this: Field, match: re.Match[str], key: str) -> int:
     high = (
         (this.hash_high or this.high) if match["to"] is None else _number(this, item, match["to"])
     )
-    if not low <= high <= this.high:
+    if low > high:
         raise _wrong(
             this, item, "is not a range", f"write H(a-b) with a <= b inside {this.accepts}"
         )
     number = int.from_bytes(sha256(f"{this.name}\0{key}".encode()).digest()[:8], "big")
     size = high - low + 1
     if match["step"] is None:
-        return 1 << (low + number % size)
+        return _range(this, low + number % size, low + number % size, 1)
     step = int(match["step"])
-    return _mask(range(low + number % min(step, size), high + 1, step))
+    return _range(this, low + number % min(step, size), high, step)
 
 
 def _step(this: Field, item: str, text: str | None) -> int:
@@ -217,16 +217,20 @@ def _weekday_special(item: str) -> Special | None:
     return Special("#", weekday, int(match[2]))
 
 
-def _diagnosis(this: Field, item: str) -> tuple[str, str]:
+def _diagnosis(this: Field, item: str) -> tuple[str, str]:  # noqa: PLR0911 - one line a mistake
     """Return (what is wrong, the cure) for an item that has no form we know."""
     if not item:
         return "is empty", "remove the extra comma"
     if re.fullmatch(r"R(\(.*\))?(/\d+)?", item):
         return "is random and would differ between replicas", "write H, a stable hash of the key"
-    if item == "?":
+    if "?" in item:
+        if this in (DAY, WEEKDAY):
+            return "is not ? alone", "write ? as the whole field, or leave it out"
         return "is allowed only in the day and weekday fields", "write *"
     if re.search(r"[LW#]", item) and this not in (DAY, WEEKDAY):
         return "belongs to the day or weekday field", f"write {this.accepts}"
+    if item[:3] in this.names and item.isalpha():
+        return "is not a name of this field", f"write {item[:3]}"
     return "cannot be read", f"write {this.accepts}, a range a-b, a list a,b or a step */n"
 
 

@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from engine.errors import CronInvalid
-from engine.schedules.cron_fields import parse
+from engine.schedules.cron_fields import hashes, parse
 from engine.schedules.instants import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
@@ -153,7 +153,6 @@ class Readings:
         return minutes[at] * 60 + self.seconds[-1]
 
 
-@lru_cache(maxsize=4096)
 def _readings(fields: Fields) -> Readings:
     calendar = _calendar(fields.calendar)
     minutes = _minutes_of_day(fields.hours, fields.minutes)
@@ -171,7 +170,7 @@ def readings(expression: str, key: str) -> tuple[Readings, bool]:
             f"cron {expression!r} is not text", cure='write a quoted string such as "0 2 * * *"'
         )
     # Without an H the key changes nothing, and equal expressions share one plan.
-    return _plan(expression, key if "H" in expression or "h" in expression else "")
+    return _plan(expression, key if key and hashes(expression) else "")
 
 
 @lru_cache(maxsize=4096)
@@ -254,5 +253,6 @@ def _preceding(masks: tuple[int, ...], month: int) -> int:
     return -1
 
 
+@lru_cache(maxsize=4096)
 def _bits(mask: int) -> tuple[int, ...]:
     return tuple(value for value in range(mask.bit_length()) if mask >> value & 1)

@@ -9,8 +9,6 @@ from datetime import UTC, datetime, timedelta, timezone
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from engine.errors import CronInvalid, ScheduleError, TimezoneInvalid
 from engine.schedules.cron import Cron
@@ -92,11 +90,14 @@ def test_sao_paulo_kept_its_local_hour_while_it_still_had_summer_time():
     [
         ("0 0 L * *", ["2026-01-31", "2026-02-28", "2026-03-31", "2026-04-30", "2026-05-31"]),
         ("0 0 L-2 * *", ["2026-01-29", "2026-02-26", "2026-03-29", "2026-04-28", "2026-05-29"]),
+        ("0 0 L-30 * *", ["2026-03-01", "2026-05-01", "2026-07-01", "2026-08-01", "2026-10-01"]),
         ("0 0 LW * *", ["2026-01-30", "2026-02-27", "2026-03-31", "2026-04-30", "2026-05-29"]),
         ("0 0 1W * *", ["2026-02-02", "2026-03-02", "2026-04-01", "2026-05-01", "2026-06-01"]),
         ("0 0 15W * *", ["2026-01-15", "2026-02-16", "2026-03-16", "2026-04-15", "2026-05-15"]),
         ("0 0 31W * *", ["2026-01-30", "2026-03-31", "2026-05-29", "2026-07-31", "2026-08-31"]),
         ("0 0 * * 5L", ["2026-01-30", "2026-02-27", "2026-03-27", "2026-04-24", "2026-05-29"]),
+        ("0 0 * * fril", ["2026-01-30", "2026-02-27", "2026-03-27", "2026-04-24", "2026-05-29"]),
+        ("0 0 * * MON#5", ["2026-03-30", "2026-06-29", "2026-08-31", "2026-11-30", "2027-03-29"]),
         ("0 0 * * MON#1", ["2026-01-05", "2026-02-02", "2026-03-02", "2026-04-06", "2026-05-04"]),
         ("0 0 * * SUN#5", ["2026-03-29", "2026-05-31", "2026-08-30", "2026-11-29", "2027-01-31"]),
         ("0 0 29 2 *", ["2028-02-29", "2032-02-29", "2036-02-29", "2040-02-29", "2044-02-29"]),
@@ -375,77 +376,6 @@ def test_hash_keeps_a_key_at_its_minute_and_spreads_keys():
     assert Cron("H * * * *", key="a").next(start) == Cron("H * * * *", key="a").next(start)
 
 
-# --- properties -----------------------------------------------------------------------------
-
-SPECIMENS = [
-    "* * * * *",
-    "*/7 * * * *",
-    "30 2 * * *",
-    "0,15,30,45 0-3 * * *",
-    "0 0 1 * *",
-    "59 23 L * *",
-    "0 9 * * MON-FRI",
-    "*/20 30 1,2 * * *",
-    "0 12 15W * *",
-    "0 0 29 2 *",
-    "15 2 * * 0L",
-    "H H(0-3) * * *",
-]
-ZONES = [
-    *("UTC", NEW_YORK, "Europe/Dublin", "Australia/Lord_Howe", "Antarctica/Troll"),
-    *("Pacific/Apia", "Africa/Casablanca", "Asia/Gaza", "America/St_Johns", "Asia/Kathmandu"),
-]
-crons = st.builds(
-    Cron,
-    st.sampled_from(SPECIMENS),
-    st.sampled_from(ZONES),
-    dst=st.builds(
-        Dst, st.sampled_from(["shift", "skip"]), st.sampled_from(["first", "last", "both"])
-    ),
-)
-instants = st.datetimes(datetime(1975, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - bounds are naive by API
-spans = st.integers(0, 20 * 86_400).map(lambda seconds: timedelta(seconds=seconds))
-
-
-@given(cron=crons, at=instants)
-def test_the_previous_of_the_next_is_the_next(cron, at):
-    following = cron.next(at)
-    assert following is not None
-    assert cron.previous(following) == following
-
-
-@given(cron=crons, at=instants)
-def test_an_instant_lies_between_its_previous_and_its_next(cron, at):
-    following, earlier = cron.next(at), cron.previous(at)
-    assert following is not None
-    assert following > at
-    assert earlier is None or (earlier <= at and cron.next(earlier) == following)
-
-
-@given(cron=crons, at=instants, span=spans)
-def test_next_and_previous_never_go_back(cron, at, span):
-    assert cron.next(at) <= cron.next(at + span)
-    earlier = cron.previous(at)
-    assert earlier is None or earlier <= cron.previous(at + span)
-
-
-@given(cron=crons, at=instants, one=spans, two=spans)
-@settings(max_examples=40, deadline=None)
-def test_two_stretches_fire_what_the_whole_fires(cron, at, one, two):
-    one, two = one / 10, two / 10
-    parts = [*cron.fires(at, at + one), *cron.fires(at + one, at + one + two)]
-    whole = list(cron.fires(at, at + one + two))
-    assert parts == whole
-    assert cron.count(at, at + one + two) == len(whole)
-
-
-@given(cron=crons, at=instants, span=spans)
-@settings(max_examples=40, deadline=None)
-def test_latest_is_the_tail_of_the_forward_list(cron, at, span):
-    fires = list(cron.fires(at, at + span / 10))
-    assert cron.latest(at + span / 10, len(fires)) == fires[::-1]
-
-
 # --- cost -----------------------------------------------------------------------------------
 
 
@@ -489,6 +419,17 @@ def test_schedules_of_one_expression_share_its_plan():
     assert first._readings is second._readings
     assert Cron("0 2 * * *", key="a")._readings is Cron("0 2 * * *", key="b")._readings
     assert first._clock is Cron("5 5 * * MON", NEW_YORK)._clock
+
+
+@pytest.mark.parametrize("expression", ["0 2 * * THU", "0 2 * * mon-thu", "@hourly", "@Monthly"])
+def test_the_h_of_thursday_and_of_macros_is_no_hash_that_parts_two_keys(expression):
+    assert Cron(expression, key="a")._readings is Cron(expression, key="b")._readings
+
+
+def test_a_hashed_minute_does_not_part_what_two_keys_share_of_the_days():
+    first, second = Cron("H 2 * * MON-FRI", key="a"), Cron("H 2 * * MON-FRI", key="b")
+    assert first._readings is not second._readings
+    assert first._readings.calendar is second._readings.calendar
 
 
 def test_a_refused_expression_does_not_poison_the_cache():

@@ -48,6 +48,8 @@ def test_a_sixth_field_leads_with_seconds():
         ("10-20/5", [10, 15, 20]),
         ("50/4", [50, 54, 58]),
         ("59/15", [59]),
+        ("5/60", [5]),
+        ("0-59/30", [0, 30]),
         ("58-1", [0, 1, 58, 59]),
         ("50-10/15", [5, 50]),
         ("1,3,3,2", [1, 2, 3]),
@@ -83,6 +85,12 @@ def test_a_wrapping_range_steps_across_its_wrap():
         ("7/3", [0, 3, 6]),
         ("*/7", [0]),
         ("SAT-SUN", [0, 6]),
+        ("SUN-SAT", [0, 1, 2, 3, 4, 5, 6]),
+        ("7/2", [0, 2, 4, 6]),
+        ("7-0", [0]),
+        ("5-7/2", [0, 5]),
+        ("FRI-MON/2", [0, 5]),
+        ("4-2/3", [0, 4]),
     ],
 )
 def test_a_weekday_field_counts_from_sunday_and_seven_is_sunday_too(text, expected):
@@ -150,6 +158,8 @@ def test_a_macro_means_its_expression(macro, meaning):
         ("0 0 ? * MON", True),
         ("0 0 1-31 * MON", False),
         ("0 0 5,* * MON", False),
+        ("0 0 *,5 * MON", True),
+        ("0 0 1 * *,MON", True),
     ],
 )
 def test_the_star_rule_looks_at_the_first_character_of_day_and_weekday(expression, both):
@@ -167,6 +177,12 @@ def test_the_star_rule_looks_at_the_first_character_of_day_and_weekday(expressio
         ("0-59 0-23 * * *", False),
         ("* 30 2 * * *", False),
         ("H 2 * * *", False),
+        ("*/60 2 * * *", True),
+        ("0-59/5 2 * * *", False),
+        ("*,5 2 * * *", True),
+        ("5,* 2 * * *", False),
+        ("H/15 2 * * *", False),
+        ("H/15 * * * *", True),
     ],
 )
 def test_a_schedule_is_wildcard_when_minute_or_hour_starts_with_a_star(expression, wildcard):
@@ -205,8 +221,22 @@ def test_h_as_a_day_exists_in_every_month():
     assert max(values(parse("0 0 H * *", f"k{n}").calendar.days)[0] for n in range(500)) == 28
 
 
+def test_h_as_a_weekday_may_count_to_seven():
+    keys = [f"k{n}" for n in range(200)]
+    seen = {values(parse("0 0 * * H(1-7)", key).calendar.weekdays)[0] for key in keys}
+    assert seen == {0, 1, 2, 3, 4, 5, 6}
+    assert {values(parse("0 0 * * H(6-7)", key).calendar.weekdays)[0] for key in keys} == {0, 6}
+
+
 def test_a_key_changes_nothing_where_there_is_no_h():
     assert parse("0 2 * * *", "a") == parse("0 2 * * *", "b")
+
+
+@pytest.mark.parametrize(
+    "text", ["0 2 * * *", "  0\t2  *   * *\n", "0 2 * * sun-SAT", "00 02 * * ?"]
+)
+def test_blanks_case_and_leading_zeros_change_nothing(text):
+    assert parse(text) == parse("0 2 * * *")
 
 
 # --- refusals -------------------------------------------------------------------------------
@@ -239,7 +269,15 @@ def test_a_key_changes_nothing_where_there_is_no_h():
         ("1--5 * * * *", ["minute field", "cannot be read"]),
         ("5-* * * * *", ["minute field", "cannot be read"]),
         ("1.5 * * * *", ["minute field", "cannot be read"]),
-        ("\u0665 * * * *", ["minute field", "cannot be read"]),
+        ("\u0665 * * * *", ["character '\\u0665'", "plain digits"]),
+        ("0\u00a02 * * *", ["character '\\xa0'", "blanks"]),
+        ("0 2 * * fr\u0131", ["character '\\u0131'", "letters"]),
+        ("0 0 ?,5 * *", ["day field", '"?" is not ? alone', "as the whole field"]),
+        ("0 0 * * ?/2", ["weekday field", '"?/2" is not ? alone']),
+        ("0 0 1 MARCH *", ["month field", '"MARCH" is not a name', "write MAR"]),
+        ("0 0 L-3W * *", ["day field", '"L-3W" cannot be read']),
+        ("0 0 30W 2 *", ["never fire"]),
+        ("0 0 31 2 */2", ["never fire"]),
         ("L * * * *", ["minute field", "day or weekday"]),
         ("0 0 MON * *", ["day field", '"MON"', "not a name"]),
         ("0 0 1 FOO *", ["month field", '"FOO"', "JAN-DEC"]),
@@ -251,7 +289,7 @@ def test_a_key_changes_nothing_where_there_is_no_h():
         ("0 0 L-31 * *", ["day field", "L-1 to L-30"]),
         ("0 0 L-0 * *", ["day field", "L-1 to L-30"]),
         ("0 0 1-5W * *", ["day field", "cannot be read"]),
-        ("0 0 *? * *", ["day field", "cannot be read"]),
+        ("0 0 *? * *", ["day field", "is not ? alone"]),
         ("H(50-70) * * * *", ["minute field", "out of range"]),
         ("H(20-10) * * * *", ["minute field", "a <= b"]),
         ("@every 5m", ["@EVERY", "everyMs"]),
