@@ -170,6 +170,10 @@ class PostgresLedger:
         (row,) = await self._run("count_schedules", project)
         return int(row["living"])
 
+    async def lanes(self, project: str) -> dict[str, int]:
+        """See ``Ledger``."""
+        return {row["lane"]: row["living"] for row in await self._run("lanes", project)}
+
     async def withdraw(self, serving: Serving) -> None:
         """See ``Ledger``."""
         await self._run("withdraw", serving.replica)

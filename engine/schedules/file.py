@@ -34,7 +34,7 @@ DEFAULT_PROJECT: Final = "default"
 
 _TOP: Final = ("version", "project", "revision", "calendars", "defaults", "queues", "schedules")
 _FILE_EMPTY: Final = "SCHEDULE_FILE_EMPTY"
-_KEY_DUPLICATE: Final = "SCHEDULE_KEY_DUPLICATE"
+KEY_DUPLICATE: Final = "SCHEDULE_KEY_DUPLICATE"
 _MAX_REVISION: Final = 2**63 - 1  # PostgreSQL's bigint
 _WRITE_LIST: Final = "write schedules: and below it a list of '- key: …'"
 _JSON_START = re.compile(r"\s*[{\[]")
@@ -90,7 +90,7 @@ def read_file_text(
         text = _decoded(text).removeprefix("\ufeff")
         reading = _read_soundly(text, name, open_ics and opened, expectations=expectations)
         if reading is None:
-            reading = Reading(_tree(text, name), open_ics and opened, expectations)
+            reading = Reading(parse_text(text, name), open_ics and opened, expectations)
             reading.read()
     except Unreadable as stop:
         raise ScheduleFileError(name, (stop.problem,)) from None
@@ -100,6 +100,18 @@ def read_file_text(
     if problems:
         raise ScheduleFileError(name, problems)
     return reading, file_digest(text, name, calendars)
+
+
+def decoded(data: bytes, name: str) -> str:
+    """Return the text of the file ``name``.
+
+    Raises:
+        ScheduleFileError: it is too large or not UTF-8; the problem says where.
+    """
+    try:
+        return _decoded(data)
+    except Unreadable as stop:
+        raise ScheduleFileError(name, (stop.problem,)) from None
 
 
 def _decoded(text: str | bytes) -> str:
@@ -142,7 +154,8 @@ def _read_soundly(
     return None if reading.report.sorted() else reading
 
 
-def _tree(text: str, name: str) -> Tree:
+def parse_text(text: str, name: str) -> Tree:
+    """Return the tree of a text, with places. See ``read_yaml`` and ``JsonText``."""
     if name.lower().endswith(".json"):
         return JsonText(text).read()
     if _JSON_START.match(text):
@@ -240,7 +253,7 @@ class Reading:
             message = f"key {show(value.value)} is taken by the schedule on line {earlier.line}"
             cure = "give every schedule a key of its own"
             self.report.add(
-                value, _KEY_DUPLICATE, message, cure, key=show(value.value)[1:-1], value=value
+                value, KEY_DUPLICATE, message, cure, key=show(value.value)[1:-1], value=value
             )
 
     def _check_version(self, node: Node | None) -> None:
