@@ -192,15 +192,16 @@ def _project_of(source: Source | ScheduleFile | None, *, must_load: bool) -> str
         return DEFAULT_PROJECT
     if not isinstance(source, Source):
         return source.project
-    certain = None if must_load else source.certain_project()
-    if certain is not None:
-        return certain
+    look = None
     try:
+        look = source.look()
+        if look.is_certain() and not must_load:
+            return look.project()
         return source.read().project
     except ScheduleFileError:
         if must_load:
             raise
-    return source.declared_project()
+    return look.project() if look else DEFAULT_PROJECT
 
 
 def _let_modules_through(runner: WorkflowRunner | None) -> WorkflowRunner:

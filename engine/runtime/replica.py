@@ -151,10 +151,11 @@ class Replica:
         source = self._source
         if not isinstance(source, Source) or not ledger.remembers:
             return False
-        digest = await asyncio.to_thread(source.digest)
+        look = await asyncio.to_thread(source.look)
+        digest = await asyncio.to_thread(look.digest)
         if not await already_applied(ledger, self._serving.project, digest):
             return False
-        return await asyncio.to_thread(source.is_quiet)  # a warning is repeated at each start
+        return await asyncio.to_thread(look.is_quiet)  # a warning is repeated at each start
 
     def _mention_other_queues(self, lanes: Mapping[str, int]) -> None:
         mine = self._serving.task_queue

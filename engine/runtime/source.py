@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -23,14 +23,19 @@ Paths: TypeAlias = "str | Path | Sequence[str | Path]"
 
 _ENDINGS: Final = {".yaml", ".yml", ".json"}
 
-_PROJECT = re.compile(r"""^project:[ \t]*["']?([a-z0-9._-]+)""", re.MULTILINE)
-_BLOCK = re.compile(r"(?:[ \t]*(?:#.*|---[ \t]*)?\r?\n)*(?:[A-Za-z]+:[ \t\r\n]|- )")
+# Each expression begins with a letter, and looks back from it: in megabytes that is ten times
+# faster to search than a beginning of a line.
+_PROJECT = re.compile(r"""project:(?<![^\n]project:)[ \t]*["']?([a-z0-9._-]+)""")
+_JSON_HEAD = re.compile(
+    r"""\s*\{\s*(?:"(?:version|revision)"\s*:\s*\d+\s*,\s*)*"project"\s*:\s*"([a-z0-9._-]+)"\s*[,}]"""
+)
+_BLOCK = re.compile(r"(?:[ \t]*(?:#.*|---[ \t]*)?\n)*(?:[A-Za-z]+:[ \t\n]|- )")
 """How a text begins whose top-level names all stand at the beginning of a line."""
 _OTHERWISE = re.compile(
-    r"""^(?:["'?&!*<{\[]|project[ \t]|project:(?:[ \t]*[^a-z0-9"' \t]|.*\\))""", re.MULTILINE
+    r"""\n(?:["'?&!*<{\[]|project[ \t]|project:(?:[ \t]*[^a-z0-9"' \t]|.*\\))"""
 )
 """A line that might begin with a top-level name in another spelling, or name a project oddly."""
-_ZEROS = re.compile(r"(?:[:\-,\[{][ \t]+|[,\[])[-+]?0\d+[ \t]*(?:[,\]}\r\n]|$|#)", re.MULTILINE)
+_ZEROS = re.compile(r"0(?:(?<=[\s,\[{]0)|(?<=[\s,\[{][-+]0))\d+[ \t]*(?:[,\]}\n#]|\Z)")
 """What may be a number with leading zeros, the one thing that a sound file is warned of."""
 
 
@@ -54,36 +59,13 @@ class Source:
         """
         return parse(self._texts(), self.name, expectations=expectations)
 
-    def digest(self) -> str:
-        """Return the ``ScheduleFile.digest`` that reading would give, as a rule.
-
-        Where it cannot be told without reading, it is one that no reading gives.
+    def look(self) -> Look:
+        """Return what can be told of the files as they are now without parsing them.
 
         Raises:
             ScheduleFileError: when something cannot be read.
         """
-        return joint_digest([_digest(each) for each in self._texts()])
-
-    def is_quiet(self) -> bool:
-        """Whether reading what is sound would surely warn of nothing."""
-        return not any(
-            not each.name.lower().endswith(".json") and _ZEROS.search(each.text)
-            for each in self._texts()
-        )
-
-    def certain_project(self) -> str | None:
-        """Return the project without reading everything, where the text leaves no doubt."""
-        with suppress(ScheduleFileError):
-            texts = [each.text for each in self._texts()]
-            if all(_is_plain(text) for text in texts):
-                return _declared(texts)
-        return None
-
-    def declared_project(self) -> str:
-        """Return the project that the files, even broken ones, seem to declare."""
-        with suppress(ScheduleFileError):
-            return _declared(each.text for each in self._texts())
-        return DEFAULT_PROJECT
+        return Look(self._texts())
 
     def _texts(self) -> list[NamedText]:
         files = [file for path in self._paths for file in _files(path)]
@@ -91,6 +73,40 @@ class Source:
             what, cure = "no schedule file is named", "name one, or a folder"
             raise ScheduleFileError(self.name, (_unreadable(what, cure),))
         return [NamedText(str(file), _text(file)) for file in files]
+
+
+class Look:
+    """What the texts of a source tell without being parsed.
+
+    Args:
+        texts: all of them.
+    """
+
+    def __init__(self, texts: Sequence[NamedText]) -> None:
+        self._texts = texts
+
+    def digest(self) -> str:
+        """Return the ``ScheduleFile.digest`` that parsing would give, as a rule.
+
+        Where it cannot be told without parsing, it is one that no parsing gives.
+        """
+        return joint_digest([_digest(each) for each in self._texts])
+
+    def is_quiet(self) -> bool:
+        """Whether parsing, if nothing is wrong, would surely warn of nothing."""
+        return not any(
+            not each.name.lower().endswith(".json") and _ZEROS.search(each.text)
+            for each in self._texts
+        )
+
+    def project(self) -> str:
+        """Return the project that the texts, even broken ones, seem to declare."""
+        found = (_JSON_HEAD.match(each.text) or _PROJECT.search(each.text) for each in self._texts)
+        return next((line[1] for line in found if line), DEFAULT_PROJECT)
+
+    def is_certain(self) -> bool:
+        """Whether no other ``project`` can hide in the texts, if nothing is wrong with them."""
+        return all(_is_plain(each.text) for each in self._texts)
 
 
 def read_file(path: Path, *, expectations: bool = False) -> ScheduleFile:
@@ -105,20 +121,16 @@ def read_file(path: Path, *, expectations: bool = False) -> ScheduleFile:
 def digest_of(path: Path) -> str:
     """Return the ``ScheduleFile.digest`` that the file would have; of an unreadable one, why."""
     try:
-        return Source(path).digest()
+        return Source(path).look().digest()
     except ScheduleFileError as error:
         return str(error)
 
 
-def _declared(texts: Iterable[str]) -> str:
-    found = (_PROJECT.search(text) for text in texts)
-    return next((line[1] for line in found if line), DEFAULT_PROJECT)
-
-
 def _is_plain(text: str) -> bool:
-    """Whether no ``project`` can hide from the expression that looks for it."""
     if _BLOCK.match(text):
-        return not _OTHERWISE.search(text)
+        return not _OTHERWISE.search(f"\n{text}")
+    if _JSON_HEAD.match(text):
+        return True
     return "project" not in text and "\\" not in text
 
 

@@ -1,4 +1,4 @@
-"""A replica that starts again with the same files: nothing is parsed, and nothing is left unsaid."""
+"""A replica that starts again with the same files parses nothing, and leaves nothing unsaid."""
 
 from __future__ import annotations
 

@@ -115,33 +115,33 @@ TEXTS = [
 def test_the_digest_of_an_unchanged_file_is_known_without_reading_it(tmp_path, text):
     (tmp_path / "team.ics").write_text(ICS)
     (tmp_path / "s.yaml").write_bytes(text.encode())
-    assert Source(tmp_path / "s.yaml").digest() == read_file(tmp_path / "s.yaml").digest
+    assert Source(tmp_path / "s.yaml").look().digest() == read_file(tmp_path / "s.yaml").digest
 
 
 def test_a_changed_calendar_changes_the_digest(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text(TEXTS[4])
     (tmp_path / "team.ics").write_text(ICS)
-    before = Source(path).digest()
+    before = Source(path).look().digest()
     (tmp_path / "team.ics").write_text(ICS.replace("20270108", "20270109"))
-    assert Source(path).digest() == read_file(path).digest != before
+    assert Source(path).look().digest() == read_file(path).digest != before
 
 
 def test_a_calendar_that_is_spelled_oddly_never_makes_a_changed_file_look_unchanged(tmp_path):
     path = tmp_path / "s.yaml"
     path.write_text('calendars: {team: {"i\\x63s": "team.ics"}}\nschedules:\n' + entry("a"))
     (tmp_path / "team.ics").write_text(ICS)
-    assert Source(path).digest() != read_file(path).digest
+    assert Source(path).look().digest() != read_file(path).digest
 
 
 def test_the_digest_covers_every_file_and_their_number(tmp_path):
     (tmp_path / "a.yaml").write_text(entry("a"))
-    alone = Source(tmp_path).digest()
+    alone = Source(tmp_path).look().digest()
     (tmp_path / "b.yaml").write_text(entry("b"))
-    both = Source(tmp_path).digest()
+    both = Source(tmp_path).look().digest()
     assert both == read_file(tmp_path).digest
     (tmp_path / "b.yaml").write_text(entry("c"))
-    assert len({alone, both, Source(tmp_path).digest()}) == 3
+    assert len({alone, both, Source(tmp_path).look().digest()}) == 3
 
 
 @pytest.mark.parametrize("version", ["READING_VERSION", "EVALUATOR_VERSION", "TZDATA_VERSION"])
@@ -173,16 +173,22 @@ def test_a_project_is_certain_only_where_reading_finds_the_same(tmp_path, head, 
     path = tmp_path / "s.yaml"
     path.write_text(head + entry("a"))
     assert read_file(path).project == project
-    assert Source(path).certain_project() in {None, project}
+    look = Source(path).look()
+    assert look.project() == project or not look.is_certain()
 
 
 def test_ordinary_files_leave_no_doubt_about_their_project(tmp_path):
     path = tmp_path / "s.yaml"
     for head, project in PROJECTS[:5]:
         path.write_text(head + entry("a", "everyMs: 1000, input: {project: other}"))
-        assert Source(path).certain_project() == project
-    path.write_text('{"project": "billing", "schedules": []}')
-    assert Source(path).certain_project() is None
+        look = Source(path).look()
+        assert (look.project(), look.is_certain()) == (project, True)
+    for head in ('{"project": "billing", ', '{\n "version": 1,\n "project": "billing"\n,'):
+        path.write_text(head + '"schedules": []}')
+        look = Source(path).look()
+        assert (look.project(), look.is_certain()) == ("billing", True)
+    path.write_text('{"schedules": [], "project": "billing"}')
+    assert not Source(path).look().is_certain()
 
 
 @pytest.mark.parametrize(
@@ -193,10 +199,10 @@ def test_what_is_warned_of_is_never_quiet(tmp_path, field):
     path = tmp_path / "s.yaml"
     path.write_text("schedules:\n" + entry("a", f"everyMs: 1000, {field}"))
     assert read_file(path).warnings
-    assert not Source(path).is_quiet()
+    assert not Source(path).look().is_quiet()
     path.write_text(f"schedules:\n- key: a\n  workflow: w\n  everyMs: 1000\n  {field}\n")
     assert read_file(path).warnings
-    assert not Source(path).is_quiet()
+    assert not Source(path).look().is_quiet()
 
 
 def test_zeros_in_dates_times_and_expressions_are_quiet(tmp_path):
@@ -209,4 +215,4 @@ def test_zeros_in_dates_times_and_expressions_are_quiet(tmp_path):
     """
     path.write_text(dedent(fields))
     assert read_file(path).warnings == ()
-    assert Source(path).is_quiet()
+    assert Source(path).look().is_quiet()
