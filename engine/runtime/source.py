@@ -139,7 +139,7 @@ def _files(path: Path) -> list[Path]:
     try:
         if not path.is_dir():
             return [path]
-        found = sorted(p for p in path.iterdir() if p.suffix.lower() in _ENDINGS and p.is_file())
+        found = sorted(file for file in path.iterdir() if _is_schedules(file))
     except OSError as error:
         what, cure = f"it cannot be read: {error.strerror}", "mend its permissions"
         raise ScheduleFileError(str(path), (_unreadable(what, cure),)) from None
@@ -147,6 +147,11 @@ def _files(path: Path) -> list[Path]:
         what, cure = "the folder has no schedule file", "put a .yaml, .yml or .json file into it"
         raise ScheduleFileError(str(path), (_unreadable(what, cure),))
     return found
+
+
+def _is_schedules(file: Path) -> bool:
+    hidden = file.name.startswith(".")  # editors keep theirs beside the real one
+    return file.suffix.lower() in _ENDINGS and not hidden and file.is_file()
 
 
 def _digest(each: NamedText) -> str:

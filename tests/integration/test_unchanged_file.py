@@ -101,6 +101,18 @@ async def test_warnings_and_other_task_queues_are_mentioned_at_each_start(home):
         assert any("010 is read as the number 10" in remark for remark in remarks)
 
 
+async def test_a_reader_that_crashes_leaves_the_last_good_definitions(home, monkeypatch):
+    path = home.folder / "s.yaml"
+    path.write_text(entry("a"))
+    await home.start(path)
+    monkeypatch.setattr(parsing, "_CHILD", "import os; os.abort()")
+    path.write_text(entry("a") + "#" * parsing.SMALL)
+    found, remarks = await home.start(path)
+    assert not found.good
+    assert found.text.startswith(f"{path}: SCHEDULE_FILE_UNREADABLE: the process that reads it")
+    assert remarks == ["the last good definitions go on (1 schedules)"]
+
+
 async def test_without_a_ledger_the_file_is_always_parsed(home):
     path = home.folder / "s.yaml"
     path.write_text(entry("a"))

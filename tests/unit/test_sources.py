@@ -31,6 +31,7 @@ def test_a_folder_is_all_its_schedule_files_by_name(tmp_path):
     (tmp_path / "a.yml").write_text("revision: 3\nschedules:\n" + entry("a"))
     (tmp_path / "c.json").write_text('[{"key": "c", "workflow": "w", "everyMs": 1000}]')
     (tmp_path / "notes.txt").write_text("no schedules")
+    (tmp_path / ".a.yml").write_text("half a file of an edit")
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "d.yaml").write_text(entry("d"))
     file = read_file(tmp_path)
