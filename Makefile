@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-wheel check format bench prove-time ci lock wheel clean
+.PHONY: help install up test fuzz test-wheel check format bench prove-time ci lock wheel clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ up: $(STAMP) ## Run it all: embedded servers, the schedules, one worker
 
 test: $(STAMP) ## Run every test, on real servers
 	$(BIN)/pytest $(ARGS)
+
+fuzz: $(STAMP) ## Search for schedule files that break the loader (ARGS="--seconds 60")
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 check: $(STAMP) ## Lint, format check, types, import rules
 	$(BIN)/ruff check

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from benchmarks import cron, herd, idle, lag
+from benchmarks import cron, herd, idle, lag, load
 from benchmarks.report import Measured, Report, write_document
 
 
@@ -28,6 +28,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "lag": lag.run,
     "idle": idle.run,
     "cron": cron.run,
+    "load": load.run,
 }
 
 

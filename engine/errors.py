@@ -79,6 +79,7 @@ class Problem:
 
     ``line`` and ``column`` count from 1 and are 0 when the whole file is meant.
     ``key`` is the schedule's key where one could be read; ``value`` is shortened for display.
+    ``file`` is given where several files are read together.
     """
 
     code: str
@@ -88,9 +89,14 @@ class Problem:
     column: int = 0
     key: str | None = None
     value: str | None = None
+    file: str | None = None
 
     def located(self, name: str) -> str:
-        """Return ``name:line:column: CODE: what is wrong; what to write instead``."""
+        """Return ``name:line:column: CODE: what is wrong; what to write instead``.
+
+        ``name`` is that of the file, where the problem does not know better.
+        """
+        name = self.file or name
         place = f"{name}:{self.line}:{self.column}" if self.line else name
         cure = f"; {self.cure}" if self.cure else ""
         return f"{place}: {self.code}: {self.message}{cure}"

@@ -116,7 +116,7 @@ class FileWatch:
 
         try:
             async for _ in awatch(
-                self._path.absolute().parent,
+                self._path if self._path.is_dir() else self._path.absolute().parent,
                 watch_filter=None,  # an atomic save renames; a mounted volume swaps a link
                 recursive=False,
                 rust_timeout=_LOOK_EVERY_MS,

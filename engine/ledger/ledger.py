@@ -198,6 +198,10 @@ class Ledger(Protocol):
         """Return how many schedules of the project are not retired."""
         ...
 
+    async def lanes(self, project: str) -> dict[str, int]:
+        """Return how many schedules of the project wait in each lane: "" is external."""
+        ...
+
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
         """Return what the project's schedules fire next, the earliest first, one of each."""
         ...

@@ -7,6 +7,7 @@ process ends. Several replicas with one each are guarded by the run id alone.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -315,6 +316,15 @@ class MemoryLedger:
         """See ``Ledger``."""
         rows = self._tables.schedules.values()
         return sum(row.state.project == project and row.state.retired_at is None for row in rows)
+
+    async def lanes(self, project: str) -> dict[str, int]:
+        """See ``Ledger``."""
+        rows = self._tables.schedules.values()
+        return Counter(
+            row.lane
+            for row in rows
+            if row.state.project == project and row.state.retired_at is None
+        )
 
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
         """See ``Ledger``."""

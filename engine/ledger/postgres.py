@@ -177,6 +177,10 @@ class PostgresLedger:
         rows = await self._run("other_rules", project, TZDATA_VERSION, alive)
         return [row["tzdata"] for row in rows]
 
+    async def lanes(self, project: str) -> dict[str, int]:
+        """See ``Ledger``."""
+        return {row["lane"]: row["living"] for row in await self._run("lanes", project)}
+
     async def withdraw(self, serving: Serving) -> None:
         """See ``Ledger``."""
         await self._run("withdraw", serving.replica)

@@ -68,6 +68,13 @@ async def apply(
         return await edit.write()
 
 
+async def already_applied(ledger: Ledger, project: str, digest: str) -> bool:
+    """Whether the file with this digest is what the project was applied from last."""
+    async with ledger.transaction(long=True) as transaction:
+        last = await transaction.lock_project(project)
+        return last is not None and last.file_digest == digest
+
+
 async def retire_absent(
     ledger: Ledger,
     file: ScheduleFile,

@@ -8,7 +8,6 @@ import socket
 import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from pathlib import Path
 from weakref import WeakKeyDictionary
 
 from temporalio.plugin import SimplePlugin
@@ -23,7 +22,7 @@ from engine.runtime.events import Event, Listener, log, logger
 from engine.runtime.heartbeats import HEARD_WITHIN, StepHeartbeats
 from engine.runtime.replica import Replica
 from engine.runtime.settings import Settings
-from engine.runtime.source import DEFAULT_PROJECT, declared_project, read_file
+from engine.runtime.source import DEFAULT_PROJECT, Paths, Source
 from engine.schedules import ScheduleFile
 
 _PASSED_THROUGH = ("asyncpg", "croniter", "yaml", "opentelemetry", "engine")
@@ -39,8 +38,8 @@ class SchedulePlugin(SimplePlugin):
     worker never fires.
 
     Args:
-        schedules: the schedule file's path, a file already loaded, or None to run what the
-            ledger holds.
+        schedules: the path of the schedule file or of a folder of them, a list of paths, a
+            file already loaded, or None to run what the ledger holds.
         database_url: the ledger; by default ``SCHED_DATABASE_URL``. Without either the engine
             runs stateless: guarded by the run id alone, without a memory.
         project: whose schedules to claim; by default what the file says.
@@ -54,7 +53,7 @@ class SchedulePlugin(SimplePlugin):
 
     def __init__(
         self,
-        schedules: str | Path | ScheduleFile | None = "schedules.yaml",
+        schedules: Paths | ScheduleFile | None = "schedules.yaml",
         *,
         database_url: str | None = None,
         project: str | None = None,
@@ -66,7 +65,11 @@ class SchedulePlugin(SimplePlugin):
             workflow_runner=_let_modules_through,
             interceptors=[StepHeartbeats()],
         )
-        self._source = Path(schedules) if isinstance(schedules, str) else schedules
+        self._source = (
+            schedules
+            if schedules is None or isinstance(schedules, ScheduleFile)
+            else Source(schedules)
+        )
         self._database_url = database_url or connect.database_url()
         self.settings = settings or Settings.from_environment()
         self._on_event = on_event
@@ -183,18 +186,22 @@ def _types_of(worker: Worker) -> frozenset[str]:
     return frozenset(found.name for found in definitions if found is not None and found.name)
 
 
-def _project_of(source: Path | ScheduleFile | None, *, must_load: bool) -> str:
+def _project_of(source: Source | ScheduleFile | None, *, must_load: bool) -> str:
     """The project of the file; of a broken one, what its ``project:`` line seems to say."""
     if source is None:
         return DEFAULT_PROJECT
-    if not isinstance(source, Path):
+    if not isinstance(source, Source):
         return source.project
+    look = None
     try:
-        return read_file(source).project
+        look = source.look()
+        if look.is_certain() and not must_load:
+            return look.project()
+        return source.read().project
     except ScheduleFileError:
         if must_load:
             raise
-    return declared_project(source)
+    return look.project() if look else DEFAULT_PROJECT
 
 
 def _let_modules_through(runner: WorkflowRunner | None) -> WorkflowRunner:

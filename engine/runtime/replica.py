@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from temporalio.client import Client
@@ -15,14 +15,15 @@ from engine.ledger.records import Serving
 from engine.runtime.adopting import adopt
 from engine.runtime.applying import REFUSALS, remarks
 from engine.runtime.clock import LedgerClock
-from engine.runtime.declare import apply
+from engine.runtime.declare import already_applied, apply
 from engine.runtime.dispatcher import Dispatcher
 from engine.runtime.events import Applied, Held, Listener, Remark
 from engine.runtime.loop import Loop
 from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence
+from engine.runtime.reports import ApplyReport
 from engine.runtime.settings import Settings
-from engine.runtime.source import read_file
+from engine.runtime.source import Source
 from engine.runtime.starter import Starter, patient_client
 from engine.runtime.tracker import Tracker
 from engine.runtime.watchdog import Watchdog
@@ -41,7 +42,7 @@ class Replica:
     Args:
         client: the user's client; starts go through a connection of their own like it.
         open_ledger: connects to the ledger; called again until it succeeds.
-        source: the schedule file, or None when the ledger's definitions are to be used as
+        source: the schedule files, or None when the ledger's definitions are to be used as
             they are.
         serving: what this replica may claim.
         tell: hears every event.
@@ -52,7 +53,7 @@ class Replica:
         client: Client,
         open_ledger: Callable[[], Awaitable[Ledger]],
         *,
-        source: Path | ScheduleFile | None,
+        source: Source | ScheduleFile | None,
         serving: Serving,
         settings: Settings,
         tell: Listener,
@@ -135,7 +136,14 @@ class Replica:
         if self._source is None:
             return
         try:
-            file = read_file(self._source) if isinstance(self._source, Path) else self._source
+            if await self._is_unchanged(ledger):
+                report = ApplyReport(project=self._serving.project, already_applied=True)
+                self._tell(Applied(str(report), good=True))
+                self._mention_other_queues(await ledger.lanes(self._serving.project))
+                return
+            file = self._source
+            if isinstance(file, Source):
+                file = await asyncio.to_thread(file.read)
             report = await apply(ledger, file, by=self._serving.replica)
         except REFUSALS as error:
             living = await ledger.count_schedules(self._serving.project)
@@ -146,14 +154,29 @@ class Replica:
             self._tell(Applied(str(report), good=True))
             for remark in remarks(file, report):
                 self._tell(remark)
-            self._mention_other_queues(file)
+            lanes = Counter("" if s.external else s.task_queue for s in file.schedules)
+            self._mention_other_queues(lanes)
 
-    def _mention_other_queues(self, file: ScheduleFile) -> None:
+    async def _is_unchanged(self, ledger: Ledger) -> bool:
+        """Whether the ledger has what the files say; they are hashed, and not parsed."""
+        source = self._source
+        if not isinstance(source, Source) or not ledger.remembers:
+            return False
+        look = await asyncio.to_thread(source.look)
+        digest = await asyncio.to_thread(look.digest)
+        if not await already_applied(ledger, self._serving.project, digest):
+            return False
+        return await asyncio.to_thread(look.is_quiet)  # a warning is repeated at each start
+
+    def _mention_other_queues(self, lanes: Mapping[str, int]) -> None:
         mine = self._serving.task_queue
-        queues = [s.task_queue for s in file.schedules if not s.external and s.task_queue != mine]
-        if queues:
-            named = ", ".join(sorted(set(queues)))
-            text = f"of the {len(file.schedules)} schedules {len(queues)} are for other task queues"
+        others = {queue: count for queue, count in lanes.items() if queue not in {"", mine}}
+        if others:
+            named = ", ".join(sorted(others))
+            text = (
+                f"of the {sum(lanes.values())} schedules {sum(others.values())} are for other"
+                " task queues"
+            )
             self._tell(Remark(f"{text} ({named}), this worker serves {mine}", good=True))
 
     async def _patiently(self, name: str, begin: Callable[[], Awaitable[T]]) -> T | None:

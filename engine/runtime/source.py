@@ -1,64 +1,191 @@
-"""Reads the schedule file from the disk."""
+"""Where schedules come from: a file, several, or a folder of them."""
 
 from __future__ import annotations
 
-import hashlib
+import os
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from engine.errors import Problem, ScheduleFileError
-from engine.schedules import ScheduleFile, load_schedules
+from engine.runtime.parsing import calendars_beside, parse
+from engine.schedules import ScheduleFile
+from engine.schedules.file import DEFAULT_PROJECT, decoded
+from engine.schedules.file_digest import calendars_named, file_digest, joint_digest
+from engine.schedules.nodes import MAX_BYTES
+from engine.schedules.several import NamedText
 
-DEFAULT_PROJECT: Final = "default"
+__all__ = ["DEFAULT_PROJECT", "Paths", "Source", "digest_of", "read_file"]
+
+Paths: TypeAlias = "str | Path | Sequence[str | Path]"
+
+_ENDINGS: Final = {".yaml", ".yml", ".json"}
+
+# Each expression begins with a letter, and looks back from it: in megabytes that is ten times
+# faster to search than a beginning of a line.
+_PROJECT = re.compile(r"""project:(?<![^\n]project:)[ \t]*["']?([a-z0-9._-]+)""")
+_JSON_HEAD = re.compile(
+    r"""\s*\{\s*(?:"(?:version|revision)"\s*:\s*\d+\s*,\s*)*"project"\s*:\s*"([a-z0-9._-]+)"\s*[,}]"""
+)
+_BLOCK = re.compile(r"(?:[ \t]*(?:#.*|---[ \t]*)?\n)*(?:[A-Za-z]+:[ \t\n]|- )")
+"""How a text begins whose top-level names all stand at the beginning of a line."""
+_OTHERWISE = re.compile(
+    r"""\n(?:["'?&!*<{\[]|project[ \t]|project:(?:[ \t]*[^a-z0-9"' \t]|.*\\))"""
+)
+"""A line that might begin with a top-level name in another spelling, or name a project oddly."""
+_ZEROS = re.compile(r"0(?:(?<=[\s,\[{]0)|(?<=[\s,\[{][-+]0))\d+[ \t]*(?:[,\]}\n#]|\Z)")
+"""What may be a number with leading zeros, the one thing that a sound file is warned of."""
 
 
-def read_file(path: Path) -> ScheduleFile:
-    """Read and check a schedule file.
+class Source:
+    """A schedule file, several, or a folder: every .yaml, .yml and .json in it, by name.
 
-    Raises:
-        ScheduleFileError: with every problem of the file, also when it cannot be read.
+    Args:
+        paths: a path, or a list of them.
     """
 
-    def open_ics(name: str) -> str:
-        return (path.parent / name).read_text(encoding="utf-8-sig")
+    def __init__(self, paths: Paths) -> None:
+        several = [paths] if isinstance(paths, str | os.PathLike) else paths
+        self._paths = [Path(path) for path in several]
+        self.name = ", ".join(map(str, self._paths))
 
-    return load_schedules(read_text(path), str(path), open_ics=open_ics)
+    def read(self, *, expectations: bool = False) -> ScheduleFile:
+        """Read and check everything. A large text takes seconds: call it from a thread.
+
+        Raises:
+            ScheduleFileError: with every problem, also when something cannot be read.
+        """
+        return parse(self._texts(), self.name, expectations=expectations)
+
+    def look(self) -> Look:
+        """Return what can be told of the files as they are now without parsing them.
+
+        Raises:
+            ScheduleFileError: when something cannot be read.
+        """
+        return Look(self._texts())
+
+    def _texts(self) -> list[NamedText]:
+        files = [file for path in self._paths for file in _files(path)]
+        if not files:
+            what, cure = "no schedule file is named", "name one, or a folder"
+            raise ScheduleFileError(self.name, (_unreadable(what, cure),))
+        return [NamedText(str(file), _text(file)) for file in files]
 
 
-def read_text(path: Path) -> str:
+class Look:
+    """What the texts of a source tell without being parsed.
+
+    Args:
+        texts: all of them.
+    """
+
+    def __init__(self, texts: Sequence[NamedText]) -> None:
+        self._texts = texts
+
+    def digest(self) -> str:
+        """Return the ``ScheduleFile.digest`` that parsing would give, as a rule.
+
+        Where it cannot be told without parsing, it is one that no parsing gives.
+        """
+        return joint_digest([_digest(each) for each in self._texts])
+
+    def is_quiet(self) -> bool:
+        """Whether parsing, if nothing is wrong, would surely warn of nothing."""
+        return not any(
+            not each.name.lower().endswith(".json") and _ZEROS.search(each.text)
+            for each in self._texts
+        )
+
+    def project(self) -> str:
+        """Return the project that the texts, even broken ones, seem to declare."""
+        found = (_JSON_HEAD.match(each.text) or _PROJECT.search(each.text) for each in self._texts)
+        return next((line[1] for line in found if line), DEFAULT_PROJECT)
+
+    def is_certain(self) -> bool:
+        """Whether no other ``project`` can hide in the texts, if nothing is wrong with them."""
+        return all(_is_plain(each.text) for each in self._texts)
+
+
+def read_file(path: Path, *, expectations: bool = False) -> ScheduleFile:
+    """Read and check a schedule file, or a folder of them. See ``Source.read``.
+
+    Raises:
+        ScheduleFileError: with every problem, also when it cannot be read.
+    """
+    return Source(path).read(expectations=expectations)
+
+
+def digest_of(path: Path) -> str:
+    """Return the ``ScheduleFile.digest`` that the file would have; of an unreadable one, why."""
+    try:
+        return Source(path).look().digest()
+    except ScheduleFileError as error:
+        return str(error)
+
+
+def _is_plain(text: str) -> bool:
+    if _BLOCK.match(text):
+        return not _OTHERWISE.search(f"\n{text}")
+    if _JSON_HEAD.match(text):
+        return True
+    return "project" not in text and "\\" not in text
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the files that a path means."""
+    try:
+        if not path.is_dir():
+            return [path]
+        found = sorted(file for file in path.iterdir() if _is_schedules(file))
+    except OSError as error:
+        what, cure = f"it cannot be read: {error.strerror}", "mend its permissions"
+        raise ScheduleFileError(str(path), (_unreadable(what, cure),)) from None
+    if not found:
+        what, cure = "the folder has no schedule file", "put a .yaml, .yml or .json file into it"
+        raise ScheduleFileError(str(path), (_unreadable(what, cure),))
+    return found
+
+
+def _is_schedules(file: Path) -> bool:
+    hidden = file.name.startswith(".")  # editors keep theirs beside the real one
+    return file.suffix.lower() in _ENDINGS and not hidden and file.is_file()
+
+
+def _digest(each: NamedText) -> str:
+    open_calendar = calendars_beside(each.name)
+    calendars = {}
+    for calendar in calendars_named(each.text):
+        with suppress(OSError, ValueError):  # not one, or gone: then reading will say so
+            calendars[calendar] = open_calendar(calendar)
+    return file_digest(each.text, each.name, calendars)
+
+
+def _text(path: Path) -> str:
     """Return the file's text.
 
     Raises:
         ScheduleFileError: when it cannot be read as UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8-sig")
+        size = path.stat().st_size
+        data = path.read_bytes() if size <= MAX_BYTES else b""
     except FileNotFoundError:
         what = "there is no such file"
         cure = "name the file, run in the folder that has it, or let `sched init` write a first one"
-    except IsADirectoryError:
-        what, cure = "it is a folder", "name a file"
-    except UnicodeDecodeError as error:
-        what, cure = f"byte {error.start} is not UTF-8", "save the file as UTF-8 text"
     except OSError as error:
         what, cure = f"it cannot be read: {error.strerror}", "mend its permissions"
-    raise ScheduleFileError(str(path), (Problem("SCHEDULE_FILE_UNREADABLE", what, cure),))
+    else:
+        if size <= MAX_BYTES:
+            text = decoded(data, str(path)).removeprefix("\ufeff")
+            return text.replace("\r\n", "\n").replace("\r", "\n")
+        what = f"the file is larger than {MAX_BYTES // 1_000_000} MB ({size // 1_000_000} MB)"
+        too_large = Problem("SCHEDULE_FILE_TOO_LARGE", what, "split it into several projects")
+        raise ScheduleFileError(str(path), (too_large,))
+    raise ScheduleFileError(str(path), (_unreadable(what, cure),))
 
 
-def declared_project(path: Path) -> str:
-    """Return the project that a file, even a broken one, seems to declare."""
-    try:
-        text = read_text(path)
-    except ScheduleFileError:
-        return DEFAULT_PROJECT
-    line = re.search(r"""^project:\s*["']?([a-z0-9._-]+)""", text, re.MULTILINE)
-    return line[1] if line else DEFAULT_PROJECT
-
-
-def digest_of(path: Path) -> str:
-    """Return the ``ScheduleFile.digest`` that the file would have; of an unreadable one, why."""
-    try:
-        return hashlib.sha256(read_text(path).encode("utf-8")).hexdigest()
-    except ScheduleFileError as error:
-        return str(error)
+def _unreadable(what: str, cure: str) -> Problem:
+    return Problem("SCHEDULE_FILE_UNREADABLE", what, cure)

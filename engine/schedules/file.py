@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +11,7 @@ from engine.schedules.calendars import OpenIcs, read_calendars
 from engine.schedules.entries import Shared, read_fields, read_schedule, report_faults
 from engine.schedules.expectations import unmet
 from engine.schedules.fields import FIELD_INVALID, NOT_SUPPORTED, key_check, show
+from engine.schedules.file_digest import file_digest
 from engine.schedules.json_text import JsonText
 from engine.schedules.model import Schedule, ScheduleFile
 from engine.schedules.nodes import (
@@ -27,11 +27,14 @@ from engine.schedules.nodes import (
     Unreadable,
 )
 from engine.schedules.report import Report
+from engine.schedules.sound_json import read_sound_json
 from engine.schedules.yaml_text import read_yaml
+
+DEFAULT_PROJECT: Final = "default"
 
 _TOP: Final = ("version", "project", "revision", "calendars", "defaults", "queues", "schedules")
 _FILE_EMPTY: Final = "SCHEDULE_FILE_EMPTY"
-_KEY_DUPLICATE: Final = "SCHEDULE_KEY_DUPLICATE"
+KEY_DUPLICATE: Final = "SCHEDULE_KEY_DUPLICATE"
 _MAX_REVISION: Final = 2**63 - 1  # PostgreSQL's bigint
 _WRITE_LIST: Final = "write schedules: and below it a list of '- key: …'"
 _JSON_START = re.compile(r"\s*[{\[]")
@@ -47,7 +50,7 @@ def load_schedules(
     """Return the schedules that ``text`` declares.
 
     Args:
-        text: YAML 1.2 or JSON, of at most ten megabytes and twenty levels; bytes are UTF-8.
+        text: YAML 1.2 or JSON, of at most 32 megabytes and twenty levels; bytes are UTF-8.
         name: what the file is called in messages; ``.json`` at its end means JSON.
         open_ics: returns the text of a calendar that the file names; without it, none can be.
         expectations: whether an ``expect:`` that does not come true is a problem. It is for
@@ -57,33 +60,67 @@ def load_schedules(
         ScheduleFileError: the text cannot be used. ``problems`` lists everything that is
             wrong, sorted by place.
     """
-    try:
-        text = _decoded(text)
-        digest = _digest(text)
-        tree = _tree(text.removeprefix("\ufeff"), name)
-    except Unreadable as stop:
-        raise ScheduleFileError(name, (stop.problem,)) from None
-    reading = _Reading(tree, open_ics, expectations)
-    reading.read()
-    report = reading.report
-    report.add_found(tree.problems)
-    problems = report.sorted()
-    if problems:
-        raise ScheduleFileError(name, problems)
+    reading, digest = read_file_text(text, name, open_ics=open_ics, expectations=expectations)
     return ScheduleFile(
-        project=reading.project,
+        project=reading.project or DEFAULT_PROJECT,
         revision=reading.revision,
         schedules=tuple(reading.schedules),
         name=name,
         digest=digest,
-        warnings=tuple(tree.warnings),
+        warnings=tuple(reading.tree.warnings),
     )
+
+
+def read_file_text(
+    text: str | bytes,
+    name: str,
+    *,
+    open_ics: OpenIcs | None = None,
+    expectations: bool = False,
+) -> tuple[Reading, str]:
+    """Return what a sound text says, and its digest. See ``load_schedules``."""
+    calendars: dict[str, str] = {}
+
+    def opened(calendar: str) -> str:
+        assert open_ics is not None  # noqa: S101 - it is asked only where there is one
+        calendars[calendar] = open_ics(calendar)
+        return calendars[calendar]
+
+    try:
+        text = _decoded(text).removeprefix("\ufeff")
+        reading = _read_soundly(text, name, open_ics and opened, expectations=expectations)
+        if reading is None:
+            reading = Reading(parse_text(text, name), open_ics and opened, expectations)
+            reading.read()
+    except Unreadable as stop:
+        raise ScheduleFileError(name, (stop.problem,)) from None
+    tree, report = reading.tree, reading.report
+    report.add_found(tree.problems)
+    problems = report.sorted()
+    if problems:
+        raise ScheduleFileError(name, problems)
+    return reading, file_digest(text, name, calendars)
+
+
+def decoded(data: bytes, name: str) -> str:
+    """Return the text of the file ``name``.
+
+    Raises:
+        ScheduleFileError: it is too large or not UTF-8; the problem says where.
+    """
+    try:
+        return _decoded(data)
+    except Unreadable as stop:
+        raise ScheduleFileError(name, (stop.problem,)) from None
 
 
 def _decoded(text: str | bytes) -> str:
     if len(text) > MAX_BYTES:
         raise _too_large()
     if isinstance(text, str):
+        # A lone surrogate is refused in a moment; until then it must not break anything.
+        if len(text.encode("utf-8", errors="surrogatepass")) > MAX_BYTES:
+            raise _too_large()
         return text
     if text.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise Unreadable(Problem(YAML_INVALID, "the file is UTF-16", "save it as UTF-8"))
@@ -97,20 +134,28 @@ def _decoded(text: str | bytes) -> str:
         raise Unreadable(Problem(YAML_INVALID, message, "save it as UTF-8", line, column)) from None
 
 
-def _digest(text: str) -> str:
-    # A lone surrogate is refused in a moment; until then it must not break anything.
-    data = text.encode("utf-8", errors="surrogatepass")
-    if len(data) > MAX_BYTES:
-        raise _too_large()
-    return hashlib.sha256(data).hexdigest()
-
-
 def _too_large() -> Unreadable:
     message = f"the file is larger than {MAX_BYTES // 1_000_000} MB"
     return Unreadable(Problem(TOO_LARGE, message, "split it into several projects"))
 
 
-def _tree(text: str, name: str) -> Tree:
+def _read_soundly(
+    text: str, name: str, open_ics: OpenIcs | None, *, expectations: bool
+) -> Reading | None:
+    """Read JSON in the quick way; None when it is not JSON, or anything is wrong with it."""
+    if not name.lower().endswith(".json") and not _JSON_START.match(text):
+        return None
+    tree = Tree()
+    tree.root = read_sound_json(text)
+    if tree.root is None:
+        return None
+    reading = Reading(tree, open_ics, expectations)
+    reading.read()
+    return None if reading.report.sorted() else reading
+
+
+def parse_text(text: str, name: str) -> Tree:
+    """Return the tree of a text, with places. See ``read_yaml`` and ``JsonText``."""
     if name.lower().endswith(".json"):
         return JsonText(text).read()
     if _JSON_START.match(text):
@@ -124,13 +169,18 @@ def _tree(text: str, name: str) -> Tree:
 
 
 @dataclass
-class _Reading:
-    """One reading of one tree."""
+class Reading:
+    """One reading of one tree.
+
+    Attributes:
+        project, revision: None where the file does not say.
+        schedules: in the file's order.
+    """
 
     tree: Tree
     open_ics: OpenIcs | None = None
     expectations: bool = False
-    project: str = "default"
+    project: str | None = None
     revision: int | None = None
 
     def __post_init__(self) -> None:
@@ -182,7 +232,9 @@ class _Reading:
         if not listed.items and not listed.partial:
             self._empty(listed, "the file has no schedules")
         first: dict[str, Node] = {}
-        for node in listed.items:
+        items, listed.items = listed.items[::-1], []
+        while items:
+            node = items.pop()  # and with it its part of the tree, which is larger than the text
             schedule = read_schedule(node, shared, self.report)
             if schedule is not None:
                 self.schedules.append(schedule)
@@ -201,7 +253,7 @@ class _Reading:
             message = f"key {show(value.value)} is taken by the schedule on line {earlier.line}"
             cure = "give every schedule a key of its own"
             self.report.add(
-                value, _KEY_DUPLICATE, message, cure, key=show(value.value)[1:-1], value=value
+                value, KEY_DUPLICATE, message, cure, key=show(value.value)[1:-1], value=value
             )
 
     def _check_version(self, node: Node | None) -> None:

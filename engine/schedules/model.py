@@ -251,6 +251,12 @@ class Schedule(BaseModel):
         values = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self).model_validate({**values, **(update or {})})
 
+    def __getstate__(self) -> dict[Any, Any]:
+        """Leave out what can be built again: it is larger than all that was declared."""
+        state = super().__getstate__()
+        kept = {name: item for name, item in self.__dict__.items() if name not in _BUILT}
+        return {**state, "__dict__": kept}
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Schedule):
             return NotImplemented
@@ -289,7 +295,7 @@ class ScheduleFile:
         schedules: in the file's order; never empty.
         queues: reserved, and empty as yet.
         name: the file's name, for messages.
-        digest: the SHA-256 of the text, in hex.
+        digest: the SHA-256, in hex, of all that the meaning depends on; see `file_digest`.
         warnings: what is probably not meant.
     """
 
@@ -301,6 +307,8 @@ class ScheduleFile:
     queues: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
 
+
+_BUILT: Final = ("spec", "exclusions")
 
 FIELDS: Final = {to_camel(name): name for name in Schedule.model_fields}
 """The fields of a schedule by their file names."""

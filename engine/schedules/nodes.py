@@ -13,11 +13,11 @@ from engine.errors import Problem
 MAX_DEPTH: Final = 20
 """Levels of nesting: file, list, schedule, ``input`` and sixteen more."""
 
-MAX_BYTES: Final = 10_000_000
-"""The largest file: some 60,000 schedules."""
+MAX_BYTES: Final = 32_000_000
+"""The largest file: some 250,000 schedules."""
 
-MAX_NODES: Final = 2_000_000
-"""Values and names in one file: ten megabytes of ``[,`` would otherwise fill the memory."""
+MAX_NODES: Final = 4_000_000
+"""Values and names in one file: megabytes of ``[,`` would otherwise fill the memory."""
 
 MAX_DIGITS: Final = 300
 """Digits of a number: more are beyond every double, and Python refuses to print thousands."""
@@ -122,6 +122,7 @@ class Tree:
         self.warnings: list[Problem] = []
         self._open: list[Mapping | Sequence] = []
         self._nodes = 0
+        self._names: dict[str, str] = {}  # the same few, a hundred thousand times
 
     def complain(self, node: Node, message: str, cure: str, *, value: str | None = None) -> None:
         """Note a problem at a node and go on."""
@@ -182,6 +183,7 @@ class Tree:
                 self.complain(name, "a name here is not a text", "put the name in quotes")
             parent.partial = True
             return
+        name.value = self._names.setdefault(name.value, name.value)
         first = parent.entries.get(name.value)
         if first is None:
             parent.entries[name.value] = (name, node)

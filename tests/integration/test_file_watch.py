@@ -116,6 +116,29 @@ async def test_a_file_behind_a_swapped_link_is_seen_as_well(tmp_path: Path, data
         await asyncio.wait([following])
 
 
+async def test_a_folder_is_followed_in_each_of_its_files(tmp_path: Path, database_url: str):
+    folder = tmp_path / "schedules"
+    folder.mkdir()
+    (folder / "one.yaml").write_text(GOOD)
+    async with Desk(database_url, "test") as desk:
+        followed = Followed(folder, desk)
+        file = read_file(folder)
+        async with desk.service() as service:
+            await service.apply(file)
+        following = asyncio.create_task(followed.watch(file).run())
+        (folder / "two.yaml").write_text("- {key: c, workflow: w, everyMs: 5000}\n")
+        await followed.told("+ c: w, every 5s")
+        (folder / "one.yaml").write_text(GOOD.replace("9000", "8000"))
+        await followed.told("~ b: everyMs 9000 → 8000")
+        (folder / "two.yaml").write_text("- {key: b, workflow: w, everyMs: 5000}\n")
+        await eventually(lambda: followed.states[-1].problems)
+        assert "two.yaml:1:9: SCHEDULE_KEY_DUPLICATE" in followed.states[-1].problems[0]
+        (folder / "two.yaml").unlink()
+        await followed.told("retired, no longer in", ": c")
+        following.cancel()
+        await asyncio.wait([following])
+
+
 async def test_a_file_is_not_read_while_it_is_being_written(followed: Followed):
     """What is there in between may be valid, and mean something else."""
     followed.path.write_text(GOOD.replace("9000", "90000"))

@@ -124,7 +124,7 @@ def test_the_command_ends_with_2_and_one_line_on_input_it_cannot_use(tmp_path):
     for arguments, said in (
         (["check", "nothing.yaml"], "there is no such file"),
         (["check"], "let `sched init` write a first one"),
-        (["check", "."], "it is a folder; name a file"),
+        (["check", "."], "the folder has no schedule file"),
         (["list"], "SCHEDULE_LEDGER_REQUIRED"),
     ):
         ended = subprocess.run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 
 import pytest
@@ -20,7 +19,7 @@ def test_the_file_of_the_design_is_read():
         "schedules.yaml",
         (),
     )
-    assert file.digest == hashlib.sha256(GOOD.encode()).hexdigest()
+    assert file.digest == load(GOOD, "elsewhere.yaml").digest != load(GOOD + "\n").digest
     assert dict(file.queues) == {}
     assert file.schedules[0].timezone == "America/Sao_Paulo"
     assert file.schedules[1].spec == Interval(300_000)

@@ -1,0 +1,166 @@
+"""Reads large schedule files in a process of their own.
+
+There neither a crash of libyaml nor Python's lock, which a thread would share, can hold up a
+worker. The child is one command, not ``multiprocessing``: that would import the user's main
+module again.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import pickle
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from signal import SIG_IGN, SIGINT, Signals, signal, strsignal
+from threading import Timer
+from typing import IO, Any, Final
+
+from engine.errors import Problem, ScheduleFileError
+from engine.schedules import Schedule, ScheduleFile
+from engine.schedules.calendars import OpenIcs
+from engine.schedules.several import NamedText, load_several
+
+SMALL: Final = 256_000
+"""Characters that are read at once, in this process: less time than a child takes to begin."""
+
+PATIENCE: Final = 60.0
+"""Seconds for a child; the largest file takes half of it."""
+
+_BATCH: Final = 200
+"""Schedules unpacked in one go, some milliseconds, during which no other thread runs."""
+
+_LENGTH: Final = struct.Struct("!I")
+
+_CHILD: Final = """\
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from engine.runtime.parsing import serve_parent
+serve_parent()
+"""
+
+
+def parse(
+    texts: Sequence[NamedText], name: str, *, expectations: bool = False, small: int = SMALL
+) -> ScheduleFile:
+    """Return what ``load_several`` returns. It takes long: call it from a thread.
+
+    Raises:
+        ScheduleFileError: with every problem of the files, or that they could not be read.
+    """
+    # A frozen application's executable is the application, not Python.
+    alone = not sys.executable or getattr(sys, "frozen", False)
+    if alone or sum(len(each.text) for each in texts) <= small:
+        return load_several(texts, name, open_ics=calendars_beside, expectations=expectations)
+    return _Child(name).read((tuple(texts), name, expectations))
+
+
+def calendars_beside(name: str) -> OpenIcs:
+    """Return what opens the calendars that the file ``name`` names."""
+    folder = Path(name).parent
+    return lambda calendar: (folder / calendar).read_text(encoding="utf-8-sig")
+
+
+class _Child:
+    """One process that reads, and this side of the pipes to it."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._late = False
+
+    def read(self, asked: tuple[Any, ...]) -> ScheduleFile:
+        command = [sys.executable, "-c", _CHILD, json.dumps(sys.path)]
+        with subprocess.Popen(  # noqa: S603 - this very Python, and a text of ours
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as process:
+            assert process.stdin is not None  # noqa: S101 - for mypy
+            assert process.stdout is not None  # noqa: S101 - for mypy
+            impatience = Timer(PATIENCE, self._end, (process,))
+            impatience.daemon = True
+            impatience.start()
+            try:
+                with suppress(BrokenPipeError), process.stdin as pipe:  # it says why at its end
+                    pickle.dump(asked, pipe, protocol=pickle.HIGHEST_PROTOCOL)
+                return self._joined(process.stdout)
+            except EOFError:
+                raise self._broken(process.wait()) from None
+            finally:
+                impatience.cancel()
+                process.kill()  # nothing is left to do when all has been read
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        self._late = True
+        process.kill()
+
+    def _joined(self, pipe: IO[bytes]) -> ScheduleFile:
+        schedules: list[Schedule] = []
+        for kind, value in _messages(pipe):
+            if kind == "problems":
+                raise ScheduleFileError(*value)
+            if kind == "file":
+                file: ScheduleFile = value
+                return replace(file, schedules=tuple(schedules))
+            schedules += value
+        raise EOFError
+
+    def _broken(self, code: int) -> ScheduleFileError:
+        if self._late:
+            what, cure = f"reading it took longer than {PATIENCE:.0f} s", "split it"
+        else:
+            end = f"with code {code}"
+            if code < 0:
+                end = f"by {Signals(-code).name} ({strsignal(-code)})"
+            what = f"the process that reads it was ended {end}"
+            cure = "see whether memory is short, or split the file"
+        problem = Problem("SCHEDULE_FILE_UNREADABLE", what, cure)
+        return ScheduleFileError(self._name, (problem,))
+
+
+def _messages(pipe: IO[bytes]) -> Iterator[tuple[str, Any]]:
+    """Yield what the child says, to its end."""
+    while header := pipe.read(_LENGTH.size):
+        if len(header) < _LENGTH.size:
+            return
+        (length,) = _LENGTH.unpack(header)
+        data = pipe.read(length)
+        if len(data) < length:
+            return
+        yield pickle.loads(data)  # noqa: S301 - our own child wrote it
+
+
+def serve_parent() -> None:
+    """Be the child: read what standard input asks for, answer on standard output."""
+    signal(SIGINT, SIG_IGN)  # Ctrl-C reaches it too; the parent ends it
+    gc.disable()  # a third of the time; nothing here lives long enough to need it
+    with os.fdopen(os.dup(1), "wb") as pipe:
+        os.dup2(2, 1)  # whatever is printed must not get in between
+        asked = pickle.load(sys.stdin.buffer)  # noqa: S301 - our own parent wrote it
+        for message in _answers(*asked):
+            data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+            pipe.write(_LENGTH.pack(len(data)) + data)
+        pipe.flush()
+    os._exit(0)  # there is nothing to tidy up, and much to free
+
+
+def _answers(
+    texts: tuple[NamedText, ...],
+    name: str,
+    expectations: bool,  # noqa: FBT001 - as it came through the pipe
+) -> Iterator[tuple[str, Any]]:
+    try:
+        file = load_several(texts, name, open_ics=calendars_beside, expectations=expectations)
+    except ScheduleFileError as error:
+        yield "problems", (error.name, error.problems)
+        return
+    for at in range(0, len(file.schedules), _BATCH):
+        batch = file.schedules[at : at + _BATCH]
+        for schedule in batch:
+            _ = schedule.digest  # here, so that the worker need not
+        yield "schedules", batch
+    yield "file", replace(file, schedules=())

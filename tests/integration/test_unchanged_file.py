@@ -1,0 +1,123 @@
+"""A replica that starts again with the same files parses nothing, and leaves nothing unsaid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from temporalio.worker import Worker
+
+from engine.errors import ScheduleFileError
+from engine.runtime import SchedulePlugin, parsing, source
+from engine.runtime.events import Applied, Event, Remark
+from tests.sample_workflows import Noop
+from tests.waiting import eventually
+
+ENTRY = "- {{key: {key}, workflow: noop, everyMs: 3600000{more}}}\n"
+
+
+def entry(key: str, more: str = "") -> str:
+    return ENTRY.format(key=key, more=more)
+
+
+class Home:
+    """A folder of schedules, and replicas that begin with it one after the other."""
+
+    def __init__(self, client, database_url: str, folder: Path, monkeypatch) -> None:
+        self.client, self.url, self.folder = client, database_url, folder
+        self.parsed = 0
+        monkeypatch.setattr(source, "parse", self._parse)
+
+    def _parse(self, *args, **options):
+        self.parsed += 1
+        return parsing.parse(*args, **options)
+
+    async def start(self, path: Path, *, database: bool = True) -> tuple[Applied, list[str]]:
+        """Start a replica; return what came of the file, the remarks, and how often it read."""
+        self.parsed = 0
+        told: list[Event] = []
+        url = self.url if database else None
+        plugin = SchedulePlugin(path, database_url=url, on_event=told.append)
+        async with Worker(self.client, task_queue="sched", workflows=[Noop], plugins=[plugin]):
+
+            async def applied():
+                return [event for event in told if isinstance(event, Applied)]
+
+            (found,) = await eventually(applied)
+        return found, [event.text for event in told if isinstance(event, Remark)]
+
+
+@pytest.fixture
+def home(client, database_url, tmp_path, monkeypatch) -> Home:
+    monkeypatch.delenv("SCHED_DATABASE_URL", raising=False)
+    return Home(client, database_url, tmp_path, monkeypatch)
+
+
+async def test_an_unchanged_file_is_not_parsed_again(home):
+    path = home.folder / "s.yaml"
+    path.write_text("project: shop\nschedules:\n" + entry("a"))
+    assert (await home.start(path))[0] == Applied("project shop: 1 added", good=True)
+    assert home.parsed == 1
+    found, _ = await home.start(path)
+    assert found == Applied("project shop: nothing changed since the last apply", good=True)
+    assert home.parsed == 0
+    path.write_text("project: shop\nschedules:\n" + entry("a") + entry("b"))
+    assert (await home.start(path))[0] == Applied("project shop: 1 added, 1 unchanged", good=True)
+
+
+async def test_a_folder_that_changes_in_any_file_is_read_again(home):
+    (home.folder / "a.yaml").write_text("project: shop\nschedules:\n" + entry("a"))
+    (home.folder / "b.yaml").write_text(entry("b"))
+    assert (await home.start(home.folder))[0].text == "project shop: 2 added"
+    await home.start(home.folder)
+    assert home.parsed == 0
+    (home.folder / "b.yaml").write_text(entry("b", ", input: 1"))
+    assert (await home.start(home.folder))[0].text == "project shop: 1 changed, 1 unchanged"
+
+
+async def test_a_broken_file_is_reported_at_each_start(home):
+    path = home.folder / "s.yaml"
+    path.write_text(entry("a"))
+    await home.start(path)
+    path.write_text(entry("a") + "- oops\n")
+    for _ in range(2):
+        found, remarks = await home.start(path)
+        assert not found.good
+        assert "SCHEDULE_FIELD_INVALID" in found.text
+        assert remarks == ["the last good definitions go on (1 schedules)"]
+
+
+async def test_warnings_and_other_task_queues_are_mentioned_at_each_start(home):
+    path = home.folder / "s.yaml"
+    path.write_text(entry("a", ", taskQueue: other") + entry("b"))
+    other = "of the 2 schedules 1 are for other task queues (other), this worker serves sched"
+    for parses in (1, 0):
+        _, remarks = await home.start(path)
+        assert home.parsed == parses
+        assert other in remarks
+    path.write_text(entry("a", ", taskQueue: other, input: 010") + entry("b"))
+    for _ in range(2):
+        _, remarks = await home.start(path)
+        assert any("010 is read as the number 10" in remark for remark in remarks)
+
+
+async def test_a_reader_that_crashes_leaves_the_last_good_definitions(home, monkeypatch):
+    path = home.folder / "s.yaml"
+    path.write_text(entry("a"))
+    await home.start(path)
+    monkeypatch.setattr(parsing, "_CHILD", "import os; os.abort()")
+    path.write_text(entry("a") + "#" * parsing.SMALL)
+    found, remarks = await home.start(path)
+    assert not found.good
+    assert found.text.startswith(f"{path}: SCHEDULE_FILE_UNREADABLE: the process that reads it")
+    assert remarks == ["the last good definitions go on (1 schedules)"]
+
+
+async def test_without_a_ledger_the_file_is_always_parsed(home):
+    path = home.folder / "s.yaml"
+    path.write_text(entry("a"))
+    for _ in range(2):
+        assert (await home.start(path, database=False))[0].text == "project default: 1 added"
+    path.write_text("oops")
+    with pytest.raises(ScheduleFileError):
+        await home.start(path, database=False)

@@ -1,0 +1,132 @@
+"""Large files are read by a process of their own: the same answer, and one error if it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from engine.errors import ScheduleFileError
+from engine.runtime import parsing
+from engine.runtime.parsing import parse
+from engine.runtime.source import Source
+from engine.schedules.several import NamedText
+
+LARGE = "schedules:\n" + "".join(
+    f"- {{key: k{n}, workflow: w, cron: '{n % 60} 2 * * *', timezone: Asia/Tokyo, "
+    f"catchUp: {{window: 2h}}, exclude: [SUN, off], input: {{n: [{n}, null]}}}}\n"
+    for n in range(2300)
+)
+CALENDARS = "calendars: {off: [2027-01-01]}\n"
+
+
+def children() -> set[int]:
+    """The reading processes that this one has begun."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            command = (folder / "cmdline").read_text(errors="replace")
+            if parent == os.getpid() and "\0-c\0" in command:
+                found.add(int(folder.name))
+    return found
+
+
+def test_a_child_reads_what_this_process_would_read():
+    texts = [
+        NamedText("a.yaml", CALENDARS + LARGE + "# 010\n- {key: z, workflow: w, everyMs: 01000}")
+    ]
+    assert len(texts[0].text) > parsing.SMALL
+    here, there = parse(texts, "a.yaml", small=len(LARGE) * 2), parse(texts, "a.yaml")
+    assert there == here
+    assert len(there.warnings) == 1
+    assert there.schedules[7].spec.next == there.schedules[7].spec.next
+    for one, other in zip(here.schedules, there.schedules, strict=True):
+        assert one.to_json() == other.to_json()
+        assert one.has_input == other.has_input
+    assert here.schedules[5].exclusions is not None
+    assert there.schedules[5].exclusions is not None
+
+
+def test_a_child_reports_every_problem():
+    texts = [NamedText("a.yaml", CALENDARS + LARGE + "- {key: z, workflow: w, everyMs: 1}")]
+    with pytest.raises(ScheduleFileError) as caught:
+        parse(texts, "a.yaml")
+    (found,) = caught.value.problems
+    assert (found.code, found.line, found.key) == ("SCHEDULE_INTERVAL_TOO_SHORT", 2303, "z")
+    assert str(caught.value).startswith("a.yaml:2303:")
+
+
+def test_a_calendar_beside_a_large_file_is_found(tmp_path):
+    (tmp_path / "off.ics").write_text(
+        "BEGIN:VCALENDAR\nVERSION:2.0\nPRODID:x\nBEGIN:VEVENT\nUID:1\nDTSTAMP:20270101T000000Z\n"
+        "DTSTART;VALUE=DATE:20270108\nEND:VEVENT\nEND:VCALENDAR\n"
+    )
+    path = tmp_path / "s.yaml"
+    path.write_text("calendars: {off: {ics: off.ics}}\n" + LARGE)
+    file = Source(path).read()
+    assert file.schedules[0].exclude[1][1] == ("2027-01-08",)
+    assert file.digest == Source(path).look().digest()
+
+
+def test_a_killed_child_is_one_clear_error():
+    killed = threading.Event()
+
+    def kill() -> None:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and not killed.is_set():
+            for pid in children():
+                os.kill(pid, signal.SIGKILL)
+                killed.set()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(ScheduleFileError) as caught:
+        parse([NamedText("a.yaml", CALENDARS + LARGE)], "a.yaml")
+    killer.join()
+    assert killed.is_set()
+    (found,) = caught.value.problems
+    assert found.code == "SCHEDULE_FILE_UNREADABLE"
+    assert found.message == "the process that reads it was ended by SIGKILL (Killed)"
+    assert found.cure
+
+
+def test_a_child_that_is_killed_half_way_gives_nothing_away(monkeypatch):
+    monkeypatch.setattr(
+        parsing,
+        "_CHILD",
+        "import os, sys; sys.stdin.buffer.read(); os.write(1, b'\\0\\0\\1\\0half'); os.abort()",
+    )
+    with pytest.raises(ScheduleFileError, match="ended by SIGABRT"):
+        parse([NamedText("a.yaml", LARGE)], "a.yaml")
+
+
+def test_a_child_that_takes_too_long_is_ended(monkeypatch):
+    monkeypatch.setattr(parsing, "PATIENCE", 0.5)
+    monkeypatch.setattr(parsing, "_CHILD", "import signal; signal.pause()")
+    with pytest.raises(ScheduleFileError, match="took longer than"):
+        parse([NamedText("a.yaml", LARGE)], "a.yaml")
+    assert not children()
+
+
+def test_the_main_module_of_the_user_is_not_imported_again(tmp_path):
+    script = tmp_path / "main.py"
+    script.write_text(
+        "import sys\n"
+        "print('main')\n"
+        "from engine.runtime.source import read_file\n"
+        "print(len(read_file(sys.argv[1]).schedules))\n"
+    )
+    path = tmp_path / "s.yaml"
+    path.write_text(CALENDARS + LARGE)
+    ended = subprocess.run(
+        [sys.executable, script, path], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.split() == ["main", "2300"]

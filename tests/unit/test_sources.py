@@ -1,0 +1,219 @@
+"""Several files, a folder of them, and what can be told of files without parsing them."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+
+from engine.errors import Problem, ScheduleFileError
+from engine.runtime.source import Source, read_file
+from engine.schedules import file_digest, load_schedules
+
+ICS = (
+    "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:x\r\nBEGIN:VEVENT\r\nUID:1\r\nDTSTAMP:20270101T000000Z\r\n"
+    "DTSTART;VALUE=DATE:20270108\r\nSUMMARY:day off\r\nEND:VEVENT\r\nEND:VCALENDAR\r\n"
+)
+
+
+def entry(key: str, more: str = "everyMs: 1000") -> str:
+    return f"- {{key: {key}, workflow: w, {more}}}\n"
+
+
+def problems(source: Source) -> tuple[Problem, ...]:
+    with pytest.raises(ScheduleFileError) as caught:
+        source.read()
+    return caught.value.problems
+
+
+def test_a_folder_is_all_its_schedule_files_by_name(tmp_path):
+    (tmp_path / "b.yaml").write_text("project: billing\nschedules:\n" + entry("b"))
+    (tmp_path / "a.yml").write_text("revision: 3\nschedules:\n" + entry("a"))
+    (tmp_path / "c.json").write_text('[{"key": "c", "workflow": "w", "everyMs": 1000}]')
+    (tmp_path / "notes.txt").write_text("no schedules")
+    (tmp_path / ".a.yml").write_text("half a file of an edit")
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "d.yaml").write_text(entry("d"))
+    file = read_file(tmp_path)
+    assert [schedule.key for schedule in file.schedules] == ["a", "b", "c"]
+    assert (file.project, file.revision, file.name) == ("billing", 3, str(tmp_path))
+
+
+def test_defaults_hold_for_their_own_file(tmp_path):
+    for name, zone in (("a", "Asia/Tokyo"), ("b", "Europe/Berlin")):
+        text = f"defaults: {{timezone: {zone}}}\nschedules:\n" + entry(name, 'cron: "0 2 * * *"')
+        (tmp_path / f"{name}.yaml").write_text(text)
+    zones = [schedule.timezone for schedule in read_file(tmp_path).schedules]
+    assert zones == ["Asia/Tokyo", "Europe/Berlin"]
+
+
+def test_every_problem_names_its_file_and_all_files_are_judged(tmp_path):
+    (tmp_path / "a.yaml").write_text(entry("a", "everyMs: 1"))
+    (tmp_path / "b.yaml").write_text("\n\n" + entry("b", "cron: 61 * * * *"))
+    with pytest.raises(ScheduleFileError) as caught:
+        read_file(tmp_path)
+    first, second = str(caught.value).splitlines()
+    assert first.startswith(f"{tmp_path / 'a.yaml'}:1:34: SCHEDULE_INTERVAL_TOO_SHORT: ")
+    assert second.startswith(f"{tmp_path / 'b.yaml'}:3:31: SCHEDULE_CRON_INVALID: ")
+
+
+@pytest.mark.parametrize("ending", ["yaml", "json"])
+def test_a_key_in_two_files_names_both_places(tmp_path, ending):
+    one, two = tmp_path / "one.yaml", tmp_path / f"two.{ending}"
+    one.write_text("schedules:\n" + entry("a") + entry("b"))
+    two.write_text('[\n{"key": "b", "workflow": "w", "everyMs": 1000}]')
+    (found,) = problems(Source([one, two]))
+    assert (found.file, found.line, found.column, found.key) == (str(two), 2, 9, "b")
+    assert f"{one}:3" in found.message
+    assert found.code == "SCHEDULE_KEY_DUPLICATE"
+
+
+@pytest.mark.parametrize(("field", "a", "b"), [("project", "one", "two"), ("revision", 1, 2)])
+def test_files_that_disagree_are_refused(tmp_path, field, a, b):
+    for name, value in (("a", a), ("b", b)):
+        (tmp_path / f"{name}.yaml").write_text(f"{field}: {value}\nschedules:\n{entry(name)}")
+    (found,) = problems(Source(tmp_path))
+    assert (found.file, found.line) == (str(tmp_path / "b.yaml"), 1)
+    assert found.message == f"{field} is {b} here and {a} in {tmp_path / 'a.yaml'}"
+
+
+def test_a_folder_without_schedule_files_is_one_clear_problem(tmp_path):
+    (found,) = problems(Source(tmp_path))
+    assert (found.code, found.cure) == (
+        "SCHEDULE_FILE_UNREADABLE",
+        "put a .yaml, .yml or .json file into it",
+    )
+
+
+def test_a_file_that_is_not_utf_8_has_a_place(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_bytes(b"schedules:\n- {key: \xff}\n")
+    (found,) = problems(Source(path))
+    assert (found.line, found.column) == (2, 9)
+
+
+def test_fifty_megabytes_are_refused_unread(tmp_path):
+    path = tmp_path / "s.yaml"
+    with path.open("wb") as file:
+        file.truncate(50_000_000)
+    (found,) = problems(Source(path))
+    assert found.code == "SCHEDULE_FILE_TOO_LARGE"
+
+
+TEXTS = [
+    entry("a"),
+    "\ufeff" + entry("a"),
+    entry("a").replace("\n", "\r\n"),
+    '{"schedules": [{"key": "a", "workflow": "w", "everyMs": 1000}]}',
+    "calendars: {team: {ics: team.ics}}\nschedules:\n" + entry("a"),
+    "calendars: {team: {'ics': 'team.ics'}}\nschedules:\n" + entry("a"),
+    "calendars:\n  team:\n    ics:\n      team.ics\nschedules:\n" + entry("a"),
+    "schedules:\n" + entry("a", "everyMs: 1000, input: {ics: nothing.ics}"),
+]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_the_digest_of_an_unchanged_file_is_known_without_reading_it(tmp_path, text):
+    (tmp_path / "team.ics").write_text(ICS)
+    (tmp_path / "s.yaml").write_bytes(text.encode())
+    assert Source(tmp_path / "s.yaml").look().digest() == read_file(tmp_path / "s.yaml").digest
+
+
+def test_a_changed_calendar_changes_the_digest(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text(TEXTS[4])
+    (tmp_path / "team.ics").write_text(ICS)
+    before = Source(path).look().digest()
+    (tmp_path / "team.ics").write_text(ICS.replace("20270108", "20270109"))
+    assert Source(path).look().digest() == read_file(path).digest != before
+
+
+def test_a_calendar_that_is_spelled_oddly_never_makes_a_changed_file_look_unchanged(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text('calendars: {team: {"i\\x63s": "team.ics"}}\nschedules:\n' + entry("a"))
+    (tmp_path / "team.ics").write_text(ICS)
+    assert Source(path).look().digest() != read_file(path).digest
+
+
+def test_the_digest_covers_every_file_and_their_number(tmp_path):
+    (tmp_path / "a.yaml").write_text(entry("a"))
+    alone = Source(tmp_path).look().digest()
+    (tmp_path / "b.yaml").write_text(entry("b"))
+    both = Source(tmp_path).look().digest()
+    assert both == read_file(tmp_path).digest
+    (tmp_path / "b.yaml").write_text(entry("c"))
+    assert len({alone, both, Source(tmp_path).look().digest()}) == 3
+
+
+@pytest.mark.parametrize("version", ["READING_VERSION", "EVALUATOR_VERSION", "TZDATA_VERSION"])
+def test_whatever_changes_the_meaning_changes_the_digest(monkeypatch, version):
+    before = load_schedules(entry("a")).digest
+    monkeypatch.setattr(file_digest, version, "another")
+    assert load_schedules(entry("a")).digest != before
+
+
+PROJECTS = [
+    ("schedules:\n", "default"),
+    ("project: billing\nschedules:\n", "billing"),
+    ("version: 1\n# for us\nproject: 'billing' # really\nschedules:\n", "billing"),
+    ("# first\n\n---\nproject: billing\nschedules:\n", "billing"),
+    ("", "default"),
+    ('"project": billing\nschedules:\n', "billing"),
+    ('"\\x70roject": billing\nschedules:\n', "billing"),
+    ('project: "bil\\x6cing"\nschedules:\n', "billing"),
+    ("? project\n: billing\nschedules:\n", "billing"),
+    ("project : billing\nschedules:\n", "billing"),
+    ("project:\n  billing\nschedules:\n", "billing"),
+    ("project: >-\n  billing\nschedules:\n", "billing"),
+    ("  project: billing\n  schedules:\n  ", "billing"),
+]
+
+
+@pytest.mark.parametrize(("head", "project"), PROJECTS)
+def test_a_project_is_certain_only_where_reading_finds_the_same(tmp_path, head, project):
+    path = tmp_path / "s.yaml"
+    path.write_text(head + entry("a"))
+    assert read_file(path).project == project
+    look = Source(path).look()
+    assert look.project() == project or not look.is_certain()
+
+
+def test_ordinary_files_leave_no_doubt_about_their_project(tmp_path):
+    path = tmp_path / "s.yaml"
+    for head, project in PROJECTS[:5]:
+        path.write_text(head + entry("a", "everyMs: 1000, input: {project: other}"))
+        look = Source(path).look()
+        assert (look.project(), look.is_certain()) == (project, True)
+    for head in ('{"project": "billing", ', '{\n "version": 1,\n "project": "billing"\n,'):
+        path.write_text(head + '"schedules": []}')
+        look = Source(path).look()
+        assert (look.project(), look.is_certain()) == ("billing", True)
+    path.write_text('{"schedules": [], "project": "billing"}')
+    assert not Source(path).look().is_certain()
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["offsetMs: 010", "input: 007", "input: [1, 02]", "input: {a: [-01]}", "input: {a: 01 }"],
+)
+def test_what_is_warned_of_is_never_quiet(tmp_path, field):
+    path = tmp_path / "s.yaml"
+    path.write_text("schedules:\n" + entry("a", f"everyMs: 1000, {field}"))
+    assert read_file(path).warnings
+    assert not Source(path).look().is_quiet()
+    path.write_text(f"schedules:\n- key: a\n  workflow: w\n  everyMs: 1000\n  {field}\n")
+    assert read_file(path).warnings
+    assert not Source(path).look().is_quiet()
+
+
+def test_zeros_in_dates_times_and_expressions_are_quiet(tmp_path):
+    path = tmp_path / "s.yaml"
+    fields = """
+    schedules:
+    - {key: a, workflow: w, cron: "05 02 * * *", start: 2027-01-02}
+    - {key: b, workflow: w, cron: 05 02 * * *, input: 0, description: "at 02"}
+    - {key: c, workflow: w, at: "2027-01-01T02:03:04Z", input: [0, 0.5, 0x01]}
+    """
+    path.write_text(dedent(fields))
+    assert read_file(path).warnings == ()
+    assert Source(path).look().is_quiet()
