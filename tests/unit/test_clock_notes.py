@@ -14,7 +14,8 @@ from engine.schedules.clock_changes import changes
 from engine.schedules.clock_notes import missing, note
 from engine.schedules.instants import EARLIEST, HORIZON, SECONDS_PER_DAY
 from engine.schedules.zones import zone, zone_names
-from tests.unit.cron_oracle import ODD_ZONES, load, transitions
+from tests.unit.cron_oracle import load, transitions
+from tests.unit.prove_time import ODD_ZONES
 
 NEW_YORK, DUBLIN, TROLL = "America/New_York", "Europe/Dublin", "Antarctica/Troll"
 HOWE, APIA, SAO_PAULO = "Australia/Lord_Howe", "Pacific/Apia", "America/Sao_Paulo"
