@@ -50,13 +50,13 @@ class ScheduleService:
             await ledger.close()
 
     @staticmethod
-    def check(path: Path) -> ScheduleFile:
-        """Read a schedule file.
+    def check(path: Path, *, expectations: bool = False) -> ScheduleFile:
+        """Read a schedule file; ``expectations``: an ``expect:`` that fails is a problem too.
 
         Raises:
             ScheduleFileError: with every problem of the file.
         """
-        return read_file(path)
+        return read_file(path, expectations=expectations)
 
     async def apply(
         self, file: ScheduleFile, *, force: bool = False, prune: bool = False

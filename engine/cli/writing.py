@@ -24,6 +24,7 @@ from engine.errors import ScheduleFileError
 from engine.runtime.declare import PRUNE_AFTER
 from engine.runtime.reports import ApplyReport
 from engine.schedules import ScheduleFile
+from engine.schedules.expectations import EXPECTATION_FAILED
 from engine.service import ScheduleService
 
 
@@ -40,15 +41,21 @@ def check(
     schedules: SameFile = None,
     as_json: Json = False,
 ) -> None:
-    """Name everything that is wrong with a schedule file. Needs no server."""
+    """Name everything that is wrong with a schedule file. Needs no server.
+
+    Ends with 2 when the file cannot be used, and with 1 when only an expect: does not come true.
+    """
     path = one_file(context, path, schedules)
     try:
-        file = ScheduleService.check(path)
+        file = ScheduleService.check(path, expectations=True)
     except ScheduleFileError as error:
-        if not as_json:
-            raise
-        print_json({"file": str(path), "problems": [asdict(found) for found in error.problems]})
-        raise typer.Exit(2) from None
+        usable = {problem.code for problem in error.problems} == {EXPECTATION_FAILED}
+        if as_json:
+            problems = [asdict(found) for found in error.problems]
+            print_json({"file": str(path), "problems": problems})
+        else:
+            typer.echo(str(error), err=True)
+        raise typer.Exit(1 if usable else 2) from None
     if as_json:
         keys = [schedule.key for schedule in file.schedules]
         print_json({"file": str(path), "project": file.project, "keys": keys, "problems": []})

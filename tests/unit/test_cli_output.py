@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.cli.app import run
 from engine.cli.output import counted, print_table, why
 from engine.ledger.records import Fire
 
@@ -134,3 +135,15 @@ def test_the_command_ends_with_2_and_one_line_on_input_it_cannot_use(tmp_path):
         assert ended.returncode == 2
         assert said in ended.stderr
         assert ended.stderr.count("\n") == 1
+
+
+def test_an_expectation_that_fails_is_a_fault_of_a_file_that_can_be_used(tmp_path, capsys):
+    file = tmp_path / "schedules.yaml"
+    declared = (
+        'schedules: [{key: a, workflow: w, cron: "0 9 * * *", expect: [{on: 2027-03-14, fires: ['
+    )
+    file.write_text(f"{declared}]}}]}}]")
+    assert run(["check", str(file)]) == 1
+    assert "SCHEDULE_EXPECTATION_FAILED: on 2027-03-14 it fires at 09:00" in capsys.readouterr().err
+    file.write_text(f"{declared}'09:00']}}]}}]")
+    assert run(["check", str(file)]) == 0
