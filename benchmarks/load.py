@@ -3,7 +3,7 @@
 The rival is ``yaml.CSafeLoader`` or ``json.loads`` with ``Schedule.model_validate`` of each entry:
 what one would write without an engine, with neither places nor duplicates nor caps. Every
 measurement is a fresh process (`benchmarks.load_child`). *worker* is what a replica does: a child
-reads, and the replica's own peak and the longest pause of its event loop are measured. *unchanged*
+reads, and the peaks of both and the longest pause of its event loop are measured. *unchanged*
 is what a replica does when the ledger has the file already, as a share of the first load.
 """
 
@@ -60,6 +60,7 @@ def _row(size: int, path: Path, found: dict[str, list[dict[str, float]]]) -> Row
         "rival MiB": round(of("rival", "peak_mib")),
         "worker s": round(of("worker", "seconds"), 2),
         "worker MiB": round(of("worker", "peak_mib")),
+        "its child MiB": round(of("worker", "child_mib")),
         "loop's longest pause ms": round(of("worker", "pause_ms")),
         "unchanged %": round(100 * of("unchanged", "seconds") / ours, 2),
     }

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from engine.schedules.exclusions import is_item
-from engine.schedules.fields import FIELD_INVALID, key_check, refuse, show
+from engine.schedules.fields import FIELD_INVALID, key_check, refuse, shorten, show
 from engine.schedules.nodes import BROKEN, Mapping, Node
 from engine.schedules.report import Report
 from engine.schedules.when_fields import calendar_of
@@ -52,15 +52,17 @@ def _dates(name: str, value: Any, open_ics: OpenIcs | None) -> Any:
         return value
     file = value.get("ics")
     if value.keys() != {"ics"} or not isinstance(file, str):
-        raise refuse(f"calendar {name} is {show(value)}", f"write {_EXAMPLE}")
+        raise refuse(f"calendar {shorten(name)} is {show(value)}", f"write {_EXAMPLE}")
     if open_ics is None:
-        raise refuse(f"calendar {name} names a file", "load the schedules from a file too")
+        raise refuse(f"calendar {shorten(name)} names a file", "load the schedules from a file too")
     from engine.schedules.calendar_file import read_ics  # noqa: PLC0415 - costs 50 ms, rarely needed
 
     try:
         return read_ics(open_ics(file))
     except OSError as error:
-        raise refuse(f"{file} cannot be read: {error.strerror}", "correct its name") from None
+        raise refuse(
+            f"{shorten(file)} cannot be read: {error.strerror}", "correct its name"
+        ) from None
     except ValueError as error:
         what, cure = error.args if len(error.args) == len(("what", "cure")) else (error, "")
-        raise refuse(f"{file}: {what}", str(cure)) from None
+        raise refuse(f"{shorten(file)}: {what}", str(cure)) from None

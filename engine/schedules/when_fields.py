@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict
 from engine.errors import ScheduleError
 from engine.schedules.cron_clock import STANDARD, Dst, dst_policy
 from engine.schedules.exclusions import MAX_ITEMS, Calendar, check_item
-from engine.schedules.fields import refuse, show, text_check
+from engine.schedules.fields import refuse, shorten, show, text_check
 
 _EXAMPLE: Final = "[SAT, SUN, 2026-12-25]"
 _MAX_EXPECTED: Final = 1000
@@ -48,9 +48,12 @@ def calendar_of(name: str, dates: Any) -> Calendar:
         PydanticCustomError: one of them is no item, with our code, message and cure.
     """
     if not isinstance(dates, list | tuple) or not all(isinstance(text, str) for text in dates):
-        raise refuse(f"calendar {name} is {show(dates)}", f"write a list, for example {_EXAMPLE}")
+        raise refuse(
+            f"calendar {shorten(name)} is {show(dates)}", f"write a list, for example {_EXAMPLE}"
+        )
     if len(dates) > MAX_ITEMS:
-        raise refuse(f"calendar {name} has {len(dates):,} items", f"write at most {MAX_ITEMS:,}")
+        what = f"calendar {shorten(name)} has {len(dates):,} items"
+        raise refuse(what, f"write at most {MAX_ITEMS:,}")
     for text in dates:
         _check(text)
     return Calendar(name, tuple(dates))

@@ -116,3 +116,11 @@ def test_every_fault_of_the_calendars_is_named_at_its_line():
         "6: calendar foo is a mapping",
         "8: 'holiday' is no date, weekday or calendar of this file",
     ]
+
+
+def test_an_odd_name_of_a_calendar_is_shown_on_one_short_line():
+    with pytest.raises(ScheduleFileError) as caught:
+        load_schedules('calendars: {"a\\tb": nothing, ' + "c" * 5000 + ": 1}\nschedules: []")
+    for problem in caught.value.problems:
+        assert problem.message.isprintable()
+        assert len(problem.message) < 200
