@@ -19,11 +19,13 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 
 from engine.embedded import PostgresServer, TemporalServer
+from engine.ledger.migrate import migrations
 from tests.acceptance.compose_file import ComposeFile
 from tests.acceptance.containers import Containers, Gate
 from tests.acceptance.fleet import ROOT, Books, Replica
 from tests.waiting import eventually
 
+MIGRATED = f"applied {', '.join(f'{version:04}' for version, _ in migrations())}\n"
 LEDGER, TEMPORAL = "//sched@postgres:5432/sched", "temporal:7233"  # as the file has them
 
 
@@ -86,7 +88,7 @@ async def test_three_workers_run_what_is_due_and_leave_in_time_when_they_are_sto
     containers: Containers, books: Books, postgres: PostgresServer
 ):
     assert await containers.healthy("postgres", PGPORT=str(postgres.port))
-    assert await containers.run("migrate") == "applied 0001\n"
+    assert await containers.run("migrate") == MIGRATED
     await containers.run("temporal-namespace")
     assert not await containers.healthy("worker")
     count = containers.file["worker"].spec["deploy"]["replicas"]
@@ -114,7 +116,7 @@ async def test_three_workers_run_what_is_due_and_leave_in_time_when_they_are_sto
 async def test_a_second_start_finds_everything_in_place(
     containers: Containers, client: Client, file: ComposeFile
 ):
-    assert await containers.run("migrate") == "applied 0001\n"
+    assert await containers.run("migrate") == MIGRATED
     assert await containers.run("migrate") == "the ledger is up to date\n"
     fresh = f"{client.namespace}-fresh"
     assert file["temporal-namespace"].environment["RETENTION"] == "72h"
@@ -241,7 +243,7 @@ async def test_a_worker_needs_no_more_rights_than_the_document_grants(
     try:
         await admin.execute(sql)
         owner = f"postgresql://sched_owner:change-me@{place}"
-        assert await containers.run("migrate", SCHED_DATABASE_URL=owner) == "applied 0001\n"
+        assert await containers.run("migrate", SCHED_DATABASE_URL=owner) == MIGRATED
         address = f"postgresql://sched_worker:change-me-too@{place}"
         worker = await containers.start("worker", SCHED_DATABASE_URL=address, **every_second)
         await books.until_fired(["s1"], 2, timeout=60)
