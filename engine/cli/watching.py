@@ -13,8 +13,8 @@ from pathlib import Path
 from engine.cli.board import FileState
 from engine.cli.desk import Desk
 from engine.cli.options import DEFAULT_DATA_DIR
-from engine.errors import KeyForeign, LedgerUnavailable, PruneRefused, ScheduleFileError
-from engine.runtime.applying import REFUSALS, named, remarks
+from engine.errors import LedgerUnavailable, PruneRefused, ScheduleFileError
+from engine.runtime.applying import REFUSALS, named, remarks, require_project
 from engine.runtime.declare import PRUNE_AFTER
 from engine.runtime.events import Applied, Event, Listener, Remark
 from engine.runtime.loop import Loop
@@ -134,12 +134,7 @@ class FileWatch:
     async def _apply(self) -> None:
         try:
             file = await asyncio.to_thread(read_file, self._path)
-            if file.project != self._project:
-                raise KeyForeign(
-                    f"{self._path} is of project {file.project} now, this worker serves"
-                    f" {self._project}",
-                    cure="start `sched up` again",
-                )
+            require_project(file, self._project)
             async with self._desk.service() as service:
                 report = await service.apply(file)
         except REFUSALS as error:

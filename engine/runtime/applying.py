@@ -17,6 +17,19 @@ NAMED: Final = 12
 """So many keys are named; a file may have thousands."""
 
 
+def require_project(file: ScheduleFile, project: str) -> None:
+    """Refuse a file whose project is not, or no longer, the one that this replica serves.
+
+    Raises:
+        KeyForeign: applied, its schedules would be nobody's to claim here.
+    """
+    if file.project != project:
+        raise KeyForeign(
+            f"{file.name} is of project {file.project}, this worker serves {project}",
+            cure="start `sched up` or the worker again, or correct project:",
+        )
+
+
 def remarks(file: ScheduleFile, report: ApplyReport) -> list[Remark]:
     """Return what somebody should hear of a file that was applied."""
     warnings = [f"warning: {problem.located(file.name)}" for problem in file.warnings]

@@ -13,7 +13,7 @@ from engine.errors import LedgerUnavailable, TemporalUnavailable
 from engine.ledger import Ledger
 from engine.ledger.records import Serving
 from engine.runtime.adopting import adopt
-from engine.runtime.applying import REFUSALS, remarks
+from engine.runtime.applying import REFUSALS, remarks, require_project
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import already_applied, apply
 from engine.runtime.dispatcher import Dispatcher
@@ -144,6 +144,7 @@ class Replica:
             file = self._source
             if isinstance(file, Source):
                 file = await asyncio.to_thread(file.read)
+            require_project(file, self._serving.project)
             report = await apply(ledger, file, by=self._serving.replica)
         except REFUSALS as error:
             living = await ledger.count_schedules(self._serving.project)

@@ -255,7 +255,7 @@ async def test_a_file_of_another_project_is_not_applied(followed: Followed):
     followed.path.write_text("project: billing\n" + GOOD)
     await eventually(lambda: followed.states[-1].problems)
     (problem,) = followed.states[-1].problems
-    assert "is of project billing now, this worker serves default" in problem
+    assert "is of project billing, this worker serves default" in problem
     assert "start `sched up` again" in problem
     async with followed.desk.service() as service:
         assert {row.project for row in await service.schedules()} == {"default"}
