@@ -25,7 +25,12 @@ up: $(STAMP) ## Run it all: embedded servers, the schedules, one worker
 	$(BIN)/sched up $(ARGS)
 
 test: $(STAMP) ## Run every test, on real servers
+ifdef ARGS
 	$(BIN)/pytest $(ARGS)
+else
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --ignore tests/acceptance
+	$(BIN)/pytest tests/acceptance
+endif
 
 fuzz: $(STAMP) ## Search for schedule files that break the loader (ARGS="--seconds 60")
 	$(BIN)/python -m tests.fuzz $(ARGS)
