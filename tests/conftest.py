@@ -7,10 +7,15 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from temporalio.client import Client
 
 from engine.embedded import PostgresServer, TemporalServer
 from tests.servers import FAST_AND_FORGETFUL, register_namespace, run_apart, shared_folder
+
+# A property is about what is true. How long an example takes belongs into benchmarks.
+settings.register_profile("properties", deadline=None)
+settings.load_profile("properties")
 
 
 @pytest.fixture(scope="session")

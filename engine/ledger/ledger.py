@@ -41,8 +41,8 @@ class Transaction(Protocol):
         """Lock due schedules that nobody else has locked; return their keys, earliest first."""
         ...
 
-    async def lock_outdated(self, project: str, after: str, limit: int) -> list[str]:
-        """Lock schedules computed by older rules of time, in key order, from ``after`` on."""
+    async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
+        """Lock what older rules of time computed in our lanes, in key order from ``after`` on."""
         ...
 
     async def lock(self, keys: Sequence[str]) -> None:
@@ -170,6 +170,10 @@ class Ledger(Protocol):
         self, serving: Serving, *, engine: str, tzdata: str, retention: timedelta | None
     ) -> None:
         """Say that this replica lives and what it serves; resolve types that were waiting."""
+        ...
+
+    async def newer_rules(self, project: str) -> tuple[int, str]:
+        """Return how many schedules newer rules of time computed, and the newest of those."""
         ...
 
     async def other_rules(self, project: str, *, alive: timedelta) -> list[str]:

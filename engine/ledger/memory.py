@@ -28,6 +28,7 @@ from engine.ledger.records import (
     Serving,
     Status,
 )
+from engine.schedules.time_rules import TIME_RULES
 from engine.schedules.versions import resolve_type
 
 STATELESS_ID = UUID("00000000-0000-0000-0000-000000000000")
@@ -249,6 +250,13 @@ class MemoryLedger:
                 if found and not schedule.external:
                     state = replace(row.state, workflow_type=found)
                     self._tables.schedules[key] = replace(row, state=state)
+
+    async def newer_rules(
+        self,
+        project: str,  # noqa: ARG002 - one process has one set of rules
+    ) -> tuple[int, str]:
+        """See ``Ledger``."""
+        return 0, TIME_RULES
 
     async def other_rules(
         self,

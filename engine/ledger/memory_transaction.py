@@ -52,14 +52,14 @@ class MemoryTransaction:
     async def lock(self, keys: Sequence[str]) -> None:
         """See ``Transaction``. The one lock of the ledger is held already."""
 
-    async def lock_outdated(self, project: str, after: str, limit: int) -> list[str]:
+    async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
         """See ``Transaction``."""
-        rows = sorted(self._tables.schedules.items())
         old = [
             key
-            for key, row in rows
+            for key, row in sorted(self._tables.schedules.items())
             if key > after
-            and row.state.project == project
+            and row.state.project == serving.project
+            and row.lane in serving.lanes
             and row.state.retired_at is None
             and row.state.rules < TIME_RULES
         ]
@@ -124,6 +124,7 @@ class MemoryTransaction:
             and row.next_fire_at is not None
             and row.next_fire_at < now - row.state.schedule.grace
             and row.state.schedule.grace + alive <= steady
+            and row.state.rules <= TIME_RULES
             and not any(row.servable(other) for other in able)
         ]
         return keys[:limit]

@@ -172,6 +172,11 @@ class PostgresLedger:
         (row,) = await self._run("count_schedules", project)
         return int(row["living"])
 
+    async def newer_rules(self, project: str) -> tuple[int, str]:
+        """See ``Ledger``."""
+        (row,) = await self._run("newer_rules", project, TIME_RULES)
+        return row["schedules"], row["rules"] or TIME_RULES
+
     async def other_rules(self, project: str, *, alive: timedelta) -> list[str]:
         """See ``Ledger``."""
         rows = await self._run("other_rules", project, TZDATA_VERSION, alive)

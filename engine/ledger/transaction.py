@@ -70,11 +70,12 @@ class PostgresTransaction:
         """See ``Transaction``."""
         await self.run("lock", keys)
 
-    async def lock_outdated(self, project: str, after: str, limit: int) -> list[str]:
+    async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
         """See ``Transaction``."""
-        return [
-            row["key"] for row in await self.run("lock_outdated", project, TIME_RULES, after, limit)
-        ]
+        rows = await self.run(
+            "lock_outdated", serving.project, TIME_RULES, after, serving.lanes, limit
+        )
+        return [row["key"] for row in rows]
 
     async def lock_project(self, project: str) -> ProjectRow | None:
         """See ``Transaction``.
@@ -135,7 +136,14 @@ class PostgresTransaction:
         """See ``Transaction``."""
         types = list(serving.types)
         rows = await self.run(
-            "unservable", serving.project, serving.task_queue, alive, types, steady, limit
+            "unservable",
+            serving.project,
+            serving.task_queue,
+            alive,
+            types,
+            steady,
+            limit,
+            TIME_RULES,
         )
         return [row["key"] for row in rows]
 

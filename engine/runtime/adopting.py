@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 from engine.ledger import Ledger
-from engine.ledger.records import ScheduleState, Step
-from engine.schedules.planner import wake_at
-from engine.schedules.time_rules import cursor_by_new_rules
+from engine.ledger.records import Serving
+from engine.runtime.planning import planned
 
 _BATCH = 1000
 
 
-async def adopt(ledger: Ledger, project: str) -> int:
-    """Compute again when the project's schedules fire next, where older rules have; how many.
+async def adopt(ledger: Ledger, serving: Serving) -> int:
+    """Decide by our rules what schedules of our lanes owe, where older rules computed them.
 
-    Nothing is decided here. What is due by our rules the poller finds at its next look; a local
-    time that has fired by the older rules does not fire again.
+    As with an edit, runs that are owed are left to the sweepers. Returns how many were adopted.
+    A local time that has fired by the older rules does not fire again; see ``planned``.
     """
     adopted, after = 0, ""
     while True:
         async with ledger.transaction(long=True) as transaction:
-            keys = await transaction.lock_outdated(project, after, _BATCH)
-            states = await transaction.read(keys)
-            await transaction.record([_step(state) for state in states], strict=True)
+            keys = await transaction.lock_outdated(serving, after, _BATCH)
+            now = await transaction.now()
+            steps = []
+            for state in await transaction.read(keys):
+                try:
+                    steps.append(planned(state, now))
+                except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
+                    await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
+            await transaction.record(steps)
         if not keys:
             return adopted
-        adopted, after = adopted + len(states), keys[-1]
-
-
-def _step(state: ScheduleState) -> Step:
-    cursor = cursor_by_new_rules(state.schedule, state.cursor, state.cursor_reading)
-    upcoming = None if state.hold else wake_at(state.schedule, cursor)
-    return Step(state, (), cursor, upcoming)
+        adopted, after = adopted + len(steps), keys[-1]

@@ -201,7 +201,7 @@ class _Edit:
         effective_from, cursor = first_sight(schedule, now)
         if self._look_back and schedule.first_fire != "now":
             # Its current window may have run long ago, and nobody would know.
-            effective_from = cursor = now - LOOK_BACK - schedule.spread
+            effective_from = cursor = _looked_back(schedule, now - LOOK_BACK)
         held = schedule.paused or not schedule.enabled
         return NewDefinition(
             schedule=schedule,
@@ -269,6 +269,14 @@ class _Edit:
         if schedule.external:
             return schedule.workflow
         return self._types[schedule.task_queue, schedule.workflow]
+
+
+def _looked_back(schedule: Schedule, limit: datetime) -> datetime:
+    """Return the cursor after which every run's moment, spread included, is after ``limit``."""
+    before = schedule.spec.previous(limit)
+    if before is None or before + schedule.delay(before) <= limit:
+        return limit
+    return before - timedelta(microseconds=1)  # the one window that still waits
 
 
 async def _locked(transaction: Transaction, keys: Sequence[str]) -> list[ScheduleState]:

@@ -19,8 +19,9 @@ def planned(
 ) -> Step:
     """Return what the planner decides for one schedule, ready to be recorded."""
     cursor = state.cursor
-    if state.rules < TIME_RULES:
+    if state.rules != TIME_RULES:  # of an edit, by a replica with older rules, too
         cursor = cursor_by_new_rules(state.schedule, cursor, state.cursor_reading)
+        cursor = max(cursor, min(state.cursor, state.effective_from))
     decided = plan(
         state.schedule,
         series=state.series,
@@ -33,4 +34,4 @@ def planned(
         limit=limit,
     )
     upcoming = None if state.hold else decided.next
-    return Step(state, decided.decisions, decided.cursor, upcoming)
+    return Step(state, decided.decisions, max(state.cursor, decided.cursor), upcoming)

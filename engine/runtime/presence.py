@@ -15,9 +15,14 @@ from engine.ledger.records import Serving
 from engine.runtime.clock import boottime
 from engine.runtime.events import Alert, Listener
 from engine.runtime.settings import Settings
+from engine.schedules.time_rules import TIME_RULES
 from engine.schedules.zones import TZDATA_VERSION
 
 _LEASES = 4
+_DIFFERS = "SCHEDULE_TZDATA_DIFFERS"
+_REMIND = 300.0
+"""Seconds between two reminders of the same."""
+
 _ALIVE = 3
 """Heartbeats after which a silent replica counts as gone."""
 
@@ -37,6 +42,7 @@ class Presence:
         self._client, self._ledger = client, ledger
         self._serving, self._settings, self._tell = serving, settings, tell
         self._others: list[str] = []
+        self._told = -_REMIND
         self._steady: tuple[float, float] | None = None
 
     async def begin(self) -> None:
@@ -67,14 +73,25 @@ class Presence:
         return self._settings.heartbeat
 
     async def _compare_rules(self) -> None:
-        """Say when replicas with other zone rules come: the older ones leave schedules alone."""
+        """Say that other zone rules are at work.
+
+        Once when replicas with others come, and every few minutes while schedules stand still
+        here because newer ones computed them.
+        """
         alive = self._settings.heartbeat * _ALIVE
-        others = await self._ledger.other_rules(self._serving.project, alive=alive)
+        project = self._serving.project
+        others = await self._ledger.other_rules(project, alive=alive)
         if others and others != self._others:
             text = f"this replica computes by the zone rules {TZDATA_VERSION}, others by"
             cure = "replicas with older ones leave schedules alone; give all the same image"
-            self._tell(Alert("SCHEDULE_TZDATA_DIFFERS", f"{text} {', '.join(others)}; {cure}"))
+            self._tell(Alert(_DIFFERS, f"{text} {', '.join(others)}; {cure}"))
         self._others = others
+        newer, rules = await self._ledger.newer_rules(project)
+        if newer and boottime() - self._told > _REMIND:
+            self._told = boottime()
+            text = f"{newer} schedules of project {project} were computed by newer rules of time"
+            cure = "replicas with older ones leave them alone: give all replicas that image"
+            self._tell(Alert(_DIFFERS, f"{text} ({rules}, here {TIME_RULES}); {cure}"))
 
     async def end(self) -> None:
         """Say that the replica has gone."""

@@ -126,7 +126,7 @@ class Replica:
 
     async def _adopt(self, ledger: Ledger) -> None:
         """Compute by our rules of time what older ones have computed."""
-        adopted = await adopt(ledger, self._serving.project)
+        adopted = await adopt(ledger, self._serving)
         if adopted:
             text = f"{adopted} schedules were computed again by the zone rules {TZDATA_VERSION}"
             self._tell(Remark(text, good=True))

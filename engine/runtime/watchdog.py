@@ -46,7 +46,7 @@ class Watchdog:
             queue = self._serving.task_queue
             announced = await transaction.announced([queue]) if steps else {}
         for step in steps:
-            windows = sum(decision.windows for decision in step.decisions)
+            windows = sum(each.windows for each in step.decisions if each.verdict == "rejected")
             if windows:
                 noun = "window" if windows == 1 else "windows"
                 why = unknown.explained(step.state.schedule, announced.get(queue, ()))

@@ -14,6 +14,7 @@ from engine.schedules.timing import At, Spec
 from engine.schedules.zones import zone
 
 _INSTANT: Final = timedelta(microseconds=1)
+_FIRST_YEAR, _LAST_YEAR = 1970, 2100
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
@@ -112,6 +113,9 @@ def moment(name: str, text: str, timezone: str) -> datetime:
         raise ScheduleError(
             f"{name} {text} is no day of the calendar", cure="write a day that exists"
         ) from None
+    if not _FIRST_YEAR <= midnight.year <= _LAST_YEAR:
+        what = f"{name} {text} lies outside 1970 to 2100"
+        raise ScheduleError(what, cure=f"remove {name}, or write a year of that range")
     reading = int(midnight.timestamp())
     if name == "start":
         return from_seconds(rules.first_instant(reading))

@@ -53,7 +53,7 @@ def _events(calendar: Any) -> set[str]:
     repeated = recurring_ical_events.of(calendar, skip_bad_series=False)
     for year in range(FIRST, END):  # one by one, so that an endless event is noticed early
         for event in repeated.between(date(year, 1, 1), date(year + 1, 1, 1)):
-            if str(event.get("STATUS", "")).upper() != "CANCELLED":
+            if str(event.get("STATUS", "")).upper() != "CANCELLED" and event.start < event.end:
                 found.add(_item(event))
         if len(found) > MAX_ITEMS:
             message = f"the calendar has more than {MAX_ITEMS:,} days off up to 2100"

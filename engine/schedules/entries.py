@@ -115,7 +115,7 @@ class Shared:
                 merged[name] = {**self._values[name], **values[name]}
         at = values.get("at")
         clock = "cron" in values or (isinstance(at, str) and is_local(at))
-        clock = clock or ("everyMs" in values and any(name in merged for name in BY_CLOCK))
+        clock = clock or ("everyMs" in values and any(merged.get(name) for name in BY_CLOCK))
         useless = {
             "timezone": not clock,  # beside an offset it would contradict
             "dst": "cron" not in values,

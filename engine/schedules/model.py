@@ -129,7 +129,7 @@ class Schedule(BaseModel):
         faults = relation_faults(self._given)
         if not faults:
             try:
-                _ = self.spec  # built now, not in the middle of a tick
+                _ = self.spec, self.exclusions  # built now, not in the middle of a tick
             except ScheduleError as error:
                 faults = [Fault((), error.code, error.message, error.cure or "")]
         if faults:
@@ -162,13 +162,25 @@ class Schedule(BaseModel):
 
     def starts(self, after: datetime, until: datetime) -> Iterator[datetime]:
         """Return the fires with ``after < t <= until`` that no exclusion skips."""
-        excluded = self.exclusions
-        fires = self.spec.fires(after, until)
-        return fires if excluded is None else (at for at in fires if not excluded.reason(at))
+        if self.exclusions is None:
+            return self.spec.fires(after, until)
+        return self._kept(after, until)
+
+    def _kept(self, after: datetime, until: datetime) -> Iterator[datetime]:
+        fire = self.first_start(after + _TICK)
+        while fire is not None and fire <= until:
+            yield fire
+            fire = self.first_start(fire + _TICK)
 
     def first_start(self, at: datetime) -> datetime | None:
         """Return the first window from ``at`` on, included, that no exclusion skips."""
-        return next(iter(self.starts(at - _TICK, _END)), None)
+        fire = self.spec.next(at - _TICK)
+        while fire is not None and self.exclusions is not None:
+            day = self.exclusions.day_of(fire)
+            if day.reason is None:
+                break
+            fire = self.spec.next(from_seconds(day.end) - _TICK)
+        return fire
 
     def delay(self, fire_time: datetime) -> timedelta:
         """Return how much later than its window a run starts: the key's part of ``spread``.

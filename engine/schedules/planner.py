@@ -96,14 +96,14 @@ def plan(
     if first is None or first > now:
         return Plan((), cursor, wake_at(schedule, cursor))
     edge = now - schedule.grace
-    oldest = due.oldest(cursor)
+    oldest = None if hold is not None else due.oldest(cursor)
     if hold is not None:
         decisions = due.settle_whole(cursor, now, "skipped", hold)
     elif oldest is None:
         decisions = due.settle(cursor, now, "skipped", "excluded")
     elif unable is not None:
         decisions = due.settle(cursor, now if final else edge - _TICK, "rejected", unable)
-    elif oldest >= edge:
+    elif oldest + schedule.delay(oldest) >= edge:
         decisions = due.start_all(cursor, now, None if final else limit)
     elif oldest == effective_from and oldest == schedule.spec.previous(now):
         decisions = due.start_all(cursor, now, 1)
@@ -155,7 +155,9 @@ class _Due:
     def catch_up_latest(self, after: datetime, until: datetime) -> tuple[Decision, ...]:
         """One run for the whole outage: the newest window, if the catch-up window reaches it."""
         # Instants have microseconds in PostgreSQL; the window at the very edge still counts.
-        edge = max(after, until - self.schedule.catch_up.window - _TICK)
+        oldest = self.oldest(after)
+        slack = self.schedule.delay(oldest) if oldest else timedelta(0)
+        edge = max(after, until - self.schedule.catch_up.window - slack - _TICK)
         expired = self.settle(after, edge, "expired", "older than the catch-up window")
         newest = self._newest(edge, until)
         if newest is None:

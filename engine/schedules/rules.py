@@ -110,6 +110,7 @@ def build_spec(given: Mapping[str, Any]) -> Spec:
         return At(given["at"], timezone=given.get("timezone"))
     spec: Spec
     if "everyMs" in given:
+        zone(timezone)  # that of its bounds and exclusions
         spec = Interval(given["everyMs"], given.get("offsetMs", 0))
     else:
         dst = given.get("dst", "standard")
@@ -123,7 +124,7 @@ def spec_faults(given: Mapping[str, Any]) -> list[Fault]:
     kinds = [name for name in given if name in KINDS]
     sound = {name: value for name, value in given.items() if value is not BROKEN}
     timezone = sound.get("timezone")
-    if isinstance(timezone, str) and kinds != ["everyMs"]:
+    if isinstance(timezone, str):
         try:
             zone(timezone)
         except TimezoneInvalid as error:

@@ -39,20 +39,20 @@ def reading_at(schedule: Schedule, cursor: datetime) -> datetime | None:
 
 
 def cursor_by_new_rules(schedule: Schedule, cursor: datetime, reading: datetime | None) -> datetime:
-    """Return the cursor of a schedule that was computed by older rules.
+    """Return from where windows are to be decided, of a schedule that other rules computed.
 
     Args:
         schedule: the schedule.
-        cursor: as it was left by the older rules.
+        cursor: as the other rules left it.
         reading: what `reading_at` said of it then.
 
-    Never before ``cursor``. Later where the new rules show ``reading`` at a later instant: the
-    local times up to it have fired, and do not fire again.
+    That is where our rules show ``reading``: the local times up to it have fired and do not
+    fire again, those behind it have not, even where that lies before ``cursor``.
     """
     if reading is None or not _is_fixed_time(schedule):
         return cursor
-    shown = zone(schedule.timezone).first_instant((reading - _EPOCH) // timedelta(seconds=1))
-    return max(cursor, from_seconds(shown))
+    shown = (reading - _EPOCH) // timedelta(seconds=1)
+    return from_seconds(zone(schedule.timezone).first_instant(shown))
 
 
 def _is_fixed_time(schedule: Schedule) -> bool:

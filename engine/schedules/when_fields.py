@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import date
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from engine.errors import ScheduleError
 from engine.schedules.cron_clock import STANDARD, Dst, dst_policy
@@ -19,6 +19,7 @@ from engine.schedules.fields import refuse, shorten, show, text_check
 
 _EXAMPLE: Final = "[SAT, SUN, 2026-12-25]"
 _MAX_EXPECTED: Final = 1000
+_FIRST_YEAR, _LAST_YEAR = 1970, 2100
 _TIME: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?", re.ASCII)
 
 
@@ -80,11 +81,12 @@ def _list(name: str, example: str, most: int) -> BeforeValidator:
 
 def _day(value: Any) -> str:
     try:
-        if isinstance(value, str) and str(date.fromisoformat(value)) == value:
-            return value
+        day = date.fromisoformat(value) if isinstance(value, str) else None
+        if day and str(day) == value and _FIRST_YEAR <= day.year <= _LAST_YEAR:
+            return str(day)
     except ValueError:
         pass  # of the right form perhaps, but no such day
-    raise refuse(f"on is {show(value)}", "write a day as 2027-03-14")
+    raise refuse(f"on is {show(value)}", "write a day of 1970 to 2100, as 2027-03-14")
 
 
 def _time(value: Any) -> str:
@@ -116,6 +118,15 @@ def _expectation(value: Any) -> Any:
     raise refuse(f"expect holds {show(value)}", 'write {on: 2027-03-14, fires: ["03:00"]}')
 
 
+def _whole(items: tuple[str | Calendar, ...]) -> tuple[str | Calendar, ...]:
+    """Refuse what would fill the memory, and what is there twice."""
+    kept = tuple(dict.fromkeys(items))
+    total = sum(1 if isinstance(item, str) else len(item.dates) for item in kept)
+    if total > MAX_ITEMS:
+        raise refuse(f"exclude has {total:,} items in all", f"write at most {MAX_ITEMS:,}")
+    return kept
+
+
 def jsonable(items: Iterable[Any]) -> list[Any]:
     """Return items of ``exclude`` or ``expect`` as JSON has them."""
     return [
@@ -132,6 +143,7 @@ DstPolicy = Annotated[Literal["standard"] | Dst, BeforeValidator(_dst)]
 Exclude = Annotated[
     tuple[Annotated[str | Calendar, BeforeValidator(_excluded)], ...],
     _list("exclude", _EXAMPLE, MAX_ITEMS),
+    AfterValidator(_whole),
 ]
 Expect = Annotated[
     tuple[Annotated[Expectation, BeforeValidator(_expectation)], ...],

@@ -12,6 +12,7 @@ from engine.ledger.records import Serving
 from engine.runtime.adopting import adopt
 from engine.runtime.declare import apply
 from engine.runtime.events import Alert
+from engine.runtime.planning import planned
 from engine.runtime.presence import Presence
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
@@ -20,6 +21,19 @@ from engine.schedules.time_rules import TIME_RULES
 SERVING = Serving("replica-a", "default", "sched", frozenset({"noop@1"}))
 OTHER = Serving("replica-b", "default", "sched", frozenset({"noop@1"}))
 DAY = timedelta(days=1)
+
+
+class Namespace:
+    """Stands for a Temporal server that is away: the retention is not what is tested."""
+
+    namespace = "test"
+
+    class workflow_service:  # noqa: N801 - the client's name
+        @staticmethod
+        async def describe_namespace(*_arguments, **_options):
+            raise RuntimeError("away")
+
+
 FILE = load_schedules(
     'schedules: [{key: daily, workflow: noop, cron: "0 2 * * *", timezone: America/Sao_Paulo}]'
 )
@@ -57,10 +71,10 @@ async def test_what_newer_rules_computed_is_left_to_those_who_have_them(ledger, 
 async def test_what_older_rules_computed_is_computed_again_at_the_start(ledger, table):
     (row,) = await ledger.schedules()
     await table.execute("UPDATE schedules SET rules = '0000/1999a', next_fire_at = '2099-01-01Z'")
-    assert await adopt(ledger, "default") == 1
+    assert await adopt(ledger, SERVING) == 1
     (after,) = await ledger.schedules()
     assert (after.next_fire_at, after.rules) == (row.next_fire_at, TIME_RULES)
-    assert await adopt(ledger, "default") == 0
+    assert await adopt(ledger, SERVING) == 0
 
 
 async def test_a_local_time_that_fired_by_older_rules_waits_for_the_next_day(ledger, table):
@@ -70,30 +84,44 @@ async def test_a_local_time_that_fired_by_older_rules_waits_for_the_next_day(led
         "UPDATE schedules SET rules = '0000/1999a', cursor = next_fire_at - interval '1 h',"
         " cursor_reading = (next_fire_at AT TIME ZONE 'America/Sao_Paulo')"
     )
-    await adopt(ledger, "default")
+    await adopt(ledger, SERVING)
     (after,) = await ledger.schedules()
     assert after.next_fire_at == row.next_fire_at + DAY
+
+
+async def test_schedules_that_stand_still_here_are_told_of_without_any_newer_replica(ledger, table):
+    """As after a rollback: all replicas have the older rules, and nobody would fire."""
+    await table.execute("UPDATE schedules SET rules = '9999/2099z'")
+    heard: list[object] = []
+    presence = Presence(Namespace(), ledger, SERVING, Settings(), tell=heard.append)  # type: ignore[arg-type] # see there
+    await presence.turn()
+    await presence.turn()
+    (alert,) = heard
+    assert isinstance(alert, Alert)
+    assert "1 schedules of project default were computed by newer rules" in alert.text
+
+
+async def test_an_edit_by_other_rules_fires_no_local_time_again(ledger, table):
+    """Whoever edits decides what is owed: by older rules 02:00 may seem to lie ahead."""
+    (row,) = await ledger.schedules()
+    await table.execute(
+        "UPDATE schedules SET rules = '9999/2099z', cursor = next_fire_at - interval '1 h',"
+        " cursor_reading = (next_fire_at AT TIME ZONE 'America/Sao_Paulo')"
+    )
+    async with ledger.transaction() as transaction:
+        (state,) = await transaction.read(["daily"])
+    assert planned(state, row.next_fire_at, final=True).decisions == ()
 
 
 async def test_a_schedule_that_cannot_be_read_does_not_stop_the_others(ledger, table):
     await table.execute("UPDATE definitions SET definition = '{}'")
     await table.execute("UPDATE schedules SET rules = ''")
-    assert await adopt(ledger, "default") == 0
+    assert await adopt(ledger, SERVING) == 0
 
 
 async def test_replicas_with_other_zone_rules_are_reported_once(ledger):
     heard: list[object] = []
     settings = Settings()
-
-    class Namespace:
-        """Stands for a Temporal server that is away: the retention is not what is tested."""
-
-        namespace = "test"
-
-        class workflow_service:  # noqa: N801 - the client's name
-            @staticmethod
-            async def describe_namespace(*_arguments, **_options):
-                raise RuntimeError("away")
 
     presence = Presence(Namespace(), ledger, SERVING, settings, tell=heard.append)  # type: ignore[arg-type] # see above
     await presence.turn()

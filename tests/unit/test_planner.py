@@ -200,7 +200,11 @@ def test_every_window_up_to_now_is_decided_exactly_once(declared, back, start):
         )
     ]
     assert covered == expected
-    assert decided.next is None or decided.next > start
+    assert decided.next is not None
+    assert decided.next > start
+    following = next(declared.starts(start, start + timedelta(days=30)))
+    assert decided.next <= following, "no run would be missed"
+    assert declared.exclude or decided.next == following
     assert decided.cursor == (expected[-1] if expected else cursor)
     for decision in decided.decisions:
         off = declared.exclusions and declared.exclusions.reason(decision.window.fire_time)

@@ -4,7 +4,7 @@ SELECT s.key FROM schedules s
 WHERE s.namespace = $1 AND s.project = $2 AND s.lane = $3
   AND s.next_fire_at <= (SELECT clock_timestamp())
   AND s.next_fire_at < (SELECT clock_timestamp()) - s.grace
-  AND s.grace + $4::interval <= $6::interval
+  AND s.grace + $4::interval <= $6::interval AND s.rules <= $8
   AND (s.workflow_type IS NULL OR s.workflow_type <> ALL ($5::text[]))
   AND NOT EXISTS (
       SELECT 1 FROM replicas r
