@@ -16,6 +16,7 @@ from engine.runtime.events import Closed, Decided, Event, Settled
 from engine.schedules.planner import FIRST_SIGHT
 
 _KEPT = 200
+_TICK = timedelta(microseconds=1)
 _CLOSED = frozenset(get_args(ClosedWord))
 WRONG = frozenset({"failed", "timed_out", "terminated", "rejected", "expired", "unvouched"})
 """What somebody may have to look into: it outlasts what went well."""
@@ -163,7 +164,7 @@ class Board:
         """What has been started is no longer next, also before the ledger is asked again."""
         if any(fire.key == claim.key and fire.fire_time <= claim.fire_time
                for fire in self.upcoming or ()):  # fmt: skip
-            after = claim.schedule.spec.next(claim.fire_time)
+            after = claim.schedule.first_start(claim.fire_time + _TICK)
             rest = [fire for fire in self.upcoming or () if fire.key != claim.key]
             if after:
                 rest.append(NextFire(claim.key, after, claim.schedule.timezone))

@@ -24,7 +24,6 @@ from engine.errors import ScheduleFileError
 from engine.runtime.declare import PRUNE_AFTER
 from engine.runtime.reports import ApplyReport
 from engine.schedules import ScheduleFile
-from engine.schedules.expectations import EXPECTATION_FAILED
 from engine.service import ScheduleService
 
 
@@ -46,16 +45,19 @@ def check(
     Ends with 2 when the file cannot be used, and with 1 when only an expect: does not come true.
     """
     path = one_file(context, path, schedules)
+    code = 2
     try:
-        file = ScheduleService.check(path, expectations=True)
+        file = ScheduleService.check(path)
+        code = 1  # from here on the file can be used
+        if any(schedule.expect for schedule in file.schedules):
+            file = ScheduleService.check(path, expectations=True)
     except ScheduleFileError as error:
-        usable = {problem.code for problem in error.problems} == {EXPECTATION_FAILED}
         if as_json:
             problems = [asdict(found) for found in error.problems]
             print_json({"file": str(path), "problems": problems})
         else:
             typer.echo(str(error), err=True)
-        raise typer.Exit(1 if usable else 2) from None
+        raise typer.Exit(code) from None
     if as_json:
         keys = [schedule.key for schedule in file.schedules]
         print_json({"file": str(path), "project": file.project, "keys": keys, "problems": []})

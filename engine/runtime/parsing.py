@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from signal import SIG_IGN, SIGINT, Signals, signal, strsignal
+from signal import Signals, strsignal
 from threading import Timer
 from typing import IO, Any, Final
 
@@ -38,8 +38,10 @@ _BATCH: Final = 200
 
 _LENGTH: Final = struct.Struct("!I")
 
+# Ctrl-C reaches the child too; the parent ends it.
 _CHILD: Final = """\
-import json, sys
+import json, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
 sys.path[:] = json.loads(sys.argv[1])
 from engine.runtime.parsing import serve_parent
 serve_parent()
@@ -76,10 +78,16 @@ class _Child:
         self._late = False
 
     def read(self, asked: tuple[Any, ...]) -> ScheduleFile:
-        command = [sys.executable, "-c", _CHILD, json.dumps(sys.path)]
-        with subprocess.Popen(  # noqa: S603 - this very Python, and a text of ours
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as process:
+        path = json.dumps([str(entry) for entry in sys.path])
+        # -P: nothing of the working directory may stand for a module of Python's own.
+        command = [sys.executable, "-P", "-c", _CHILD, path]
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - this very Python, and a text of ours
+        except OSError as error:
+            what = f"the process that reads it could not begin: {error.strerror}"
+            problem = Problem("SCHEDULE_FILE_UNREADABLE", what, "see what the system is short of")
+            raise ScheduleFileError(self._name, (problem,)) from None
+        with process:
             assert process.stdin is not None  # noqa: S101 - for mypy
             assert process.stdout is not None  # noqa: S101 - for mypy
             impatience = Timer(self._patience, self._end, (process,))
@@ -137,7 +145,6 @@ def _messages(pipe: IO[bytes]) -> Iterator[tuple[str, Any]]:
 
 def serve_parent() -> None:
     """Be the child: read what standard input asks for, answer on standard output."""
-    signal(SIGINT, SIG_IGN)  # Ctrl-C reaches it too; the parent ends it
     gc.disable()  # a third of the time; nothing here lives long enough to need it
     with os.fdopen(os.dup(1), "wb") as pipe:
         os.dup2(2, 1)  # whatever is printed must not get in between

@@ -29,13 +29,12 @@ _PROJECT = re.compile(r"""project:(?<![^\n]project:)[ \t]*["']?([a-z0-9._-]+)"""
 _JSON_HEAD = re.compile(
     r"""\s*\{\s*(?:"(?:version|revision)"\s*:\s*\d+\s*,\s*)*"project"\s*:\s*"([a-z0-9._-]+)"\s*[,}]"""
 )
-_BLOCK = re.compile(r"(?:[ \t]*(?:#.*|---[ \t]*)?\n)*(?:[A-Za-z]+:[ \t\n]|- )")
-"""How a text begins whose top-level names all stand at the beginning of a line."""
-_OTHERWISE = re.compile(
-    r"""\n(?:["'?&!*<{\[]|project[ \t]|project:(?:[ \t]*[^a-z0-9"' \t]|.*\\))"""
+_HEAD = re.compile(
+    r"""(?:[ \t]*(?:#.*|---|version:[ \t]*1|revision:[ \t]*\d+)?[ \t]*\n)*"""
+    r"""project:[ \t]+(?:([a-z0-9._-]+)|"[a-z0-9._-]+"|'[a-z0-9._-]+')[ \t]*(?:#.*)?\n"""
 )
-"""A line that might begin with a top-level name in another spelling, or name a project oddly."""
-_ZEROS = re.compile(r"0(?:(?<=[\s,\[{]0)|(?<=[\s,\[{][-+]0))\d+[ \t]*(?:[,\]}\n#]|\Z)")
+"""A text that says its project before anything else: then nothing later can say another."""
+_ZEROS = re.compile(r"0(?:(?<=[\s,:\[{]0)|(?<=[\s,:\[{][-+]0))\d+[ \t]*(?:[,\]}\n#]|\Z)")
 """What may be a number with leading zeros, the one thing that a sound file is warned of."""
 
 
@@ -127,9 +126,7 @@ def digest_of(path: Path) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    if _BLOCK.match(text):
-        return not _OTHERWISE.search(f"\n{text}")
-    if _JSON_HEAD.match(text):
+    if _HEAD.match(text) or _JSON_HEAD.match(text):
         return True
     return "project" not in text and "\\" not in text
 
@@ -150,8 +147,10 @@ def _files(path: Path) -> list[Path]:
 
 
 def _is_schedules(file: Path) -> bool:
-    hidden = file.name.startswith(".")  # editors keep theirs beside the real one
-    return file.suffix.lower() in _ENDINGS and not hidden and file.is_file()
+    name = file.name.lower()
+    # Editors keep theirs beside the real one, and `sched init` the schema.
+    other = name.startswith(".") or name.endswith(".schema.json")
+    return file.suffix.lower() in _ENDINGS and not other and file.is_file()
 
 
 def _digest(each: NamedText) -> str:

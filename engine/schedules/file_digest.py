@@ -17,7 +17,7 @@ from engine.schedules.zones import TZDATA_VERSION
 READING_VERSION: Final = 1
 """Raise it whenever any text is read as other schedules than before."""
 
-_ICS = re.compile(r"""ics["']?\s*:\s*(?:"([^"\\\n]+)"|'([^'\n]+)'|([^\s"'#,{}\[\]]+))""")
+_ICS = re.compile(r"""(?<![\w.-])ics["']?\s*:\s*(?:"([^"\\\n]+)"|'([^'\n]+)'|([^\s"'#,{}\[\]]+))""")
 
 
 def file_digest(text: str, name: str, calendars: Mapping[str, str]) -> str:

@@ -23,7 +23,7 @@ from engine.schedules import fields, when_fields
 from engine.schedules.cron_clock import Dst
 from engine.schedules.durations import format_duration
 from engine.schedules.exclusions import Exclusions, exclusions
-from engine.schedules.instants import HORIZON, from_seconds
+from engine.schedules.instants import from_seconds
 from engine.schedules.rules import (
     Fault,
     build_spec,
@@ -46,7 +46,7 @@ _CONFIG = ConfigDict(
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _TICK: Final = timedelta(microseconds=1)
-_END: Final = from_seconds(HORIZON)
+_BEGINNING: Final = from_seconds(0)
 
 FIELDS_ONLY: Final = {"check": "fields only"}
 """A validation context: judge every field, but neither the whole nor the when-part."""
@@ -129,7 +129,10 @@ class Schedule(BaseModel):
         faults = relation_faults(self._given)
         if not faults:
             try:
-                _ = self.spec, self.exclusions  # built now, not in the middle of a tick
+                _ = self.spec  # built now, not in the middle of a tick
+                if self.exclusions is not None and self.first_start(_BEGINNING) is None:
+                    what, cure = "every window is excluded", "leave a day on which it fires"
+                    faults = [Fault(("exclude",), fields.FIELD_INVALID, what, cure)]
             except ScheduleError as error:
                 faults = [Fault((), error.code, error.message, error.cure or "")]
         if faults:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from engine.errors import Problem, ScheduleFileError
@@ -102,13 +104,14 @@ def _contradictions(read: Sequence[tuple[NamedText, Reading]]) -> list[Problem]:
                 cure = "write the same in both, or in one of them only"
                 problems.append(_at(_top(each, field), each, FIELD_INVALID, message, cure))
     owners: dict[str, NamedText] = {}
-    for each, reading in read:
-        for schedule in reading.schedules:
-            owner = owners.setdefault(schedule.key, each)
-            if owner is not each:
-                problems.append(_twin(schedule, each, owner))
-                if len(problems) >= _MOST:
-                    return problems
+    twins = (
+        (schedule, each, owners[schedule.key])
+        for each, reading in read
+        for schedule in reading.schedules
+        if owners.setdefault(schedule.key, each) is not each
+    )
+    problems += (_twin(*twin) for twin in islice(twins, _MOST))
+    _root.cache_clear()  # megabytes, and nobody asks again
     return problems
 
 
@@ -127,15 +130,20 @@ def _at(node: Node | None, file: NamedText, code: str, message: str, cure: str) 
     return Problem(code, message, cure, line, column, value=value, file=file.name)
 
 
+@lru_cache(maxsize=4)
+def _root(file: NamedText) -> Node | None:
+    """Return a file's tree; it is read again, with places, for files hardly ever disagree."""
+    return parse_text(file.text, file.name).root
+
+
 def _top(file: NamedText, field: str) -> Node | None:
-    """Return where a file says ``field``; it is read again, for files hardly ever disagree."""
-    root = parse_text(file.text, file.name).root
+    root = _root(file)
     pair = root.entries.get(field) if isinstance(root, Mapping) else None
     return pair[1] if pair else None
 
 
 def _key_of(file: NamedText, key: str) -> Node | None:
-    root = parse_text(file.text, file.name).root
+    root = _root(file)
     listed = root if isinstance(root, Items) else _top(file, "schedules")
     for node in listed.items if isinstance(listed, Items) else ():
         pair = node.entries.get("key") if isinstance(node, Mapping) else None

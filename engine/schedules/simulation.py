@@ -180,7 +180,9 @@ class _Life:
     def _be_seen(self) -> None:
         """Start what first sight owes: a window that opened before ``start``."""
         seen = self.start - _TICK
-        effective_from, cursor = first_sight(self.schedule, seen)
+        effective_from, cursor = first_sight(self.schedule, self.start)
+        if effective_from >= self.start:
+            return  # the window that opens right now is one like any other
         decided = plan(
             self.schedule, series=1, effective_from=effective_from, cursor=cursor, now=seen
         )

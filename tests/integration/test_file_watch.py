@@ -256,7 +256,7 @@ async def test_a_file_of_another_project_is_not_applied(followed: Followed):
     await eventually(lambda: followed.states[-1].problems)
     (problem,) = followed.states[-1].problems
     assert "is of project billing, this worker serves default" in problem
-    assert "start `sched up` again" in problem
+    assert "start `sched up` or the worker again" in problem
     async with followed.desk.service() as service:
         assert {row.project for row in await service.schedules()} == {"default"}
 

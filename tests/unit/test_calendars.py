@@ -124,3 +124,24 @@ def test_an_odd_name_of_a_calendar_is_shown_on_one_short_line():
     for problem in caught.value.problems:
         assert problem.message.isprintable()
         assert len(problem.message) < 200
+
+
+def test_a_schedule_whose_every_window_is_excluded_is_refused():
+    found = problems(
+        "schedules:\n"
+        "  - {key: a, workflow: w, cron: '0 9 * * SUN', exclude: [SUN]}\n"
+        "  - {key: b, workflow: w, everyMs: 1000, exclude: [SUN, MON, TUE, WED, THU, FRI, SAT]}\n"
+    )
+    assert found == ["2: every window is excluded", "3: every window is excluded"]
+
+
+def test_the_zone_of_an_intervals_days_off_is_checked_like_any_other():
+    found = problems(
+        "schedules:\n"
+        "  - {key: a, workflow: w, everyMs: 60000, timezone: Mars/X, exclude: [SAT]}\n"
+        "  - {key: b, workflow: w, everyMs: 60000, timezone: Mars/X, start: 2027-01-01T00:00:00Z}\n"
+        "  - {key: c, workflow: w, everyMs: 60000, end: 9999-12-31}\n"
+    )
+    assert [line.partition(":")[0] for line in found] == ["2", "3", "4"]
+    assert "Mars/X" in found[0]
+    assert "outside 1970 to 2100" in found[2]

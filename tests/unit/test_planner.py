@@ -172,7 +172,7 @@ def test_a_spread_window_waits_for_its_keys_moment_and_keeps_its_nominal_time():
 YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 EVERY = st.sampled_from([1000, 7000, 60_000, 86_400_000])
 CRONS = st.sampled_from(["* * * * *", "*/7 * * * *", "0 2 * * *", "30 1 * * SUN", "*/20 * * * * *"])
-DAYS_OFF = ["SUN", "MON", "2026-03-07..2026-03-12", "2026-06-01T12:00:00Z..2026-06-02T12:00:00Z"]
+DAYS_OFF = ["MON", "TUE", "2026-03-07..2026-03-12", "2026-06-01T12:00:00Z..2026-06-02T12:00:00Z"]
 SPANS = st.timedeltas(timedelta(0), timedelta(hours=5))
 
 
@@ -202,7 +202,7 @@ def test_every_window_up_to_now_is_decided_exactly_once(declared, back, start):
     assert covered == expected
     assert decided.next is not None
     assert decided.next > start
-    following = next(declared.starts(start, start + timedelta(days=30)))
+    following = next(declared.starts(start, start + timedelta(days=90)))
     assert decided.next <= following, "no run would be missed"
     assert declared.exclude or decided.next == following
     assert decided.cursor == (expected[-1] if expected else cursor)

@@ -9,6 +9,7 @@ import pytest
 from engine.errors import Problem, ScheduleFileError
 from engine.runtime.source import Source, read_file
 from engine.schedules import file_digest, load_schedules
+from engine.schedules.file_digest import calendars_named
 
 ICS = (
     "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:x\r\nBEGIN:VEVENT\r\nUID:1\r\nDTSTAMP:20270101T000000Z\r\n"
@@ -145,6 +146,16 @@ def test_the_digest_covers_every_file_and_their_number(tmp_path):
     assert len({alone, both, Source(tmp_path).look().digest()}) == 3
 
 
+def test_the_schema_beside_the_files_is_no_schedule_file(tmp_path):
+    (tmp_path / "a.yaml").write_text(entry("a"))
+    (tmp_path / "schedules.schema.json").write_text("{}")
+    assert [schedule.key for schedule in read_file(tmp_path).schedules] == ["a"]
+
+
+def test_a_name_that_ends_in_ics_is_no_calendar():
+    assert calendars_named("metrics: a.log\nbasics: b\n{ics: team.ics}") == {"team.ics"}
+
+
 @pytest.mark.parametrize("version", ["READING_VERSION", "EVALUATOR_VERSION", "TZDATA_VERSION"])
 def test_whatever_changes_the_meaning_changes_the_digest(monkeypatch, version):
     before = load_schedules(entry("a")).digest
@@ -166,6 +177,8 @@ PROJECTS = [
     ("project:\n  billing\nschedules:\n", "billing"),
     ("project: >-\n  billing\nschedules:\n", "billing"),
     ("  project: billing\n  schedules:\n  ", "billing"),
+    ('defaults: {metadata: {text: "of\nproject: apollo"}}\nschedules:\n', "default"),
+    ("defaults: {metadata: {\nproject: apollo,\nn: 1\n  }}\nschedules:\n", "default"),
 ]
 
 
@@ -181,7 +194,8 @@ def test_a_project_is_certain_only_where_reading_finds_the_same(tmp_path, head, 
 def test_ordinary_files_leave_no_doubt_about_their_project(tmp_path):
     path = tmp_path / "s.yaml"
     for head, project in PROJECTS[:5]:
-        path.write_text(head + entry("a", "everyMs: 1000, input: {project: other}"))
+        named = ", input: {project: other}" if "project" in head else ""
+        path.write_text(head + entry("a", f"everyMs: 1000{named}"))
         look = Source(path).look()
         assert (look.project(), look.is_certain()) == (project, True)
     for head in ('{"project": "billing", ', '{\n "version": 1,\n "project": "billing"\n,'):
