@@ -23,9 +23,6 @@ _DIFFERS = "SCHEDULE_TZDATA_DIFFERS"
 _REMIND = 300.0
 """Seconds between two reminders of the same."""
 
-_ALIVE = 3
-"""Heartbeats after which a silent replica counts as gone."""
-
 
 class Presence:
     """Announces one replica, again and again."""
@@ -78,9 +75,8 @@ class Presence:
         Once when replicas with others come, and every few minutes while schedules stand still
         here because newer ones computed them.
         """
-        alive = self._settings.heartbeat * _ALIVE
         project = self._serving.project
-        others = await self._ledger.other_rules(project, alive=alive)
+        others = await self._ledger.other_rules(project, alive=self._settings.alive)
         if others and others != self._others:
             text = f"this replica computes by the zone rules {TZDATA_VERSION}, others by"
             cure = "replicas with older ones leave schedules alone; give all the same image"

@@ -41,6 +41,11 @@ class Settings:
     track: timedelta = timedelta(seconds=2)
     drain: timedelta = timedelta(seconds=20)
 
+    @property
+    def alive(self) -> timedelta:
+        """How long a replica counts as living after it announced itself."""
+        return self.heartbeat * 3
+
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
         """Return the settings that ``SCHED_*`` variables name.

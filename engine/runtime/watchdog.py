@@ -59,7 +59,7 @@ class Watchdog:
     async def _unservable(self, transaction: Transaction) -> list[str]:
         return await transaction.unservable(
             self._serving,
-            alive=self._settings.heartbeat * 3,
+            alive=self._settings.alive,
             steady=self._presence.steady,
             limit=_BATCH,
         )

@@ -9,12 +9,11 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from engine.errors import ScheduleError
-from engine.schedules.instants import SECONDS_PER_DAY, from_seconds
+from engine.schedules.instants import FIRST_YEAR, LAST_YEAR, SECONDS_PER_DAY, from_seconds
 from engine.schedules.timing import At, Spec
 from engine.schedules.zones import zone
 
 _INSTANT: Final = timedelta(microseconds=1)
-_FIRST_YEAR, _LAST_YEAR = 1970, 2100
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
@@ -113,7 +112,7 @@ def moment(name: str, text: str, timezone: str) -> datetime:
         raise ScheduleError(
             f"{name} {text} is no day of the calendar", cure="write a day that exists"
         ) from None
-    if not _FIRST_YEAR <= midnight.year <= _LAST_YEAR:
+    if not FIRST_YEAR <= midnight.year <= LAST_YEAR:
         what = f"{name} {text} lies outside 1970 to 2100"
         raise ScheduleError(what, cure=f"remove {name}, or write a year of that range")
     reading = int(midnight.timestamp())

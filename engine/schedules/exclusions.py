@@ -15,17 +15,18 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from engine.schedules.instants import SECONDS_PER_DAY, epoch_seconds
+from engine.schedules.instants import SECONDS_PER_DAY, epoch_seconds, from_seconds
 from engine.schedules.zones import Zone, zone
 
 WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 MAX_ITEMS: Final = 5000
 """Items of one calendar: a century of weekly days off."""
 
+_TICK: Final = timedelta(microseconds=1)
 _MAX_DAYS: Final = 366
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -101,6 +102,14 @@ class Exclusions:
                 at = min(following.end, end)
             yield Stretch(begun, at, reason)
             begun = at
+
+    def divide(
+        self, after: datetime, until: datetime
+    ) -> Iterator[tuple[datetime, datetime, str | None]]:
+        """Divide ``after < t <= until`` as `stretches` does, into borders of the same kind."""
+        for stretch in self.stretches(epoch_seconds(after + _TICK), epoch_seconds(until) + 1):
+            begin = max(after, from_seconds(stretch.first) - _TICK)
+            yield begin, min(until, from_seconds(stretch.end) - _TICK), stretch.reason
 
     def _look(self, at: int) -> Stretch:
         """Return the stretch from ``at`` on, which ends with the local day at the latest."""

@@ -11,6 +11,8 @@ from typing import Final
 
 EARLIEST: Final = 0
 HORIZON: Final = 4_133_980_800  # 2101-01-01T00:00:00Z
+FIRST_YEAR: Final = 1970
+LAST_YEAR: Final = 2100
 SECONDS_PER_DAY: Final = 86_400
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Literal
 
-from engine.schedules.instants import epoch_seconds, from_seconds
+from engine.schedules.instants import from_seconds
 from engine.schedules.model import Schedule
 from engine.schedules.windows import Window
 
@@ -129,11 +129,8 @@ class _Due:
 
     def oldest(self, after: datetime) -> datetime | None:
         """Return the oldest due window after ``after`` that is not excluded."""
-        for begin, end, excluded in self._stretches(after, self.now):
-            oldest = self.schedule.spec.next(begin)
-            if excluded is None and oldest is not None and oldest <= end:
-                return oldest
-        return None
+        oldest = self.schedule.first_start(after + _TICK)
+        return oldest if oldest is not None and oldest <= self.now else None
 
     def start_all(
         self, after: datetime, until: datetime, limit: int | None
@@ -211,11 +208,8 @@ class _Due:
         if excluded is None or until <= after:
             yield after, until, None
             return
-        first, end = epoch_seconds(after + _TICK), epoch_seconds(until) + 1
-        for stretch in excluded.stretches(first, end):
-            begin = max(after, from_seconds(stretch.first) - _TICK)
-            why = f"excluded: {stretch.reason}" if stretch.reason else None
-            yield begin, min(until, from_seconds(stretch.end) - _TICK), why
+        for begin, end, reason in excluded.divide(after, until):
+            yield begin, end, f"excluded: {reason}" if reason else None
 
     def _occasion(self, at: datetime) -> str | None:
         # No window before the definition is owed, so only first sight has one right at its start.

@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final, Literal
 
-from engine.schedules.instants import epoch_ms, epoch_seconds, from_ms, from_seconds
+from engine.schedules.instants import epoch_ms, from_ms
 from engine.schedules.model import Schedule
 from engine.schedules.planner import Decision, first_sight, plan
 
@@ -199,10 +199,8 @@ class _Life:
         if excluded is None:
             self._start_all(after, until)
             return
-        for stretch in excluded.stretches(epoch_seconds(after + _TICK), epoch_seconds(until) + 1):
-            begin = max(after, from_seconds(stretch.first) - _TICK)
-            end = min(until, from_seconds(stretch.end) - _TICK)
-            if stretch.reason is None:
+        for begin, end, reason in excluded.divide(after, until):
+            if reason is None:
                 self._start_all(begin, end)
             elif count := spec.count(begin, end):
                 self.counts["excluded"] += count

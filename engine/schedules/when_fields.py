@@ -16,10 +16,10 @@ from engine.errors import ScheduleError
 from engine.schedules.cron_clock import STANDARD, Dst, dst_policy
 from engine.schedules.exclusions import MAX_ITEMS, Calendar, check_item
 from engine.schedules.fields import refuse, shorten, show, text_check
+from engine.schedules.instants import FIRST_YEAR, LAST_YEAR
 
 _EXAMPLE: Final = "[SAT, SUN, 2026-12-25]"
 _MAX_EXPECTED: Final = 1000
-_FIRST_YEAR, _LAST_YEAR = 1970, 2100
 _TIME: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?", re.ASCII)
 
 
@@ -82,7 +82,7 @@ def _list(name: str, example: str, most: int) -> BeforeValidator:
 def _day(value: Any) -> str:
     try:
         day = date.fromisoformat(value) if isinstance(value, str) else None
-        if day and str(day) == value and _FIRST_YEAR <= day.year <= _LAST_YEAR:
+        if day and str(day) == value and FIRST_YEAR <= day.year <= LAST_YEAR:
             return str(day)
     except ValueError:
         pass  # of the right form perhaps, but no such day
