@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
+from engine.schedules.decisions import Overlap
 from engine.schedules.durations import LONGEST, format_duration, parse_duration
 from engine.schedules.nodes import MAX_DEPTH, MAX_DIGITS, UNSTORABLE, is_storable
+from engine.schedules.rates import Rate, parse_rate
 from engine.schedules.windows import KEY
 
 FIELD_INVALID: Final = "SCHEDULE_FIELD_INVALID"
@@ -29,8 +31,7 @@ _MAX_NAME_BYTES = 1000
 """Temporal's limit on ids, types and task queues."""
 
 _MAX_MS = LONGEST // timedelta(milliseconds=1)
-_LATER_OVERLAPS = frozenset({"skip", "queue", "queue_one", "cancel_previous", "terminate_previous"})
-_LATER_CATCH_UPS = frozenset({"all", "none"})
+_POLICIES = ("latest", "all", "none")
 _YAML_1_1_BOOLEANS = {"yes": "true", "on": "true", "y": "true"} | {
     "no": "false", "off": "false", "n": "false",
 }  # fmt: skip
@@ -189,15 +190,11 @@ def _is_small(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
 
 
-def _choice(
-    name: str, allowed: tuple[str, ...], later: frozenset[str] = frozenset()
-) -> BeforeValidator:
+def _choice(name: str, allowed: tuple[str, ...]) -> BeforeValidator:
     def check(value: Any) -> Any:
         if (isinstance(value, str) and value in allowed) or (value is None and None in allowed):
             return value
-        words = " or ".join(allowed)
-        if isinstance(value, str) and value in later:
-            raise refuse(f"{name} {value} is not supported yet", f"write {words}", NOT_SUPPORTED)
+        words = " or ".join((", ".join(allowed[:-1]), allowed[-1]) if len(allowed) > 1 else allowed)
         raise refuse(f"{name} is {show(value)}", f"write {words}")
 
     return BeforeValidator(check)
@@ -206,6 +203,24 @@ def _choice(
 def _optional_choice(name: str, allowed: tuple[str, ...]) -> BeforeValidator:
     checked = _choice(name, allowed).func
     return BeforeValidator(lambda value: None if value is None else checked(value))  # type: ignore[call-arg]  # ours takes the value alone
+
+
+def _count(name: str, most: int) -> BeforeValidator:
+    def check(value: Any) -> int:
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
+            raise refuse(f"{name} is {show(value)}", f"write a whole number from 1 to {most}")
+        return value
+
+    return BeforeValidator(check)
+
+
+def _rate(value: Any) -> Rate | None:
+    if value is None or isinstance(value, Rate):
+        return value
+    try:
+        return parse_rate(value if isinstance(value, str) else "")
+    except ValueError as error:
+        raise refuse(f"catchUp.rate is {show(value)}", str(error)) from None
 
 
 def _catch_up(value: Any) -> Any:
@@ -275,9 +290,19 @@ CronText = Annotated[str, text_check("cron", '"0 2 * * *"')]
 Timezone = Annotated[str, text_check("timezone", "America/Sao_Paulo")]
 AtText = Annotated[str, text_check("at", '"2027-01-01T09:00:00Z"')]
 FirstFire = Annotated[Literal["now", "next"] | None, _optional_choice("firstFire", ("now", "next"))]
-Overlap = Annotated[Literal["allow"], _choice("overlap", ("allow",), _LATER_OVERLAPS)]
-Policy = Annotated[Literal["latest"], _choice("catchUp.policy", ("latest",), _LATER_CATCH_UPS)]
+OverlapPolicy = Annotated[Overlap, _choice("overlap", get_args(Overlap))]
+MaxQueued = Annotated[int, _count("maxQueued", 100_000)]
+CancelGrace = Annotated[timedelta, _duration("cancelGrace")]
+CatchUpPolicy = Literal["latest", "all", "none"]
+Policy = Annotated[CatchUpPolicy, _choice("catchUp.policy", _POLICIES)]
 CatchUpWindow = Annotated[timedelta, _duration("catchUp.window")]
+CatchUpMax = Annotated[int, _count("catchUp.max", 10_000)]
+CatchUpOrder = Annotated[
+    Literal["oldest", "newest"], _choice("catchUp.order", ("oldest", "newest"))
+]
+CatchUpRate = Annotated[Rate | None, BeforeValidator(_rate)]
+PolicyAfterPause = Annotated[CatchUpPolicy, _choice("catchUp.pause", _POLICIES)]
+PolicyAfterDeploy = Annotated[CatchUpPolicy, _choice("catchUp.deploy", _POLICIES)]
 IsCatchUp = BeforeValidator(_catch_up)
 Grace = Annotated[timedelta, _duration("grace")]
 Spread = Annotated[timedelta, _duration("spread")]

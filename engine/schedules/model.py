@@ -20,6 +20,7 @@ from pydantic.alias_generators import to_camel
 
 from engine.errors import Problem, ScheduleError
 from engine.schedules import fields, when_fields
+from engine.schedules.catch_up import CatchUp
 from engine.schedules.cron_clock import Dst
 from engine.schedules.durations import format_duration
 from engine.schedules.exclusions import Exclusions, exclusions
@@ -52,20 +53,6 @@ FIELDS_ONLY: Final = {"check": "fields only"}
 """A validation context: judge every field, but neither the whole nor the when-part."""
 
 
-class CatchUp(BaseModel):
-    """What happens to windows that were missed for longer than ``grace``.
-
-    Attributes:
-        policy: ``latest``: one run, of the newest missed window.
-        window: older windows expire.
-    """
-
-    model_config = _CONFIG
-
-    policy: fields.Policy = "latest"
-    window: fields.CatchUpWindow = timedelta(hours=24)
-
-
 class Schedule(BaseModel):
     """One schedule: which workflow is started, and when.
 
@@ -85,6 +72,9 @@ class Schedule(BaseModel):
         paused: the initial state only; an operator's pause or resume outlives it.
         first_fire: overrides whether the window open at first sight fires.
         overlap: whether a window starts while an older run is open.
+        max_queued: with ``overlap: queue``, how many windows may wait.
+        cancel_grace: with ``overlap: cancel_previous``, how long a cancelled run may go on,
+            to undo what it did, until it is terminated.
         catch_up: what happens to missed windows.
         grace: how old a window may be and still start in any case.
         start, end: the schedule fires between them, both included; see `bounds`.
@@ -110,7 +100,9 @@ class Schedule(BaseModel):
     enabled: fields.Enabled = True
     paused: fields.Paused = False
     first_fire: fields.FirstFire = None
-    overlap: fields.Overlap = "allow"
+    overlap: fields.OverlapPolicy = "allow"
+    max_queued: fields.MaxQueued = 1000
+    cancel_grace: fields.CancelGrace = timedelta(minutes=10)
     catch_up: Annotated[CatchUp, fields.IsCatchUp] = CatchUp()
     grace: fields.Grace = timedelta(seconds=60)
     start: when_fields.StartText | None = None
@@ -288,7 +280,7 @@ class Defaults(BaseModel):
 
     timezone: fields.Timezone | None = None
     task_queue: fields.TaskQueue | None = None
-    overlap: fields.Overlap | None = None
+    overlap: fields.OverlapPolicy | None = None
     catch_up: Annotated[CatchUp, fields.IsCatchUp] | None = None
     grace: fields.Grace | None = None
     enabled: fields.Enabled | None = None
@@ -346,12 +338,7 @@ def _jsonable(value: Any) -> Any:
     if isinstance(value, Dst):
         return asdict(value)
     if isinstance(value, CatchUp):
-        shown = {"policy": value.policy, "window": format_duration(value.window)}
-        return {
-            name: item
-            for name, item in shown.items()
-            if getattr(CatchUp(), name) != getattr(value, name)
-        }
+        return value.to_json()
     return value
 
 

@@ -7,58 +7,21 @@ writes it and the starter acts on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from itertools import islice
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from itertools import chain
+from typing import NamedTuple
 
+from engine.schedules.catching_up import catch_up
+from engine.schedules.decisions import Decision, Hold, Known, OpenFire, Plan
+from engine.schedules.due import FIRST_SIGHT, TICK, Due
 from engine.schedules.instants import from_seconds
+from engine.schedules.catch_up import CatchUp
 from engine.schedules.model import Schedule
-from engine.schedules.windows import Window
+from engine.schedules.overlap import Resolved, resolve
 
-_TICK = timedelta(microseconds=1)
-"""The resolution of instants here and in PostgreSQL."""
-
-FIRST_SIGHT = "first sight"
-"""The reason of a window that was open when its schedule was first seen."""
-
-Verdict = Literal["claimed", "skipped", "expired", "rejected"]
-Hold = Literal["paused", "disabled", "retired"]
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What is to become of one window, or of a run of boring ones.
-
-    Attributes:
-        window: the window; of several, the first.
-        verdict: ``claimed`` starts a run, everything else is final.
-        reason: why, in words; None for an ordinary start.
-        timing: ``on_time`` or ``caught_up`` (the starter turns the former into ``late``).
-        missed: windows a caught-up start stands for besides its own.
-        not_before: with ``spread`` the start waits until then; None starts at once.
-        windows: how many windows this decision covers.
-        last: the fire time of the last of them.
-    """
-
-    window: Window
-    verdict: Verdict
-    reason: str | None = None
-    timing: Literal["on_time", "caught_up"] | None = None
-    missed: int = 0
-    not_before: datetime | None = None
-    windows: int = 1
-    last: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Every window up to ``cursor`` is decided by ``decisions``; the next opens at ``next``."""
-
-    decisions: tuple[Decision, ...]
-    cursor: datetime
-    next: datetime | None
+__all__ = ["FIRST_SIGHT", "Decision", "Hold", "Plan", "first_sight", "plan", "wake_at"]
 
 
 def plan(
@@ -69,9 +32,14 @@ def plan(
     cursor: datetime,
     now: datetime,
     hold: Hold | None = None,
+    hold_until: datetime | None = None,
+    make_up: CatchUp | None = None,
     unable: str | None = None,
     final: bool = False,
     limit: int = 1000,
+    known: Known | None = None,
+    open_fires: Sequence[OpenFire] = (),
+    suffixed: bool = False,
 ) -> Plan:
     """Decide the windows of ``schedule`` in ``(cursor, now]``.
 
@@ -83,155 +51,104 @@ def plan(
         cursor: every window at or before it is decided already.
         now: the ledger's clock.
         hold: the schedule does not fire; its windows are skipped for that reason.
+        hold_until: a pause ends by itself then.
+        make_up: what becomes of the windows of a hold that ends at ``now``; by default, and of
+            one that ends by itself, what the schedule's ``catchUp`` says of it.
         unable: nobody can run the workflow; windows older than ``grace`` are rejected for
             that reason, and younger ones stay open for a replica that can.
-        final: this definition ends at ``now``: no window may stay open, whatever its age.
-        limit: the most runs to start at once; the rest stays due.
+        final: this definition, or its hold, ends at ``now``: no window may stay open.
+        limit: the most runs to start at once; others stay due, or are claimed for later.
+        known: windows after ``cursor`` that have a row already.
+        open_fires: fires of the key whose runs are open or may still come.
+        suffixed: whether run ids of the present series end in ``:s<n>``.
 
     The rule: while the oldest undecided window is younger than ``grace``, every window starts;
-    beyond it the catch-up policy speaks.
+    beyond it the catch-up policy speaks. Then ``overlap`` speaks, of each start.
     """
-    due = _Due(schedule, series, effective_from, now)
-    first = schedule.spec.next(cursor)
-    if first is None or first > now:
-        return Plan((), cursor, wake_at(schedule, cursor))
-    edge = now - schedule.grace
-    oldest = None if hold is not None else due.oldest(cursor)
+    due = Due(schedule, series, effective_from, now, known or {})
+    spans: list[_Span] = []
     if hold is not None:
-        decisions = due.settle_whole(cursor, now, "skipped", hold)
-    elif oldest is None:
-        decisions = due.settle(cursor, now, "skipped", "excluded")
-    elif unable is not None:
-        decisions = due.settle(cursor, now if final else edge - _TICK, "rejected", unable)
-    elif oldest + schedule.delay(oldest) >= edge:
-        decisions = due.start_all(cursor, now, None if final else limit)
-    elif oldest == effective_from and oldest == schedule.spec.previous(now):
-        decisions = due.start_all(cursor, now, 1)
-    else:
-        decisions = due.catch_up_latest(cursor, now)
-    if decisions:
-        newest = decisions[-1]
-        cursor = newest.last or newest.window.fire_time
-    return Plan(decisions, cursor, wake_at(schedule, cursor))
+        spans.append(_held(due, cursor, hold, hold_until, make_up))
+    resumed = hold == "paused" and hold_until is not None and hold_until <= now
+    if hold is None or resumed:
+        begin = max(cursor, spans[-1].until) if spans else cursor
+        spans.append(_owed(due, begin, unable=unable, final=final, limit=limit))
+    decided = Resolved(tuple(chain.from_iterable(span.decisions for span in spans)))
+    until = spans[-1].until
+    if hold is None or resumed or make_up is not None:
+        decided = resolve(
+            schedule.overlap, decided.decisions, open_fires,
+            most_queued=schedule.max_queued, suffixed=suffixed,
+        )  # fmt: skip
+    if decided.undecided_from is not None:
+        until = decided.undecided_from - TICK
+    newest = schedule.spec.previous(until)
+    cursor = max(cursor, newest) if newest is not None else cursor
+    return Plan(
+        _at_once(decided.decisions, limit, now),
+        cursor,
+        wake_at(schedule, cursor),
+        moves=decided.moves,
+        looks=decided.looks,
+        resumed=resumed,
+    )
 
 
-@dataclass(frozen=True, slots=True)
-class _Due:
-    """The due windows of one schedule, and the ways to decide them.
+class _Span(NamedTuple):
+    """Decisions on every window up to ``until``."""
 
-    Excluded windows are settled on the way, whatever becomes of those around them.
-    """
+    decisions: tuple[Decision, ...]
+    until: datetime
 
-    schedule: Schedule
-    series: int
-    effective_from: datetime
-    now: datetime
 
-    def oldest(self, after: datetime) -> datetime | None:
-        """Return the oldest due window after ``after`` that is not excluded."""
-        oldest = self.schedule.first_start(after + _TICK)
-        return oldest if oldest is not None and oldest <= self.now else None
+def _held(
+    due: Due, cursor: datetime, hold: Hold, hold_until: datetime | None, make_up: CatchUp | None
+) -> _Span:
+    """What becomes of the windows of a hold."""
+    ends = min(hold_until or due.now, due.now)
+    if make_up is None and ends == hold_until:
+        make_up = due.schedule.catch_up.after("pause")
+    if make_up is None:
+        return _Span(due.settle_held(cursor, ends, hold), ends)
+    return _Span(catch_up(due, make_up, cursor, ends, skipped=hold), ends)
 
-    def start_all(
-        self, after: datetime, until: datetime, limit: int | None
-    ) -> tuple[Decision, ...]:
-        decisions: list[Decision] = []
-        room = limit
-        for begin, end, excluded in self._stretches(after, until):
-            if excluded is not None:
-                decisions += self.settle_whole(begin, end, "skipped", excluded)
-                continue
-            fires = [*islice(self.schedule.spec.fires(begin, end), room)]
-            decisions += (self._start(at, self._occasion(at), "on_time") for at in fires)
-            if room is not None:
-                room -= len(fires)
-                if not room:
-                    break
-        return tuple(decisions)
 
-    def catch_up_latest(self, after: datetime, until: datetime) -> tuple[Decision, ...]:
-        """One run for the whole outage: the newest window, if the catch-up window reaches it."""
-        # Instants have microseconds in PostgreSQL; the window at the very edge still counts.
-        oldest = self.oldest(after)
-        slack = self.schedule.delay(oldest) if oldest else timedelta(0)
-        edge = max(after, until - self.schedule.catch_up.window - slack - _TICK)
-        expired = self.settle(after, edge, "expired", "older than the catch-up window")
-        newest = self._newest(edge, until)
-        if newest is None:
-            return (*expired, *self.settle(edge, until, "skipped", "excluded"))
-        bucket = self.schedule.spec.bucket(newest)
-        coalesced = self.settle(edge, newest - _TICK, "skipped", f"coalesced into {bucket}")
-        missed = sum(
-            each.windows for each in coalesced if each.reason == f"coalesced into {bucket}"
-        )
-        reason = f"caught up for {missed} missed windows" if missed else None
-        start = self._start(newest, reason, "caught_up", missed)
-        return (*expired, *coalesced, start, *self.settle(newest, until, "skipped", "excluded"))
+def _owed(due: Due, cursor: datetime, *, unable: str | None, final: bool, limit: int) -> _Span:
+    """What becomes of windows that nothing holds back."""
+    now, schedule = due.now, due.schedule
+    edge = now - schedule.grace
+    oldest = due.oldest(cursor)
+    if oldest is None:
+        return _Span(due.settle(cursor, now, "skipped", "excluded"), now)
+    if unable is not None:
+        until = now if final else max(edge - TICK, cursor)
+        return _Span(due.settle(cursor, until, "rejected", unable), until)
+    if oldest + schedule.delay(oldest) >= edge:
+        return _started(due, cursor, None if final else limit)
+    if oldest == due.effective_from and oldest == schedule.spec.previous(now):
+        return _started(due, cursor, 1)
+    return _Span(catch_up(due, schedule.catch_up, cursor, now), now)
 
-    def settle(
-        self, after: datetime, until: datetime, verdict: Verdict, reason: str
-    ) -> tuple[Decision, ...]:
-        """Decide all windows in ``(after, until]``, one row for each stretch of one reason."""
-        decisions: list[Decision] = []
-        for begin, end, excluded in self._stretches(after, until):
-            if excluded is None:
-                decisions += self.settle_whole(begin, end, verdict, reason)
-            else:
-                decisions += self.settle_whole(begin, end, "skipped", excluded)
-        return tuple(decisions)
 
-    def settle_whole(
-        self, after: datetime, until: datetime, verdict: Verdict, reason: str
-    ) -> tuple[Decision, ...]:
-        """One decision for all windows in ``(after, until]``: however many, it is one row."""
-        spec = self.schedule.spec
-        first = spec.next(after)
-        last = spec.previous(until)
-        if first is None or last is None or first > until:
-            return ()
-        windows = spec.count(after, until)
-        return (Decision(self._window(first), verdict, reason, windows=windows, last=last),)
+def _started(due: Due, cursor: datetime, limit: int | None) -> _Span:
+    decisions = due.start_all(cursor, due.now, limit)
+    full = limit is not None and sum(each.verdict == "claimed" for each in decisions) >= limit
+    return _Span(decisions, decisions[-1].until if full else due.now)
 
-    def _newest(self, after: datetime, until: datetime) -> datetime | None:
-        """Return the newest window in ``(after, until]`` that is not excluded."""
-        for begin, end, excluded in reversed([*self._stretches(after, until)]):
-            newest = self.schedule.spec.previous(end)
-            if excluded is None and newest is not None and newest > begin:
-                return newest
-        return None
 
-    def _stretches(
-        self, after: datetime, until: datetime
-    ) -> Iterator[tuple[datetime, datetime, str | None]]:
-        """Divide ``(after, until]`` by what excludes the windows in it; None is nothing."""
-        excluded = self.schedule.exclusions
-        if excluded is None or until <= after:
-            yield after, until, None
-            return
-        for begin, end, reason in excluded.divide(after, until):
-            yield begin, end, f"excluded: {reason}" if reason else None
-
-    def _occasion(self, at: datetime) -> str | None:
-        # No window before the definition is owed, so only first sight has one right at its start.
-        return FIRST_SIGHT if at == self.effective_from else None
-
-    def _start(
-        self,
-        at: datetime,
-        reason: str | None,
-        timing: Literal["on_time", "caught_up"],
-        missed: int = 0,
-    ) -> Decision:
-        delay = self.schedule.delay(at)
-        not_before = at + delay if at + delay > self.now else None
-        return Decision(
-            self._window(at), "claimed", reason, timing, missed=missed, not_before=not_before
-        )
-
-    def _window(self, fire_time: datetime) -> Window:
-        return Window(
-            self.schedule.key, self.series, self.schedule.spec.bucket(fire_time), fire_time
-        )
+def _at_once(
+    decisions: Sequence[Decision], limit: int, now: datetime
+) -> tuple[Decision, ...]:
+    """Let starts beyond ``limit`` wait for whoever has room: they are claimed, and not sent."""
+    room = limit
+    found = []
+    for each in decisions:
+        if each.verdict == "claimed" and each.not_before is None:
+            room -= 1
+            if room < 0:
+                each = replace(each, not_before=now)  # noqa: PLW2901 - the same one, later
+        found.append(each)
+    return tuple(found)
 
 
 def wake_at(schedule: Schedule, cursor: datetime) -> datetime | None:
@@ -243,7 +160,7 @@ def wake_at(schedule: Schedule, cursor: datetime) -> datetime | None:
     if first is None or schedule.exclusions is None:
         return first
     day = schedule.exclusions.day_of(first)
-    return first if day.reason is None else schedule.spec.previous(from_seconds(day.end) - _TICK)
+    return first if day.reason is None else schedule.spec.previous(from_seconds(day.end) - TICK)
 
 
 def first_sight(schedule: Schedule, now: datetime) -> tuple[datetime, datetime]:
@@ -258,4 +175,4 @@ def first_sight(schedule: Schedule, now: datetime) -> tuple[datetime, datetime]:
     if not at_once or schedule.kind == "at":
         return now, now
     current = schedule.spec.previous(now)
-    return (now, now) if current is None else (current, current - _TICK)
+    return (now, now) if current is None else (current, current - TICK)

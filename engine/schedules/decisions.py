@@ -1,0 +1,110 @@
+"""The planner's words: what it is told of a key, and what it decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from engine.schedules.windows import Window
+
+Verdict = Literal["claimed", "queued", "skipped", "expired", "rejected"]
+Hold = Literal["paused", "disabled", "retired"]
+Overlap = Literal[
+    "allow", "skip", "queue", "queue_one", "cancel_previous", "terminate_previous"
+]
+Stop = Literal["cancel", "terminate"]
+
+Known = Mapping[datetime, bool]
+"""Windows after the cursor that have a row already, by fire time; True where they have a run.
+
+An operator skips a window before it comes, a run is found that the ledger had lost: the planner
+leaves such windows as they are.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFire:
+    """A fire of the key whose run is open, or may still come.
+
+    Attributes:
+        fire_id: the ledger's number of it.
+        workflow_id: the id of its run.
+        status: how far it is.
+        fire_time: of its window; of a manual run the moment of the request.
+        open_at: when its run was last proven to be open; None when it never was.
+        overlap: what it keeps to while it is queued; None is the schedule's own.
+        stop: what its run has been asked to do.
+    """
+
+    fire_id: int
+    workflow_id: str
+    status: Literal["claimed", "queued", "starting", "started"]
+    fire_time: datetime
+    open_at: datetime | None = None
+    overlap: Overlap | None = None
+    stop: Stop | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to become of one window, or of a run of boring ones.
+
+    Attributes:
+        window: the window; of several, the first.
+        verdict: ``claimed`` starts a run, ``queued`` will, everything else is final.
+        reason: why, in words of which the first is stable; None for an ordinary start.
+        timing: ``on_time`` or ``caught_up`` (the starter turns the former into ``late``).
+        missed: windows a caught-up start stands for besides its own.
+        missed_from: the fire time of the first of them.
+        not_before: the start waits until then; None starts at once.
+        windows: how many windows this decision covers.
+        last: the fire time of the last of them.
+    """
+
+    window: Window
+    verdict: Verdict
+    reason: str | None = None
+    timing: Literal["on_time", "caught_up"] | None = None
+    missed: int = 0
+    missed_from: datetime | None = None
+    not_before: datetime | None = None
+    windows: int = 1
+    last: datetime | None = None
+
+    @property
+    def until(self) -> datetime:
+        """The fire time of the last window it covers."""
+        return self.last or self.window.fire_time
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """What is to become of a fire that is open already.
+
+    ``start`` promotes a queued fire, ``skip`` gives up one that nobody has begun to send, and
+    ``cancel`` and ``terminate`` are wishes about its run, which somebody carries out later.
+    """
+
+    fire: OpenFire
+    to: Literal["start", "skip", "cancel", "terminate"]
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every window up to ``cursor`` is decided by ``decisions``; look again at ``next``.
+
+    Attributes:
+        moves: what becomes of fires that are open already.
+        looks: runs to be looked at before what is left can be decided.
+        resumed: the pause ended by itself on the way.
+    """
+
+    decisions: tuple[Decision, ...]
+    cursor: datetime
+    next: datetime | None
+    moves: tuple[Move, ...] = ()
+    looks: tuple[OpenFire, ...] = ()
+    resumed: bool = False
