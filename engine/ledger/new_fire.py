@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 from engine.ledger.records import Claim, Status, Step, Timing
 from engine.schedules.model import Schedule
-from engine.schedules.planner import Decision
+from engine.schedules.decisions import Decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class NewFire:
     reason: str | None
     timing: Timing | None
     missed: int
+    missed_from: datetime | None
     not_before: datetime | None
     token: UUID | None
     schedule: Schedule
@@ -59,6 +60,7 @@ class NewFire:
             reason=decision.reason,
             timing=decision.timing,
             missed=decision.missed,
+            missed_from=decision.missed_from,
             not_before=decision.not_before,
             token=token,
             schedule=state.schedule,
@@ -82,6 +84,7 @@ class NewFire:
             task_queue=self.task_queue,
             timing=self.timing,
             missed=self.missed,
+            missed_from=self.missed_from,
             reason=self.reason,
             token=self.token,
             attempts=1,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Any, Literal
 from uuid import UUID
 
 from engine.schedules.model import Schedule
-from engine.schedules.planner import Decision, Hold
+from engine.schedules.decisions import Decision, Hold, Known, Move, OpenFire, Overlap, Stop
 from engine.schedules.time_rules import TIME_RULES, reading_at
 
 Status = Literal[
@@ -48,6 +49,7 @@ class Probe:
         epoch: counts configuration changes.
         due_at: the earliest fire time this replica could serve, if any.
         stale_at: when the oldest lease of a claimed or starting fire ends, if any.
+        stop_at: when the next run is to be cancelled or terminated, if any.
     """
 
     now: datetime
@@ -55,6 +57,20 @@ class Probe:
     epoch: int
     due_at: datetime | None
     stale_at: datetime | None
+    stop_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Why and since when a schedule does not fire; without ``until``, until somebody resumes it."""
+
+    at: datetime
+    reason: str | None = None
+    by: str | None = None
+    until: datetime | None = None
+
+
+Origin = Literal["file", "api"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +78,8 @@ class ScheduleState:
     """A schedule's row, as read under its lock.
 
     ``rules`` and ``cursor_reading`` say by which rules of time it was computed, and which local
-    time it had come to by them; see ``engine.schedules.time_rules``.
+    time it had come to by them; see ``engine.schedules.time_rules``. ``known`` and ``open_fires``
+    are what a plan must know of its fires; see ``engine.schedules.decisions``.
     """
 
     key: str
@@ -77,33 +94,40 @@ class ScheduleState:
     cursor: datetime
     workflow_type: str | None
     retired_at: datetime | None
-    paused_at: datetime | None
+    pause: Pause | None
     absent_since: datetime | None
     failures: int
     rules: str
     cursor_reading: datetime | None
+    origin: Origin = "file"
+    known: Known = field(default_factory=dict)
+    open_fires: tuple[OpenFire, ...] = ()
 
     @property
     def hold(self) -> Hold | None:
         """Why the schedule does not fire at present, if so."""
         if self.retired_at is not None:
             return "retired"
-        if self.paused_at is not None:
-            return "paused"
-        return None if self.schedule.enabled else "disabled"
+        if not self.schedule.enabled:
+            return "disabled"
+        return "paused" if self.pause is not None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """What a plan does to one schedule: fires to write, and where its cursor goes.
 
-    ``max_bucket`` is the highest bucket used afterwards.
+    ``max_bucket`` is the highest bucket used afterwards. ``moves``, ``looks`` and ``resumed`` are
+    the plan's.
     """
 
     state: ScheduleState
     decisions: tuple[Decision, ...]
     cursor: datetime
     next_fire_at: datetime | None
+    moves: tuple[Move, ...] = ()
+    looks: tuple[OpenFire, ...] = ()
+    resumed: bool = False
 
     @property
     def reading(self) -> datetime | None:
@@ -134,6 +158,8 @@ class Claim:
         fresh: False when the fire was taken over, so that an earlier send may have arrived.
         starting_at: when the fire first became ``starting``.
         retention: the smallest namespace retention in force since then; None when none was seen.
+        missed_from: the first of the windows that a caught-up run stands for besides its own.
+        own_input: the argument of this run alone, in a list of one; without it the definition's.
     """
 
     fire_id: int
@@ -155,6 +181,15 @@ class Claim:
     starting_at: datetime
     fresh: bool = True
     retention: timedelta | None = None
+    missed_from: datetime | None = None
+    own_input: tuple[Any, ...] = ()
+
+    @property
+    def arguments(self) -> list[Any]:
+        """What the workflow is called with: one argument or none."""
+        if self.own_input:
+            return [*self.own_input]
+        return [self.schedule.input] if self.schedule.has_input else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +249,49 @@ class Fire:
     definition_version: int
     project: str
     history: tuple[dict[str, object], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StopOrder:
+    """A run that is to be cancelled or terminated now; ``stop_grace``: see ``Schedule``."""
+
+    fire_id: int
+    workflow_id: str
+    run_id: str
+    stop: Stop
+    stop_grace: timedelta | None
+    stop_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewRequest:
+    """A run that somebody asks for: a manual one, or a rerun of a window.
+
+    ``status`` is what overlap makes of it; ``overlap`` is its own, where it was given.
+    """
+
+    kind: Literal["manual", "rerun"]
+    series: int
+    bucket: int
+    fire_time: datetime
+    workflow_id: str
+    status: Literal["claimed", "queued", "skipped", "rejected"]
+    reason: str | None = None
+    overlap: Overlap | None = None
+    own_input: tuple[Any, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What somebody did, for the audit: who and when is the ledger's to add."""
+
+    project: str
+    key: str
+    verb: str
+    reason: str | None = None
+    workflow_id: str | None = None
+    before: Mapping[str, Any] | None = None
+    after: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

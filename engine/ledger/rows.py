@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal
 
 from engine.errors import EngineError
-from engine.ledger.records import Claim, Fire, NextFire, ScheduleRow, ScheduleState
+from engine.ledger.records import Claim, Fire, NextFire, Pause, ScheduleRow, ScheduleState
+from engine.schedules.decisions import OpenFire
 from engine.schedules.model import Schedule
 
 Row = Any
@@ -24,14 +26,35 @@ def parse_definition(text: str) -> Schedule:
 def as_state(row: Row) -> ScheduleState:
     """Return the state read by ``read_schedules.sql``."""
     fields = dict(row)
-    return ScheduleState(schedule=parse_definition(fields.pop("definition")), **fields)
+    pause = [fields.pop(f"paused_{name}") for name in ("at", "reason", "by", "until")]
+    known, ran = fields.pop("known") or (), fields.pop("ran") or ()
+    return ScheduleState(
+        schedule=parse_definition(fields.pop("definition")),
+        pause=Pause(*pause) if pause[0] else None,
+        known=dict(zip(known, ran, strict=True)),
+        open_fires=tuple(map(_as_open, json.loads(fields.pop("open") or "[]"))),
+        **fields,
+    )
+
+
+def _as_open(fields: dict[str, Any]) -> OpenFire:
+    moments = {
+        name: datetime.fromisoformat(fields[name]).astimezone(UTC)
+        for name in ("fire_time", "open_at")
+        if fields[name]
+    }
+    return OpenFire(**{**fields, **moments})
 
 
 def as_claim(row: Row) -> Claim:
     """Return the claim taken by ``take_over.sql``."""
     fields = dict(row)
+    own = fields.pop("input")
     return Claim(
-        fire_id=fields.pop("id"), schedule=parse_definition(fields.pop("definition")), **fields
+        fire_id=fields.pop("id"),
+        schedule=parse_definition(fields.pop("definition")),
+        own_input=() if own is None else (json.loads(own),),
+        **fields,
     )
 
 

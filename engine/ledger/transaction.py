@@ -21,6 +21,7 @@ from engine.ledger.records import (
 )
 from engine.ledger.rows import as_state
 from engine.ledger.sql import query
+from engine.schedules.decisions import Move
 from engine.schedules.diff import Head
 from engine.schedules.time_rules import TIME_RULES, reading_at
 from engine.schedules.versions import resolve_type
@@ -41,6 +42,7 @@ _FIRE_COLUMNS = (
     "reason",
     "timing",
     "missed",
+    "missed_from",
     "not_before",
     "token",
 )
@@ -230,9 +232,27 @@ class PostgresTransaction:
                 for fire in fires
                 if fire.token is not None and fire.workflow_id in written
             ]
-        moves = [(s.state.key, s.cursor, s.next_fire_at, s.max_bucket, s.reading) for s in steps]
-        await self.run("move_cursors", TIME_RULES, *map(list, zip(*moves, strict=True)))
+        await self._move([(step, move) for step in steps for move in step.moves])
+        moved = [
+            (s.state.key, s.cursor, s.next_fire_at, s.max_bucket, s.reading, s.resumed)
+            for s in steps
+        ]
+        await self.run("move_cursors", TIME_RULES, *map(list, zip(*moved, strict=True)))
         return claims
+
+    async def _move(self, moves: Sequence[tuple[Step, Move]]) -> None:
+        """Carry out what plans decided about fires that are open already."""
+        if promoted := [move.fire.fire_id for _, move in moves if move.to == "start"]:
+            await self.run("promote", promoted)
+        if skipped := [(move.fire.fire_id, move.reason) for _, move in moves if move.to == "skip"]:
+            await self.run("give_up", *map(list, zip(*skipped, strict=True)))
+        wishes = [
+            (move.fire.fire_id, move.to, step.state.schedule.cancel_grace, move.reason)
+            for step, move in moves
+            if move.to in {"cancel", "terminate"}
+        ]
+        if wishes:
+            await self.run("wish_stops", *map(list, zip(*wishes, strict=True)))
 
     async def run(self, name: str, *arguments: object) -> list[asyncpg.Record]:
         """Run ``queries/<name>.sql``; its first argument is the namespace."""

@@ -226,7 +226,7 @@ class _Edit:
         if returning or starts_new_series(before.schedule, schedule):
             series += 1
             suffixed = _collides(schedule, cursor, owed.max_bucket)
-        held = before.paused_at is not None or not schedule.enabled
+        held = before.pause is not None or not schedule.enabled
         return NewDefinition(
             schedule=schedule,
             project=self._file.project,
@@ -238,7 +238,7 @@ class _Edit:
             cursor=cursor,
             next_fire_at=None if held else wake_at(schedule, cursor),
             workflow_type=self._type(schedule),
-            paused=before.paused_at is not None,
+            paused=before.pause is not None,
         )
 
     async def _book_past_moments(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from engine.ledger.records import ScheduleState, Step
+from engine.schedules.catch_up import CatchUp
 from engine.schedules.planner import plan
 from engine.schedules.time_rules import TIME_RULES, cursor_by_new_rules
 
@@ -13,6 +14,7 @@ def planned(
     state: ScheduleState,
     now: datetime,
     *,
+    make_up: CatchUp | None = None,
     unable: str | None = None,
     final: bool = False,
     limit: int = 1000,
@@ -29,9 +31,21 @@ def planned(
         cursor=cursor,
         now=now,
         hold=state.hold,
+        hold_until=state.pause.until if state.pause else None,
+        make_up=make_up,
         unable=unable,
         final=final,
         limit=limit,
+        known=state.known,
+        open_fires=state.open_fires,
+        suffixed=state.suffixed,
     )
-    upcoming = None if state.hold else decided.next
-    return Step(state, decided.decisions, max(state.cursor, decided.cursor), upcoming)
+    return Step(
+        state,
+        decided.decisions,
+        max(state.cursor, decided.cursor),
+        decided.next if state.hold is None or decided.resumed else None,
+        moves=decided.moves,
+        looks=decided.looks,
+        resumed=decided.resumed,
+    )

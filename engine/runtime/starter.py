@@ -90,7 +90,7 @@ class Starter:
         try:
             handle = await self._client.start_workflow(
                 claim.workflow_type,
-                args=[claim.schedule.input] if claim.schedule.has_input else [],
+                args=claim.arguments,
                 id=claim.workflow_id,
                 task_queue=claim.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,

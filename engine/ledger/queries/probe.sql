@@ -10,5 +10,7 @@ SELECT clock_timestamp() AS now, ledger.ledger_id, ledger.epoch,
               AND (s.external OR s.workflow_type = ANY ($4::text[])) AND s.rules <= $5
             ORDER BY s.next_fire_at LIMIT 1) AS first) AS due_at,
        (SELECT min(f.lease_until) FROM fires f
-        WHERE f.namespace = $1 AND f.project = $2 AND f.status IN ('claimed', 'starting')) AS stale_at
+        WHERE f.namespace = $1 AND f.project = $2 AND f.status IN ('claimed', 'starting')) AS stale_at,
+       (SELECT min(f.stop_at) FROM fires f
+        WHERE f.namespace = $1 AND f.project = $2 AND f.stop IS NOT NULL AND f.status = 'started') AS stop_at
 FROM ledger

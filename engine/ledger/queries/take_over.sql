@@ -2,13 +2,13 @@
 -- new token make sure that one sweeper gets it. Pause and retirement revoke what was only
 -- claimed; what was starting may have been sent and goes on.
 WITH stale AS (
-    SELECT f.id, f.status AS was, s.paused_at, s.retired_at, d.definition
+    SELECT f.id, f.kind, f.status AS was, s.paused_at, s.retired_at, d.definition
     FROM fires f
     JOIN schedules s ON s.namespace = f.namespace AND s.key = f.key
     JOIN definitions d ON d.namespace = f.namespace AND d.key = f.key AND d.version = f.definition_version
     WHERE f.namespace = $1 AND f.project = $2 AND f.status IN ('claimed', 'starting')
       AND f.lease_until <= (SELECT clock_timestamp())
-    ORDER BY f.lease_until LIMIT $4
+    ORDER BY f.lease_until, f.id LIMIT $4
     FOR UPDATE OF f SKIP LOCKED
 ), taken AS (
     UPDATE fires f
@@ -23,13 +23,13 @@ WITH stale AS (
     FROM stale
     CROSS JOIN LATERAL (SELECT CASE
         WHEN stale.was = 'claimed' AND stale.retired_at IS NOT NULL THEN 'retired'
-        WHEN stale.was = 'claimed' AND stale.paused_at IS NOT NULL THEN 'paused' END AS reason) AS revoked
+        WHEN stale.was = 'claimed' AND stale.kind = 'window' AND stale.paused_at IS NOT NULL THEN 'paused' END AS reason) AS revoked
     WHERE f.id = stale.id
     RETURNING f.*, stale.was, stale.definition
 )
 SELECT taken.id, taken.key, taken.project, taken.series, taken.bucket, taken.fire_time,
        taken.definition_version, taken.workflow_id, taken.workflow_type, taken.task_queue,
-       taken.timing, taken.missed, taken.reason, taken.token, taken.attempts, taken.starting_at,
+       taken.timing, taken.missed, taken.missed_from, taken.reason, taken.input, taken.token, taken.attempts, taken.starting_at,
        taken.definition, taken.was = 'claimed' AS fresh,
        -- In force since the start: what was seen after it, and the stretch it fell into.
        (SELECT min(r.retention) FROM retentions r

@@ -1,0 +1,6 @@
+-- Only what nobody has begun to send.
+UPDATE fires f
+SET status = 'skipped', reason = g.reason, owner = NULL, token = NULL, lease_until = NULL
+FROM unnest($2::bigint[], $3::text[]) AS g (id, reason)
+WHERE f.namespace = $1 AND f.id = g.id AND f.status IN ('claimed', 'queued')
+RETURNING f.id

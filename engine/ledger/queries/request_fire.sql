@@ -1,0 +1,8 @@
+-- A run that somebody asked for: manual, or a rerun. Asked for twice under one id it is there once.
+INSERT INTO fires (namespace, project, key, series, bucket, fire_time, last_fire_time, kind,
+                   definition_version, workflow_id, workflow_type, task_queue, status, reason,
+                   timing, overlap, input, lease_until)
+VALUES ($1, $2, $3, $4, $5, $6, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16::jsonb,
+        CASE WHEN $12 = 'claimed' THEN clock_timestamp() END)
+ON CONFLICT (namespace, workflow_id) DO NOTHING
+RETURNING id
