@@ -7,8 +7,8 @@ from datetime import datetime
 from uuid import UUID, uuid4
 
 from engine.ledger.records import Claim, Status, Step, Timing
-from engine.schedules.model import Schedule
 from engine.schedules.decisions import Decision
+from engine.schedules.model import Schedule
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
-from engine.schedules.model import Schedule
 from engine.schedules.decisions import Decision, Hold, Known, Move, OpenFire, Overlap, Stop
+from engine.schedules.model import Schedule
 from engine.schedules.time_rules import TIME_RULES, reading_at
 
 Status = Literal[

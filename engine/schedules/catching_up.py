@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from engine.schedules.catch_up import CatchUp
 from engine.schedules.decisions import Decision
 from engine.schedules.due import TICK, Due
-from engine.schedules.catch_up import CatchUp
 
 TOO_OLD = "older than the catch-up window"
 
@@ -41,9 +41,7 @@ def catch_up(
     return (*expired, *chosen(due, policy, edge, until, skipped))
 
 
-def _leave(
-    due: Due, after: datetime, until: datetime, skipped: str | None
-) -> tuple[Decision, ...]:
+def _leave(due: Due, after: datetime, until: datetime, skipped: str | None) -> tuple[Decision, ...]:
     """``none``: what is older than ``grace`` is over; the rest is not missed, and starts."""
     if skipped:
         return due.settle_held(after, until, skipped)

@@ -11,9 +11,7 @@ from engine.schedules.windows import Window
 
 Verdict = Literal["claimed", "queued", "skipped", "expired", "rejected"]
 Hold = Literal["paused", "disabled", "retired"]
-Overlap = Literal[
-    "allow", "skip", "queue", "queue_one", "cancel_previous", "terminate_previous"
-]
+Overlap = Literal["allow", "skip", "queue", "queue_one", "cancel_previous", "terminate_previous"]
 Stop = Literal["cancel", "terminate"]
 
 Known = Mapping[datetime, bool]

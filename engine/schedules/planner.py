@@ -13,11 +13,11 @@ from datetime import datetime
 from itertools import chain
 from typing import NamedTuple
 
+from engine.schedules.catch_up import CatchUp
 from engine.schedules.catching_up import catch_up
 from engine.schedules.decisions import Decision, Hold, Known, OpenFire, Plan
 from engine.schedules.due import FIRST_SIGHT, TICK, Due
 from engine.schedules.instants import from_seconds
-from engine.schedules.catch_up import CatchUp
 from engine.schedules.model import Schedule
 from engine.schedules.overlap import Resolved, resolve
 
@@ -136,9 +136,7 @@ def _started(due: Due, cursor: datetime, limit: int | None) -> _Span:
     return _Span(decisions, decisions[-1].until if full else due.now)
 
 
-def _at_once(
-    decisions: Sequence[Decision], limit: int, now: datetime
-) -> tuple[Decision, ...]:
+def _at_once(decisions: Sequence[Decision], limit: int, now: datetime) -> tuple[Decision, ...]:
     """Let starts beyond ``limit`` wait for whoever has room: they are claimed, and not sent."""
     room = limit
     found = []
