@@ -14,10 +14,11 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
+from engine.schedules.catch_up import MOST, CatchUp
 from engine.schedules.cron_clock import Fold, Gap
 from engine.schedules.durations import LONGEST, format_duration
 from engine.schedules.exclusions import MAX_ITEMS, WEEKDAYS
-from engine.schedules.model import CatchUp, Defaults, Schedule
+from engine.schedules.model import Defaults, Schedule
 from engine.schedules.when_fields import Expectation
 from engine.schedules.windows import KEY
 
@@ -97,9 +98,20 @@ _WRITTEN_OUT: Final = _mapping(
 _CATCH_UP: Final[dict[str, tuple[Shape, str]]] = {
     "policy": (
         _words(CatchUp, "policy"),
-        "`latest`: one run, of the newest missed window, stands for all of them.",
+        "After an outage. `latest`: one run, of the newest missed window, stands for all of them.",
     ),
     "window": (_LENGTH, "Windows older than this expire instead of being caught up."),
+    "max": (
+        {"type": "integer", "minimum": 1, "maximum": MOST},
+        "With `all`, the newest so many run and the others expire.",
+    ),
+    "order": (_words(CatchUp, "order"), "With `all`, which of them starts first."),
+    "rate": (
+        _text("^[1-9][0-9]*/[0-9a-z]+$", "Write a number and a duration, as 5/1m.", "5/1m"),
+        "With `all`, how fast they start.",
+    ),
+    "pause": (_words(CatchUp, "pause"), "The policy after an operator's pause."),
+    "deploy": (_words(CatchUp, "deploy"), "The policy after `enabled: false`."),
 }
 _EXPECTATION: Final[dict[str, tuple[Shape, str]]] = {
     "on": (_ON, "The day, by the schedule's own clock."),
@@ -180,6 +192,14 @@ _SCHEDULE: Final[dict[str, tuple[Shape, str]]] = {
     "overlap": (
         _words(Schedule, "overlap"),
         "What happens to a window while an older run is open; `allow` starts it.",
+    ),
+    "maxQueued": (
+        {"type": "integer", "minimum": 1, "maximum": 100_000},
+        "With `overlap: queue`, how many windows may wait; the others are skipped.",
+    ),
+    "cancelGrace": (
+        _LENGTH,
+        "With `overlap: cancel_previous`, how long a cancelled run may take until it is terminated.",
     ),
     "catchUp": (
         {},
