@@ -8,7 +8,7 @@ at the run first, and the window stays undecided until then.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -41,7 +41,8 @@ def resolve(
     open_fires: Sequence[OpenFire],
     *,
     most_queued: int,
-    suffixed: bool,
+    named: Callable[[Decision], str],
+    trusting: bool = False,
 ) -> Resolved:
     """Apply ``policy`` to the starts among ``decisions``, and promote what has waited.
 
@@ -50,13 +51,14 @@ def resolve(
         decisions: the starts among them in the order in which they are to be considered.
         open_fires: of the key, in the order in which they were written.
         most_queued: with ``queue``, how many may wait; the others are skipped.
-        suffixed: whether run ids of the present series end in ``:s<n>``.
+        named: returns the run id of a start.
+        trusting: nobody can look now, so what the ledger says is taken for the truth.
     """
-    line = _Line(policy, most_queued, suffixed)
+    line = _Line(policy, most_queued, named)
     line.join(open_fires)
     line.promote()
     starts = [each.window.fire_time for each in decisions if each.verdict == "claimed"]
-    if starts and (looks := line.doubts(max(starts))):
+    if starts and not trusting and (looks := line.doubts(max(starts))):
         before = tuple(each for each in decisions if each.until < min(starts))
         return Resolved(before, tuple(line.moves), looks, min(starts))
     for decision in decisions:
@@ -73,7 +75,7 @@ class _Line:
 
     policy: Overlap
     most_queued: int
-    suffixed: bool
+    named: Callable[[Decision], str]
     running: list[OpenFire] = field(default_factory=list)
     waiting: list[OpenFire] = field(default_factory=list)
     settled: list[Decision] = field(default_factory=list)
@@ -127,8 +129,7 @@ class _Line:
 
     def _take_the_place(self, decision: Decision, stop: Stop) -> None:
         """Stop what runs, give up what has not begun, and wait for the former to end."""
-        mine = decision.window.workflow_id(self.suffixed)
-        given_up = f"overlap: {mine} took its place"
+        given_up = f"overlap: {self.named(decision)} took its place"
         for fire in (*self.running, *self.waiting):
             if fire.status in {"claimed", "queued"}:
                 self.moves = [move for move in self.moves if move.fire is not fire]
@@ -152,7 +153,7 @@ class _Line:
         """The id of the oldest run in the way."""
         for fire in (*self.running, *self.waiting):
             return fire.workflow_id
-        return self.settled[self.mine[0]].window.workflow_id(self.suffixed)
+        return self.named(self.settled[self.mine[0]])
 
 
 def _skipped(decision: Decision, reason: str) -> Decision:
