@@ -12,13 +12,17 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from engine.ledger.records import (
+    Action,
+    ActionRow,
     Claim,
     Evidence,
     Fire,
     NewDefinition,
+    NewRequest,
     NextFire,
     OpenRun,
     Outcome,
+    Pause,
     Probe,
     ProjectRow,
     ScheduleRow,
@@ -26,7 +30,9 @@ from engine.ledger.records import (
     Serving,
     Status,
     Step,
+    StopOrder,
 )
+from engine.schedules.decisions import Move, Stop
 from engine.schedules.diff import Head
 
 
@@ -57,9 +63,10 @@ class Transaction(Protocol):
         """Return the heads of these keys and of every key of the project."""
         ...
 
-    async def read(self, keys: Sequence[str]) -> list[ScheduleState]:
+    async def read(self, keys: Sequence[str], *, all_open: bool = False) -> list[ScheduleState]:
         """Return the schedules' state; call it after the lock, so that it is fresh.
 
+        With ``all_open`` the open fires also of schedules whose runs may overlap.
         A definition that this version cannot read is left out, and its schedule backs off.
         """
         ...
@@ -78,6 +85,42 @@ class Transaction(Protocol):
         One step that fails backs off alone: its schedule is due again later, with the error.
         ``strict`` raises instead, for callers that must not go on without it.
         """
+        ...
+
+    async def pause(self, key: str, pause: Pause) -> None:
+        """Let a schedule rest, and revoke the ``claimed`` fires of its windows."""
+        ...
+
+    async def resume(self, key: str, next_fire_at: datetime | None) -> None:
+        """Let a schedule fire again; it is looked at from ``next_fire_at`` on."""
+        ...
+
+    async def move(self, state: ScheduleState, moves: Sequence[Move]) -> None:
+        """Carry out what overlap decided about open fires of one schedule."""
+        ...
+
+    async def stop(self, fire_id: int, stop: Stop, *, grace: timedelta | None, reason: str) -> None:
+        """Ask for the end of a run; after ``grace`` a cancelled one is terminated, None never."""
+        ...
+
+    async def request(self, state: ScheduleState, new: NewRequest) -> bool:
+        """Write a run that somebody asks for; False when its id is there already."""
+        ...
+
+    async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
+        """Forget that an operator skipped a window that is still to come; False when none did."""
+        ...
+
+    async def fire(self, workflow_id: str) -> Fire | None:
+        """Return the fire of one run id."""
+        ...
+
+    async def covering(self, key: str, fire_time: datetime) -> Fire | None:
+        """Return the row that holds this window, alone or among others."""
+        ...
+
+    async def act(self, actions: Sequence[Action], *, by: str) -> None:
+        """Note what somebody did."""
         ...
 
     async def unservable(
@@ -160,6 +203,32 @@ class Ledger(Protocol):
 
     async def witness(self, evidence: Sequence[Evidence]) -> list[str]:
         """Write what was seen of runs; return the workflow ids whose fires it changed."""
+        ...
+
+    async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> None:
+        """Note that these runs were open at ``at``."""
+        ...
+
+    async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
+        """Note that Temporal does not know these started runs; return those that were known."""
+        ...
+
+    async def wake(self) -> list[str]:
+        """Make due what waits in a queue behind nothing any more; return the keys."""
+        ...
+
+    async def take_stops(
+        self, serving: Serving, *, limit: int, lease: timedelta
+    ) -> list[StopOrder]:
+        """Take runs that are to be cancelled or terminated now; nobody else does for a lease."""
+        ...
+
+    async def stopped(self, orders: Sequence[StopOrder]) -> None:
+        """Note that these runs were asked to end; one that was cancelled has its grace now."""
+        ...
+
+    async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
+        """Return what was done, newest first."""
         ...
 
     async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:

@@ -13,6 +13,7 @@ from engine.errors import EngineError
 from engine.ledger.connections import PATIENCE, PATIENCE_LONG, Connections
 from engine.ledger.migrate import check_schema_name, migrate
 from engine.ledger.records import (
+    ActionRow,
     Claim,
     Evidence,
     Fire,
@@ -23,8 +24,9 @@ from engine.ledger.records import (
     ScheduleRow,
     Serving,
     Status,
+    StopOrder,
 )
-from engine.ledger.rows import as_claim, as_fire, as_next_fire, as_schedule
+from engine.ledger.rows import as_action, as_claim, as_fire, as_next_fire, as_schedule
 from engine.ledger.sql import query
 from engine.ledger.transaction import PostgresTransaction
 from engine.schedules.time_rules import TIME_RULES
@@ -128,6 +130,35 @@ class PostgresLedger:
                 logger.exception("%s: %r could not be written", name, values[0])
                 return []
         return [row for value in values for row in await self._write(name, fields, [value], *first)]
+
+    async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> None:
+        """See ``Ledger``."""
+        await self._run("seen_open", list(workflow_ids), at)
+
+    async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
+        """See ``Ledger``."""
+        rows = await self._run("lose", list(workflow_ids), error)
+        return [row["workflow_id"] for row in rows]
+
+    async def wake(self) -> list[str]:
+        """See ``Ledger``."""
+        return [row["key"] for row in await self._run("wake")]
+
+    async def take_stops(
+        self, serving: Serving, *, limit: int, lease: timedelta
+    ) -> list[StopOrder]:
+        """See ``Ledger``."""
+        rows = await self._run("take_stops", serving.project, limit, lease)
+        return [StopOrder(**row) for row in rows]
+
+    async def stopped(self, orders: Sequence[StopOrder]) -> None:
+        """See ``Ledger``."""
+        asked = [(order.fire_id, order.stop) for order in orders]
+        await self._run("stopped", *map(list, zip(*asked, strict=True)))
+
+    async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
+        """See ``Ledger``."""
+        return [as_action(row) for row in await self._run("list_actions", key, limit)]
 
     async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
         """See ``Ledger``."""

@@ -295,6 +295,21 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
+class ActionRow:
+    """What somebody did, as people read it."""
+
+    at: datetime
+    by: str
+    verb: str
+    key: str
+    project: str
+    reason: str | None
+    workflow_id: str | None
+    before: Mapping[str, Any] | None
+    after: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
 class OpenRun:
     """A started fire whose close has not been seen."""
 
@@ -361,6 +376,8 @@ class NewDefinition:
     next_fire_at: datetime | None
     workflow_type: str | None
     paused: bool
+    origin: Origin = "file"
+    request_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,15 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from engine.errors import EngineError
-from engine.ledger.records import Claim, Fire, NextFire, Pause, ScheduleRow, ScheduleState
+from engine.ledger.records import (
+    ActionRow,
+    Claim,
+    Fire,
+    NextFire,
+    Pause,
+    ScheduleRow,
+    ScheduleState,
+)
 from engine.schedules.decisions import OpenFire
 from engine.schedules.model import Schedule
 
@@ -85,6 +93,12 @@ def as_next_fire(row: Row) -> NextFire | None:
         with suppress(EngineError):  # of a later version: then its looks are all that is known
             moment = parse_definition(row["definition"]).first_start(moment)
     return NextFire(row["key"], moment, row["timezone"]) if moment else None
+
+
+def as_action(row: Row) -> ActionRow:
+    """Return the line read by ``list_actions.sql``."""
+    states = {name: json.loads(row[name]) if row[name] else None for name in ("before", "after")}
+    return ActionRow(**{**dict(row), **states})
 
 
 def as_fire(row: Row) -> Fire:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import asyncpg
 
@@ -12,16 +13,20 @@ from engine.errors import EngineError
 from engine.ledger.connections import Connection
 from engine.ledger.new_fire import NewFire
 from engine.ledger.records import (
+    Action,
     Claim,
+    Fire,
     NewDefinition,
+    NewRequest,
+    Pause,
     ProjectRow,
     ScheduleState,
     Serving,
     Step,
 )
-from engine.ledger.rows import as_state
+from engine.ledger.rows import as_fire, as_state
 from engine.ledger.sql import query
-from engine.schedules.decisions import Move
+from engine.schedules.decisions import Move, Stop
 from engine.schedules.diff import Head
 from engine.schedules.time_rules import TIME_RULES, reading_at
 from engine.schedules.versions import resolve_type
@@ -97,10 +102,10 @@ class PostgresTransaction:
         """See ``Transaction``."""
         return {row["key"]: Head(**row) for row in await self.run("heads", project, keys)}
 
-    async def read(self, keys: Sequence[str]) -> list[ScheduleState]:
+    async def read(self, keys: Sequence[str], *, all_open: bool = False) -> list[ScheduleState]:
         """See ``Transaction``."""
         states = []
-        for row in await self.run("read_schedules", keys):
+        for row in await self.run("read_schedules", keys, all_open):
             try:
                 states.append(as_state(row))
             except EngineError as error:
@@ -163,7 +168,7 @@ class PostgresTransaction:
                 (s.key, n.project, n.version, s.digest, n.series, n.suffixed, n.max_bucket,
                  n.effective_from, n.cursor, n.next_fire_at, s.workflow, n.workflow_type,
                  s.task_queue, s.external, s.grace, s.enabled, n.paused,
-                 reading_at(s, n.cursor))
+                 reading_at(s, n.cursor), n.origin, n.request_id)
                 for n, s in values
             ),
             strict=True,
@@ -182,7 +187,7 @@ class PostgresTransaction:
     async def retire(self, keys: Sequence[str], at: datetime) -> None:
         """See ``Transaction``."""
         await self.run("retire", keys, at)
-        await self.run("revoke", keys, "retired")
+        await self.run("revoke", keys, "retired", True)
 
     async def mark_absent(
         self, project: str, absent: Sequence[str], at: datetime
@@ -216,6 +221,57 @@ class PostgresTransaction:
             announced.setdefault(row["task_queue"], []).append(row["type"])
         return announced
 
+    async def pause(self, key: str, pause: Pause) -> None:
+        """See ``Transaction``."""
+        await self.run("pause", key, pause.at, pause.reason, pause.by, pause.until)
+        await self.run("revoke", [key], "paused", False)
+
+    async def resume(self, key: str, next_fire_at: datetime | None) -> None:
+        """See ``Transaction``."""
+        await self.run("resume", key, next_fire_at)
+
+    async def move(self, state: ScheduleState, moves: Sequence[Move]) -> None:
+        """See ``Transaction``."""
+        await self._move([(state.schedule.cancel_grace, move) for move in moves])
+
+    async def stop(self, fire_id: int, stop: Stop, *, grace: timedelta | None, reason: str) -> None:
+        """See ``Transaction``."""
+        await self.run("wish_stops", [fire_id], [stop], [grace], [reason])
+
+    async def request(self, state: ScheduleState, new: NewRequest) -> bool:
+        """See ``Transaction``."""
+        rows = await self.run(
+            "request_fire", state.project, state.key, new.series, new.bucket, new.fire_time,
+            new.kind, state.definition_version, new.workflow_id, state.workflow_type,
+            state.schedule.task_queue, new.status, new.reason, new.kind, new.overlap,
+            json.dumps(new.own_input[0]) if new.own_input else None,
+        )  # fmt: skip
+        return bool(rows)
+
+    async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
+        """See ``Transaction``."""
+        return bool(await self.run("unskip", key, series, fire_time))
+
+    async def fire(self, workflow_id: str) -> Fire | None:
+        """See ``Transaction``."""
+        rows = await self.run("list_fires", None, None, workflow_id, 1)
+        return as_fire(rows[0]) if rows else None
+
+    async def covering(self, key: str, fire_time: datetime) -> Fire | None:
+        """See ``Transaction``."""
+        rows = await self.run("covering_fire", key, fire_time)
+        return as_fire(rows[0]) if rows else None
+
+    async def act(self, actions: Sequence[Action], *, by: str) -> None:
+        """See ``Transaction``."""
+        columns = [
+            (each.project, each.key, each.verb, each.reason, each.workflow_id,
+             _as_json(each.before), _as_json(each.after))
+            for each in actions
+        ]  # fmt: skip
+        if columns:
+            await self.run("act", by, *map(list, zip(*columns, strict=True)))
+
     async def _record(
         self, steps: Sequence[Step], owner: str | None, lease: timedelta
     ) -> list[Claim]:
@@ -232,7 +288,8 @@ class PostgresTransaction:
                 for fire in fires
                 if fire.token is not None and fire.workflow_id in written
             ]
-        await self._move([(step, move) for step in steps for move in step.moves])
+        await self._move([(step.state.schedule.cancel_grace, move)
+                          for step in steps for move in step.moves])  # fmt: skip
         moved = [
             (s.state.key, s.cursor, s.next_fire_at, s.max_bucket, s.reading, s.resumed)
             for s in steps
@@ -240,15 +297,15 @@ class PostgresTransaction:
         await self.run("move_cursors", TIME_RULES, *map(list, zip(*moved, strict=True)))
         return claims
 
-    async def _move(self, moves: Sequence[tuple[Step, Move]]) -> None:
+    async def _move(self, moves: Sequence[tuple[timedelta, Move]]) -> None:
         """Carry out what plans decided about fires that are open already."""
         if promoted := [move.fire.fire_id for _, move in moves if move.to == "start"]:
             await self.run("promote", promoted)
         if skipped := [(move.fire.fire_id, move.reason) for _, move in moves if move.to == "skip"]:
             await self.run("give_up", *map(list, zip(*skipped, strict=True)))
         wishes = [
-            (move.fire.fire_id, move.to, step.state.schedule.cancel_grace, move.reason)
-            for step, move in moves
+            (move.fire.fire_id, move.to, grace, move.reason)
+            for grace, move in moves
             if move.to in {"cancel", "terminate"}
         ]
         if wishes:
@@ -259,3 +316,7 @@ class PostgresTransaction:
         return await self.connection.fetch(
             query(name), self._namespace, *arguments, timeout=self._patience
         )
+
+
+def _as_json(value: Mapping[str, Any] | None) -> str | None:
+    return None if value is None else json.dumps(value, default=str)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
-from engine.ledger.records import Claim, Evidence, Outcome, Step
+from engine.ledger.records import Claim, Evidence, Outcome, Step, StopOrder
 from engine.schedules.planner import Decision
 
 logger = logging.getLogger("sched")
@@ -46,6 +46,13 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
+class Stopped:
+    """A run was asked to end, by a cancel or a terminate."""
+
+    order: StopOrder
+
+
+@dataclass(frozen=True, slots=True)
 class Applied:
     """The schedule file was applied, or could not be; ``text`` says it in one sentence."""
 
@@ -77,7 +84,7 @@ class Held:
     reason: str | None
 
 
-Event = Settled | Decided | Closed | Applied | Remark | Alert | Held
+Event = Settled | Decided | Closed | Stopped | Applied | Remark | Alert | Held
 Listener = Callable[[Event], None]
 
 
@@ -108,6 +115,9 @@ def log(event: Event) -> None:
                 logger.warning("%s %s", workflow_id, event)
         case Closed(evidence):
             logger.info("%s %s", evidence.workflow_id, evidence.closed)
+        case Stopped(order):
+            asked = "cancelled" if order.stop == "cancel" else "terminated"
+            logger.info("%s is %s: %s", order.workflow_id, asked, order.stop_reason)
         case Applied(text, good) | Remark(text, good):
             logger.log(logging.INFO if good else logging.ERROR, "%s", text)
         case Alert(code, text):

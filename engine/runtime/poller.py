@@ -8,6 +8,7 @@ Everything decided is written before the first send, in one transaction with the
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -19,8 +20,10 @@ from engine.ledger.records import Claim, Probe, Serving, Step
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatcher import Dispatcher
 from engine.runtime.events import Decided, Listener, log, without_run
+from engine.runtime.looking import Looker
 from engine.runtime.planning import planned
 from engine.runtime.settings import Settings
+from engine.runtime.stopper import Stopper
 
 _NOTHING = timedelta(0)
 _CONTENDED = timedelta(milliseconds=20)
@@ -51,10 +54,13 @@ class Poller:
         serving: Serving,
         settings: Settings,
         *,
+        looker: Looker,
+        stopper: Stopper,
         tell: Listener = log,
     ) -> None:
         self._ledger, self._dispatcher, self._clock = ledger, dispatcher, clock
         self._serving, self._settings, self._tell = serving, settings, tell
+        self._looker, self._stopper = looker, stopper
         self._ledger_id: UUID | None = None
 
     async def tick(self, now: datetime | None = None) -> Tick:
@@ -85,7 +91,11 @@ class Poller:
             return _NOTHING
         if tick.claims:
             return _NOTHING  # look at once what is due next
-        moments = [moment for moment in (tick.probe.due_at, tick.probe.stale_at) if moment]
+        moments = [
+            moment
+            for moment in (tick.probe.due_at, tick.probe.stale_at, tick.probe.stop_at)
+            if moment
+        ]
         wait = min(moments, default=_FAR) - self._clock.now()
         # Due, yet nothing claimed: another replica has it locked. A shorter wait is kept exactly.
         return min(self._settings.tick, wait) if wait > _NOTHING else _CONTENDED
@@ -100,13 +110,18 @@ class Poller:
         room = self._dispatcher.room
         claims: list[Claim] = []
         sends: list[asyncio.Task[None]] = []
+        due_now = probe.due_at is not None and probe.due_at <= probe.now
+        if probe.stop_at is not None and probe.stop_at <= probe.now:
+            await self._stopper.stop_due()
         if room and probe.stale_at is not None and probe.stale_at <= probe.now:
+            # What is due shares the room: ten thousand claims of one key must not starve it.
+            most = (room + 1) // 2 if due_now else room
             claims += await self._ledger.take_over(
-                self._serving, limit=room, lease=self._settings.lease
+                self._serving, limit=most, lease=self._settings.lease
             )
             # Before anything else can fail: these leases are ours now.
             sends += self._dispatcher.send(claims, lease_ends)
-        if room > len(claims) and probe.due_at is not None and probe.due_at <= probe.now:
+        if room > len(claims) and due_now:
             due, decided = await self._claim_due(room - len(claims))
             if due:
                 faults.reach("after_commit")
@@ -127,6 +142,7 @@ class Poller:
             )
 
     async def _claim_due(self, limit: int) -> tuple[list[Claim], list[Decided]]:
+        steps: list[Step] = []
         async with self._ledger.transaction() as transaction:
             keys = await transaction.lock_due(self._serving, limit)
             faults.reach("after_due")
@@ -137,7 +153,19 @@ class Poller:
                 steps, owner=self._serving.replica, lease=self._settings.lease
             )
             faults.reach("before_commit")
+        await self._look(steps)
         return claims, without_run(steps)
+
+    async def _look(self, steps: Sequence[Step]) -> None:
+        """Look at the runs in the way of what could not be decided yet; the next turn goes on."""
+        await asyncio.gather(*(self._look_behind(step) for step in steps if step.looks))
+
+    async def _look_behind(self, step: Step) -> None:
+        try:
+            await self._looker.look([fire.workflow_id for fire in step.looks])
+        except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
+            async with self._ledger.transaction() as transaction:
+                await transaction.back_off(step.state.key, f"{type(error).__name__}: {error}")
 
     async def _plan(self, transaction: Transaction, keys: list[str], limit: int) -> list[Step]:
         states = await transaction.read(keys)

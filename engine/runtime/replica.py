@@ -18,6 +18,7 @@ from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import already_applied, apply
 from engine.runtime.dispatcher import Dispatcher
 from engine.runtime.events import Applied, Held, Listener, Remark
+from engine.runtime.looking import Looker
 from engine.runtime.loop import Loop
 from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence
@@ -25,6 +26,7 @@ from engine.runtime.reports import ApplyReport
 from engine.runtime.settings import Settings
 from engine.runtime.source import Source
 from engine.runtime.starter import Starter, patient_client
+from engine.runtime.stopper import Stopper
 from engine.runtime.tracker import Tracker
 from engine.runtime.watchdog import Watchdog
 from engine.schedules import ScheduleFile
@@ -90,7 +92,6 @@ class Replica:
         clock, settings, tell = LedgerClock(), self._settings, self._tell
         starter = Starter(client, clock, settings)
         dispatcher = Dispatcher(ledger, starter, clock, settings, tell=tell)
-        poller = Poller(ledger, dispatcher, clock, self._serving, settings, tell=tell)
         watchdog = Watchdog(ledger, presence, self._serving, settings, tell=tell)
 
         async def begin() -> str:
@@ -104,8 +105,14 @@ class Replica:
         if identity is None:
             return
         starter.ledger = identity
+        looker = Looker(client, ledger, clock, settings, ledger_id=identity, tell=tell)
+        stopper = Stopper(client, ledger, looker, self._serving, settings, tell=tell)
+        poller = Poller(
+            ledger, dispatcher, clock, self._serving, settings,
+            looker=looker, stopper=stopper, tell=tell,
+        )  # fmt: skip
         tracker = Tracker(
-            client, ledger, clock, settings,
+            client, ledger, clock, settings, looker=looker,
             ledger_id=identity, replica=self._serving.replica, tell=tell,
             busy=lambda: not dispatcher.room,
         )  # fmt: skip

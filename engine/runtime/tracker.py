@@ -6,23 +6,18 @@ once would do no harm, because evidence only ever moves a fire forward.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-from temporalio.client import (
-    Client,
-    WorkflowExecution,
-    WorkflowExecutionStatus,
-    WorkflowFailureError,
-)
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
+from temporalio.service import RPCError
 
 from engine.ledger import Ledger
 from engine.ledger.records import Evidence
 from engine.runtime.clock import LedgerClock
 from engine.runtime.events import Closed, Listener, logger
+from engine.runtime.looking import Looker
 from engine.runtime.settings import Settings
 from engine.runtime.starter import evidence_of, read_fire_info
 
@@ -37,7 +32,6 @@ _PUT_OFF = 5
 """Turns in a row that may be left to starts."""
 _REMEMBERED = 20_000
 _DUTY = "tracker"
-_ERROR_LENGTH = 1000
 
 
 class Tracker:
@@ -55,6 +49,7 @@ class Tracker:
         clock: LedgerClock,
         settings: Settings,
         *,
+        looker: Looker,
         ledger_id: str,
         replica: str,
         busy: Callable[[], bool] = lambda: False,
@@ -62,6 +57,7 @@ class Tracker:
     ) -> None:
         self._client, self._ledger, self._clock = client, ledger, clock
         self._settings, self._tell = settings, tell
+        self._looker = looker
         self._ledger_id, self._replica = ledger_id, replica
         self._seen: dict[str, None] = {}
         self._turns = 0
@@ -93,6 +89,8 @@ class Tracker:
         for evidence in sorted(found, key=_closed_at):
             if evidence.closed and evidence.workflow_id in changed:
                 self._tell(Closed(evidence))
+        if changed or sweep:
+            await self._ledger.wake()  # a close may be what the next in a queue has waited for
         if sweep:
             await self._ledger.set_watermark(_DUTY, self._replica, now - _VISIBILITY_LAG)
         return self._settings.track
@@ -119,46 +117,17 @@ class Tracker:
         if run.status == WorkflowExecutionStatus.COMPLETED:
             return evidence_of(run)
         # A failed run may have been retried or reset under the same id: ask for the last one.
-        return await self._describe(run.id)
+        return await self._looker.describe(run.id)
 
     async def _long_open(self, now: datetime) -> list[Evidence]:
         runs = await self._ledger.open_runs(_DESCRIBED, started_before=now - _VISIBILITY_LAG)
-        looks = (self._describe(run.workflow_id) for run in runs)
-        seen = await asyncio.gather(*looks, return_exceptions=True)
-        return [look for look in seen if isinstance(look, Evidence) and look.closed]
-
-    async def _describe(self, workflow_id: str) -> Evidence | None:
-        handle = self._client.get_workflow_handle(workflow_id)
-        try:
-            run = await handle.describe(rpc_timeout=self._settings.rpc_timeout)
-        except RPCError as error:
-            if error.status == RPCStatusCode.NOT_FOUND:
-                return None
-            raise
-        if not await self._is_ours(run):
-            return None
-        evidence = evidence_of(run)
-        if evidence.closed in {"failed", "timed_out", "terminated"}:
-            return replace(evidence, error=await self._error(workflow_id, run.run_id))
-        return evidence
+        with suppress(RPCError):  # what was seen of the others is written
+            return await self._looker.look([run.workflow_id for run in runs])
+        return []
 
     async def _is_ours(self, run: WorkflowExecution) -> bool:
         info = await read_fire_info(run)
         return info is not None and info.ledger == self._ledger_id
-
-    async def _error(self, workflow_id: str, run_id: str) -> str | None:
-        """The innermost reason of a failed run, in one line."""
-        handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)
-        try:
-            await handle.result(follow_runs=False, rpc_timeout=self._settings.rpc_timeout)
-        except WorkflowFailureError as failure:
-            cause: BaseException = failure.cause
-            while cause.__cause__ is not None:
-                cause = cause.__cause__
-            return " ".join(str(cause).split())[:_ERROR_LENGTH]
-        except RPCError as error:
-            return f"its failure could not be read: {error.message}"[:_ERROR_LENGTH]
-        return None
 
     def _remember(self, run_ids: Iterable[str]) -> None:
         self._seen.update(dict.fromkeys(run_ids))

@@ -20,6 +20,7 @@ class Head:
     project: str
     digest: str
     retired: bool
+    origin: str = "file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,8 @@ def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head])
     """Sort the keys of a file, and of its project in the ledger, by what is to be done.
 
     A key that belongs to another project is ``foreign``, and nothing of the file may be
-    applied then. A retired key of whichever project is free to be taken.
+    applied then; so is one that an application declared. A retired key of whichever project is
+    free to be taken.
     """
     kinds: dict[str, list[str]] = {
         "added": [], "changed": [], "returned": [], "unchanged": [], "foreign": [],
@@ -51,7 +53,7 @@ def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head])
             kind = "added"
         elif head.retired:
             kind = "returned"
-        elif head.project != project:
+        elif head.project != project or head.origin == "api":
             kind = "foreign"
         else:
             kind = "unchanged" if head.digest == schedule.digest else "changed"
@@ -59,7 +61,10 @@ def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head])
     absent = sorted(
         head.key
         for head in heads.values()
-        if head.project == project and not head.retired and head.key not in named
+        if head.project == project
+        and head.origin == "file"
+        and not head.retired
+        and head.key not in named
     )
     return Diff(**{kind: tuple(keys) for kind, keys in kinds.items()}, absent=tuple(absent))
 

@@ -56,7 +56,8 @@ def plan(
             one that ends by itself, what the schedule's ``catchUp`` says of it.
         unable: nobody can run the workflow; windows older than ``grace`` are rejected for
             that reason, and younger ones stay open for a replica that can.
-        final: this definition, or its hold, ends at ``now``: no window may stay open.
+        final: this definition, or its hold, ends at ``now``: no window may stay open, and nobody
+            can be asked whether a run is still open.
         limit: the most runs to start at once; others stay due, or are claimed for later.
         known: windows after ``cursor`` that have a row already.
         open_fires: fires of the key whose runs are open or may still come.
@@ -77,9 +78,13 @@ def plan(
     until = spans[-1].until
     if hold is None or resumed or make_up is not None:
         decided = resolve(
-            schedule.overlap, decided.decisions, open_fires,
-            most_queued=schedule.max_queued, suffixed=suffixed,
-        )  # fmt: skip
+            schedule.overlap,
+            decided.decisions,
+            open_fires,
+            most_queued=schedule.max_queued,
+            named=lambda decision: decision.window.workflow_id(suffixed),
+            trusting=final,
+        )
     if decided.undecided_from is not None:
         until = decided.undecided_from - TICK
     newest = schedule.spec.previous(until)

@@ -8,7 +8,7 @@ SET status = coalesce(e.closed, 'started'),
     closed_at = e.closed_at,
     timing = coalesce(f.timing, 'late'),
     error = e.error,
-    owner = NULL, token = NULL, lease_until = NULL,
+    owner = NULL, token = NULL, lease_until = NULL, lost_at = NULL,
     reason = CASE WHEN f.status IN ('skipped', 'expired', 'rejected', 'unvouched', 'queued') THEN NULL ELSE f.reason END,
     history = CASE WHEN f.status IN ('skipped', 'expired', 'rejected', 'unvouched', 'queued')
                    THEN f.history || jsonb_build_object('status', f.status, 'reason', f.reason,

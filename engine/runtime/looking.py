@@ -1,0 +1,105 @@
+"""Looks at single runs: what Temporal knows of them right now, whatever visibility says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.service import RPCError, RPCStatusCode
+
+from engine.ledger import Ledger
+from engine.ledger.records import Evidence
+from engine.runtime.clock import LedgerClock
+from engine.runtime.events import Alert, Listener
+from engine.runtime.settings import Settings
+from engine.runtime.starter import evidence_of, read_fire_info
+
+_ERROR_LENGTH = 1000
+_LOST = "it was started, and Temporal does not know it any more"
+_LOST_CURE = "find out whether it did its work; `sched rerun` starts it again"
+
+
+class Looker:
+    """Describes runs of one ledger.
+
+    Args:
+        ledger_id: whose runs they are; any other run is foreign, and nothing is said of it.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        ledger: Ledger,
+        clock: LedgerClock,
+        settings: Settings,
+        *,
+        ledger_id: str,
+        tell: Listener,
+    ) -> None:
+        self._client, self._ledger, self._clock = client, ledger, clock
+        self._settings, self._ledger_id, self._tell = settings, ledger_id, tell
+
+    async def look(self, workflow_ids: Sequence[str]) -> list[Evidence]:
+        """Look at these runs, and write down which are closed and which were open just now.
+
+        Returns the evidence of the closed ones. A run that Temporal does not know is noted as
+        lost and told: it is never started again by itself.
+
+        Raises:
+            RPCError: one could not be looked at; what was seen of the others is written.
+        """
+        asked = self._clock.now()  # before the look: a run may close while the answer travels
+        looks = await asyncio.gather(*map(self.describe, workflow_ids), return_exceptions=True)
+        seen = [look for look in looks if isinstance(look, Evidence)]
+        if gone := [name for name, look in zip(workflow_ids, looks, strict=True) if look is None]:
+            await self._lose(gone)
+        closed = [each for each in seen if each.closed]
+        if still := [each.workflow_id for each in seen if not each.closed]:
+            await self._ledger.seen_open(still, asked)
+        if closed:
+            await self._ledger.witness(closed)
+        for look in looks:
+            if isinstance(look, BaseException):
+                raise look
+        return closed
+
+    async def _lose(self, workflow_ids: Sequence[str]) -> None:
+        for workflow_id in await self._ledger.lose(workflow_ids, _LOST):
+            self._tell(Alert("SCHEDULE_RUN_LOST", f"{workflow_id}: {_LOST}; {_LOST_CURE}"))
+
+    async def describe(self, workflow_id: str) -> Evidence | None:
+        """Return what became of the newest run of this id; None: there is none, or not ours.
+
+        Raises:
+            RPCError: the server could not say.
+        """
+        handle = self._client.get_workflow_handle(workflow_id)
+        try:
+            run = await handle.describe(rpc_timeout=self._settings.rpc_timeout)
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+        info = await read_fire_info(run)
+        if info is None or info.ledger != self._ledger_id:
+            return None
+        evidence = evidence_of(run)
+        if evidence.closed in {"failed", "timed_out", "terminated"}:
+            return replace(evidence, error=await self._error(workflow_id, run.run_id))
+        return evidence
+
+    async def _error(self, workflow_id: str, run_id: str) -> str | None:
+        """The innermost reason of a failed run, in one line."""
+        handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)
+        try:
+            await handle.result(follow_runs=False, rpc_timeout=self._settings.rpc_timeout)
+        except WorkflowFailureError as failure:
+            cause: BaseException = failure.cause
+            while cause.__cause__ is not None:
+                cause = cause.__cause__
+            return " ".join(str(cause).split())[:_ERROR_LENGTH]
+        except RPCError as error:
+            return f"its failure could not be read: {error.message}"[:_ERROR_LENGTH]
+        return None
