@@ -13,6 +13,14 @@
     ├── RevisionTooLow                 a newer file has already been applied
     ├── PruneRefused                   too much would be retired at once
     ├── ScheduleNotFound
+    ├── ScheduleRetired
+    ├── WorkflowUnknown                no worker ever announced the workflow
+    ├── RequestInvalid                 a request id that is none
+    ├── RequestInUse                   another schedule was asked for under this request id
+    ├── WindowNotFound                 the schedule has no such window
+    ├── WindowDecided                  too late to decide otherwise
+    ├── FireStillOpen                  its run is open, or may still come
+    ├── NotCancellable                 nothing is left to cancel
     ├── LedgerError
     │   ├── LedgerUnavailable
     │   ├── LedgerTooNew
@@ -137,6 +145,54 @@ class ScheduleNotFound(EngineError):
     """There is no schedule of this key."""
 
     code = "SCHEDULE_JOB_NOT_FOUND"
+
+
+class ScheduleRetired(EngineError):
+    """The schedule was retired."""
+
+    code = "SCHEDULE_RETIRED"
+
+
+class WorkflowUnknown(EngineError):
+    """No worker ever announced the workflow."""
+
+    code = "SCHEDULE_WORKFLOW_UNKNOWN"
+
+
+class RequestInvalid(EngineError):
+    """The request id is not valid."""
+
+    code = "SCHEDULE_REQUEST_ID_INVALID"
+
+
+class RequestInUse(EngineError):
+    """The clientRequestId was used before."""
+
+    code = "SCHEDULE_CLIENT_REQUEST_ID_IN_USE"
+
+
+class WindowNotFound(EngineError):
+    """The schedule has no such window."""
+
+    code = "SCHEDULE_WINDOW_NOT_FOUND"
+
+
+class WindowDecided(EngineError):
+    """The window was decided already."""
+
+    code = "SCHEDULE_WINDOW_DECIDED"
+
+
+class FireStillOpen(EngineError):
+    """The run is open, or may still come."""
+
+    code = "SCHEDULE_FIRE_OPEN"
+
+
+class NotCancellable(EngineError):
+    """There is nothing to cancel any more."""
+
+    code = "SCHEDULE_JOB_NOT_CANCELLABLE"
 
 
 class LedgerError(EngineError):

@@ -111,8 +111,24 @@ class Transaction(Protocol):
         """Forget that an operator skipped a window that is still to come; False when none did."""
         ...
 
+    async def give_up(self, workflow_id: str, reason: str) -> bool:
+        """Skip a fire that nobody has begun to send; False when there is none such."""
+        ...
+
+    async def note_ahead(self, step: Step) -> None:
+        """Write decisions on windows that are still to come; cursor and next fire time stay."""
+        ...
+
     async def fire(self, workflow_id: str) -> Fire | None:
         """Return the fire of one run id."""
+        ...
+
+    async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:
+        """Return the row of the window, or of the range that it begins; without a series the newest."""
+        ...
+
+    async def count_reruns(self, workflow_id: str) -> int:
+        """Return how many reruns of a window's run there were."""
         ...
 
     async def covering(self, key: str, fire_time: datetime) -> Fire | None:

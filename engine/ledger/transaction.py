@@ -31,6 +31,7 @@ from engine.schedules.diff import Head
 from engine.schedules.time_rules import TIME_RULES, reading_at
 from engine.schedules.versions import resolve_type
 
+_AT_ONCE = timedelta(0)
 _FIRE_COLUMNS = (
     "project",
     "key",
@@ -252,6 +253,26 @@ class PostgresTransaction:
         """See ``Transaction``."""
         return bool(await self.run("unskip", key, series, fire_time))
 
+    async def give_up(self, workflow_id: str, reason: str) -> bool:
+        """See ``Transaction``."""
+        return bool(await self.run("give_up_run", workflow_id, reason))
+
+    async def note_ahead(self, step: Step) -> None:
+        """See ``Transaction``."""
+        await self._insert(
+            [NewFire.of(step, each, None) for each in step.decisions], None, _AT_ONCE
+        )
+
+    async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:
+        """See ``Transaction``."""
+        rows = await self.run("window_fire", key, bucket, series)
+        return as_fire(rows[0]) if rows else None
+
+    async def count_reruns(self, workflow_id: str) -> int:
+        """See ``Transaction``."""
+        (row,) = await self.run("count_reruns", workflow_id)
+        return int(row["reruns"])
+
     async def fire(self, workflow_id: str) -> Fire | None:
         """See ``Transaction``."""
         rows = await self.run("list_fires", None, None, workflow_id, 1)
@@ -276,18 +297,7 @@ class PostgresTransaction:
         self, steps: Sequence[Step], owner: str | None, lease: timedelta
     ) -> list[Claim]:
         fires = [NewFire.of(step, decision, owner) for step in steps for decision in step.decisions]
-        claims = []
-        if fires:
-            columns = [[getattr(fire, field) for fire in fires] for field in _FIRE_COLUMNS]
-            rows = await self.run("insert_fires", owner, lease, *columns)
-            written = {row["workflow_id"]: row for row in rows}
-            claims = [
-                fire.claim(
-                    written[fire.workflow_id]["id"], written[fire.workflow_id]["starting_at"]
-                )
-                for fire in fires
-                if fire.token is not None and fire.workflow_id in written
-            ]
+        claims = await self._insert(fires, owner, lease)
         await self._move([(step.state.schedule.cancel_grace, move)
                           for step in steps for move in step.moves])  # fmt: skip
         moved = [
@@ -296,6 +306,20 @@ class PostgresTransaction:
         ]
         await self.run("move_cursors", TIME_RULES, *map(list, zip(*moved, strict=True)))
         return claims
+
+    async def _insert(
+        self, fires: Sequence[NewFire], owner: str | None, lease: timedelta
+    ) -> list[Claim]:
+        if not fires:
+            return []
+        columns = [[getattr(fire, field) for fire in fires] for field in _FIRE_COLUMNS]
+        rows = await self.run("insert_fires", owner, lease, *columns)
+        written = {row["workflow_id"]: row for row in rows}
+        return [
+            fire.claim(written[fire.workflow_id]["id"], written[fire.workflow_id]["starting_at"])
+            for fire in fires
+            if fire.token is not None and fire.workflow_id in written
+        ]
 
     async def _move(self, moves: Sequence[tuple[timedelta, Move]]) -> None:
         """Carry out what plans decided about fires that are open already."""

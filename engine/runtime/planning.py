@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from engine.ledger.records import ScheduleState, Step
+from engine.runtime import unknown
 from engine.schedules.catch_up import CatchUp
 from engine.schedules.planner import plan
 from engine.schedules.time_rules import TIME_RULES, cursor_by_new_rules
+
+
+def decided_to_the_end(
+    state: ScheduleState, now: datetime, *, make_up: CatchUp | None = None
+) -> Step:
+    """Decide everything that a schedule owes as it stands, because it is about to change (L3)."""
+    unable = unknown.reason(state.schedule) if state.workflow_type is None else None
+    step = planned(state, now, make_up=make_up, unable=unable, final=True)
+    return replace(step, next_fire_at=None)
 
 
 def planned(

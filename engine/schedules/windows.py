@@ -88,5 +88,11 @@ def parse_workflow_id(text: str) -> ParsedId | None:
     )
 
 
+def is_suffixed(workflow_id: str) -> bool:
+    """Whether the id of a window's run names its series."""
+    parsed = parse_workflow_id(workflow_id)
+    return parsed is not None and parsed.series is not None
+
+
 def _number(digits: str | None) -> int | None:
     return None if digits is None else int(digits)

@@ -1,0 +1,83 @@
+"""One schedule under its row lock: where every verb begins."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from engine.errors import ScheduleNotFound, ScheduleRetired
+from engine.ledger import Ledger, Transaction
+from engine.ledger.records import Action, ScheduleState
+from engine.runtime.planning import decided_to_the_end
+from engine.schedules.catch_up import CatchUp
+
+
+@dataclass(slots=True)
+class Locked:
+    """A schedule that nobody else changes at present.
+
+    Attributes:
+        transaction: what is written in it is visible to others all at once.
+        state: the schedule, fresh.
+        now: the ledger's clock, read after the lock was had.
+        by: who acts.
+    """
+
+    transaction: Transaction
+    state: ScheduleState
+    now: datetime
+    by: str
+
+    async def decide(self, make_up: CatchUp | None = None) -> None:
+        """Decide every window up to now as things stand; ``make_up``: see ``plan``."""
+        step = decided_to_the_end(self.state, self.now, make_up=make_up)
+        await self.transaction.record([step], strict=True)
+        self.state = replace(self.state, cursor=step.cursor)
+
+    async def act(
+        self,
+        verb: str,
+        *,
+        reason: str | None = None,
+        workflow_id: str | None = None,
+        before: Mapping[str, Any] | None = None,
+        after: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Note what is done."""
+        project, key = self.state.project, self.state.key
+        action = Action(project, key, verb, reason, workflow_id, before, after)
+        await self.transaction.act([action], by=self.by)
+
+
+@asynccontextmanager
+async def locked(
+    ledger: Ledger, key: str, *, by: str, all_open: bool = False, retired: bool = False
+) -> AsyncIterator[Locked]:
+    """Lock one schedule for as long as the block lasts; all of it is written, or nothing.
+
+    Args:
+        ledger: the memory that has it.
+        key: of the schedule.
+        by: who acts.
+        all_open: whether every open fire is wanted, also where runs may overlap.
+        retired: whether a retired one will do.
+
+    Raises:
+        ScheduleNotFound: there is none of this key.
+        ScheduleRetired: it does not exist any more.
+    """
+    async with ledger.transaction(long=True) as transaction:
+        await transaction.lock([key])
+        found = await transaction.read([key], all_open=all_open)
+        if not found:
+            raise ScheduleNotFound(f"there is no schedule {key}")
+        (state,) = found
+        if state.retired_at is not None and not retired:
+            raise ScheduleRetired(
+                f"{key} was retired at {state.retired_at:%Y-%m-%d %H:%M:%S}Z",
+                cure="declare it again",
+            )
+        yield Locked(transaction, state, await transaction.now(), by)

@@ -1,0 +1,97 @@
+"""Pause and resume: the operator's own hold on a schedule, which no deploy lifts."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+from engine.errors import MomentInPast
+from engine.ledger import Ledger
+from engine.ledger.records import Pause
+from engine.runtime.verbs.locked import Locked, locked
+from engine.schedules.catch_up import CatchUp
+from engine.schedules.planner import wake_at
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """What pausing came to; ``before`` is the pause that it replaced."""
+
+    key: str
+    pause: Pause
+    before: Pause | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What resuming came to; without ``before`` it was not paused."""
+
+    key: str
+    before: Pause | None
+    next_fire_at: datetime | None
+
+
+async def pause(
+    ledger: Ledger, key: str, *, by: str, reason: str | None, until: datetime | None = None
+) -> Paused:
+    """Let a schedule rest, from now on.
+
+    Windows that opened before are decided as ever; what nobody has begun to send is skipped.
+    Runs that are open go on. Pausing again replaces reason and end.
+
+    Raises:
+        MomentInPast: ``until`` has passed.
+    """
+    async with locked(ledger, key, by=by) as schedule:
+        if until is not None and until <= schedule.now:
+            raise MomentInPast(f"until is {until:%Y-%m-%d %H:%M:%S}Z, which has passed")
+        before = schedule.state.pause
+        if before is None:
+            await schedule.decide()
+        after = Pause(before.at if before else schedule.now, reason, by, until)
+        await schedule.transaction.pause(key, after)
+        await schedule.act("pause", reason=reason, before=_shown(before), after=_shown(after))
+        return Paused(key, after, before)
+
+
+async def resume(
+    ledger: Ledger,
+    key: str,
+    *,
+    by: str,
+    reason: str | None = None,
+    make_up: CatchUp | None = None,
+) -> Resumed:
+    """Let a schedule fire again, from its next window on.
+
+    Args:
+        ledger: the memory that has it.
+        key: of the schedule.
+        by: who acts.
+        reason: why.
+        make_up: what becomes of the windows of the pause, this once; without it what the
+            schedule's ``catchUp.pause`` says, which by default is nothing.
+    """
+    async with locked(ledger, key, by=by, all_open=make_up is not None) as schedule:
+        state = schedule.state
+        if state.pause is None:
+            return Resumed(key, None, await _next(schedule))
+        if state.schedule.enabled:  # otherwise the file holds it still, and its windows are its own
+            await schedule.decide(make_up or state.schedule.catch_up.after("pause"))
+        following = await _next(schedule)
+        await schedule.transaction.resume(key, following)
+        await schedule.act("resume", reason=reason, before=_shown(state.pause))
+        return Resumed(key, state.pause, following)
+
+
+async def _next(schedule: Locked) -> datetime | None:
+    """When to look at it next: at once where something waits in its queue."""
+    state = schedule.state
+    if any(fire.status == "queued" for fire in state.open_fires):
+        return schedule.now
+    return wake_at(state.schedule, state.cursor)
+
+
+def _shown(pause: Pause | None) -> dict[str, Any] | None:
+    return None if pause is None else {"paused": asdict(pause)}

@@ -1,0 +1,167 @@
+"""Runs that somebody asks for: a manual one, and one more of a window that was decided."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from engine.errors import FireStillOpen, RequestInvalid, WindowNotFound, WorkflowUnknown
+from engine.ledger import Ledger
+from engine.ledger.records import OPEN, Fire, NewRequest
+from engine.runtime import unknown
+from engine.runtime.verbs.locked import Locked, locked
+from engine.schedules.decisions import Decision, Overlap
+from engine.schedules.instants import epoch_ms, from_ms
+from engine.schedules.overlap import Resolved, resolve
+from engine.schedules.windows import REQUEST_ID, Window, is_suffixed
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """A run that was asked for; ``new`` is False where the same request came before."""
+
+    fire: Fire
+    new: bool
+
+
+async def trigger(
+    ledger: Ledger,
+    key: str,
+    *,
+    by: str,
+    reason: str | None = None,
+    request_id: str | None = None,
+    overlap: Overlap | None = None,
+    own_input: tuple[Any, ...] = (),
+) -> Requested:
+    """Start a run of a schedule now, besides its windows; also of one that is paused.
+
+    Args:
+        ledger: the memory that has it.
+        key: of the schedule.
+        by: who acts.
+        reason: why.
+        request_id: names the run; asking twice under one name starts one run.
+        overlap: what to keep to, this once; without it the schedule's own policy.
+        own_input: the argument of this run alone, in a tuple; empty takes the schedule's.
+
+    Raises:
+        RequestInvalid: the request id is not one.
+        WorkflowUnknown: no worker ever announced the workflow.
+    """
+    request_id = request_id or uuid4().hex
+    if REQUEST_ID.fullmatch(request_id) is None:
+        raise RequestInvalid(
+            f"request id {request_id[:80]!r}", cure="use 1 to 64 of a-z, A-Z, 0-9, _ and -"
+        )
+    workflow_id = f"sched:{key}:manual:{request_id}"
+    async with locked(ledger, key, by=by, all_open=overlap is not None) as schedule:
+        if fire := await schedule.transaction.fire(workflow_id):
+            return Requested(fire, new=False)
+        moment = from_ms(epoch_ms(schedule.now))
+        request = Window(key, schedule.state.series, epoch_ms(moment), moment)
+        return await _ask(schedule, "manual", request, workflow_id, overlap, own_input, reason)
+
+
+async def rerun(
+    ledger: Ledger,
+    key: str,
+    bucket: int,
+    *,
+    by: str,
+    reason: str | None = None,
+    series: int | None = None,
+    overlap: Overlap | None = None,
+    own_input: tuple[Any, ...] = (),
+) -> Requested:
+    """Start one more run of a window that was decided, whatever became of it.
+
+    It runs under the present definition, and ``ctx.fire`` names the window.
+
+    Raises:
+        WindowNotFound: the ledger knows no such window.
+        FireStillOpen: its run is open, or may still come.
+        WorkflowUnknown: no worker ever announced the workflow.
+    """
+    async with locked(ledger, key, by=by, all_open=overlap is not None) as schedule:
+        fire = await decided_window(schedule, bucket, series)
+        if fire.status in OPEN and fire.windows == 1:
+            raise FireStillOpen(
+                f"{fire.workflow_id} is {fire.status}", cure="wait for it, or cancel it first"
+            )
+        opened = schedule.state.schedule.spec.fire_time(bucket) if fire.windows > 1 else None
+        window = Window(key, fire.series, bucket, opened or fire.fire_time)
+        first = window.workflow_id(is_suffixed(fire.workflow_id))
+        number = 1 + await schedule.transaction.count_reruns(first)
+        workflow_id = f"{first}:rerun:{number}"
+        return await _ask(schedule, "rerun", window, workflow_id, overlap, own_input, reason)
+
+
+async def decided_window(schedule: Locked, bucket: int, series: int | None) -> Fire:
+    """Return the row of a window, alone or among others in a range.
+
+    Raises:
+        WindowNotFound: there is none.
+    """
+    state, transaction = schedule.state, schedule.transaction
+    fire = await transaction.window(state.key, bucket, series)
+    if fire is None and series in {None, state.series}:
+        moment = state.schedule.spec.fire_time(bucket)
+        fire = await transaction.covering(state.key, moment) if moment else None
+    if fire is None:
+        raise WindowNotFound(
+            f"the ledger has no window {bucket} of {state.key}",
+            cure=f"see `sched fires {state.key}`",
+        )
+    return fire
+
+
+async def _ask(
+    schedule: Locked,
+    kind: Any,
+    window: Window,
+    workflow_id: str,
+    overlap: Overlap | None,
+    own_input: tuple[Any, ...],
+    reason: str | None,
+) -> Requested:
+    state, transaction = schedule.state, schedule.transaction
+    if state.workflow_type is None:
+        raise WorkflowUnknown(unknown.reason(state.schedule), cure="start a worker that has it")
+    resolved = _resolved(schedule, window, workflow_id, overlap)
+    (decision,) = resolved.decisions
+    await transaction.move(state, resolved.moves)
+    new = NewRequest(
+        kind=kind,
+        series=window.series,
+        bucket=window.bucket,
+        fire_time=window.fire_time,
+        workflow_id=workflow_id,
+        status=decision.verdict,  # type: ignore[arg-type] # a start becomes one of these
+        reason=decision.reason,
+        overlap=overlap,
+        own_input=own_input,
+    )
+    await transaction.request(state, new)
+    await schedule.act(
+        "trigger" if kind == "manual" else kind, reason=reason, workflow_id=workflow_id
+    )
+    fire = await transaction.fire(workflow_id)
+    if fire is None:
+        raise AssertionError("it was written in this transaction")
+    return Requested(fire, new=True)
+
+
+def _resolved(
+    schedule: Locked, window: Window, workflow_id: str, overlap: Overlap | None
+) -> Resolved:
+    """What overlap makes of it: manual runs stand in line with the windows of their key."""
+    return resolve(
+        overlap or schedule.state.schedule.overlap,
+        [Decision(window, "claimed")],
+        schedule.state.open_fires,
+        most_queued=schedule.state.schedule.max_queued,
+        named=lambda _: workflow_id,
+        trusting=True,
+    )
