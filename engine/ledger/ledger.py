@@ -32,8 +32,11 @@ from engine.ledger.records import (
     Step,
     StopOrder,
 )
-from engine.schedules.decisions import Move, Stop
+from engine.schedules.decisions import Move, Overlap, Stop
 from engine.schedules.diff import Head
+from engine.schedules.model import Schedule
+from engine.schedules.ranges import Piece
+from engine.schedules.windows import Window
 
 
 class Transaction(Protocol):
@@ -124,11 +127,35 @@ class Transaction(Protocol):
         ...
 
     async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:
-        """Return the row of the window, or of the range that it begins; without a series the newest."""
+        """Return the row of the window, or of the range it begins; by default of the newest series."""
         ...
 
     async def count_reruns(self, workflow_id: str) -> int:
         """Return how many reruns of a window's run there were."""
+        ...
+
+    async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
+        """Return the rows of windows in ``first <= t <= last``, by fire time, of every series."""
+        ...
+
+    async def definition(self, key: str, version: int) -> Schedule:
+        """Return one version of a schedule's definition."""
+        ...
+
+    async def carve(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
+        """Divide a row of many windows into these pieces."""
+        ...
+
+    async def refill(
+        self, state: ScheduleState, workflow_id: str, fire_time: datetime, overlap: Overlap
+    ) -> bool:
+        """Let a window start that was decided against; False when its row says otherwise."""
+        ...
+
+    async def backfill(
+        self, state: ScheduleState, window: Window, workflow_id: str, overlap: Overlap
+    ) -> bool:
+        """Let a window start that has no row; False when its id is another window's."""
         ...
 
     async def covering(self, key: str, fire_time: datetime) -> Fire | None:
