@@ -127,7 +127,7 @@ class Transaction(Protocol):
         ...
 
     async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:
-        """Return the row of the window, or of the range it begins; by default of the newest series."""
+        """Return the row of the window, or of the range it begins; else of the newest series."""
         ...
 
     async def count_reruns(self, workflow_id: str) -> int:

@@ -24,12 +24,15 @@ from engine.ledger.records import (
     Serving,
     Step,
 )
-from engine.ledger.rows import as_fire, as_state
+from engine.ledger.rows import as_fire, as_state, parse_definition
 from engine.ledger.sql import query
-from engine.schedules.decisions import Move, Stop
+from engine.schedules.decisions import Move, Overlap, Stop
 from engine.schedules.diff import Head
+from engine.schedules.model import Schedule
+from engine.schedules.ranges import Piece
 from engine.schedules.time_rules import TIME_RULES, reading_at
 from engine.schedules.versions import resolve_type
+from engine.schedules.windows import Window
 
 _AT_ONCE = timedelta(0)
 _FIRE_COLUMNS = (
@@ -278,6 +281,64 @@ class PostgresTransaction:
         rows = await self.run("list_fires", None, None, workflow_id, 1)
         return as_fire(rows[0]) if rows else None
 
+    async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
+        """See ``Transaction``."""
+        return [as_fire(row) for row in await self.run("fires_between", key, first, last)]
+
+    async def definition(self, key: str, version: int) -> Schedule:
+        """See ``Transaction``."""
+        (row,) = await self.run("definition", key, version)
+        return parse_definition(row["definition"])
+
+    async def carve(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
+        """See ``Transaction``."""
+        columns = [
+            (piece.window.bucket, piece.window.fire_time, piece.windows, piece.last,
+             piece.window.workflow_id(suffixed))
+            for piece in pieces
+        ]  # fmt: skip
+        await self.run(
+            "carve", row.key, row.series, row.fire_time, *map(list, zip(*columns, strict=True))
+        )
+
+    async def refill(
+        self, state: ScheduleState, workflow_id: str, fire_time: datetime, overlap: Overlap
+    ) -> bool:
+        """See ``Transaction``."""
+        return bool(
+            await self.run(
+                "refill",
+                workflow_id,
+                fire_time,
+                _begun(overlap),
+                overlap,
+                state.definition_version,
+                state.workflow_type,
+                state.schedule.task_queue,
+            )  # fmt: skip
+        )
+
+    async def backfill(
+        self, state: ScheduleState, window: Window, workflow_id: str, overlap: Overlap
+    ) -> bool:
+        """See ``Transaction``."""
+        return bool(
+            await self.run(
+                "insert_backfill",
+                state.project,
+                state.key,
+                window.series,
+                window.bucket,
+                window.fire_time,
+                state.definition_version,
+                workflow_id,
+                state.workflow_type,
+                state.schedule.task_queue,
+                _begun(overlap),
+                overlap,
+            )  # fmt: skip
+        )
+
     async def covering(self, key: str, fire_time: datetime) -> Fire | None:
         """See ``Transaction``."""
         rows = await self.run("covering_fire", key, fire_time)
@@ -340,6 +401,11 @@ class PostgresTransaction:
         return await self.connection.fetch(
             query(name), self._namespace, *arguments, timeout=self._patience
         )
+
+
+def _begun(overlap: Overlap) -> str:
+    """How a window begins that is to start after all: promotions come from the queue."""
+    return "claimed" if overlap == "allow" else "queued"
 
 
 def _as_json(value: Mapping[str, Any] | None) -> str | None:

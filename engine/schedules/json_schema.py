@@ -199,7 +199,7 @@ _SCHEDULE: Final[dict[str, tuple[Shape, str]]] = {
     ),
     "cancelGrace": (
         _LENGTH,
-        "With `overlap: cancel_previous`, how long a cancelled run may take until it is terminated.",
+        "With `overlap: cancel_previous`, how long a cancelled run may take to end.",
     ),
     "catchUp": (
         {},

@@ -2,7 +2,7 @@
 -- new token make sure that one sweeper gets it. Pause and retirement revoke what was only
 -- claimed; what was starting may have been sent and goes on.
 WITH stale AS (
-    SELECT f.id, f.kind, f.status AS was, s.paused_at, s.retired_at, d.definition
+    SELECT f.id, f.kind, f.timing, f.status AS was, s.paused_at, s.retired_at, d.definition
     FROM fires f
     JOIN schedules s ON s.namespace = f.namespace AND s.key = f.key
     JOIN definitions d ON d.namespace = f.namespace AND d.key = f.key AND d.version = f.definition_version
@@ -23,7 +23,8 @@ WITH stale AS (
     FROM stale
     CROSS JOIN LATERAL (SELECT CASE
         WHEN stale.was = 'claimed' AND stale.retired_at IS NOT NULL THEN 'retired'
-        WHEN stale.was = 'claimed' AND stale.kind = 'window' AND stale.paused_at IS NOT NULL THEN 'paused' END AS reason) AS revoked
+        WHEN stale.was = 'claimed' AND stale.kind = 'window'
+             AND stale.timing IS DISTINCT FROM 'backfill' AND stale.paused_at IS NOT NULL THEN 'paused' END AS reason) AS revoked
     WHERE f.id = stale.id
     RETURNING f.*, stale.was, stale.definition
 )

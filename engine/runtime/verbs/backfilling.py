@@ -82,7 +82,7 @@ async def backfill(
             if end > schedule.now:
                 raise MomentInPast(
                     f"{end:%Y-%m-%d %H:%M:%S}Z is still to come",
-                    cure="end at a moment that has passed",
+                    cure="end at one that has passed",
                 )
             if not total:
                 total = spec.count(cursor, end)

@@ -108,7 +108,7 @@ async def decided_window(schedule: Locked, bucket: int, series: int | None) -> F
     fire = await transaction.window(state.key, bucket, series)
     if fire is None and series in {None, state.series}:
         moment = state.schedule.spec.fire_time(bucket)
-        fire = await transaction.covering(state.key, moment) if moment else None
+        fire = await transaction.covering(state.key, moment)
     if fire is None:
         raise WindowNotFound(
             f"the ledger has no window {bucket} of {state.key}",
