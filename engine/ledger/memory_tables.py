@@ -6,12 +6,13 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import UUID
 
 from engine.ledger.new_fire import NewFire
 from engine.ledger.records import (
     OPEN,
+    ActionRow,
     Evidence,
     Fire,
     ProjectRow,
@@ -20,7 +21,10 @@ from engine.ledger.records import (
     Status,
     Timing,
 )
+from engine.schedules.decisions import OpenFire, Overlap, Stop
+from engine.schedules.model import Schedule
 from engine.schedules.time_rules import TIME_RULES
+from engine.schedules.windows import Window
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -66,6 +70,42 @@ class FireEntry:
     seen_at: datetime | None = None
     error: str | None = None
     history: tuple[dict[str, object], ...] = ()
+    kind: Literal["window", "manual", "rerun"] = "window"
+    own_input: tuple[Any, ...] = ()
+    overlap: Overlap | None = None
+    open_at: datetime | None = None
+    lost_at: datetime | None = None
+    stop: Stop | None = None
+    stop_at: datetime | None = None
+    stop_grace: timedelta | None = None
+    stop_reason: str | None = None
+
+    @classmethod
+    def of(cls, new: NewFire) -> FireEntry:
+        """Return the row of a fire that nobody sends yet."""
+        return cls(
+            new=new, status=new.status, reason=new.reason, timing=new.timing, token=None,
+            lease_until=None, starting_at=None, attempts=0, replica=None,
+        )  # fmt: skip
+
+    @property
+    def window(self) -> Window:
+        """Its window, or the first of several."""
+        return Window(self.new.key, self.new.series, self.new.bucket, self.new.fire_time)
+
+    def in_the_way(self, number: int) -> OpenFire | None:
+        """Return what a plan must know of it, while its run is open or may still come."""
+        if self.lost_at is not None or self.status not in OPEN:
+            return None
+        return OpenFire(
+            fire_id=number,
+            workflow_id=self.new.workflow_id,
+            status=self.status,
+            fire_time=self.new.fire_time,
+            open_at=self.open_at,
+            overlap=self.overlap,
+            stop=self.stop,
+        )
 
     def is_news(self, seen: Evidence) -> bool:
         """Whether the run tells more than the fire knows; see ``witness.sql``."""
@@ -117,7 +157,9 @@ class Tables:
     windows: dict[tuple[str, int, datetime], int] = field(default_factory=dict)
     runs: dict[str, int] = field(default_factory=dict)
     projects: dict[str, ProjectRow] = field(default_factory=dict)
-    counters: dict[str, int] = field(default_factory=lambda: {"epoch": 1, "fire": 0})
+    definitions: dict[tuple[str, int], Schedule] = field(default_factory=dict)
+    actions: dict[int, ActionRow] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=lambda: {"epoch": 1, "fire": 0, "action": 0})
     _journal: list[tuple[MutableMapping[object, object], object, object]] = field(
         default_factory=list
     )
@@ -126,6 +168,10 @@ class Tables:
         """Write one row."""
         self._journal.append((table, key, table.get(key, _MISSING)))  # type: ignore[arg-type] # any table will do
         table[key] = value
+
+    def drop(self, table: MutableMapping[K, V], key: K) -> None:
+        """Remove one row."""
+        self._journal.append((table, key, table.pop(key)))  # type: ignore[arg-type] # any table will do
 
     def count(self, name: str) -> int:
         """Raise a counter and return it."""
@@ -141,7 +187,7 @@ class Tables:
         except BaseException:
             for table, key, before in reversed(self._journal):
                 if before is _MISSING:
-                    del table[key]
+                    table.pop(key, None)
                 else:
                     table[key] = before
             raise

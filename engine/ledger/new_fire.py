@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID, uuid4
 
-from engine.ledger.records import Claim, Status, Step, Timing
+from engine.ledger.records import Claim, ScheduleState, Status, Step, Timing
 from engine.schedules.decisions import Decision
 from engine.schedules.model import Schedule
+from engine.schedules.windows import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,33 @@ class NewFire:
             missed_from=decision.missed_from,
             not_before=decision.not_before,
             token=token,
+            schedule=state.schedule,
+        )
+
+    @classmethod
+    def asked_for(
+        cls, state: ScheduleState, window: Window, workflow_id: str, status: Status, timing: Timing
+    ) -> NewFire:
+        """Return the row of a run that somebody asks for."""
+        return cls(
+            project=state.project,
+            key=window.key,
+            series=window.series,
+            bucket=window.bucket,
+            fire_time=window.fire_time,
+            windows=1,
+            last_fire_time=window.fire_time,
+            definition_version=state.definition_version,
+            workflow_id=workflow_id,
+            workflow_type=state.workflow_type,
+            task_queue=state.schedule.task_queue,
+            status=status,
+            reason=None,
+            timing=timing,
+            missed=0,
+            missed_from=None,
+            not_before=None,
+            token=None,
             schedule=state.schedule,
         )
 
