@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Coroutine
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any, Literal
 
 from engine.errors import ScheduleNotFound
 from engine.ledger import Ledger, PostgresLedger
-from engine.ledger.records import Fire, NextFire, ScheduleRow, Status
+from engine.ledger.records import ActionRow, Fire, NextFire, ScheduleRow, Status
 from engine.runtime.declare import PRUNE_AFTER, apply, retire_absent
 from engine.runtime.reports import ApplyReport, PruneReport
 from engine.runtime.source import read_file
+from engine.runtime.verbs.backfilling import Progress, backfill
+from engine.runtime.verbs.pausing import Paused, Resumed, pause, resume
+from engine.runtime.verbs.requesting import Requested, rerun, trigger
+from engine.runtime.verbs.skipping import Skipped, skip, unskip
+from engine.runtime.verbs.stopping import Cancelled, cancel
 from engine.schedules import ScheduleFile
+from engine.schedules.catch_up import CatchUp
+from engine.schedules.decisions import Overlap
 
 
 class ScheduleService:
@@ -84,6 +92,87 @@ class ScheduleService:
         return await retire_absent(
             self._ledger, file, by=self._actor, absent_for=absent_for, force=force
         )
+
+    async def pause(self, key: str, *, reason: str | None, until: datetime | None = None) -> Paused:
+        """Let a schedule rest; see ``pausing.pause``."""
+        return await pause(self._ledger, key, by=self._actor, reason=reason, until=until)
+
+    async def resume(
+        self, key: str, *, reason: str | None = None, make_up: CatchUp | None = None
+    ) -> Resumed:
+        """Let a paused schedule fire again; see ``pausing.resume``."""
+        return await resume(self._ledger, key, by=self._actor, reason=reason, make_up=make_up)
+
+    async def trigger(
+        self,
+        key: str,
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        overlap: Overlap | None = None,
+        own_input: tuple[Any, ...] = (),
+    ) -> Requested:
+        """Start a run besides the schedule's windows; see ``requesting.trigger``."""
+        return await self._woken(trigger(
+            self._ledger, key, by=self._actor, reason=reason, request_id=request_id,
+            overlap=overlap, own_input=own_input,
+        ))  # fmt: skip
+
+    async def rerun(
+        self,
+        key: str,
+        bucket: int,
+        *,
+        reason: str | None = None,
+        series: int | None = None,
+        overlap: Overlap | None = None,
+        own_input: tuple[Any, ...] = (),
+    ) -> Requested:
+        """Start one more run of a decided window; see ``requesting.rerun``."""
+        return await self._woken(rerun(
+            self._ledger, key, bucket, by=self._actor, reason=reason, series=series,
+            overlap=overlap, own_input=own_input,
+        ))  # fmt: skip
+
+    async def skip(self, key: str, at: datetime, *, reason: str | None = None) -> Skipped:
+        """Skip one window that is to come; see ``skipping.skip``."""
+        return await skip(self._ledger, key, at, by=self._actor, reason=reason)
+
+    async def unskip(self, key: str, at: datetime, *, reason: str | None = None) -> Skipped:
+        """Take a skip back; see ``skipping.unskip``."""
+        return await unskip(self._ledger, key, at, by=self._actor, reason=reason)
+
+    async def cancel(
+        self, name: str, *, reason: str | None = None, terminate: bool = False
+    ) -> Cancelled:
+        """Cancel a run, or every open run of a schedule; see ``stopping.cancel``."""
+        return await cancel(self._ledger, name, by=self._actor, reason=reason, terminate=terminate)
+
+    async def backfill(
+        self,
+        key: str,
+        begin: datetime,
+        end: datetime,
+        *,
+        reason: str | None = None,
+        overlap: Literal["allow", "queue"] | None = None,
+    ) -> AsyncIterator[Progress]:
+        """Start windows of the past that have no run; see ``backfilling.backfill``."""
+        async for progress in backfill(
+            self._ledger, key, begin, end, by=self._actor, reason=reason, overlap=overlap
+        ):
+            await self._ledger.wake()
+            yield progress
+
+    async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
+        """Return what was done to schedules and runs, newest first."""
+        return await self._ledger.actions(key=key, limit=limit)
+
+    async def _woken(self, asking: Coroutine[Any, Any, Requested]) -> Requested:
+        """Ask, and let a replica see at once what waits in a queue behind nothing."""
+        requested = await asking
+        await self._ledger.wake()
+        return requested
 
     async def schedules(self, project: str | None = None) -> list[ScheduleRow]:
         """Return every schedule in key order, retired ones too."""

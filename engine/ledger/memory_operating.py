@@ -61,9 +61,7 @@ class MemoryOperating:
                 grace = state.schedule.cancel_grace
                 await self.stop(number, move.to, grace=grace, reason=move.reason or "")
 
-    async def stop(
-        self, fire_id: int, stop: Stop, *, grace: timedelta | None, reason: str
-    ) -> None:
+    async def stop(self, fire_id: int, stop: Stop, *, grace: timedelta | None, reason: str) -> None:
         """See ``Transaction``."""
         fire = self._tables.fires[fire_id]
         stronger = fire.stop is None or (fire.stop == "cancel" and stop == "terminate")
@@ -81,7 +79,10 @@ class MemoryOperating:
         entry = self._entry(state, window, new.workflow_id, new.status, new.kind)
         self._add(
             replace(
-                entry, kind=new.kind, overlap=new.overlap, own_input=new.own_input,
+                entry,
+                kind=new.kind,
+                overlap=new.overlap,
+                own_input=new.own_input,
                 reason=new.reason,
             )  # fmt: skip
         )
