@@ -57,7 +57,7 @@ class MemoryOperating:
                 self._tables.put(self._tables.fires, number, started)
             elif move.to == "skip" and fire.status in {"claimed", "queued"}:
                 self._settle(number, "skipped", move.reason)
-            elif move.to == "cancel" or move.to == "terminate":
+            elif move.to in {"cancel", "terminate"}:
                 grace = state.schedule.cancel_grace
                 await self.stop(number, move.to, grace=grace, reason=move.reason or "")
 
@@ -175,7 +175,11 @@ class MemoryOperating:
             state, fire.window, workflow_id, "claimed" if overlap == "allow" else "queued",
             "backfill",
         )  # fmt: skip
-        denied = {"status": fire.status, "reason": fire.reason, "error": fire.error}
+        denied: dict[str, object] = {
+            "status": fire.status,
+            "reason": fire.reason,
+            "error": fire.error,
+        }
         entry = replace(entry, overlap=overlap, history=(*fire.history, denied))
         self._tables.put(self._tables.fires, number, entry)
         return True

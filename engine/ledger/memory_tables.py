@@ -100,7 +100,7 @@ class FireEntry:
         return OpenFire(
             fire_id=number,
             workflow_id=self.new.workflow_id,
-            status=self.status,
+            status=self.status,  # type: ignore[arg-type] # one of OPEN
             fire_time=self.new.fire_time,
             open_at=self.open_at,
             overlap=self.overlap,

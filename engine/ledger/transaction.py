@@ -305,39 +305,37 @@ class PostgresTransaction:
         self, state: ScheduleState, workflow_id: str, fire_time: datetime, overlap: Overlap
     ) -> bool:
         """See ``Transaction``."""
-        return bool(
-            await self.run(
-                "refill",
-                workflow_id,
-                fire_time,
-                _begun(overlap),
-                overlap,
-                state.definition_version,
-                state.workflow_type,
-                state.schedule.task_queue,
-            )  # fmt: skip
+        rows = await self.run(
+            "refill",
+            workflow_id,
+            fire_time,
+            _begun(overlap),
+            overlap,
+            state.definition_version,
+            state.workflow_type,
+            state.schedule.task_queue,
         )
+        return bool(rows)
 
     async def backfill(
         self, state: ScheduleState, window: Window, workflow_id: str, overlap: Overlap
     ) -> bool:
         """See ``Transaction``."""
-        return bool(
-            await self.run(
-                "insert_backfill",
-                state.project,
-                state.key,
-                window.series,
-                window.bucket,
-                window.fire_time,
-                state.definition_version,
-                workflow_id,
-                state.workflow_type,
-                state.schedule.task_queue,
-                _begun(overlap),
-                overlap,
-            )  # fmt: skip
+        rows = await self.run(
+            "insert_backfill",
+            state.project,
+            state.key,
+            window.series,
+            window.bucket,
+            window.fire_time,
+            state.definition_version,
+            workflow_id,
+            state.workflow_type,
+            state.schedule.task_queue,
+            _begun(overlap),
+            overlap,
         )
+        return bool(rows)
 
     async def covering(self, key: str, fire_time: datetime) -> Fire | None:
         """See ``Transaction``."""
