@@ -77,15 +77,8 @@ class MemoryOperating:
             return False
         window = Window(state.key, new.series, new.bucket, new.fire_time)
         entry = self._entry(state, window, new.workflow_id, new.status, new.kind)
-        self._add(
-            replace(
-                entry,
-                kind=new.kind,
-                overlap=new.overlap,
-                own_input=new.own_input,
-                reason=new.reason,
-            )  # fmt: skip
-        )
+        entry = replace(entry, kind=new.kind, overlap=new.overlap, own_input=new.own_input)
+        self._add(replace(entry, reason=new.reason))
         return True
 
     async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:

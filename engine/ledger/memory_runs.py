@@ -1,0 +1,99 @@
+"""What the in-memory ledger knows of open runs: seen, lost, to be ended, waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from engine.ledger.memory_tables import Tables
+from engine.ledger.records import ActionRow, Serving, StopOrder
+
+_A_WHILE = timedelta(hours=1)
+_SOON = timedelta(seconds=10)
+_RUNNING = {"claimed", "starting", "started"}
+
+
+class MemoryRuns:
+    """See ``engine.ledger.ledger.Ledger``."""
+
+    clock: Callable[[], datetime]
+    _tables: Tables
+    _lock: asyncio.Lock
+
+    async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> None:
+        """See ``Ledger``."""
+        async with self._lock:
+            for workflow_id in workflow_ids:
+                number = self._tables.runs.get(workflow_id)
+                if number and (fire := self._tables.fires[number]).status == "started":
+                    seen = max(fire.open_at, at) if fire.open_at else at
+                    self._tables.fires[number] = replace(fire, open_at=seen, lost_at=None)
+
+    async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
+        """See ``Ledger``."""
+        lost = []
+        async with self._lock:
+            for workflow_id in workflow_ids:
+                number = self._tables.runs.get(workflow_id)
+                fire = self._tables.fires[number] if number else None
+                if number and fire and fire.status == "started" and fire.lost_at is None:
+                    gone = replace(fire, lost_at=self.clock(), error=error)
+                    self._tables.fires[number] = gone
+                    lost.append(workflow_id)
+        return lost
+
+    async def wake(self) -> list[str]:
+        """See ``Ledger``."""
+        async with self._lock:
+            fires = [fire for fire in self._tables.fires.values() if fire.lost_at is None]
+            waiting = {fire.new.key for fire in fires if fire.status == "queued"}
+            waiting -= {fire.new.key for fire in fires if fire.status in _RUNNING}
+            now, woken = self.clock(), []
+            for key in sorted(waiting):
+                row = self._tables.schedules[key]
+                if row.state.hold is None and (row.next_fire_at is None or row.next_fire_at > now):
+                    self._tables.schedules[key] = replace(row, next_fire_at=now)
+                    woken.append(key)
+            return woken
+
+    async def take_stops(
+        self, serving: Serving, *, limit: int, lease: timedelta
+    ) -> list[StopOrder]:
+        """See ``Ledger``."""
+        async with self._lock:
+            now, orders = self.clock(), []
+            due = sorted(
+                (fire.stop_at, number)
+                for number, fire in self._tables.fires.items()
+                if fire.stop and fire.stop_at and fire.stop_at <= now
+                and fire.status == "started" and fire.new.project == serving.project
+            )  # fmt: skip
+            for _, number in due[:limit]:
+                fire = replace(self._tables.fires[number], stop_at=now + lease)
+                self._tables.fires[number] = fire
+                if fire.stop:
+                    orders.append(
+                        StopOrder(number, fire.new.workflow_id, fire.run_id or "", fire.stop,
+                                  fire.stop_grace, fire.stop_reason)
+                    )  # fmt: skip
+            return orders
+
+    async def stopped(self, orders: Sequence[StopOrder]) -> None:
+        """See ``Ledger``."""
+        async with self._lock:
+            for order in orders:
+                fire = self._tables.fires[order.fire_id]
+                if fire.stop != order.stop:
+                    continue
+                wait = (fire.stop_grace or _A_WHILE) if fire.stop == "cancel" else _SOON
+                ends = fire.stop == "terminate" or fire.stop_grace is not None
+                self._tables.fires[order.fire_id] = replace(
+                    fire, stop="terminate" if ends else "cancel", stop_at=self.clock() + wait
+                )
+
+    async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
+        """See ``Ledger``."""
+        rows = [row for row in self._tables.actions.values() if key in {None, row.key}]
+        return rows[::-1][:limit]
