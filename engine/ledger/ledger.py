@@ -31,6 +31,7 @@ from engine.ledger.records import (
     Status,
     Step,
     StopOrder,
+    Timing,
 )
 from engine.schedules.decisions import Move, Overlap, Stop
 from engine.schedules.diff import Head
@@ -162,6 +163,19 @@ class Transaction(Protocol):
         """Return the row that holds this window, alone or among others."""
         ...
 
+    async def found(
+        self,
+        seen: Evidence,
+        key: str,
+        series: int,
+        bucket: int,
+        fire_time: datetime,
+        version: int,
+        timing: Timing,
+    ) -> None:
+        """Write the row of a run of which the ledger had nothing."""
+        ...
+
     async def act(self, actions: Sequence[Action], *, by: str) -> None:
         """Note what somebody did."""
         ...
@@ -254,6 +268,10 @@ class Ledger(Protocol):
 
     async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
         """Note that Temporal does not know these started runs; return those that were known."""
+        ...
+
+    async def unknown_runs(self, workflow_ids: Sequence[str]) -> set[str]:
+        """Return those of these run ids that no fire of a single window has."""
         ...
 
     async def wake(self) -> list[str]:

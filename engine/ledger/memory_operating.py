@@ -11,6 +11,7 @@ from engine.ledger.new_fire import NewFire
 from engine.ledger.records import (
     Action,
     ActionRow,
+    Evidence,
     Fire,
     NewRequest,
     Pause,
@@ -188,6 +189,31 @@ class MemoryOperating:
         entry = self._entry(state, window, workflow_id, begun, "backfill")
         self._add(replace(entry, overlap=overlap))
         return True
+
+    async def found(
+        self,
+        seen: Evidence,
+        key: str,
+        series: int,
+        bucket: int,
+        fire_time: datetime,
+        version: int,  # noqa: ARG002 - the present one will do for as long as a process lives
+        timing: Timing,
+    ) -> None:
+        """See ``Transaction``."""
+        if seen.workflow_id in self._tables.runs:
+            return
+        state = self._tables.schedules[key].state
+        window = Window(key, series, bucket, fire_time)
+        entry = self._entry(state, window, seen.workflow_id, "started", timing)
+        self._add(
+            replace(
+                entry,
+                run_id=seen.run_id,
+                started_at=seen.started_at,
+                history=({"status": "lost"},),
+            )
+        )
 
     async def act(self, actions: Sequence[Action], *, by: str) -> None:
         """See ``Transaction``."""

@@ -44,6 +44,13 @@ class MemoryRuns:
                     lost.append(workflow_id)
         return lost
 
+    async def unknown_runs(self, workflow_ids: Sequence[str]) -> set[str]:
+        """See ``Ledger``."""
+        runs, fires = self._tables.runs, self._tables.fires
+        return {
+            name for name in workflow_ids if name not in runs or fires[runs[name]].new.windows > 1
+        }
+
     async def wake(self) -> list[str]:
         """See ``Ledger``."""
         async with self._lock:

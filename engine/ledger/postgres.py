@@ -140,6 +140,11 @@ class PostgresLedger:
         rows = await self._run("lose", list(workflow_ids), error)
         return [row["workflow_id"] for row in rows]
 
+    async def unknown_runs(self, workflow_ids: Sequence[str]) -> set[str]:
+        """See ``Ledger``."""
+        rows = await self._run("unknown_runs", list(workflow_ids))
+        return {row["workflow_id"] for row in rows}
+
     async def wake(self) -> list[str]:
         """See ``Ledger``."""
         return [row["key"] for row in await self._run("wake")]

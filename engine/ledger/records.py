@@ -11,6 +11,7 @@ from uuid import UUID
 from engine.schedules.decisions import Decision, Hold, Known, Move, OpenFire, Overlap, Stop
 from engine.schedules.model import Schedule
 from engine.schedules.time_rules import TIME_RULES, reading_at
+from engine.schedules.windows import Window
 
 Status = Literal[
     "claimed", "queued", "starting", "started",
@@ -102,6 +103,10 @@ class ScheduleState:
     origin: Origin = "file"
     known: Known = field(default_factory=dict)
     open_fires: tuple[OpenFire, ...] = ()
+
+    def window(self, fire_time: datetime) -> Window:
+        """Return the window of the present series that opens at ``fire_time``."""
+        return Window(self.key, self.series, self.schedule.spec.bucket(fire_time), fire_time)
 
     @property
     def hold(self) -> Hold | None:

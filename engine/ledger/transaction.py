@@ -15,6 +15,7 @@ from engine.ledger.new_fire import NewFire
 from engine.ledger.records import (
     Action,
     Claim,
+    Evidence,
     Fire,
     NewDefinition,
     NewRequest,
@@ -23,6 +24,7 @@ from engine.ledger.records import (
     ScheduleState,
     Serving,
     Step,
+    Timing,
 )
 from engine.ledger.rows import as_fire, as_state, parse_definition
 from engine.ledger.sql import query
@@ -341,6 +343,22 @@ class PostgresTransaction:
         """See ``Transaction``."""
         rows = await self.run("covering_fire", key, fire_time)
         return as_fire(rows[0]) if rows else None
+
+    async def found(
+        self,
+        seen: Evidence,
+        key: str,
+        series: int,
+        bucket: int,
+        fire_time: datetime,
+        version: int,
+        timing: Timing,
+    ) -> None:
+        """See ``Transaction``."""
+        await self.run(
+            "found_run", key, series, bucket, fire_time, version, seen.workflow_id, timing,
+            seen.run_id, seen.started_at,
+        )  # fmt: skip
 
     async def act(self, actions: Sequence[Action], *, by: str) -> None:
         """See ``Transaction``."""

@@ -9,6 +9,7 @@ from dataclasses import replace
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
+from engine.flow.fire import FireInfo
 from engine.ledger import Ledger
 from engine.ledger.records import Evidence
 from engine.runtime.clock import LedgerClock
@@ -75,6 +76,11 @@ class Looker:
         Raises:
             RPCError: the server could not say.
         """
+        found = await self.find(workflow_id)
+        return found[0] if found else None
+
+    async def find(self, workflow_id: str) -> tuple[Evidence, FireInfo] | None:
+        """Return what ``describe`` does, and which window the run's memo names."""
         handle = self._client.get_workflow_handle(workflow_id)
         try:
             run = await handle.describe(rpc_timeout=self._settings.rpc_timeout)
@@ -87,8 +93,8 @@ class Looker:
             return None
         evidence = evidence_of(run)
         if evidence.closed in {"failed", "timed_out", "terminated"}:
-            return replace(evidence, error=await self._error(workflow_id, run.run_id))
-        return evidence
+            evidence = replace(evidence, error=await self._error(workflow_id, run.run_id))
+        return evidence, info
 
     async def _error(self, workflow_id: str, run_id: str) -> str | None:
         """The innermost reason of a failed run, in one line."""

@@ -98,6 +98,7 @@ class Plan:
         moves: what becomes of fires that are open already.
         looks: runs to be looked at before what is left can be decided.
         resumed: the pause ended by itself on the way.
+        audit: windows were missed; which of them have run is to be found out first.
     """
 
     decisions: tuple[Decision, ...]
@@ -106,3 +107,4 @@ class Plan:
     moves: tuple[Move, ...] = ()
     looks: tuple[OpenFire, ...] = ()
     resumed: bool = False
+    audit: bool = False

@@ -129,7 +129,7 @@ class _Batch:
     async def _begin(self, at: datetime) -> None:
         """A window without any row: before the definition, or still undecided."""
         state = self._schedule.state
-        window = Window(state.key, state.series, state.schedule.spec.bucket(at), at)
+        window = state.window(at)
         # Numbers of a later series may have been those of an earlier one.
         workflow_id = window.workflow_id(state.suffixed or state.series > 1)
         if at > state.cursor:

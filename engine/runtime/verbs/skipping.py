@@ -89,5 +89,5 @@ def _window(schedule: Locked, at: datetime) -> tuple[Window, str]:
         following = spec.next(at)
         near = f"the next one opens at {following:%Y-%m-%d %H:%M:%S}Z" if following else None
         raise WindowNotFound(f"{state.key} has no window at {at:%Y-%m-%d %H:%M:%S}Z", cure=near)
-    window = Window(state.key, state.series, spec.bucket(at), at)
+    window = state.window(at)
     return window, window.workflow_id(state.suffixed)

@@ -1,0 +1,72 @@
+"""Books runs of ours that the ledger does not have as runs: rules L2 and L4.
+
+A window inside a range that said "no run" is taken out of it; one whose commit was lost gets its
+row back. Then the evidence is written as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from engine.errors import ScheduleNotFound
+from engine.flow.fire import FireInfo
+from engine.ledger import Ledger
+from engine.ledger.records import Evidence
+from engine.runtime.events import Alert, Listener
+from engine.runtime.verbs.locked import Locked, locked
+from engine.schedules.ranges import without
+from engine.schedules.windows import Window, is_suffixed
+
+_CODE = "SCHEDULE_RUN_FOUND"
+
+
+async def book(
+    ledger: Ledger,
+    evidence: Sequence[Evidence],
+    fires: Mapping[str, FireInfo],
+    *,
+    by: str,
+    tell: Listener,
+) -> list[str]:
+    """Write what was seen of runs, of whichever windows; return the ids whose fires it changed.
+
+    Args:
+        ledger: the memory they belong to.
+        evidence: of runs whose memo names this ledger.
+        fires: what their memos say, by run id of ours.
+        by: who saw them.
+        tell: hears of runs that the ledger had not.
+    """
+    unknown = await ledger.unknown_runs([each.workflow_id for each in evidence])
+    for each in evidence:
+        info = fires.get(each.workflow_id)
+        if each.workflow_id in unknown and info is not None and info.timing not in _NO_WINDOW:
+            try:
+                said = await _make_room(ledger, each, info, by=by)
+            except ScheduleNotFound:
+                continue  # its schedule was lost too: nothing can be owed by it
+            tell(Alert(_CODE, f"{each.workflow_id} has a run, and the ledger had it {said}"))
+    return await ledger.witness(evidence)
+
+
+_NO_WINDOW = {"manual", "rerun"}
+
+
+async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str) -> str:
+    """See that the run's window has a row of its own; return what the ledger said of it before."""
+    async with locked(ledger, info.key, by=by, retired=True) as schedule:
+        transaction = schedule.transaction
+        row = await transaction.covering(info.key, info.fire_time)
+        if row is not None and row.windows > 1 and row.series == info.series:
+            definition = await transaction.definition(row.key, row.definition_version)
+            first = Window(row.key, row.series, row.bucket, row.fire_time)
+            pieces = without(definition.spec, first, row.last_fire_time, info.fire_time)
+            await transaction.carve(row, pieces, suffixed=is_suffixed(row.workflow_id))
+            return f"among {row.windows} that were {row.status}"
+        return await _begin_again(schedule, seen, info)
+
+
+async def _begin_again(schedule: Locked, seen: Evidence, info: FireInfo) -> str:
+    await schedule.transaction.found(seen, info.key, info.series, info.bucket, info.fire_time,
+                                     info.definition_version, info.timing)  # fmt: skip
+    return "not at all"
