@@ -122,8 +122,8 @@ class ScheduleState:
 class Step:
     """What a plan does to one schedule: fires to write, and where its cursor goes.
 
-    ``max_bucket`` is the highest bucket used afterwards. ``moves``, ``looks`` and ``resumed`` are
-    the plan's.
+    ``max_bucket`` is the highest bucket used afterwards. ``moves``, ``looks``, ``resumed`` and
+    ``audit`` are the plan's.
     """
 
     state: ScheduleState
@@ -133,6 +133,7 @@ class Step:
     moves: tuple[Move, ...] = ()
     looks: tuple[OpenFire, ...] = ()
     resumed: bool = False
+    audit: bool = False
 
     @property
     def reading(self) -> datetime | None:

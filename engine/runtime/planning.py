@@ -29,6 +29,7 @@ def planned(
     unable: str | None = None,
     final: bool = False,
     limit: int = 1000,
+    audited: bool = True,
 ) -> Step:
     """Return what the planner decides for one schedule, ready to be recorded."""
     cursor = state.cursor
@@ -50,6 +51,7 @@ def planned(
         known=state.known,
         open_fires=state.open_fires,
         suffixed=state.suffixed,
+        audited=audited,
     )
     return Step(
         state,
@@ -59,4 +61,5 @@ def planned(
         moves=decided.moves,
         looks=decided.looks,
         resumed=decided.resumed,
+        audit=decided.audit,
     )

@@ -40,6 +40,7 @@ def plan(
     known: Known | None = None,
     open_fires: Sequence[OpenFire] = (),
     suffixed: bool = False,
+    audited: bool = True,
 ) -> Plan:
     """Decide the windows of ``schedule`` in ``(cursor, now]``.
 
@@ -62,6 +63,8 @@ def plan(
         known: windows after ``cursor`` that have a row already.
         open_fires: fires of the key whose runs are open or may still come.
         suffixed: whether run ids of the present series end in ``:s<n>``.
+        audited: whether ``known`` holds every run since ``cursor``. Without that no missed window
+            is decided (rule L4).
 
     The rule: while the oldest undecided window is younger than ``grace``, every window starts;
     beyond it the catch-up policy speaks. Then ``overlap`` speaks, of each start.
@@ -73,7 +76,9 @@ def plan(
     resumed = hold == "paused" and hold_until is not None and hold_until <= now
     if hold is None or resumed:
         begin = max(cursor, spans[-1].until) if spans else cursor
-        spans.append(_owed(due, begin, unable=unable, final=final, limit=limit))
+        spans.append(
+            _owed(due, begin, unable=unable, final=final, limit=limit, audited=audited or final)
+        )
     decided = Resolved(tuple(chain.from_iterable(span.decisions for span in spans)))
     until = spans[-1].until
     if hold is None or resumed or make_up is not None:
@@ -96,14 +101,16 @@ def plan(
         moves=decided.moves,
         looks=decided.looks,
         resumed=resumed,
+        audit=spans[-1].audit,
     )
 
 
 class _Span(NamedTuple):
-    """Decisions on every window up to ``until``."""
+    """Decisions on every window up to ``until``; ``audit``: see ``Plan``."""
 
     decisions: tuple[Decision, ...]
     until: datetime
+    audit: bool = False
 
 
 def _held(
@@ -118,7 +125,9 @@ def _held(
     return _Span(catch_up(due, make_up, cursor, ends, skipped=hold), ends)
 
 
-def _owed(due: Due, cursor: datetime, *, unable: str | None, final: bool, limit: int) -> _Span:
+def _owed(
+    due: Due, cursor: datetime, *, unable: str | None, final: bool, limit: int, audited: bool
+) -> _Span:
     """What becomes of windows that nothing holds back."""
     now, schedule = due.now, due.schedule
     edge = now - schedule.grace
@@ -132,6 +141,8 @@ def _owed(due: Due, cursor: datetime, *, unable: str | None, final: bool, limit:
         return _started(due, cursor, None if final else limit)
     if oldest == due.effective_from and oldest == schedule.spec.previous(now):
         return _started(due, cursor, 1)
+    if not audited:
+        return _Span((), cursor, audit=True)
     return _Span(catch_up(due, schedule.catch_up, cursor, now), now)
 
 
