@@ -16,7 +16,8 @@ from uuid import UUID
 from engine import faults
 from engine.errors import LedgerError
 from engine.ledger import Ledger, MemoryLedger, Transaction
-from engine.ledger.records import Claim, Probe, Serving, Step
+from engine.ledger.records import Claim, Probe, ScheduleState, Serving, Step
+from engine.runtime.auditor import Auditor
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatcher import Dispatcher
 from engine.runtime.events import Decided, Listener, log, without_run
@@ -56,11 +57,12 @@ class Poller:
         *,
         looker: Looker,
         stopper: Stopper,
+        auditor: Auditor,
         tell: Listener = log,
     ) -> None:
         self._ledger, self._dispatcher, self._clock = ledger, dispatcher, clock
         self._serving, self._settings, self._tell = serving, settings, tell
-        self._looker, self._stopper = looker, stopper
+        self._looker, self._stopper, self._auditor = looker, stopper, auditor
         self._ledger_id: UUID | None = None
 
     async def tick(self, now: datetime | None = None) -> Tick:
@@ -154,11 +156,23 @@ class Poller:
             )
             faults.reach("before_commit")
         await self._look(steps)
+        await self._audit([step.state for step in steps if step.audit])
         return claims, without_run(steps)
 
     async def _look(self, steps: Sequence[Step]) -> None:
         """Look at the runs in the way of what could not be decided yet; the next turn goes on."""
         await asyncio.gather(*(self._look_behind(step) for step in steps if step.looks))
+
+    async def _audit(self, states: Sequence[ScheduleState]) -> None:
+        """Find out what of the missed windows has run; the next turn goes on."""
+        if not states:
+            return
+        try:
+            await self._auditor.audit(states)
+        except Exception as error:  # noqa: BLE001 - they back off, and the others go on
+            async with self._ledger.transaction() as transaction:
+                for state in states:
+                    await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
 
     async def _look_behind(self, step: Step) -> None:
         try:
@@ -176,7 +190,7 @@ class Poller:
             if room <= 0:
                 break  # locked for nothing: due again as soon as this transaction ends
             try:
-                step = planned(state, now, limit=room)
+                step = planned(state, now, limit=room, audited=self._auditor.is_audited(state))
             except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                 await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
             else:

@@ -14,6 +14,7 @@ from engine.ledger import Ledger
 from engine.ledger.records import Serving
 from engine.runtime.adopting import adopt
 from engine.runtime.applying import REFUSALS, remarks, require_project
+from engine.runtime.auditor import Auditor
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import already_applied, apply
 from engine.runtime.dispatcher import Dispatcher
@@ -107,9 +108,13 @@ class Replica:
         starter.ledger = identity
         looker = Looker(client, ledger, clock, settings, ledger_id=identity, tell=tell)
         stopper = Stopper(client, ledger, looker, self._serving, settings, tell=tell)
+        auditor = Auditor(
+            client, ledger, looker, clock, settings,
+            ledger_id=identity, replica=self._serving.replica, tell=tell,
+        )  # fmt: skip
         poller = Poller(
             ledger, dispatcher, clock, self._serving, settings,
-            looker=looker, stopper=stopper, tell=tell,
+            looker=looker, stopper=stopper, auditor=auditor, tell=tell,
         )  # fmt: skip
         tracker = Tracker(
             client, ledger, clock, settings, looker=looker,
