@@ -13,7 +13,7 @@ from engine.flow.fire import FireInfo
 from engine.ledger import Ledger
 from engine.ledger.records import Evidence
 from engine.runtime.clock import LedgerClock
-from engine.runtime.events import Alert, Listener
+from engine.runtime.events import Alert, Closed, Listener
 from engine.runtime.settings import Settings
 from engine.runtime.starter import evidence_of, read_fire_info
 
@@ -42,11 +42,11 @@ class Looker:
         self._client, self._ledger, self._clock = client, ledger, clock
         self._settings, self._ledger_id, self._tell = settings, ledger_id, tell
 
-    async def look(self, workflow_ids: Sequence[str]) -> list[Evidence]:
+    async def look(self, workflow_ids: Sequence[str]) -> None:
         """Look at these runs, and write down which are closed and which were open just now.
 
-        Returns the evidence of the closed ones. A run that Temporal does not know is noted as
-        lost and told: it is never started again by itself.
+        A run that Temporal does not know is noted as lost and told: it is never started again by
+        itself.
 
         Raises:
             RPCError: one could not be looked at; what was seen of the others is written.
@@ -59,12 +59,13 @@ class Looker:
         closed = [each for each in seen if each.closed]
         if still := [each.workflow_id for each in seen if not each.closed]:
             await self._ledger.seen_open(still, asked)
-        if closed:
-            await self._ledger.witness(closed)
+        changed = await self._ledger.witness(closed) if closed else ()
+        for each in closed:
+            if each.workflow_id in changed:
+                self._tell(Closed(each))
         for look in looks:
             if isinstance(look, BaseException):
                 raise look
-        return closed
 
     async def _lose(self, workflow_ids: Sequence[str]) -> None:
         for workflow_id in await self._ledger.lose(workflow_ids, _LOST):

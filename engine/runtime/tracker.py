@@ -6,15 +6,17 @@ once would do no harm, because evidence only ever moves a fire forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
+from engine.flow.fire import FireInfo
 from engine.ledger import Ledger
 from engine.ledger.records import Evidence
+from engine.runtime.booking import book
 from engine.runtime.clock import LedgerClock
 from engine.runtime.events import Closed, Listener, logger
 from engine.runtime.looking import Looker
@@ -81,21 +83,30 @@ class Tracker:
         sweep = self._turns % _SWEEP_EVERY == 0
         self._turns += 1
         closed = await self._closed_since(watermark if sweep else max(watermark, now - near))
-        found = [*filter(None, closed.values()), *await self._long_open(now)]
-        changed = set(await self._ledger.witness(found)) if found else set()
+        await self._look_at_long_open(now)
+        changed = await self._book([*filter(None, closed.values())])
         # Only now: what could not be written must be found again.
         self._remember(closed)
-        # Visibility answers the newest first; whoever listens hears them as they came.
-        for evidence in sorted(found, key=_closed_at):
-            if evidence.closed and evidence.workflow_id in changed:
-                self._tell(Closed(evidence))
         if changed or sweep:
             await self._ledger.wake()  # a close may be what the next in a queue has waited for
         if sweep:
             await self._ledger.set_watermark(_DUTY, self._replica, now - _VISIBILITY_LAG)
         return self._settings.track
 
-    async def _closed_since(self, since: datetime) -> dict[str, Evidence | None]:
+    async def _book(self, found: Sequence[tuple[Evidence, FireInfo]]) -> set[str]:
+        evidence = [seen for seen, _ in found]
+        fires = {seen.workflow_id: info for seen, info in found}
+        changed = set(
+            await book(self._ledger, evidence, fires, by=self._replica, tell=self._tell)
+            if evidence else ()
+        )  # fmt: skip
+        # Visibility answers the newest first; whoever listens hears them as they came.
+        for seen in sorted(evidence, key=_closed_at):
+            if seen.closed and seen.workflow_id in changed:
+                self._tell(Closed(seen))
+        return changed
+
+    async def _closed_since(self, since: datetime) -> dict[str, tuple[Evidence, FireInfo] | None]:
         """Closed runs not seen before, by run id; None is a run that is not ours to settle."""
         query = f'WorkflowId STARTS_WITH "sched:" AND CloseTime >= "{since.isoformat()}"'
         found = {}
@@ -110,24 +121,22 @@ class Tracker:
                     logger.warning("%s: %s", run.id, error)
         return found
 
-    async def _evidence(self, run: WorkflowExecution) -> Evidence | None:
+    async def _evidence(self, run: WorkflowExecution) -> tuple[Evidence, FireInfo] | None:
         """A closed run of ours, or None: foreign, or continued under the same id."""
-        if not await self._is_ours(run) or run.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
+        info = await read_fire_info(run)
+        if info is None or info.ledger != self._ledger_id:
+            return None
+        if run.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
             return None
         if run.status == WorkflowExecutionStatus.COMPLETED:
-            return evidence_of(run)
+            return evidence_of(run), info
         # A failed run may have been retried or reset under the same id: ask for the last one.
-        return await self._looker.describe(run.id)
+        return await self._looker.find(run.id)
 
-    async def _long_open(self, now: datetime) -> list[Evidence]:
+    async def _look_at_long_open(self, now: datetime) -> None:
         runs = await self._ledger.open_runs(_DESCRIBED, started_before=now - _VISIBILITY_LAG)
         with suppress(RPCError):  # what was seen of the others is written
-            return await self._looker.look([run.workflow_id for run in runs])
-        return []
-
-    async def _is_ours(self, run: WorkflowExecution) -> bool:
-        info = await read_fire_info(run)
-        return info is not None and info.ledger == self._ledger_id
+            await self._looker.look([run.workflow_id for run in runs])
 
     def _remember(self, run_ids: Iterable[str]) -> None:
         self._seen.update(dict.fromkeys(run_ids))
