@@ -312,6 +312,7 @@ class ScheduleFile:
         name: the file's name, for messages.
         digest: the SHA-256, in hex, of all that the meaning depends on; see `file_digest`.
         warnings: what is probably not meant.
+        calendars: the .ics files that were read: the file that names one, and its name there.
     """
 
     project: str
@@ -321,6 +322,7 @@ class ScheduleFile:
     digest: str
     queues: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
+    calendars: tuple[tuple[str, str], ...] = ()
 
 
 _BUILT: Final = ("spec", "exclusions")
