@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -27,6 +28,9 @@ _NESTED = {
     "expect": (tuple(Expectation.model_fields), '{on: 2027-03-14, fires: ["03:00"]}'),
 }
 """The fields that have fields of their own: which, and an example."""
+
+_NEUTRAL = {"spread": "0s", "exclude": "[]"}
+"""What a schedule writes that a default of the file cannot fit."""
 
 # A mapping's fields by their right names: the name as written, and its value.
 _Given = dict[str, tuple[Scalar, Node]]
@@ -80,6 +84,7 @@ class Shared:
 
     def __init__(self, calendars: dict[str, Any] | None = None) -> None:
         self._values: dict[str, Any] = {}
+        self._given: _Given = {}
         self._calendars = calendars or {}
 
     def read(self, node: Mapping, report: Report) -> None:
@@ -93,6 +98,17 @@ class Shared:
         report_faults(faults, node, report, None, given)
         wrong = {fault.path[0] for fault in faults}
         self._values = {name: value for name, value in sound.items() if name not in wrong}
+        self._given = given
+
+    def explained(self, fault: Fault, own: Collection[str]) -> Fault:
+        """Return a fault of a schedule, whose ``own`` fields these are, with its origin here."""
+        name = str(fault.path[0]) if fault.path else ""
+        if name in own or name not in self._values:
+            return fault
+        line = self._given[name][0].line
+        neutral = _NEUTRAL.get(name)
+        cure = f"write {name}: {neutral} here, or change the defaults" if neutral else fault.cure
+        return replace(fault, message=f"{fault.message}, by defaults on line {line}", cure=cure)
 
     def _resolve(self, values: dict[str, Any]) -> dict[str, Any]:
         """Put calendars in the place of their names: a definition is whole without its file."""
@@ -146,6 +162,7 @@ def read_schedule(node: Node, shared: Shared, report: Report) -> Schedule | None
             # Asked again in parts, so that one fault does not hide another.
             faults = _all_faults(values) or faults_of(error)
     faults += _second_opinion(values, faults)
+    faults = [shared.explained(fault, given) for fault in faults]
     if node.partial:  # what seems to be missing may be in the part that could not be read
         faults = [fault for fault in faults if fault.path and fault.code != _FIELD_MISSING]
     report_faults(faults, node, report, key, given)

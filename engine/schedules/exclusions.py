@@ -26,8 +26,13 @@ WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 MAX_ITEMS: Final = 5000
 """Items of one calendar: a century of weekly days off."""
 
+MAX_DAYS: Final = 50_000
+"""Days that the dates and ranges of one schedule cover; 1970 to 2100 has 47,847."""
+
 _TICK: Final = timedelta(microseconds=1)
-_MAX_DAYS: Final = 366
+LONGEST_DAYS: Final = 366
+"""Days of one range or stretch."""
+
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _INSTANT: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
@@ -69,6 +74,14 @@ def check_item(text: str) -> None:
     """
     if text.upper() not in WEEKDAYS:
         _span(text)
+
+
+@lru_cache(maxsize=1024)
+def days_covered(item: Item) -> int:
+    """Return how many days the dates and ranges of a checked item cover, each by itself."""
+    texts = (item,) if isinstance(item, str) else item.dates
+    dated = (_span(text) for text in texts if _DATE.match(text) and not _INSTANT.match(text))
+    return sum(span.end - span.first for span in dated)
 
 
 def is_item(text: str) -> bool:
@@ -168,10 +181,10 @@ def _span(text: str) -> _Span:
     last = last if dots else first
     if dots and _INSTANT.fullmatch(first) and _INSTANT.fullmatch(last):
         span = _Span(_second(first), _second(last))
-        longest = _MAX_DAYS * SECONDS_PER_DAY
+        longest = LONGEST_DAYS * SECONDS_PER_DAY
     elif _DATE.fullmatch(first) and _DATE.fullmatch(last):
         span = _Span(_day(first), _day(last) + 1)
-        longest = _MAX_DAYS
+        longest = LONGEST_DAYS
     else:
         raise ValueError(
             f"{text[:60]!r} is no date, weekday or calendar of this file",

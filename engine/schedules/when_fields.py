@@ -14,7 +14,13 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from engine.errors import ScheduleError
 from engine.schedules.cron_clock import STANDARD, Dst, dst_policy
-from engine.schedules.exclusions import MAX_ITEMS, Calendar, check_item
+from engine.schedules.exclusions import (
+    MAX_DAYS,
+    MAX_ITEMS,
+    Calendar,
+    check_item,
+    days_covered,
+)
 from engine.schedules.fields import refuse, shorten, show, text_check
 from engine.schedules.instants import FIRST_YEAR, LAST_YEAR
 
@@ -124,6 +130,10 @@ def _whole(items: tuple[str | Calendar, ...]) -> tuple[str | Calendar, ...]:
     total = sum(1 if isinstance(item, str) else len(item.dates) for item in kept)
     if total > MAX_ITEMS:
         raise refuse(f"exclude has {total:,} items in all", f"write at most {MAX_ITEMS:,}")
+    days = sum(map(days_covered, kept))
+    if days > MAX_DAYS:
+        what = f"exclude covers {days:,} days in all"
+        raise refuse(what, f"write at most {MAX_DAYS:,}, or end the schedule with end: instead")
     return kept
 
 

@@ -126,3 +126,26 @@ def test_a_syntax_error_does_not_hide_the_mistakes_before_it():
 def test_a_number_with_zeros_is_a_warning():
     [warning] = load(entry("everyMs: 1000, input: {account: 0042}")).warnings
     assert warning.line == 2
+
+
+def test_a_default_that_a_schedule_cannot_fit_is_named_with_its_line_and_the_way_out():
+    text = (
+        "defaults:\n  exclude: [SUN]\n  spread: 10m\nschedules:\n"
+        "- {key: a, workflow: w, everyMs: 60000}\n"
+        "- {key: b, workflow: w, cron: '0 2 * * SUN'}\n"
+        "- {key: c, workflow: w, everyMs: 60000, spread: 0s, exclude: []}\n"
+        "- {key: d, workflow: w, everyMs: 60000, spread: 2m}\n"
+    )
+    assert [(each.line, each.message, each.cure) for each in problems(text)] == [
+        (
+            5,
+            "spread is longer than the interval, by defaults on line 3",
+            "write spread: 0s here, or change the defaults",
+        ),
+        (
+            6,
+            "every window is excluded, by defaults on line 2",
+            "write exclude: [] here, or change the defaults",
+        ),
+        (8, "spread is longer than the interval", "write at most 1m"),
+    ]
