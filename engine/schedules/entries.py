@@ -9,8 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from engine.schedules import second_opinion
+from engine.schedules.defaults import CatchUp, Defaults
 from engine.schedules.fields import FIELD_INVALID, shorten
-from engine.schedules.model import FIELDS, FIELDS_ONLY, CatchUp, Defaults, Schedule
+from engine.schedules.model import FIELDS, FIELDS_ONLY, Schedule
 from engine.schedules.names import nearest
 from engine.schedules.nodes import BROKEN, Mapping, Node, Scalar, Sequence
 from engine.schedules.report import Report

@@ -13,7 +13,7 @@ from engine.schedules.expectations import unmet
 from engine.schedules.fields import FIELD_INVALID, NOT_SUPPORTED, key_check, show
 from engine.schedules.file_digest import file_digest, joint_digest
 from engine.schedules.json_text import JsonText
-from engine.schedules.model import Schedule, ScheduleFile
+from engine.schedules.model import Schedule
 from engine.schedules.nodes import (
     BROKEN,
     MAX_BYTES,
@@ -27,6 +27,7 @@ from engine.schedules.nodes import (
     Unreadable,
 )
 from engine.schedules.report import Report
+from engine.schedules.schedule_file import ScheduleFile
 from engine.schedules.sound_json import read_sound_json
 from engine.schedules.yaml_text import read_yaml
 

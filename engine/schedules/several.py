@@ -20,10 +20,11 @@ from engine.schedules.file import (
     read_file_text,
 )
 from engine.schedules.file_digest import joint_digest
-from engine.schedules.model import Schedule, ScheduleFile
+from engine.schedules.model import Schedule
 from engine.schedules.nodes import Mapping, Node, Scalar
 from engine.schedules.nodes import Sequence as Items
 from engine.schedules.report import cut
+from engine.schedules.schedule_file import ScheduleFile
 
 _MOST: Final = 20
 """Keys in two files that are listed: each is looked for in the text again."""
