@@ -35,6 +35,8 @@ LONGEST_DAYS: Final = 366
 
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_WITH_TIME: Final = re.compile(r"\dT\d")
+_LONG_WEEKDAY: Final = re.compile("(SUN|MON|TUES|WEDNES|THURS|FRI|SATUR)DAYS?")
 _INSTANT: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
 
 
@@ -187,14 +189,21 @@ def _span(text: str) -> _Span:
         longest = LONGEST_DAYS
     else:
         raise ValueError(
-            f"{text[:60]!r} is no date, weekday or calendar of this file",
-            "write 2026-12-25, 2026-12-24..2027-01-01, SAT, or a name from calendars:",
+            f"{text[:60]!r} is no date, weekday or calendar of this file", _how_to_write(text)
         )
     if span.end <= span.first:
         raise ValueError(f"{text} ends before it begins", "write the earlier one first")
     if span.end - span.first > longest:
         raise ValueError(f"{text} is longer than a year", "end the schedule with end: instead")
     return span
+
+
+def _how_to_write(text: str) -> str:
+    if text.isalpha() and _LONG_WEEKDAY.fullmatch(text.upper()):
+        return f"write {text[:3].upper()}"
+    if ".." in text and _WITH_TIME.search(text):
+        return "write both ends in UTC, as 2026-12-24T12:00:00Z..2026-12-25T00:00:00Z"
+    return "write 2026-12-25, 2026-12-24..2027-01-01, SAT, or a name from calendars:"
 
 
 def _day(text: str) -> int:

@@ -54,6 +54,10 @@ def calendar_of(name: str, dates: Any) -> Calendar:
     Raises:
         PydanticCustomError: one of them is no item, with our code, message and cure.
     """
+    if isinstance(dates, str) and dates.lower().endswith(".ics"):
+        raise refuse(
+            f"calendar {shorten(name)} is {show(dates)}", f"write {{ics: {shorten(dates)}}}"
+        )
     if not isinstance(dates, list | tuple) or not all(isinstance(text, str) for text in dates):
         raise refuse(
             f"calendar {shorten(name)} is {show(dates)}", f"write a list, for example {_EXAMPLE}"
@@ -98,6 +102,8 @@ def _day(value: Any) -> str:
 def _time(value: Any) -> str:
     if isinstance(value, str) and _TIME.fullmatch(value):
         return value
+    if isinstance(value, str) and _TIME.fullmatch(f"0{value}"):
+        raise refuse(f"fires holds {show(value)}", f'write "0{value}"')
     raise refuse(f"fires holds {show(value)}", 'write times in quotes, as "03:00" or "03:00:30"')
 
 

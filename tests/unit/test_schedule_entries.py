@@ -149,3 +149,39 @@ def test_a_default_that_a_schedule_cannot_fit_is_named_with_its_line_and_the_way
         ),
         (8, "spread is longer than the interval", "write at most 1m"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "cure"),
+    [
+        ("exclude: [saturday]", "'saturday' is no date", "write SAT"),
+        ("exclude: [holiday]", "'holiday' is no date", "did you mean holidays?"),
+        ("exclude: [Holidays]", "'Holidays' is no date", "did you mean holidays?"),
+        (
+            "exclude: [2026-12-24T12:00:00..2026-12-25T00:00:00]",
+            "'2026-12-24T12:00:00..2026-12-25T00:00:00' is no date",
+            "write both ends in UTC, as 2026-12-24T12:00:00Z..2026-12-25T00:00:00Z",
+        ),
+        ("expect: [{on: 2027-03-14, fires: [9:00]}]", "fires holds '9:00'", 'write "09:00"'),
+        (
+            "dst: {gap: later}",
+            "dst {gap: later} is not a policy",
+            "write standard, or {gap: shift | skip, fold: first | last | both}",
+        ),
+    ],
+)
+def test_the_cure_for_a_slip_is_what_was_meant(line, message, cure):
+    head = "calendars: {holidays: [2026-12-25]}\nschedules:\n"
+    found = only(head + f"- {{key: a, workflow: w, cron: '0 9 * * *', {line}}}\n")
+    assert found.message.startswith(message)
+    assert found.cure == cure
+
+
+def test_a_calendar_that_is_the_bare_name_of_a_file_is_told_how_to_name_it():
+    found = only("calendars: {team: team.ics}\n" + entry("everyMs: 1000"))
+    assert (found.line, found.cure) == (1, "write {ics: team.ics}")
+
+
+def test_a_part_that_is_missing_is_named_beside_what_else_is_wrong():
+    found = problems(entry("cron: '0 9 * * *', expect: [{on: x, fires: []}, {on: 2027-03-14}]"))
+    assert [each.code for each in found] == ["SCHEDULE_FIELD_INVALID", "SCHEDULE_FIELD_MISSING"]
