@@ -21,7 +21,7 @@ from engine.schedules.exclusions import (
     check_item,
     days_covered,
 )
-from engine.schedules.fields import refuse, shorten, show, text_check
+from engine.schedules.fields import MAX_SHOWN, refuse, shorten, show, text_check
 from engine.schedules.instants import FIRST_YEAR, LAST_YEAR
 
 _EXAMPLE: Final = "[SAT, SUN, 2026-12-25]"
@@ -33,7 +33,7 @@ def _dst(value: Any) -> Any:
     try:
         policy = dst_policy(value)
     except ScheduleError as error:
-        raise refuse(error.message, error.cure or "") from None
+        raise refuse(shorten(error.message, 2 * MAX_SHOWN), error.cure or "") from None
     return "standard" if policy == STANDARD else policy
 
 
