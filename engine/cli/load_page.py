@@ -8,8 +8,8 @@ from html import escape
 
 from engine.cli.load_map import LoadMap, Row, busiest, length, load_map, utc
 from engine.cli.output import counted
-from engine.schedules.instants import epoch_ms
-from engine.schedules.simulation import MINUTE_MS, Fate, Outcome, Simulation
+from engine.schedules.instants import MINUTE_MS, epoch_ms
+from engine.schedules.simulated import Fate, Outcome, Simulation
 
 _WIDTH, _LEFT, _TOP, _PLOT = 960, 56, 10, 200
 _BARS = 300

@@ -16,7 +16,7 @@ from engine.cli.options import DEFAULT_FILE, File, Json
 from engine.cli.output import console, counted, instant, print_json, print_table
 from engine.schedules import ScheduleFile
 from engine.schedules.durations import parse_duration
-from engine.schedules.simulation import OUTCOMES, Fate, Outage, Simulation
+from engine.schedules.simulated import OUTCOMES, Fate, Outage, Simulation
 from engine.schedules.simulation import simulate as simulate_schedules
 from engine.service import ScheduleService, not_found
 
