@@ -40,8 +40,8 @@ EXAMPLES = {
     "migrate": ("sched migrate",),
     "schema": ("sched schema",),
     "simulate": (
-        "sched simulate --from 2026-12-01T00:00Z --to 2027-01-01T00:00Z",
-        "sched simulate --from 2026-12-24T00Z --to 2026-12-25T00Z --html load.html",
+        "sched simulate --from 2026-12-01 --to 2027-01-01",
+        "sched simulate --from 2026-12-24T06:00Z --to 2026-12-25 --html load.html",
     ),
 }
 

@@ -29,6 +29,7 @@ from engine.cli.options import (
     Imports,
     Schedules,
     TaskQueue,
+    port_number,
 )
 from engine.cli.screen import Screen, wants_live
 from engine.cli.serving import Signals, serve
@@ -43,9 +44,13 @@ from engine.service import ScheduleService
 
 _NAMESPACE = "default"
 
-TemporalPort = Annotated[int, typer.Option(metavar="PORT", help="Temporal's port.")]
-UiPort = Annotated[int, typer.Option(metavar="PORT", help="The Web UI's port.")]
-PostgresPort = Annotated[int, typer.Option(metavar="PORT", help="PostgreSQL's port.")]
+TemporalPort = Annotated[
+    int, typer.Option(metavar="PORT", help="Temporal's port.", parser=port_number)
+]
+UiPort = Annotated[int, typer.Option(metavar="PORT", help="The Web UI's port.", parser=port_number)]
+PostgresPort = Annotated[
+    int, typer.Option(metavar="PORT", help="PostgreSQL's port.", parser=port_number)
+]
 Open = Annotated[bool, typer.Option("--open", help="Open the Web UI in a browser.")]
 Lines = Annotated[
     bool,

@@ -67,6 +67,14 @@ class Simulation:
         sums = {name: sum(fate.counts.get(name, 0) for fate in self.fates) for name in OUTCOMES}
         return {name: count for name, count in sums.items() if count}
 
+    @property
+    def total(self) -> Fate:
+        """What became of the windows of all schedules, as if they were one called ``all``."""
+        return Fate(
+            "all", sum(fate.windows for fate in self.fates), self.totals,
+            sum(fate.first_sight for fate in self.fates),
+        )  # fmt: skip
+
     def minute(self, index: int) -> datetime:
         """Return the minute that ``starts[index]`` counts."""
         return self.first + index * timedelta(minutes=1)

@@ -79,7 +79,10 @@ def test_the_list_of_commands_is_grouped_and_cuts_no_purpose_short(capsys, monke
         (["check", "a.yaml", "--schedules", "b.yaml"], "name one file"),
         (["fires", "--status", "faild"], "'faild' is no status; did you mean failed?"),
         (["fires", "--status", "xyz"], "write one of claimed, queued, starting,"),
-        (["fires", "-n", "many"], "'many' is no whole number from 1 on"),
+        (["fires", "-n", "many"], "'many' is no whole number from 1 to 1000000"),
+        (["up", "--temporal-port", "70000"], "'--temporal-port': '70000' is no port; write a"),
+        (["up", "--ui-port", "web"], "'web' is no port; write a whole number up to 65535, or 0"),
+        (["up", "--postgres-port", "-1"], "'-1' is no port"),
     ],
 )
 def test_a_slip_is_answered_with_what_was_meant(capsys, arguments, said):
