@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from engine.errors import ScheduleNotFound
-from engine.ledger import Ledger, PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.records import Fire, NextFire, ScheduleRow, Status
 from engine.runtime.declare import PRUNE_AFTER, apply, retire_absent
 from engine.runtime.reports import ApplyReport, PruneReport
@@ -41,6 +41,9 @@ class ScheduleService:
             LedgerUnavailable: when the database cannot be reached.
             LedgerTooNew: when it was written by a newer version.
         """
+        # Whoever only reads a file waits for no driver.
+        from engine.ledger import PostgresLedger  # noqa: PLC0415
+
         ledger = await PostgresLedger.connect(
             database_url, namespace=namespace, schema=schema, connections=2
         )

@@ -36,7 +36,7 @@ from engine.cli.serving import Signals, serve
 from engine.cli.watching import FileWatch
 from engine.embedded import EmbeddedServers, servers
 from engine.errors import ScheduleFileError
-from engine.runtime import SchedulePlugin, connect
+from engine.runtime import SchedulePlugin, database
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
 from engine.runtime.events import Event, Listener
 from engine.schedules import ScheduleFile
@@ -89,7 +89,7 @@ def up(
     file = _read(schedules)
     if isinstance(file, ScheduleFileError) and not data_dir.exists():
         raise file
-    own_database = connect.database_url()
+    own_database = database.url()
     application = _Application(
         schedules=schedules,
         task_queue=task_queue,

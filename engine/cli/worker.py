@@ -9,7 +9,7 @@ import typer
 from engine.cli.lines import LinePrinter
 from engine.cli.options import DEFAULT_FILE, Imports, Schedules, TaskQueue
 from engine.cli.serving import Signals, serve, wait_for_temporal
-from engine.runtime import SchedulePlugin, connect
+from engine.runtime import SchedulePlugin, database
 from engine.runtime.discovery import import_user_code, imports_from_environment
 
 
@@ -37,7 +37,7 @@ def worker(
             client = await wait_for_temporal(signals, say=printer.say)
             if client is None:
                 return
-            if connect.database_url() is None:
+            if database.url() is None:
                 printer.say("no SCHED_DATABASE_URL: stateless, guarded by the run id alone")
             await serve(client, plugin, code, task_queue, signals, say=printer.say)
 
