@@ -128,6 +128,7 @@ class _Application:
         lines = LinePrinter()
         async with AsyncExitStack() as stack:
             signals = stack.enter_context(Signals())
+            lines.on_closed = signals.leave
             if sys.stdout.isatty():  # for whoever waits; a log needs the outcome only
                 servers_named = "Temporal" if self.own_database else "PostgreSQL and Temporal"
                 lines.say(f"starting {servers_named}")
@@ -152,6 +153,8 @@ class _Application:
                 await self._serve(embedded, plugin, watch, screen, signals)
             lines.say("stopping the servers")
         lines.say("stopped")
+        if lines.closed:
+            raise BrokenPipeError
         return 1 if self.fallen else 0
 
     def _screen(
@@ -160,7 +163,8 @@ class _Application:
         if not self.live:
             return nullcontext(lines)
         known = self.file.schedules if isinstance(self.file, ScheduleFile) else ()
-        return Screen(target, desk, {schedule.key: schedule.timezone for schedule in known})
+        timezones = {schedule.key: schedule.timezone for schedule in known}
+        return Screen(target, desk, timezones, after=lines)
 
     def _announce(self, embedded: EmbeddedServers, lines: LinePrinter) -> Target:
         url = self.own_database or (embedded.postgres.url if embedded.postgres else "")

@@ -34,6 +34,7 @@ def worker(
 
     async def run() -> None:
         with Signals() as signals:
+            printer.on_closed = signals.leave
             client = await wait_for_temporal(signals, say=printer.say)
             if client is None:
                 return
@@ -42,3 +43,5 @@ def worker(
             await serve(client, plugin, code, task_queue, signals, say=printer.say)
 
     asyncio.run(run())
+    if printer.closed:
+        raise BrokenPipeError
