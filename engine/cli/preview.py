@@ -223,4 +223,7 @@ def _print(
 def _ended(shown: int, after: datetime) -> str:
     if shown:
         return f"after {'that one' if shown == 1 else 'those'} nothing fires any more"
+    begin = after + _TICK
+    if not begin.microsecond:  # a day was named, and all of it counts
+        return f"nothing fires from {begin.isoformat(sep=' ', timespec='seconds')} on"
     return f"nothing fires after {after.isoformat(sep=' ', timespec='seconds')}"

@@ -117,6 +117,7 @@ def test_without_a_ledger_the_file_answers_and_the_output_says_so(folder, capsys
             0,
             "nothing fires after 2027-01-01 09:00:00+00:00\n",
         ),
+        (("once", "--from", "2027-01-02"), 0, "nothing fires from 2027-01-02 00:00:00+00:00 on\n"),
         (("off",), 0, "disabled, so that nothing fires: off\n"),
     ],
 )
