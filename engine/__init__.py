@@ -23,14 +23,20 @@ if not TYPE_CHECKING:  # a checker would believe that there is any name
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from temporalio.workflow import unsafe  # noqa: PLC0415 - whoever needs none of it waits for none
+        # Whoever needs none of it waits for none of it.
+        from temporalio.workflow import unsafe  # noqa: PLC0415
 
         # Under a worker without our plugin the sandbox would load all of it again for every run,
         # ten times the cost of everything else it does; nothing in there may differ from run to
-        # run.
+        # run. All names at once: in there each look is slow.
         with unsafe.imports_passed_through():
-            from engine import errors, flow  # noqa: PLC0415 - as above
+            from engine.errors import EngineError  # noqa: PLC0415
+            from engine.flow import Context, FireInfo, Retry, step, workflow  # noqa: PLC0415
 
-        found = errors.EngineError if name == "EngineError" else getattr(flow, name)
-        globals()[name] = found  # asked once only
-        return found
+        globals().update(
+            {
+                each.__name__: each
+                for each in (Context, EngineError, FireInfo, Retry, step, workflow)
+            }
+        )
+        return globals()[name]
