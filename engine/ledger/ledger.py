@@ -180,6 +180,10 @@ class Ledger(Protocol):
         """Return the zone rules, other than ours, of replicas that announced within ``alive``."""
         ...
 
+    async def served(self, *, alive: timedelta) -> frozenset[tuple[str, str]]:
+        """Return each project and task queue that a replica announced within ``alive``."""
+        ...
+
     async def withdraw(self, serving: Serving) -> None:
         """Say that this replica has gone."""
         ...

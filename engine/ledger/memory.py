@@ -271,6 +271,10 @@ class MemoryLedger:
         """See ``Ledger``."""
         self._replicas.pop(serving.replica, None)
 
+    async def served(self, *, alive: timedelta) -> frozenset[tuple[str, str]]:
+        """See ``Ledger``."""
+        return frozenset((other.project, other.task_queue) for other in self.living(alive))
+
     def living(self, alive: timedelta) -> list[Serving]:
         """Return the replicas that announced within ``alive``."""
         now = self.clock()

@@ -182,6 +182,11 @@ class PostgresLedger:
         rows = await self._run("other_rules", project, TZDATA_VERSION, alive)
         return [row["tzdata"] for row in rows]
 
+    async def served(self, *, alive: timedelta) -> frozenset[tuple[str, str]]:
+        """See ``Ledger``."""
+        rows = await self._run("served", alive)
+        return frozenset((row["project"], row["task_queue"]) for row in rows)
+
     async def lanes(self, project: str) -> dict[str, int]:
         """See ``Ledger``."""
         return {row["lane"]: row["living"] for row in await self._run("lanes", project)}
