@@ -49,6 +49,10 @@ class Transaction(Protocol):
         """Lock these schedules, waiting for whoever holds them."""
         ...
 
+    async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
+        """Lock these schedules and those of the project that are noted as absent; wait."""
+        ...
+
     async def lock_project(self, project: str) -> ProjectRow | None:
         """Lock the project against another apply and return what was applied last."""
         ...

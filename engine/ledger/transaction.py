@@ -70,6 +70,10 @@ class PostgresTransaction:
         """See ``Transaction``."""
         await self.run("lock", keys)
 
+    async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
+        """See ``Transaction``."""
+        await self.run("lock_edited", project, keys)
+
     async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
         """See ``Transaction``."""
         rows = await self.run(

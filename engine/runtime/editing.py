@@ -1,0 +1,224 @@
+"""What one apply writes: first sights, edits and returns, in its transaction (rule L3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from engine.errors import DefinitionUnreadable, KeyForeign
+from engine.ledger import Transaction
+from engine.ledger.records import NewDefinition, ScheduleState, Step
+from engine.runtime import unknown
+from engine.runtime.planning import planned
+from engine.runtime.reports import ApplyReport
+from engine.schedules import Schedule, ScheduleFile, Window
+from engine.schedules.diff import diff, edits, starts_new_series
+from engine.schedules.planner import Decision, first_sight, wake_at
+
+LOOK_BACK = timedelta(seconds=60)
+"""How far a stateless replica, which has no cursor, looks back when it starts."""
+
+
+class Edit:
+    """One apply, inside its transaction."""
+
+    def __init__(
+        self, transaction: Transaction, file: ScheduleFile, *, by: str, look_back: bool
+    ) -> None:
+        self._transaction, self._file, self._by = transaction, file, by
+        self._look_back = look_back
+        self._types: Mapping[tuple[str, str], str | None] = {}
+
+    async def write(self) -> ApplyReport:
+        """Write it all.
+
+        Raises:
+            KeyForeign: when another project owns a key of the file; nothing is written then.
+            DefinitionUnreadable: when a key that changes was written by a newer version.
+        """
+        transaction, file = self._transaction, self._file
+        schedules = {schedule.key: schedule for schedule in file.schedules}
+        heads = await transaction.heads(file.project, list(schedules))
+        compared = diff(file.project, file.schedules, heads)
+        if compared.foreign:
+            owners = {key: heads[key].project for key in compared.foreign}
+            named = ", ".join(f"{key} (of project {owner})" for key, owner in owners.items())
+            raise KeyForeign(
+                f"{file.name} declares keys of other projects: {named}",
+                cure="rename them, or retire them in the project that has them",
+            )
+        self._types = await transaction.resolve(
+            (schedule.task_queue, schedule.workflow)
+            for schedule in file.schedules
+            if not schedule.external
+        )
+        edited = [*compared.changed, *compared.returned]
+        states = await locked(transaction, file.project, edited, compared.absent)
+        now = await transaction.now()
+        owed = [final(state, now) for state in states]
+        await transaction.record(owed, strict=True)
+        new = [self._first(schedules[key], now) for key in compared.added]
+        new += [self._next(step, schedules[step.state.key], now) for step in owed]
+        await transaction.define(new, by=self._by)
+        before = {state.key: state for state in states}
+        expired = await self._book_past_moments(new, before, now)
+        await transaction.mark_absent(file.project, compared.absent, now)
+        await transaction.save_project(
+            file.project, revision=file.revision, name=file.name, digest=file.digest, by=self._by
+        )
+        return ApplyReport(
+            added=compared.added,
+            changed=compared.changed,
+            returned=compared.returned,
+            unchanged=compared.unchanged,
+            absent=compared.absent,
+            expired=expired,
+            edits={key: edits(before[key].schedule, schedules[key]) for key in compared.changed},
+            waiting=await self._waiting(new),
+            rejected=tuple(
+                step.state.key
+                for step in owed
+                if any(decision.verdict == "rejected" for decision in step.decisions)
+            ),
+            project=file.project,
+        )
+
+    async def _waiting(self, new: Sequence[NewDefinition]) -> dict[str, str]:
+        """What is known of the workflows that nobody can run."""
+        waiting = [item.schedule for item in new if item.workflow_type is None]
+        queues = {schedule.task_queue for schedule in waiting}
+        announced = await self._transaction.announced(queues) if queues else {}
+        return {
+            schedule.key: unknown.explained(schedule, announced.get(schedule.task_queue, ()))
+            for schedule in waiting
+        }
+
+    def _first(self, schedule: Schedule, now: datetime) -> NewDefinition:
+        """A key the ledger has never seen."""
+        effective_from, cursor = first_sight(schedule, now)
+        if self._look_back:
+            # Its current window may have run long ago, and nobody would know.
+            back = _looked_back(schedule, now - LOOK_BACK)
+            if schedule.first_fire != "now" or back < cursor:
+                effective_from = cursor = back
+        held = schedule.paused or not schedule.enabled
+        return NewDefinition(
+            schedule=schedule,
+            project=self._file.project,
+            version=1,
+            series=1,
+            suffixed=False,
+            max_bucket=None,
+            effective_from=effective_from,
+            cursor=cursor,
+            next_fire_at=None if held else wake_at(schedule, cursor),
+            workflow_type=self._type(schedule),
+            paused=schedule.paused,
+        )
+
+    def _next(self, owed: Step, schedule: Schedule, now: datetime) -> NewDefinition:
+        """A key that changes or returns; everything it owed until ``now`` is decided."""
+        before = owed.state
+        returning = before.retired_at is not None
+        renumbered = starts_new_series(before.schedule, schedule)
+        # Newer zone rules may have put the cursor ahead of the clock, because a local time that
+        # has fired comes again. It speaks of the old windows; those of other numbers are new.
+        effective_from = cursor = now if renumbered else max(now, owed.cursor)
+        series, suffixed = before.series, before.suffixed
+        if returning or renumbered:
+            series += 1
+            suffixed = _collides(schedule, cursor, owed.max_bucket)
+        held = before.paused_at is not None or not schedule.enabled
+        return NewDefinition(
+            schedule=schedule,
+            project=self._file.project,
+            version=before.definition_version + 1,
+            series=series,
+            suffixed=suffixed,
+            max_bucket=owed.max_bucket,
+            effective_from=effective_from,
+            cursor=cursor,
+            next_fire_at=None if held else wake_at(schedule, cursor),
+            workflow_type=self._type(schedule),
+            paused=before.paused_at is not None,
+        )
+
+    async def _book_past_moments(
+        self,
+        definitions: list[NewDefinition],
+        before: Mapping[str, ScheduleState],
+        now: datetime,
+    ) -> tuple[str, ...]:
+        """An ``at`` that had passed when it was declared never runs, and the ledger says so."""
+        past = {}
+        for new in definitions:
+            schedule = new.schedule
+            moment = schedule.spec.previous(now) if schedule.kind == "at" else None
+            if moment is None or moment > new.cursor:
+                continue
+            if not _decided(before.get(schedule.key), moment):
+                past[schedule.key] = moment
+        steps = []
+        for state in await self._transaction.read(list(past)):
+            moment = past[state.key]
+            window = Window(state.key, state.series, state.schedule.spec.bucket(moment), moment)
+            decision = Decision(window, "expired", "had passed when it was declared")
+            steps.append(Step(state, (decision,), state.cursor, None))
+        await self._transaction.record(steps, strict=True)
+        return tuple(past)
+
+    def _type(self, schedule: Schedule) -> str | None:
+        if schedule.external:
+            return schedule.workflow
+        return self._types[schedule.task_queue, schedule.workflow]
+
+
+def _looked_back(schedule: Schedule, limit: datetime) -> datetime:
+    """Return the cursor after which every run's moment, spread included, is after ``limit``."""
+    before = schedule.spec.previous(limit)
+    if before is None or before + schedule.delay(before) <= limit:
+        return limit
+    return before - timedelta(microseconds=1)  # the one window that still waits
+
+
+async def locked(
+    transaction: Transaction, project: str, edited: Sequence[str], absent: Sequence[str]
+) -> list[ScheduleState]:
+    """Lock all that an apply or a prune writes to, at once, and read what it edits.
+
+    All at once, because whoever locks in key order must not come back for an earlier key.
+
+    Raises:
+        DefinitionUnreadable: what a key owes must be decided first, and this version cannot.
+    """
+    await transaction.lock_edited(project, [*edited, *absent])
+    states = await transaction.read(edited)
+    if missing := sorted(set(edited) - {state.key for state in states}):
+        raise DefinitionUnreadable(
+            f"the present definitions of {', '.join(missing)} cannot be read by this version",
+            cure="apply with the version that wrote them",
+        )
+    return states
+
+
+def final(state: ScheduleState, now: datetime) -> Step:
+    """Decide everything the present definition still owes."""
+    unable = unknown.reason(state.schedule) if state.workflow_type is None else None
+    return replace(planned(state, now, unable=unable, final=True), next_fire_at=None)
+
+
+def _decided(before: ScheduleState | None, moment: datetime) -> bool:
+    """Whether an earlier definition had this very moment and came to it."""
+    if before is None or before.schedule.kind != "at":
+        return False
+    same = before.schedule.spec.previous(moment) == moment
+    return same and (before.retired_at is None or before.cursor >= moment)
+
+
+def _collides(schedule: Schedule, after: datetime, max_bucket: int | None) -> bool:
+    """Whether ids of a new series could repeat those of an older one."""
+    first = schedule.spec.next(after)
+    if max_bucket is None:
+        return False
+    return first is None or schedule.spec.bucket(first) <= max_bucket
