@@ -336,6 +336,22 @@ async def test_what_fires_next_is_told_in_order_one_of_each_schedule(bench):
     assert await bench.ledger.count_schedules("nobody") == 0
 
 
+async def test_schedules_with_a_day_off_hide_nobody_who_starts_before_them(bench):
+    today = datetime.now(UTC).date()
+    days = f"{today - timedelta(days=1)}..{today + timedelta(days=3)}"
+    entries = [
+        f"{{key: off-{n}, workflow: noop, everyMs: 1000, exclude: ['{days}'], firstFire: next}}"
+        for n in range(30)
+    ]
+    soon = datetime.now(UTC) + timedelta(days=2)
+    entries.append(f'{{key: real, workflow: noop, at: "{soon:%Y-%m-%dT%H:%M:%SZ}"}}')
+    await bench.declare(f"schedules: [{', '.join(entries)}]")
+    (first,) = await bench.ledger.upcoming("default", 1)
+    assert first.key == "real"
+    found = await bench.ledger.upcoming("default", 3)
+    assert [row.key for row in found] == ["real", "off-0", "off-1"]
+
+
 async def test_a_workflow_that_an_apply_missed_is_resolved_at_the_next_heartbeat(
     bench, monkeypatch
 ):
