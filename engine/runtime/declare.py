@@ -6,12 +6,13 @@ up to that moment under the old definition, and only then writes the new one.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
 from engine.errors import PruneRefused, RevisionTooLow
 from engine.ledger import Ledger
-from engine.runtime.editing import Edit, final, locked
+from engine.runtime.editing import Edit, final, parts, readable
 from engine.runtime.reports import ApplyReport, PruneReport
 from engine.schedules import ScheduleFile
 from engine.schedules.diff import diff
@@ -19,6 +20,7 @@ from engine.schedules.diff import diff
 PRUNE_AFTER = timedelta(seconds=30)
 """A key is retired only when it has been absent from an unchanged file for this long."""
 _NAMED = 5
+_AT_ONCE = 200
 
 
 async def apply(
@@ -38,6 +40,11 @@ async def apply(
         RevisionTooLow: when a file with a higher ``revision`` was applied, unless forced.
         PruneRefused: when ``prune`` would retire more than half of the project, unless forced.
     """
+    for number, schedule in enumerate(file.schedules):
+        # Before anything is locked, and a few at a time: 100,000 digests keep the loop for seconds.
+        _ = schedule.digest, schedule.spec
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
     async with ledger.transaction(long=True) as transaction:
         last = await transaction.lock_project(file.project)
         if prune and not force:
@@ -94,10 +101,10 @@ async def retire_absent(
         since = await transaction.mark_absent(file.project, compared.absent, now)
         ripe = sorted(key for key, moment in since.items() if moment <= now - absent_for)
         if ripe:
-            states = await locked(transaction, file.project, ripe, ())
-            owed = [final(state, now) for state in states]
-            await transaction.record(owed, strict=True)
-            await transaction.retire(ripe, now)
+            for part in parts(ripe):
+                owed = [final(state, now) for state in await readable(transaction, part)]
+                await transaction.record(owed, strict=True)
+                await transaction.retire(part, now)
             await transaction.save_project(
                 file.project, revision=file.revision, name=file.name, digest=file.digest, by=by
             )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -15,6 +16,8 @@ from engine.runtime.reports import ApplyReport
 from engine.schedules import Schedule, ScheduleFile, Window
 from engine.schedules.diff import diff, edits, starts_new_series
 from engine.schedules.planner import Decision, first_sight, wake_at
+
+_PART = 100
 
 LOOK_BACK = timedelta(seconds=60)
 """How far a stateless replica, which has no cursor, looks back when it starts."""
@@ -29,6 +32,10 @@ class Edit:
         self._transaction, self._file, self._by = transaction, file, by
         self._look_back = look_back
         self._types: Mapping[tuple[str, str], str | None] = {}
+        self._expired: list[str] = []
+        self._rejected: list[str] = []
+        self._edits: dict[str, tuple[str, ...]] = {}
+        self._unknown: dict[str, str] = {}
 
     async def write(self) -> ApplyReport:
         """Write it all.
@@ -54,15 +61,12 @@ class Edit:
             if not schedule.external
         )
         edited = [*compared.changed, *compared.returned]
-        states = await locked(transaction, file.project, edited, compared.absent)
+        await transaction.lock_edited(file.project, [*edited, *compared.absent])
         now = await transaction.now()
-        owed = [final(state, now) for state in states]
-        await transaction.record(owed, strict=True)
-        new = [self._first(schedules[key], now) for key in compared.added]
-        new += [self._next(step, schedules[step.state.key], now) for step in owed]
-        await transaction.define(new, by=self._by)
-        before = {state.key: state for state in states}
-        expired = await self._book_past_moments(new, before, now)
+        for part in parts(compared.added):
+            await self._define([self._first(schedules[key], now) for key in part], {}, now)
+        for part in parts(edited):
+            await self._edit(part, schedules, now)
         await transaction.mark_absent(file.project, compared.absent, now)
         await transaction.save_project(
             file.project, revision=file.revision, name=file.name, digest=file.digest, by=self._by
@@ -73,16 +77,37 @@ class Edit:
             returned=compared.returned,
             unchanged=compared.unchanged,
             absent=compared.absent,
-            expired=expired,
-            edits={key: edits(before[key].schedule, schedules[key]) for key in compared.changed},
-            waiting=await self._waiting(new),
-            rejected=tuple(
-                step.state.key
-                for step in owed
-                if any(decision.verdict == "rejected" for decision in step.decisions)
-            ),
+            expired=tuple(self._expired),
+            edits={key: self._edits[key] for key in compared.changed},
+            waiting=self._unknown,
+            rejected=tuple(self._rejected),
             project=file.project,
         )
+
+    async def _edit(
+        self, keys: Sequence[str], schedules: Mapping[str, Schedule], now: datetime
+    ) -> None:
+        """Decide what these keys owe under their old definitions, and write the new ones."""
+        states = await readable(self._transaction, keys)
+        owed = [final(state, now) for state in states]
+        await self._transaction.record(owed, strict=True)
+        before = {state.key: state for state in states}
+        self._edits |= {key: edits(before[key].schedule, schedules[key]) for key in keys}
+        self._rejected += [
+            step.state.key
+            for step in owed
+            if any(decision.verdict == "rejected" for decision in step.decisions)
+        ]
+        new = [self._next(step, schedules[step.state.key], now) for step in owed]
+        await self._define(new, before, now)
+
+    async def _define(
+        self, new: list[NewDefinition], before: Mapping[str, ScheduleState], now: datetime
+    ) -> None:
+        await self._transaction.define(new, by=self._by)
+        self._expired += await self._book_past_moments(new, before, now)
+        self._unknown |= await self._waiting(new)
+        await asyncio.sleep(0)  # the loop's other tasks are due
 
     async def _waiting(self, new: Sequence[NewDefinition]) -> dict[str, str]:
         """What is known of the workflows that nobody can run."""
@@ -182,19 +207,19 @@ def _looked_back(schedule: Schedule, limit: datetime) -> datetime:
     return before - timedelta(microseconds=1)  # the one window that still waits
 
 
-async def locked(
-    transaction: Transaction, project: str, edited: Sequence[str], absent: Sequence[str]
-) -> list[ScheduleState]:
-    """Lock all that an apply or a prune writes to, at once, and read what it edits.
+def parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Divide keys into so many as keep the event loop, and the database, for tens of ms."""
+    return (keys[first : first + _PART] for first in range(0, len(keys), _PART))
 
-    All at once, because whoever locks in key order must not come back for an earlier key.
+
+async def readable(transaction: Transaction, keys: Sequence[str]) -> list[ScheduleState]:
+    """Read these locked schedules, every one: what one owes must be decided first.
 
     Raises:
-        DefinitionUnreadable: what a key owes must be decided first, and this version cannot.
+        DefinitionUnreadable: one was written by a version that knows more.
     """
-    await transaction.lock_edited(project, [*edited, *absent])
-    states = await transaction.read(edited)
-    if missing := sorted(set(edited) - {state.key for state in states}):
+    states = await transaction.read(keys)
+    if missing := sorted(set(keys) - {state.key for state in states}):
         raise DefinitionUnreadable(
             f"the present definitions of {', '.join(missing)} cannot be read by this version",
             cure="apply with the version that wrote them",
