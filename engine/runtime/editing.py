@@ -184,6 +184,8 @@ class Edit:
                 continue
             if not _decided(before.get(schedule.key), moment):
                 past[schedule.key] = moment
+        if not past:
+            return ()
         steps = []
         for state in await self._transaction.read(list(past)):
             moment = past[state.key]
