@@ -52,6 +52,9 @@ class MemoryTransaction:
     async def lock(self, keys: Sequence[str]) -> None:
         """See ``Transaction``. The one lock of the ledger is held already."""
 
+    async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
+        """See ``Transaction``. The one lock of the ledger is held already."""
+
     async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
         """See ``Transaction``."""
         old = [
@@ -160,6 +163,9 @@ class MemoryTransaction:
             key = new.schedule.key
             before = self._tables.schedules.get(key)
             paused = self._clock() if new.paused else None
+            cursor = new.cursor
+            if before and before.state.series == new.series:
+                cursor = max(cursor, before.state.cursor)
             state = ScheduleState(
                 key=key,
                 project=new.project,
@@ -170,7 +176,7 @@ class MemoryTransaction:
                 suffixed=new.suffixed,
                 max_bucket=new.max_bucket,
                 effective_from=new.effective_from,
-                cursor=max(new.cursor, before.state.cursor) if before else new.cursor,
+                cursor=cursor,
                 workflow_type=new.workflow_type,
                 retired_at=None,
                 # The operator's pause is not the file's to change.

@@ -23,6 +23,11 @@ _TICK = timedelta(microseconds=1)
 FIRST_SIGHT = "first sight"
 """The reason of a window that was open when its schedule was first seen."""
 
+MOST_ROWS = 2000
+"""Decisions of one plan: ten years of weekly days off are a thousand stretches, each a row."""
+
+_EXCLUDED = "excluded: "
+
 Verdict = Literal["claimed", "skipped", "expired", "rejected"]
 Hold = Literal["paused", "disabled", "retired"]
 
@@ -36,7 +41,8 @@ class Decision:
         verdict: ``claimed`` starts a run, everything else is final.
         reason: why, in words; None for an ordinary start.
         timing: ``on_time`` or ``caught_up`` (the starter turns the former into ``late``).
-        missed: windows a caught-up start stands for besides its own.
+        missed: windows a caught-up start stands for besides its own, as far as they were
+            decided in the same plan.
         not_before: with ``spread`` the start waits until then; None starts at once.
         windows: how many windows this decision covers.
         last: the fire time of the last of them.
@@ -50,6 +56,11 @@ class Decision:
     not_before: datetime | None = None
     windows: int = 1
     last: datetime | None = None
+
+    @property
+    def excluded(self) -> bool:
+        """Whether it is a day off, as declared."""
+        return self.verdict == "skipped" and (self.reason or "").startswith(_EXCLUDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +83,7 @@ def plan(
     unable: str | None = None,
     final: bool = False,
     limit: int = 1000,
+    rows: int = MOST_ROWS,
 ) -> Plan:
     """Decide the windows of ``schedule`` in ``(cursor, now]``.
 
@@ -88,6 +100,8 @@ def plan(
         final: this definition ends at ``now``: no window may stay open, whatever its age.
         limit: the most runs to start at once; the rest stays due.
 
+        rows: the most decisions to return, unless ``final``; the rest stays due.
+
     The rule: while the oldest undecided window is younger than ``grace``, every window starts;
     beyond it the catch-up policy speaks.
     """
@@ -95,20 +109,14 @@ def plan(
     first = schedule.spec.next(cursor)
     if first is None or first > now:
         return Plan((), cursor, wake_at(schedule, cursor))
-    edge = now - schedule.grace
-    oldest = None if hold is not None else due.oldest(cursor)
     if hold is not None:
-        decisions = due.settle_whole(cursor, now, "skipped", hold)
-    elif oldest is None:
-        decisions = due.settle(cursor, now, "skipped", "excluded")
-    elif unable is not None:
-        decisions = due.settle(cursor, now if final else edge - _TICK, "rejected", unable)
-    elif oldest + schedule.delay(oldest) >= edge:
-        decisions = due.start_all(cursor, now, None if final else limit)
-    elif oldest == effective_from and oldest == schedule.spec.previous(now):
-        decisions = due.start_all(cursor, now, 1)
+        decided = due.settle_whole(cursor, now, "skipped", hold)
+    elif unable is not None and due.oldest(cursor) is not None:
+        edge = now if final else now - schedule.grace - _TICK
+        decided = due.settle(cursor, edge, "rejected", unable)
     else:
-        decisions = due.catch_up_latest(cursor, now)
+        decided = due.start(cursor, None if final else limit)
+    decisions = (*islice(decided, None if final else rows),)
     if decisions:
         newest = decisions[-1]
         cursor = newest.last or newest.window.fire_time
@@ -132,65 +140,70 @@ class _Due:
         oldest = self.schedule.first_start(after + _TICK)
         return oldest if oldest is not None and oldest <= self.now else None
 
-    def start_all(
-        self, after: datetime, until: datetime, limit: int | None
-    ) -> tuple[Decision, ...]:
-        decisions: list[Decision] = []
-        room = limit
-        for begin, end, excluded in self._stretches(after, until):
-            if excluded is not None:
-                decisions += self.settle_whole(begin, end, "skipped", excluded)
-                continue
-            fires = [*islice(self.schedule.spec.fires(begin, end), room)]
-            decisions += (self._start(at, self._occasion(at), "on_time") for at in fires)
-            if room is not None:
-                room -= len(fires)
-                if not room:
-                    break
-        return tuple(decisions)
-
-    def catch_up_latest(self, after: datetime, until: datetime) -> tuple[Decision, ...]:
-        """One run for the whole outage: the newest window, if the catch-up window reaches it."""
-        # Instants have microseconds in PostgreSQL; the window at the very edge still counts.
-        oldest = self.oldest(after)
-        slack = self.schedule.delay(oldest) if oldest else timedelta(0)
-        edge = max(after, until - self.schedule.catch_up.window - slack - _TICK)
-        expired = self.settle(after, edge, "expired", "older than the catch-up window")
-        newest = self._newest(edge, until)
-        if newest is None:
-            return (*expired, *self.settle(edge, until, "skipped", "excluded"))
-        bucket = self.schedule.spec.bucket(newest)
-        coalesced = self.settle(edge, newest - _TICK, "skipped", f"coalesced into {bucket}")
-        missed = sum(
-            each.windows for each in coalesced if each.reason == f"coalesced into {bucket}"
-        )
-        reason = f"caught up for {missed} missed windows" if missed else None
-        start = self._start(newest, reason, "caught_up", missed)
-        return (*expired, *coalesced, start, *self.settle(newest, until, "skipped", "excluded"))
+    def start(self, after: datetime, limit: int | None) -> Iterator[Decision]:
+        """Decide the windows in ``(after, now]`` of a schedule that fires."""
+        oldest, edge = self.oldest(after), self.now - self.schedule.grace
+        if oldest is None:
+            return self.settle(after, self.now, "skipped", "excluded")
+        if oldest + self.schedule.delay(oldest) >= edge:
+            return self._start_all(after, limit)
+        if oldest == self.effective_from and oldest == self.schedule.spec.previous(self.now):
+            return self._start_all(after, 1)
+        return self._catch_up_latest(after)
 
     def settle(
         self, after: datetime, until: datetime, verdict: Verdict, reason: str
-    ) -> tuple[Decision, ...]:
+    ) -> Iterator[Decision]:
         """Decide all windows in ``(after, until]``, one row for each stretch of one reason."""
-        decisions: list[Decision] = []
         for begin, end, excluded in self._stretches(after, until):
             if excluded is None:
-                decisions += self.settle_whole(begin, end, verdict, reason)
+                yield from self.settle_whole(begin, end, verdict, reason)
             else:
-                decisions += self.settle_whole(begin, end, "skipped", excluded)
-        return tuple(decisions)
+                yield from self.settle_whole(begin, end, "skipped", excluded)
 
     def settle_whole(
         self, after: datetime, until: datetime, verdict: Verdict, reason: str
-    ) -> tuple[Decision, ...]:
+    ) -> Iterator[Decision]:
         """One decision for all windows in ``(after, until]``: however many, it is one row."""
         spec = self.schedule.spec
         first = spec.next(after)
         last = spec.previous(until)
         if first is None or last is None or first > until:
-            return ()
+            return
         windows = spec.count(after, until)
-        return (Decision(self._window(first), verdict, reason, windows=windows, last=last),)
+        yield Decision(self._window(first), verdict, reason, windows=windows, last=last)
+
+    def _start_all(self, after: datetime, limit: int | None) -> Iterator[Decision]:
+        room = limit
+        for begin, end, excluded in self._stretches(after, self.now):
+            if excluded is not None:
+                yield from self.settle_whole(begin, end, "skipped", excluded)
+                continue
+            fires = [*islice(self.schedule.spec.fires(begin, end), room)]
+            yield from (self._claim(at, self._occasion(at), "on_time") for at in fires)
+            if room is not None:
+                room -= len(fires)
+                if not room:
+                    break
+
+    def _catch_up_latest(self, after: datetime) -> Iterator[Decision]:
+        """One run for the whole outage: the newest window, if the catch-up window reaches it."""
+        # Instants have microseconds in PostgreSQL; the window at the very edge still counts.
+        oldest, until = self.oldest(after), self.now
+        slack = self.schedule.delay(oldest) if oldest else timedelta(0)
+        edge = max(after, until - self.schedule.catch_up.window - slack - _TICK)
+        yield from self.settle(after, edge, "expired", "older than the catch-up window")
+        newest = self._newest(edge, until)
+        if newest is None:
+            yield from self.settle(edge, until, "skipped", "excluded")
+            return
+        coalesced, missed = f"coalesced into {self.schedule.spec.bucket(newest)}", 0
+        for decision in self.settle(edge, newest - _TICK, "skipped", coalesced):
+            missed += decision.windows if decision.reason == coalesced else 0
+            yield decision
+        reason = f"caught up for {missed} missed windows" if missed else None
+        yield self._claim(newest, reason, "caught_up", missed)
+        yield from self.settle(newest, until, "skipped", "excluded")
 
     def _newest(self, after: datetime, until: datetime) -> datetime | None:
         """Return the newest window in ``(after, until]`` that is not excluded."""
@@ -209,13 +222,13 @@ class _Due:
             yield after, until, None
             return
         for begin, end, reason in excluded.divide(after, until):
-            yield begin, end, f"excluded: {reason}" if reason else None
+            yield begin, end, f"{_EXCLUDED}{reason}" if reason else None
 
     def _occasion(self, at: datetime) -> str | None:
         # No window before the definition is owed, so only first sight has one right at its start.
         return FIRST_SIGHT if at == self.effective_from else None
 
-    def _start(
+    def _claim(
         self,
         at: datetime,
         reason: str | None,
