@@ -1,12 +1,11 @@
 """The cron evaluator beside croniter and cronsim: calls, gaps, a hundred thousand, and memory.
 
-Times are those of this thread's CPU, so that what other processes take is not counted. cronsim
-has no call that starts at a moment: each of its questions makes an object, as its users must.
+cronsim has no call that starts at a moment: each of its questions makes an object, as its users
+must.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,6 +15,7 @@ from croniter import croniter
 from cronsim import CronSim
 
 from benchmarks import cron_crowd, cron_gaps
+from benchmarks.cron_rows import row, seconds
 from benchmarks.report import Measured, Row
 from benchmarks.spread import median
 from engine.schedules import Cron
@@ -32,7 +32,7 @@ SAMPLES = 15
 
 async def run(*, quick: bool = False) -> Measured:
     """Measure all four; the samples of the contestants alternate."""
-    rows = [row for case in CASES for row in _calls(*case, 1 if quick else SAMPLES)]
+    rows = [each for case in CASES for each in _calls(*case, 1 if quick else SAMPLES)]
     rows += cron_gaps.rows(quick=quick)
     rows += cron_crowd.rows(quick=quick)
     return Measured("cron", rows)
@@ -50,18 +50,8 @@ def _calls(expression: str, timezone: str, samples: int) -> list[Row]:
             mine.append(_microseconds(getattr(ours, call), MOMENTS))
             other.append(_microseconds(partial(_ask, rival, method), local))
             third.append(_microseconds(partial(_step, expression, call == "previous"), local))
-        fast, slow, sim = median(mine), median(other), median(third)
-        rows.append(
-            {
-                "what": f"{call}, `{expression}` {timezone}",
-                "unit": "µs",
-                "sched-engine": round(fast, 2),
-                "croniter": round(slow, 1),
-                "cronsim": round(sim, 1),
-                "croniter /": round(slow / fast, 1),
-                "cronsim /": round(sim / fast, 1),
-            }
-        )
+        what = f"{call}, `{expression}` {timezone}"
+        rows.append(row(what, "µs", median(mine), [median(other), median(third)], 2))
     return rows
 
 
@@ -75,7 +65,8 @@ def _step(expression: str, reverse: bool, moment: datetime) -> object:  # noqa: 
 
 
 def _microseconds(call: Callable[[datetime], object], moments: list[datetime]) -> float:
-    begin = time.thread_time()
-    for moment in moments:
-        call(moment)
-    return (time.thread_time() - begin) / len(moments) * 1e6
+    def all_of_them() -> None:
+        for moment in moments:
+            call(moment)
+
+    return seconds(all_of_them) / len(moments) * 1e6

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 import tracemalloc
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from zoneinfo import ZoneInfo
 from croniter import croniter
 from cronsim import CronSim
 
+from benchmarks.cron_rows import row, seconds
 from benchmarks.report import Row
 from benchmarks.spread import median
 from engine.schedules import Cron
@@ -58,16 +58,8 @@ def _build_and_sweep(count: int, samples: int) -> Row:
         mine.append(_seconds(_ours, Cron.previous, declared))
         other.append(_seconds(_croniter, lambda rival, _: rival.get_prev(datetime), few) * SHARE)
         third.append(_seconds(_cronsim, lambda rival, _: next(rival), few) * SHARE)
-    fast, slow, sim = median(mine), median(other), median(third)
-    return {
-        "what": f"{count:,} different schedules built and asked for their previous fire",
-        "unit": "s",
-        "sched-engine": round(fast, 2),
-        "croniter": round(slow, 1),
-        "cronsim": round(sim, 1),
-        "croniter /": round(slow / fast, 1),
-        "cronsim /": round(sim / fast, 1),
-    }
+    what = f"{count:,} different schedules built and asked for their previous fire"
+    return row(what, "s", median(mine), [median(other), median(third)], 2)
 
 
 def _seconds(
@@ -75,12 +67,12 @@ def _seconds(
     ask: Callable[..., object],
     declared: Sequence[Declared],
 ) -> float:
+    def build_and_ask() -> None:
+        for one in [build(one) for one in declared]:
+            ask(one, NOW)
+
     gc.collect()
-    begin = time.thread_time()
-    built = [build(one) for one in declared]
-    for one in built:
-        ask(one, NOW)
-    return time.thread_time() - begin
+    return seconds(build_and_ask)
 
 
 def _ours(one: Declared) -> Cron:
@@ -104,15 +96,8 @@ def _memory(count: int) -> Row:
     declared = [(shared[n % SHARED], ZONES[n % len(ZONES)], f"key-{n}") for n in range(count)]
     ours = _bytes_each(_ours, declared)
     others = [_bytes_each(build, declared[::SHARE]) for build in (_croniter, _cronsim)]
-    return {
-        "what": f"memory of one of {count:,} schedules of {SHARED} expressions, without its text",
-        "unit": "bytes",
-        "sched-engine": round(ours),
-        "croniter": round(others[0]),
-        "cronsim": round(others[1]),
-        "croniter /": round(others[0] / ours, 1),
-        "cronsim /": round(others[1] / ours, 1),
-    }
+    what = f"memory of one of {count:,} schedules of {SHARED} expressions, without its text"
+    return row(what, "bytes", ours, others, 0)
 
 
 def _bytes_each(build: Callable[[Declared], object], declared: Iterable[Declared]) -> float:

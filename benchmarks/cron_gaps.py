@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from types import FrameType
 from zoneinfo import ZoneInfo
 
 from croniter import croniter
 from cronsim import CronSim
 
+from benchmarks.cron_rows import row, seconds
 from benchmarks.report import Row
 from engine.schedules import Cron
 from engine.schedules.zones import zone, zone_names
@@ -40,29 +41,12 @@ def rows(*, quick: bool) -> list[Row]:
             max(_slowest(calls(expression, ZoneInfo(name)), turn) for expression in EXPRESSIONS)
             for calls in (_croniter, _cronsim)
         ]
-        found.append(_row(f"slowest call at the gap of {turn:%Y}, {name}", ours, rivals))
+        found.append(row(f"slowest call at the gap of {turn:%Y}, {name}", "ms", ours, rivals, 3))
     gaps = list(_every_gap(zone_names()[:: 40 if quick else 1]))
     slowest = max(_slowest_of_ours(name, turn) for name, turn in gaps)
-    found.append(_row(f"slowest call at any of {len(gaps):,} gaps of all zones", slowest, []))
+    every = f"slowest call at any of {len(gaps):,} gaps of all zones"
+    found.append(row(every, "ms", slowest, [], 3))
     return found
-
-
-def _row(what: str, ours: float, rivals: list[float]) -> Row:
-    shown: list[str | float] = [_shown(rival) for rival in rivals] or ["", ""]
-    ratios: list[str | float] = [_shown(rival / ours) for rival in rivals] or ["", ""]
-    return {
-        "what": what,
-        "unit": "ms",
-        "sched-engine": round(ours, 3),
-        "croniter": shown[0],
-        "cronsim": shown[1],
-        "croniter /": ratios[0],
-        "cronsim /": ratios[1],
-    }
-
-
-def _shown(value: float) -> str | float:
-    return "never ended" if value == float("inf") else round(value, 1)
 
 
 Call = Callable[[datetime], object]
@@ -104,10 +88,8 @@ def _milliseconds(call: Call, at: datetime) -> float:
 
     before = signal.signal(signal.SIGALRM, ended)
     signal.alarm(PATIENCE)
-    begin = time.thread_time()
     try:
-        call(at)
-        return (time.thread_time() - begin) * 1e3
+        return seconds(partial(call, at)) * 1e3
     except TimeoutError:
         return float("inf")
     finally:
@@ -130,7 +112,5 @@ def _slowest_of_ours(name: str, turn: int) -> float:
         for call in _ours(expression, name):
             for away in _AROUND:
                 at = datetime.fromtimestamp(turn + away, UTC)
-                begin = time.thread_time()
-                call(at)
-                slowest = max(slowest, (time.thread_time() - begin) * 1e3)
+                slowest = max(slowest, seconds(partial(call, at)) * 1e3)
     return slowest

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from engine.runtime.parsing import calendars_beside
+from engine.runtime.calendar_texts import calendars_beside
 from engine.runtime.source import Source
 from engine.schedules import Schedule
 from engine.schedules.several import NamedText, load_several
@@ -35,8 +35,7 @@ def _rival(path: Path) -> object:
 def _unchanged(path: Path) -> object:
     source = Source(path)
     assert source.look().is_certain(), "the plugin would have to read the file"
-    look = source.look()  # the replica's
-    return look.digest(), look.is_quiet()
+    return source.look().digest()  # the replica's look
 
 
 def _worker(path: Path, pauses: list[float]) -> object:

@@ -1,17 +1,15 @@
 """The light public door of sched-engine.
 
 Workflow code imports this module, and Temporal's sandbox imports it again for every run: it
-pulls in ``engine.errors``, ``engine.flow`` and temporalio, and nothing else. Schedules, ledger
+opens to ``engine.errors``, ``engine.flow`` and temporalio, and to nothing else. Schedules, ledger
 and plugin have doors of their own (``engine.schedules``, ``engine.runtime``).
 """
 
 from __future__ import annotations
 
-from temporalio.workflow import unsafe
+from typing import TYPE_CHECKING
 
-# Under a worker without our plugin the sandbox would load all of it again for every run, ten
-# times the cost of everything else it does; nothing in there may differ from run to run.
-with unsafe.imports_passed_through():
+if TYPE_CHECKING:
     from engine.errors import EngineError
     from engine.flow import Context, FireInfo, Retry, step, workflow
 
@@ -19,3 +17,26 @@ __all__ = ["Context", "EngineError", "FireInfo", "Retry", "__version__", "step",
 
 # A literal: reading the installed metadata would search the disk in every sandbox.
 __version__ = "0.1.0"
+
+if not TYPE_CHECKING:  # a checker would believe that there is any name
+
+    def __getattr__(name: str) -> object:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        # Whoever needs none of it waits for none of it.
+        from temporalio.workflow import unsafe  # noqa: PLC0415
+
+        # Under a worker without our plugin the sandbox would load all of it again for every run,
+        # ten times the cost of everything else it does; nothing in there may differ from run to
+        # run. All names at once: in there each look is slow.
+        with unsafe.imports_passed_through():
+            from engine.errors import EngineError  # noqa: PLC0415
+            from engine.flow import Context, FireInfo, Retry, step, workflow  # noqa: PLC0415
+
+        globals().update(
+            {
+                each.__name__: each
+                for each in (Context, EngineError, FireInfo, Retry, step, workflow)
+            }
+        )
+        return globals()[name]

@@ -112,10 +112,16 @@ class Problem:
 
 @dataclass
 class ScheduleFileError(EngineError):
-    """The schedule file cannot be used."""
+    """The schedule file cannot be used.
+
+    ``digest`` and ``calendars`` are those of what was read, as a ``ScheduleFile`` has them; an
+    empty digest: it could not be read at all.
+    """
 
     name: str
     problems: tuple[Problem, ...] = field(default=())
+    digest: str = ""
+    calendars: tuple[tuple[str, str], ...] = ()
 
     code = "SCHEDULE_FILE_INVALID"
 

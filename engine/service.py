@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from engine.errors import ScheduleNotFound
-from engine.ledger import Ledger, PostgresLedger
+from engine.ledger import Ledger
 from engine.ledger.records import ActionRow, Fire, NextFire, ScheduleRow, Status
 from engine.runtime.declare import PRUNE_AFTER, apply, retire_absent
 from engine.runtime.reports import ApplyReport, PruneReport
+from engine.runtime.settings import Settings
 from engine.runtime.source import read_file
 from engine.runtime.verbs.backfilling import Progress, backfill
 from engine.runtime.verbs.pausing import Paused, Resumed, pause, resume
@@ -49,6 +50,9 @@ class ScheduleService:
             LedgerUnavailable: when the database cannot be reached.
             LedgerTooNew: when it was written by a newer version.
         """
+        # Whoever only reads a file waits for no driver.
+        from engine.ledger import PostgresLedger  # noqa: PLC0415
+
         ledger = await PostgresLedger.connect(
             database_url, namespace=namespace, schema=schema, connections=2
         )
@@ -191,6 +195,13 @@ class ScheduleService:
     async def count(self, project: str) -> int:
         """Return how many schedules of the project are not retired."""
         return await self._ledger.count_schedules(project)
+
+    async def served(self) -> frozenset[tuple[str, str]]:
+        """Return each project and task queue that a worker serves now.
+
+        Worker and caller must agree on ``SCHED_HEARTBEAT``: three of them without a sign are death.
+        """
+        return await self._ledger.served(alive=Settings.from_environment().alive)
 
     async def upcoming(self, project: str, limit: int = 5) -> list[NextFire]:
         """Return what the project's schedules fire next, the earliest first, one of each."""

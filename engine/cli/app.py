@@ -13,8 +13,7 @@ from typing import Annotated
 import typer
 
 from engine import __version__
-from engine.cli import fires, init, listing, preview, schema, show, simulate, up, worker, writing
-from engine.cli.help import Commands, dress
+from engine.cli.commands import Commands
 from engine.errors import EngineError, ScheduleFileError
 
 app = typer.Typer(
@@ -32,10 +31,6 @@ _PIPE_CLOSED = 128 + signal.SIGPIPE
 We meet the error instead: Python ignores the signal, and must, or a lost connection to a server
 would end us in silence.
 """
-
-for module in (init, up, worker, listing, show, preview, fires, writing, schema, simulate):
-    module.register(app)
-dress(app)
 
 
 @app.callback(invoke_without_command=True)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Self
 
-from engine.runtime import connect
+from engine.runtime import database
 from engine.service import ScheduleService
 
 
@@ -39,7 +39,7 @@ class Desk:
                     ScheduleService.connect(
                         self._url,
                         namespace=self._namespace,
-                        schema=connect.database_schema(),
+                        schema=database.schema(),
                         actor="sched up",
                     )
                 )

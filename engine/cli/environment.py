@@ -13,7 +13,7 @@ from pathlib import Path
 
 from engine.cli.options import DEFAULT_DATA_DIR, DEFAULT_FILE
 from engine.errors import LedgerRequired, LedgerUnavailable
-from engine.runtime import connect
+from engine.runtime import database
 from engine.service import ScheduleService
 
 UP_FILE = "up.json"
@@ -58,14 +58,21 @@ def forget_running(data_dir: Path) -> None:
 def find_target(data_dir: Path = DEFAULT_DATA_DIR) -> Target | None:
     """Return what ``SCHED_DATABASE_URL`` names, or else the ``sched up`` that runs here."""
     noted = _noted(data_dir)
-    url = connect.database_url()
+    url = database.url()
     if url is not None:
         ui = noted.ui_url if noted and noted.database_url == url else None
-        noted = Target(url, str(connect.temporal_target()["namespace"]), ui)
+        noted = Target(url, _namespace(), ui)
     if noted is None:
         return None
     ui = os.environ.get("SCHED_UI_URL") or noted.ui_url
     return Target(noted.database_url, noted.namespace, ui.rstrip("/") if ui else None)
+
+
+def _namespace() -> str:
+    # Temporal's SDK takes longer to load than what most commands do; only it knows the variables.
+    from engine.runtime.connect import temporal_target  # noqa: PLC0415
+
+    return str(temporal_target()["namespace"])
 
 
 def _noted(data_dir: Path) -> Target | None:
@@ -113,11 +120,11 @@ async def open_service(of: Target) -> AsyncIterator[ScheduleService]:
     """
     try:
         async with ScheduleService.connect(
-            of.database_url, namespace=of.namespace, schema=connect.database_schema(), actor=actor()
+            of.database_url, namespace=of.namespace, schema=database.schema(), actor=actor()
         ) as opened:
             yield opened
     except LedgerUnavailable as error:
-        if connect.database_url() is not None:
+        if database.url() is not None:
             raise
         # Whoever is killed with -9 leaves its note behind.
         cure = "the `sched up` of this folder seems not to run; start it"

@@ -1,18 +1,11 @@
-"""What ``--help`` says beyond each command's own words: groups, and examples."""
+"""What ``--help`` says beyond each command's own words: examples."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
-
-GROUPS = {
-    "Run": ("init", "up", "worker"),
-    "Look": ("list", "show", "next", "fires"),
-    "Declare": ("check", "apply"),
-}
-"""The commands by what they are for; what is not named here comes last."""
+from typer.core import TyperCommand
 
 EXAMPLES = {
     "init": ("sched init", "sched init demo"),
@@ -40,8 +33,8 @@ EXAMPLES = {
     "migrate": ("sched migrate",),
     "schema": ("sched schema",),
     "simulate": (
-        "sched simulate --from 2026-12-01T00:00Z --to 2027-01-01T00:00Z",
-        "sched simulate --from 2026-12-24T00Z --to 2026-12-25T00Z --html load.html",
+        "sched simulate --from 2026-12-01 --to 2027-01-01",
+        "sched simulate --from 2026-12-24T06:00Z --to 2026-12-25 --html load.html",
     ),
 }
 
@@ -58,22 +51,6 @@ class Command(TyperCommand):
         with formatter.section("Examples"):
             for line in EXAMPLES[self.name or ""]:
                 formatter.write(f"  {line}\n")
-
-
-class Commands(TyperGroup):
-    """The list of commands, in groups."""
-
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's signature
-        """Write each group under its heading."""
-        named = {name for group in GROUPS.values() for name in group}
-        rest = tuple(name for name in self.commands if name not in named)
-        widest = max(map(len, self.commands))
-        for heading, group in {**GROUPS, "Maintain": rest}.items():
-            with formatter.section(heading):
-                formatter.write_dl([(name.ljust(widest), self._purpose(name)) for name in group])
-
-    def _purpose(self, name: str) -> str:
-        return (self.commands[name].help or "").partition("\n")[0]
 
 
 def dress(app: typer.Typer) -> None:

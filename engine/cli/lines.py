@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
+from collections import deque
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from rich.console import Console
@@ -13,32 +17,69 @@ from engine.cli.board import FileState, manner
 from engine.cli.output import UNANSWERED, console
 from engine.runtime.events import Alert, Applied, Closed, Decided, Event, Held, Remark, Settled
 
+_REPEATED = 10
 _BAD = {"failed", "timed_out", "terminated"}
 
 
 class LinePrinter:
-    """Prints events as they come; colours only on a terminal (``NO_COLOR`` is honoured)."""
+    """Prints events as they come; colours only on a terminal (``NO_COLOR`` is honoured).
 
-    def __init__(self, out: Console | None = None) -> None:
+    Attributes:
+        on_closed: called when whoever read the lines has gone, as ``head`` when it has seen
+            enough; in any thread. Nothing is printed from then on.
+        closed: whether that has happened.
+        last: what was said last, with its time and style.
+
+    Args:
+        out: where to; standard output without it.
+        after: whose lines stand above the first one, and are repeated with these.
+    """
+
+    def __init__(self, out: Console | None = None, *, after: LinePrinter | None = None) -> None:
         self._console = out or console()
         self._lock = threading.Lock()
         self._told: tuple[str, ...] = ()
+        self.last: deque[tuple[datetime, str, str]] = (
+            after.last if after else deque(maxlen=_REPEATED)
+        )
+        self.on_closed: Callable[[], None] | None = None
+        self.closed = False
 
     def say(self, text: str, style: str = "") -> None:
         """Print a sentence with the time before it."""
-        stamp = f"{datetime.now(UTC):%H:%M:%S}  "
-        indented = text.replace("\n", "\n" + " " * len(stamp))
+        now = datetime.now(UTC)
+        self.last.append((now, text, style))
+        self._say(now, text, style)
+
+    def repeat(self) -> None:
+        """Print again what was said last, after the screen has been wiped."""
+        for said in list(self.last):
+            self._say(*said)
+
+    def _say(self, moment: datetime, text: str, style: str) -> None:
         with self._lock:
-            if not self._console.is_terminal:
-                # Rich takes ten times as long, which a worker feels when a thousand are due.
-                self._console.file.write(f"{stamp}{indented}\n")
-            elif self._console.soft_wrap:
-                self._console.print(Text.assemble((stamp, "dim"), (indented, style)))
-            else:
-                line = Table.grid()  # where lines are folded, they are indented
-                line.add_row(Text(stamp, "dim"), Text(text, style))
-                self._console.print(line)
-            self._console.file.flush()
+            if self.closed:
+                return
+            try:
+                self._print(f"{moment:%H:%M:%S}  ", text, style)
+            except BrokenPipeError:
+                self.closed = True
+                _give_up_stdout()
+        if self.closed and self.on_closed:
+            self.on_closed()
+
+    def _print(self, stamp: str, text: str, style: str) -> None:
+        indented = text.replace("\n", "\n" + " " * len(stamp))
+        if not self._console.is_terminal:
+            # Rich takes ten times as long, which a worker feels when a thousand are due.
+            self._console.file.write(f"{stamp}{indented}\n")
+        elif self._console.soft_wrap:
+            self._console.print(Text.assemble((stamp, "dim"), (indented, style)))
+        else:
+            line = Table.grid()  # where lines are folded, they are indented
+            line.add_row(Text(stamp, "dim"), Text(text, style))
+            self._console.print(line)
+        self._console.file.flush()
 
     def show(self, file: FileState) -> None:
         """Say what is wrong with the schedule file, unless that was the last word on it."""
@@ -80,3 +121,10 @@ class LinePrinter:
                 self.say(f"{loop} holds: {reason}" if reason else f"{loop} goes on", "yellow")
             case _:
                 pass
+
+
+def _give_up_stdout() -> None:
+    """Send to nowhere what is still to be printed: nobody reads it, and that is no error."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

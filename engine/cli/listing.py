@@ -13,6 +13,7 @@ import typer
 from engine.cli.environment import service
 from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json
 from engine.cli.output import instant, print_json, print_table, problem_of, schedule_json
+from engine.cli.unserved import unserved
 from engine.ledger.records import ScheduleRow
 
 _SPARE = ("WORKFLOW", "LAST FIRE", "WHEN", "PROJECT", "LAST STATUS")
@@ -40,7 +41,10 @@ def list_schedules(
         async with service(data_dir) as opened:
             rows = await opened.schedules(project)
             if rows or project is None:
-                return rows, overdue(rows, datetime.now(UTC)) if rows else _EMPTY
+                if not rows:
+                    return rows, _EMPTY
+                late = overdue(rows, datetime.now(UTC))
+                return rows, late or unserved(rows, await opened.served())
             return rows, _nothing_of(project, {row.project for row in await opened.schedules()})
 
     rows, remark = asyncio.run(read())

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from engine.cli.output import counted
-from engine.schedules.instants import epoch_ms
-from engine.schedules.simulation import LONGEST, MINUTE_MS, Simulation
+from engine.schedules.instants import MINUTE_MS, epoch_ms
+from engine.schedules.simulated import Simulation
+from engine.schedules.simulation import LONGEST
 
 HOUR, DAY, WEEK = 60, 24 * 60, 7 * 24 * 60
 _SHAPES = ((2 * DAY, HOUR, 1), (62 * DAY, DAY, 30))

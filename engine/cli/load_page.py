@@ -8,8 +8,8 @@ from html import escape
 
 from engine.cli.load_map import LoadMap, Row, busiest, length, load_map, utc
 from engine.cli.output import counted
-from engine.schedules.instants import epoch_ms
-from engine.schedules.simulation import MINUTE_MS, Fate, Outcome, Simulation
+from engine.schedules.instants import MINUTE_MS, epoch_ms
+from engine.schedules.simulated import Fate, Outcome, Simulation
 
 _WIDTH, _LEFT, _TOP, _PLOT = 960, 56, 10, 200
 _BARS = 300
@@ -156,12 +156,11 @@ def _table(found: Simulation) -> str:
     fates = sorted(found.fates, key=lambda fate: (-fate.windows, fate.key))
     heads = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in names)
     rows = "".join(_table_row(fate, names) for fate in fates[:_SHOWN])
-    total = Fate("all", sum(fate.windows for fate in fates), found.totals)
     more = len(fates) - _SHOWN
     note = f"<p>Of {len(fates):,} schedules the {_SHOWN} with most windows.</p>" if more > 0 else ""
     return (
         f"<section><h2>What becomes of each window</h2>{note}<table><tr><th>key</th>"
-        f"<th>windows</th>{heads}</tr>{rows}{_table_row(total, names)}</table></section>"
+        f"<th>windows</th>{heads}</tr>{rows}{_table_row(found.total, names)}</table></section>"
     )
 
 

@@ -14,6 +14,11 @@ import typer
 DEFAULT_DATA_DIR = Path(".sched")
 DEFAULT_FILE = Path("schedules.yaml")
 
+_MOST = 1_000_000
+_LAST_PORT = 65_535
+_LONG = 10
+"""Digits of a number that is too large for anything here."""
+
 _KEY = re.compile(r"(?:^|[\s{,-])key:\s*[\"']?([a-z0-9][a-z0-9._-]*)", re.MULTILINE)
 
 
@@ -35,15 +40,32 @@ def whole_number(text: str | int) -> int:
     """Return a number of things to show, from what was typed or from a default.
 
     Raises:
-        typer.BadParameter: it is no whole number, or below 1.
+        typer.BadParameter: it is no whole number, below 1, or beyond what anybody reads.
     """
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise typer.BadParameter(f"{text!r} is no whole number from 1 on; write one, as 20")
+    number = _number(text)
+    if not 1 <= number <= _MOST:
+        raise typer.BadParameter(f"{text!r} is no whole number from 1 to {_MOST}; write one, as 20")
     return number
+
+
+def port_number(text: str | int) -> int:
+    """Return a port, from what was typed or from a default; 0 takes any that is free.
+
+    Raises:
+        typer.BadParameter: no port has that number.
+    """
+    number = _number(text)
+    if not 0 <= number <= _LAST_PORT:
+        raise typer.BadParameter(
+            f"{text!r} is no port; write a whole number up to {_LAST_PORT}, or 0 for any free one"
+        )
+    return number
+
+
+def _number(text: str | int) -> int:
+    """Return a whole number, and -1 for what is none."""
+    digits = str(text)
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < _LONG else -1
 
 
 def one_of(noun: str, words: Sequence[str]) -> Callable[[str], str]:

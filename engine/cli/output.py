@@ -37,6 +37,13 @@ def instant(moment: datetime | None) -> str | None:
     return moment.astimezone(UTC).isoformat(timespec=precision).replace("+00:00", "Z")
 
 
+class _Console(Console):
+    """Says that a pipe is closed as every ``print`` does; rich alone would end the process."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 def console(*, wraps: bool = False) -> Console:
     """Return where text goes: coloured on a terminal, and by ``FORCE_COLOR``.
 
@@ -45,7 +52,7 @@ def console(*, wraps: bool = False) -> Console:
     ``NO_COLOR`` switches all of it off; rich by itself would still print bold and dim.
     """
     plain = bool(os.environ.get("NO_COLOR"))
-    return Console(
+    return _Console(
         highlight=False, soft_wrap=not wraps, markup=False, emoji=False,
         color_system=None if plain else "auto",
     )  # fmt: skip

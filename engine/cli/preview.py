@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from engine.cli.environment import Target, find_target, open_service
+from engine.cli.moments import is_date, moment
 from engine.cli.options import (
     DEFAULT_DATA_DIR,
     DEFAULT_FILE,
@@ -28,7 +28,6 @@ from engine.cli.upcoming import SPARE, Source, Upcoming, missing, one_of_each, t
 from engine.errors import ScheduleNotFound
 from engine.ledger.records import ScheduleRow
 from engine.schedules import Cron, Schedule
-from engine.schedules.zones import zone
 from engine.service import ScheduleService, not_found
 
 Expression = Annotated[
@@ -54,6 +53,7 @@ Count = Annotated[
 
 _H = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])")
 _NAMED = 5
+_TICK = timedelta(microseconds=1)
 
 
 def register(app: typer.Typer) -> None:
@@ -81,7 +81,7 @@ def show_next(
     schedule file.
     """
     now = datetime.now(UTC)
-    after = now if start is None else moment(start, timezone or "UTC")
+    after = now if start is None else _after(start, timezone or "UTC")
     if cron is not None:
         if key is not None:
             raise typer.BadParameter("KEY and --cron: name one of the two")
@@ -107,32 +107,10 @@ class Found:
     silent: tuple[str, ...] = ()
 
 
-def moment(text: str, timezone: str) -> datetime:
-    """Return the instant after which ``--from`` begins.
-
-    That of a date alone is just before its midnight in ``timezone``: who names a day means all
-    of it.
-
-    Raises:
-        typer.BadParameter: it is no ISO date and time, or the time has no offset.
-        TimezoneInvalid: when ``timezone`` is no zone.
-    """
-    hint = "'--from'"
-    with contextlib.suppress(ValueError):
-        day = datetime.combine(date.fromisoformat(text), time(), zone(timezone).tzinfo)
-        return day.astimezone(UTC) - timedelta(microseconds=1)
-    try:
-        read = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is no moment; write 2026-11-22T02:00:00Z, or a date as 2026-11-22",
-            param_hint=hint,
-        ) from None
-    if read.tzinfo is None:
-        raise typer.BadParameter(
-            f"{text!r} has no offset; append Z for UTC, or an offset as -03:00", param_hint=hint
-        )
-    return read
+def _after(text: str, timezone: str) -> datetime:
+    """Return the instant after which ``--from`` begins: who names a day means all of it."""
+    begin = moment(text, "--from", timezone=timezone)
+    return begin - _TICK if is_date(text) else begin
 
 
 def _of_expression(cron: str, timezone: str) -> Found:
@@ -245,4 +223,7 @@ def _print(
 def _ended(shown: int, after: datetime) -> str:
     if shown:
         return f"after {'that one' if shown == 1 else 'those'} nothing fires any more"
+    begin = after + _TICK
+    if not begin.microsecond:  # a day was named, and all of it counts
+        return f"nothing fires from {begin.isoformat(sep=' ', timespec='seconds')} on"
     return f"nothing fires after {after.isoformat(sep=' ', timespec='seconds')}"

@@ -45,14 +45,18 @@ class Screen:
         target: whose pages in the Web UI the runs link to.
         desk: asked for what was before, and what is next.
         timezones: of the schedules, by key; UTC for others.
+        after: what has printed above the table.
     """
 
-    def __init__(self, target: Target, desk: Desk, timezones: Mapping[str, str]) -> None:
+    def __init__(
+        self, target: Target, desk: Desk, timezones: Mapping[str, str], *, after: LinePrinter
+    ) -> None:
         self._target, self._desk, self._timezones = target, desk, timezones
         self._board = Board()
         self._console = console(wraps=True)
         self._live = Live(console=self._console, auto_refresh=False)
-        self._lines = LinePrinter(self._console)
+        self._lines = LinePrinter(self._console, after=after)
+        self._size = self._console.size
         self._news = asyncio.Event()
         self._remembers = False
 
@@ -116,8 +120,21 @@ class Screen:
 
     def _draw(self) -> None:
         size = self._console.size
+        if size != self._size:
+            self._size = size
+            self._wipe()
         shown = picture(self._board, datetime.now(UTC), size.width, size.height, self._address)
         self._live.update(shown, refresh=True)
+
+    def _wipe(self) -> None:
+        """Begin again on an empty screen.
+
+        How a terminal moves lines when it is resized, and so where the old table is by now,
+        differs from one to the next.
+        """
+        with self._console:  # all of it at once, so that nothing flickers
+            self._console.clear()
+            self._lines.repeat()
 
     def _address(self, workflow_id: str, run_id: str) -> str:
         return run_link(self._target.ui_url or "", self._target.namespace, workflow_id, run_id)

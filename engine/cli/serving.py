@@ -38,9 +38,9 @@ class Signals:
         self.before_leaving_at_once: Callable[[], None] | None = None
 
     def __enter__(self) -> Self:
-        loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop()
         for number in self._numbers:
-            loop.add_signal_handler(number, self._received, number)
+            self._loop.add_signal_handler(number, self._received, number)
         return self
 
     def __exit__(
@@ -49,9 +49,12 @@ class Signals:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        loop = asyncio.get_running_loop()
         for number in self._numbers:
-            loop.remove_signal_handler(number)
+            self._loop.remove_signal_handler(number)
+
+    def leave(self) -> None:
+        """Ask to leave, in any thread."""
+        self._loop.call_soon_threadsafe(self.asked.set)
 
     def _received(self, number: int) -> None:
         if self.asked.is_set() and number != signal.SIGHUP:

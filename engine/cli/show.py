@@ -25,6 +25,7 @@ from engine.cli.output import (
     why,
 )
 from engine.cli.times import clock, relative
+from engine.cli.unserved import unserved
 from engine.cli.upcoming import SPARE, Source, Upcoming, table, upcoming
 from engine.ledger.records import Fire, ScheduleRow
 from engine.schedules.aloud import read_aloud
@@ -54,23 +55,32 @@ def show(
     async def read() -> Page:
         async with open_service(found) as opened:
             row = await opened.schedule(key)
-            return Page(row, await opened.fires(key=key, limit=SHOWN), found, datetime.now(UTC))
+            fires = await opened.fires(key=key, limit=SHOWN)
+            alone = unserved([row], await opened.served())
+            return Page(row, fires, found, datetime.now(UTC), alone)
 
     page = asyncio.run(read())
     if as_json:
         print_json(page.as_json())
+        if page.alone:
+            typer.echo(page.alone, err=True)
     else:
         page.print()
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What is known of one schedule, and how it is shown."""
+    """What is known of one schedule, and how it is shown.
+
+    Attributes:
+        alone: that no worker serves it, in a sentence; empty when one does.
+    """
 
     row: ScheduleRow
     fires: list[Fire]
     target: Target
     now: datetime
+    alone: str
 
     @property
     def next(self) -> list[Upcoming]:
@@ -120,6 +130,8 @@ class Page:
         sentences.print(f"{row.key}: {self._state()}", style="bold")
         if problem := problem_of(row):
             sentences.print(f"problem: {problem}", style="red")
+        if self.alone:
+            sentences.print(self.alone, style="yellow")
         since = clock(row.effective_from.replace(microsecond=0), "UTC")
         sentences.print(
             f"project {row.project}, definition {row.definition_version} since {since},"

@@ -29,13 +29,14 @@ from engine.cli.options import (
     Imports,
     Schedules,
     TaskQueue,
+    port_number,
 )
 from engine.cli.screen import Screen, wants_live
 from engine.cli.serving import Signals, serve
 from engine.cli.watching import FileWatch
 from engine.embedded import EmbeddedServers, servers
 from engine.errors import ScheduleFileError
-from engine.runtime import SchedulePlugin, connect
+from engine.runtime import SchedulePlugin, database
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
 from engine.runtime.events import Event, Listener
 from engine.schedules import ScheduleFile
@@ -43,9 +44,13 @@ from engine.service import ScheduleService
 
 _NAMESPACE = "default"
 
-TemporalPort = Annotated[int, typer.Option(metavar="PORT", help="Temporal's port.")]
-UiPort = Annotated[int, typer.Option(metavar="PORT", help="The Web UI's port.")]
-PostgresPort = Annotated[int, typer.Option(metavar="PORT", help="PostgreSQL's port.")]
+TemporalPort = Annotated[
+    int, typer.Option(metavar="PORT", help="Temporal's port.", parser=port_number)
+]
+UiPort = Annotated[int, typer.Option(metavar="PORT", help="The Web UI's port.", parser=port_number)]
+PostgresPort = Annotated[
+    int, typer.Option(metavar="PORT", help="PostgreSQL's port.", parser=port_number)
+]
 Open = Annotated[bool, typer.Option("--open", help="Open the Web UI in a browser.")]
 Lines = Annotated[
     bool,
@@ -84,7 +89,7 @@ def up(
     file = _read(schedules)
     if isinstance(file, ScheduleFileError) and not data_dir.exists():
         raise file
-    own_database = connect.database_url()
+    own_database = database.url()
     application = _Application(
         schedules=schedules,
         task_queue=task_queue,
@@ -123,6 +128,7 @@ class _Application:
         lines = LinePrinter()
         async with AsyncExitStack() as stack:
             signals = stack.enter_context(Signals())
+            lines.on_closed = signals.leave
             if sys.stdout.isatty():  # for whoever waits; a log needs the outcome only
                 servers_named = "Temporal" if self.own_database else "PostgreSQL and Temporal"
                 lines.say(f"starting {servers_named}")
@@ -147,6 +153,8 @@ class _Application:
                 await self._serve(embedded, plugin, watch, screen, signals)
             lines.say("stopping the servers")
         lines.say("stopped")
+        if lines.closed:
+            raise BrokenPipeError
         return 1 if self.fallen else 0
 
     def _screen(
@@ -155,7 +163,8 @@ class _Application:
         if not self.live:
             return nullcontext(lines)
         known = self.file.schedules if isinstance(self.file, ScheduleFile) else ()
-        return Screen(target, desk, {schedule.key: schedule.timezone for schedule in known})
+        timezones = {schedule.key: schedule.timezone for schedule in known}
+        return Screen(target, desk, timezones, after=lines)
 
     def _announce(self, embedded: EmbeddedServers, lines: LinePrinter) -> Target:
         url = self.own_database or (embedded.postgres.url if embedded.postgres else "")

@@ -18,7 +18,8 @@ from engine.runtime.applying import REFUSALS, named, remarks, require_project
 from engine.runtime.declare import PRUNE_AFTER
 from engine.runtime.events import Applied, Event, Listener, Remark
 from engine.runtime.loop import Loop
-from engine.runtime.source import digest_of, read_file
+from engine.runtime.reading import read_aside
+from engine.runtime.source import Source, digest_of
 from engine.schedules import ScheduleFile
 
 _LOOK_EVERY_MS = 5_000
@@ -26,6 +27,8 @@ _LOOK_EVERY_MS = 5_000
 _SETTLE = 0.5
 """Nothing is applied before it has been the same for so long (seconds): the first half of a file
 may be valid, and mean something else."""
+_SETTLED_BY = 10.0
+"""Seconds after which what still changes is said to; it is looked at again later."""
 _NOW = 0.0
 """Of the monotonic clock: at the next look."""
 
@@ -65,7 +68,8 @@ class FileWatch:
         self._path, self._desk, self._project = path, desk, project
         self._show, self._tell, self._absent_for = show, tell, absent_for
         self._good = begin if isinstance(begin, ScheduleFile) else None
-        self._seen = self._good.digest if self._good else str(begin)
+        self._read: ScheduleFile | ScheduleFileError = begin
+        self._seen = begin.digest or str(begin)
         self._waits_for_replica = True
         folder = [] if data_dir == DEFAULT_DATA_DIR else ["--data-dir", str(data_dir)]
         self._by_hand = shlex.join(["sched", "apply", str(path), *folder, "--prune", "--force"])
@@ -98,16 +102,34 @@ class FileWatch:
 
     async def turn(self) -> None:
         """Apply the file if it is another than before; retire what has been absent for long."""
-        digest = await asyncio.to_thread(digest_of, self._path)
-        while digest != self._seen:
-            before = digest
-            await asyncio.sleep(_SETTLE)
-            digest = await asyncio.to_thread(digest_of, self._path)
-            if digest == before:
-                await self._apply()
-                self._seen = digest  # not before: a ledger that was away is tried again
+        seen = await self._digest()
+        if seen != self._seen:
+            digest = await self._settled(seen)
+            if digest is None:
+                return
+            await self._apply()
+            # Not before: a ledger that was away is tried again. And as it was when it was read:
+            # what has changed since is seen at the next look.
+            self._seen = self._read.digest or digest
         if self._good and self._prune_at is not None and time.monotonic() >= self._prune_at:
             await self._prune(self._good)
+
+    async def _digest(self) -> str:
+        return await asyncio.to_thread(digest_of, self._path, self._read)
+
+    async def _settled(self, digest: str) -> str | None:
+        """Return the digest once it stays the same; None after saying that it does not."""
+        deadline = time.monotonic() + _SETTLED_BY
+        while time.monotonic() < deadline:
+            before = digest
+            await asyncio.sleep(_SETTLE)
+            digest = await self._digest()
+            if digest == before:
+                return digest
+        self._prune_at = None  # nothing is retired on the word of a file that is not applied
+        restless = f"{self._path} or a calendar of it keeps changing: it is applied when it rests"
+        self._stand(replace(self._state, problems=(restless,)))
+        return None
 
     async def _signs(self) -> AsyncIterator[None]:
         """Whenever something has happened in the file's folder, and every few seconds."""
@@ -133,11 +155,13 @@ class FileWatch:
 
     async def _apply(self) -> None:
         try:
-            file = await asyncio.to_thread(read_file, self._path)
+            self._read = file = await read_aside(Source(self._path))
             require_project(file, self._project)
             async with self._desk.service() as service:
                 report = await service.apply(file)
         except REFUSALS as error:
+            if isinstance(error, ScheduleFileError):
+                self._read = error
             self._prune_at = None  # nothing is retired on the word of a file that is not applied
             self._stand(replace(self._state, problems=tuple(str(error).splitlines())))
             return

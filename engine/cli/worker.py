@@ -9,7 +9,7 @@ import typer
 from engine.cli.lines import LinePrinter
 from engine.cli.options import DEFAULT_FILE, Imports, Schedules, TaskQueue
 from engine.cli.serving import Signals, serve, wait_for_temporal
-from engine.runtime import SchedulePlugin, connect
+from engine.runtime import SchedulePlugin, database
 from engine.runtime.discovery import import_user_code, imports_from_environment
 
 
@@ -34,11 +34,14 @@ def worker(
 
     async def run() -> None:
         with Signals() as signals:
+            printer.on_closed = signals.leave
             client = await wait_for_temporal(signals, say=printer.say)
             if client is None:
                 return
-            if connect.database_url() is None:
+            if database.url() is None:
                 printer.say("no SCHED_DATABASE_URL: stateless, guarded by the run id alone")
             await serve(client, plugin, code, task_queue, signals, say=printer.say)
 
     asyncio.run(run())
+    if printer.closed:
+        raise BrokenPipeError

@@ -60,10 +60,11 @@ def check(
         raise typer.Exit(code) from None
     if as_json:
         keys = [schedule.key for schedule in file.schedules]
-        print_json({"file": str(path), "project": file.project, "keys": keys, "problems": []})
+        warnings = [asdict(found) for found in file.warnings]
+        head = {"file": str(path), "project": file.project, "keys": keys}
+        print_json({**head, "problems": [], "warnings": warnings})
         return
-    for warning in file.warnings:
-        typer.echo(f"warning: {warning.located(str(path))}", err=True)
+    _warn(file)
     found = counted(len(file.schedules), "schedule")
     typer.echo(f"{path}: good, {found} of project {file.project}")
 
@@ -88,6 +89,8 @@ def apply_file(
     """
     path = one_file(context, path, schedules)
     file = ScheduleService.check(path)
+    if not as_json:
+        _warn(file)
 
     async def write() -> tuple[ApplyReport, tuple[str, ...]]:
         async with service(data_dir) as opened:
@@ -96,7 +99,8 @@ def apply_file(
 
     report, retired = asyncio.run(write())
     if as_json:
-        print_json({**asdict(report), "retired": retired})
+        warnings = [asdict(found) for found in file.warnings]
+        print_json({**asdict(report), "retired": retired, "warnings": warnings})
         return
     typer.echo(str(report))
     for remark in report.remarks:
@@ -105,6 +109,11 @@ def apply_file(
         typer.echo(f"not in the file: {', '.join(report.absent)} (--prune retires them)")
     if retired:
         typer.echo(f"retired: {', '.join(retired)}")
+
+
+def _warn(file: ScheduleFile) -> None:
+    for warning in file.warnings:
+        typer.echo(f"warning: {warning.located(file.name)}", err=True)
 
 
 async def _prune(

@@ -169,6 +169,10 @@ class Tables:
         self._journal.append((table, key, table.get(key, _MISSING)))  # type: ignore[arg-type] # any table will do
         table[key] = value
 
+    def of_key(self, key: str) -> list[int]:
+        """Return the numbers of the key's fires, in the order in which they were written."""
+        return [number for number, fire in self.fires.items() if fire.new.key == key]
+
     def drop(self, table: MutableMapping[K, V], key: K) -> None:
         """Remove one row."""
         self._journal.append((table, key, table.pop(key)))  # type: ignore[arg-type] # any table will do

@@ -7,11 +7,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from engine.errors import LedgerError
+from engine.ledger.memory_operating import MemoryOperating
 from engine.ledger.memory_tables import FireEntry, ScheduleEntry, Tables
 from engine.ledger.new_fire import NewFire
 from engine.ledger.records import (
     Claim,
     NewDefinition,
+    Pause,
     ProjectRow,
     ScheduleState,
     Serving,
@@ -21,8 +23,10 @@ from engine.schedules.diff import Head
 from engine.schedules.time_rules import TIME_RULES, reading_at
 from engine.schedules.versions import resolve_type
 
+_BY_THE_FILE = "paused: true in the file"
 
-class MemoryTransaction:
+
+class MemoryTransaction(MemoryOperating):
     """See ``engine.ledger.ledger.Transaction``."""
 
     def __init__(
@@ -52,6 +56,9 @@ class MemoryTransaction:
     async def lock(self, keys: Sequence[str]) -> None:
         """See ``Transaction``. The one lock of the ledger is held already."""
 
+    async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
+        """See ``Transaction``. The one lock of the ledger is held already."""
+
     async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
         """See ``Transaction``."""
         old = [
@@ -78,15 +85,38 @@ class MemoryTransaction:
                 project=row.state.project,
                 digest=row.state.digest,
                 retired=row.state.retired_at is not None,
+                origin=row.state.origin,
             )
             for key, row in self._tables.schedules.items()
             if key in named or row.state.project == project
         }
 
-    async def read(self, keys: Sequence[str]) -> list[ScheduleState]:
+    async def read(self, keys: Sequence[str], *, all_open: bool = False) -> list[ScheduleState]:
         """See ``Transaction``."""
         rows = self._tables.schedules
-        return [rows[key].state for key in keys if key in rows]
+        return [self._known(rows[key].state, all_open) for key in keys if key in rows]
+
+    def _known(self, state: ScheduleState, all_open: bool) -> ScheduleState:  # noqa: FBT001 - private
+        """Add what a plan must know of the key's fires."""
+        fires = self._tables.fires
+        mine = [(number, fires[number]) for number in self._tables.of_key(state.key)]
+        overlaps = state.schedule.overlap == "allow" and not all_open
+        in_the_way = (
+            fire.in_the_way(number)
+            for number, fire in mine
+            if not overlaps or fire.overlap or fire.status == "queued"
+        )
+        return replace(
+            state,
+            known={
+                fire.new.fire_time: fire.status not in {"skipped", "expired", "rejected"}
+                for _, fire in mine
+                if fire.kind == "window"
+                and fire.new.series == state.series
+                and fire.new.fire_time > state.cursor
+            },
+            open_fires=tuple(filter(None, in_the_way)),
+        )
 
     async def record(
         self,
@@ -101,11 +131,13 @@ class MemoryTransaction:
         for step in steps:
             for decision in step.decisions:
                 claims += self._insert(NewFire.of(step, decision, owner), owner, lease)
+            await self.move(step.state, step.moves)
             state = self._tables.schedules[step.state.key].state
             cursor = max(state.cursor, step.cursor)
             state = replace(
                 state, cursor=cursor, max_bucket=step.max_bucket, failures=0,
                 rules=TIME_RULES, cursor_reading=step.reading,
+                pause=None if step.resumed else state.pause,
             )  # fmt: skip
             self._put(ScheduleEntry(state, step.next_fire_at))
         return claims
@@ -159,7 +191,10 @@ class MemoryTransaction:
         for new in definitions:
             key = new.schedule.key
             before = self._tables.schedules.get(key)
-            paused = self._clock() if new.paused else None
+            paused = Pause(self._clock(), _BY_THE_FILE) if new.paused else None
+            cursor = new.cursor
+            if before and before.state.series == new.series:
+                cursor = max(cursor, before.state.cursor)
             state = ScheduleState(
                 key=key,
                 project=new.project,
@@ -170,17 +205,19 @@ class MemoryTransaction:
                 suffixed=new.suffixed,
                 max_bucket=new.max_bucket,
                 effective_from=new.effective_from,
-                cursor=max(new.cursor, before.state.cursor) if before else new.cursor,
+                cursor=cursor,
                 workflow_type=new.workflow_type,
                 retired_at=None,
                 # The operator's pause is not the file's to change.
-                paused_at=before.state.paused_at if before else paused,
+                pause=before.state.pause if before else paused,
                 absent_since=None,
                 failures=0,
                 rules=TIME_RULES,
                 cursor_reading=reading_at(new.schedule, new.cursor),
+                origin=new.origin,
             )
             self._put(ScheduleEntry(state, new.next_fire_at))
+            self._tables.put(self._tables.definitions, (key, new.version), new.schedule)
 
     async def retire(self, keys: Sequence[str], at: datetime) -> None:
         """See ``Transaction``."""
@@ -188,7 +225,7 @@ class MemoryTransaction:
             state = self._tables.schedules[key].state
             self._put(ScheduleEntry(replace(state, retired_at=at, absent_since=None), None))
         for number, fire in list(self._tables.fires.items()):
-            if fire.new.key in keys and fire.status == "claimed":
+            if fire.new.key in keys and fire.status in {"claimed", "queued"}:
                 revoked = replace(
                     fire, status="skipped", reason="retired", token=None, lease_until=None
                 )
@@ -222,16 +259,12 @@ class MemoryTransaction:
         self._tables.put(self._tables.projects, project, row)
         self._tables.count("epoch")
 
-    def _put(self, entry: ScheduleEntry) -> None:
-        self._tables.put(self._tables.schedules, entry.state.key, entry)
-
     def _insert(self, new: NewFire, owner: str | None, lease: timedelta) -> list[Claim]:
         window = (new.key, new.series, new.fire_time)
         if window in self._tables.windows:
             return []
         if new.workflow_id in self._tables.runs:
             raise LedgerError(f"{new.workflow_id} is another window's run")
-        number = self._tables.count("fire")
         now = self._clock()
         leases = {"starting": now + lease, "claimed": new.not_before or now}
         fire = FireEntry(
@@ -245,7 +278,5 @@ class MemoryTransaction:
             attempts=1 if new.token else 0,
             replica=owner if new.token else None,
         )
-        self._tables.put(self._tables.fires, number, fire)
-        self._tables.put(self._tables.windows, window, number)
-        self._tables.put(self._tables.runs, new.workflow_id, number)
+        number = self._add(fire)
         return [new.claim(number, now)] if new.token else []

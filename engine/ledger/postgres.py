@@ -35,6 +35,12 @@ from engine.schedules.zones import TZDATA_VERSION
 logger = logging.getLogger("sched")
 
 _SOON = timedelta(seconds=60)
+_LOOKED_AT = 5000
+"""Schedules that `upcoming` looks at, at most, for some whose next windows are not excluded."""
+
+
+def _in_order(fire: NextFire) -> tuple[datetime, str]:
+    return fire.fire_time, fire.key
 
 
 class PostgresLedger:
@@ -218,6 +224,11 @@ class PostgresLedger:
         rows = await self._run("other_rules", project, TZDATA_VERSION, alive)
         return [row["tzdata"] for row in rows]
 
+    async def served(self, *, alive: timedelta) -> frozenset[tuple[str, str]]:
+        """See ``Ledger``."""
+        rows = await self._run("served", alive)
+        return frozenset((row["project"], row["task_queue"]) for row in rows)
+
     async def lanes(self, project: str) -> dict[str, int]:
         """See ``Ledger``."""
         return {row["lane"]: row["living"] for row in await self._run("lanes", project)}
@@ -243,8 +254,15 @@ class PostgresLedger:
 
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
         """See ``Ledger``."""
-        found = [as_next_fire(row) for row in await self._run("upcoming", project, limit)]
-        return sorted(filter(None, found), key=lambda fire: (fire.fire_time, fire.key))
+        looked_at = limit
+        while True:
+            rows = await self._run("upcoming", project, looked_at)
+            found = sorted(filter(None, map(as_next_fire, rows)), key=_in_order)[:limit]
+            # A schedule that is looked at later starts no earlier than that.
+            certain = len(found) == limit and found[-1].fire_time <= rows[-1]["fire_time"]
+            if certain or len(rows) < looked_at or looked_at >= _LOOKED_AT:
+                return found
+            looked_at = min(looked_at * 10, _LOOKED_AT)
 
     async def fires(
         self, *, key: str | None = None, status: Status | None = None, limit: int = 50

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -36,7 +37,7 @@ from engine.schedules.time_rules import TIME_RULES, reading_at
 from engine.schedules.versions import resolve_type
 from engine.schedules.windows import Window
 
-_AT_ONCE = timedelta(0)
+_NO_TIME = timedelta(0)
 _FIRE_COLUMNS = (
     "project",
     "key",
@@ -58,6 +59,30 @@ _FIRE_COLUMNS = (
     "token",
 )
 """The order of the arrays in ``insert_fires.sql``."""
+
+
+_AT_ONCE = 5000
+"""Rows turned into records before the loop's other tasks get their turn: about 10 ms."""
+
+_MOST_CHARACTERS = 4_000_000
+"""Of the definitions in one statement; one that is longer goes alone."""
+
+
+def bounded(
+    definitions: Sequence[NewDefinition], most: int = _MOST_CHARACTERS
+) -> Iterator[list[tuple[NewDefinition, str]]]:
+    """Yield definitions with their JSON, as many at once as one statement is to carry."""
+    part: list[tuple[NewDefinition, str]] = []
+    size = 0
+    for new in definitions:
+        text = json.dumps(new.schedule.to_json())
+        if part and size + len(text) > most:
+            yield part
+            part, size = [], 0
+        part.append((new, text))
+        size += len(text)
+    if part:
+        yield part
 
 
 class PostgresTransaction:
@@ -83,6 +108,10 @@ class PostgresTransaction:
         """See ``Transaction``."""
         await self.run("lock", keys)
 
+    async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
+        """See ``Transaction``."""
+        await self.run("lock_edited", project, keys)
+
     async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
         """See ``Transaction``."""
         rows = await self.run(
@@ -106,7 +135,12 @@ class PostgresTransaction:
 
     async def heads(self, project: str, keys: Sequence[str]) -> dict[str, Head]:
         """See ``Transaction``."""
-        return {row["key"]: Head(**row) for row in await self.run("heads", project, keys)}
+        found = {}
+        for number, row in enumerate(await self.run("heads", project, keys)):
+            found[row["key"]] = Head(*row)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return found
 
     async def read(self, keys: Sequence[str], *, all_open: bool = False) -> list[ScheduleState]:
         """See ``Transaction``."""
@@ -166,9 +200,11 @@ class PostgresTransaction:
 
     async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
         """See ``Transaction``."""
-        if not definitions:
-            return
-        values = [(new, new.schedule) for new in definitions]
+        for part in bounded(definitions):
+            await self._define(part, by)
+
+    async def _define(self, definitions: Sequence[tuple[NewDefinition, str]], by: str) -> None:
+        values = [(new, new.schedule) for new, _ in definitions]
         columns = zip(
             *(
                 (s.key, n.project, n.version, s.digest, n.series, n.suffixed, n.max_bucket,
@@ -182,9 +218,9 @@ class PostgresTransaction:
         await self.run("define_schedules", TIME_RULES, *map(list, columns))
         versions = zip(
             *(
-                (s.key, n.version, n.series, n.project, json.dumps(s.to_json()), s.digest,
+                (n.schedule.key, n.version, n.series, n.project, text, n.schedule.digest,
                  n.effective_from)
-                for n, s in values
+                for n, text in definitions
             ),
             strict=True,
         )  # fmt: skip
@@ -265,7 +301,7 @@ class PostgresTransaction:
     async def note_ahead(self, step: Step) -> None:
         """See ``Transaction``."""
         await self._insert(
-            [NewFire.of(step, each, None) for each in step.decisions], None, _AT_ONCE
+            [NewFire.of(step, each, None) for each in step.decisions], None, _NO_TIME
         )
 
     async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:

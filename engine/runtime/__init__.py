@@ -1,8 +1,25 @@
 """What runs inside a worker replica."""
 
-from engine.runtime.events import Event
-from engine.runtime.plugin import SchedulePlugin
-from engine.runtime.poller import Poller
-from engine.runtime.settings import Settings
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.doors import door
+
+if TYPE_CHECKING:
+    from engine.runtime.events import Event
+    from engine.runtime.plugin import SchedulePlugin
+    from engine.runtime.poller import Poller
+    from engine.runtime.settings import Settings
+else:
+    __getattr__ = door(
+        __name__,
+        {
+            "Event": "engine.runtime.events",
+            "Poller": "engine.runtime.poller",
+            "SchedulePlugin": "engine.runtime.plugin",
+            "Settings": "engine.runtime.settings",
+        },
+    )
 
 __all__ = ["Event", "Poller", "SchedulePlugin", "Settings"]

@@ -7,6 +7,8 @@ from engine.ledger.records import Serving
 from engine.runtime.planning import planned
 
 _BATCH = 1000
+_ROWS = 20
+"""Rows of one schedule at most; what else an outage left is the tick's, as at any other time."""
 
 
 async def adopt(ledger: Ledger, serving: Serving) -> int:
@@ -23,7 +25,7 @@ async def adopt(ledger: Ledger, serving: Serving) -> int:
             steps = []
             for state in await transaction.read(keys):
                 try:
-                    steps.append(planned(state, now))
+                    steps.append(planned(state, now, rows=_ROWS))
                 except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                     await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
             await transaction.record(steps)

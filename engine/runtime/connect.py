@@ -1,4 +1,4 @@
-"""Connects to the servers that the environment names."""
+"""Connects to the Temporal server that the environment names."""
 
 from __future__ import annotations
 
@@ -52,13 +52,3 @@ async def connect_temporal() -> Client:
         if error.status != RPCStatusCode.PERMISSION_DENIED:
             raise TemporalUnavailable(f"the Temporal server at {place}: {error.message}") from error
     return client
-
-
-def database_url() -> str | None:
-    """Return ``SCHED_DATABASE_URL``, or None when the engine is to run stateless."""
-    return os.environ.get("SCHED_DATABASE_URL") or None
-
-
-def database_schema() -> str:
-    """Return ``SCHED_SCHEMA``."""
-    return os.environ.get("SCHED_SCHEMA", "sched")

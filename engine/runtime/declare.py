@@ -6,30 +6,22 @@ up to that moment under the old definition, and only then writes the new one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import datetime, timedelta
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
 
-from engine.errors import (
-    DefinitionUnreadable,
-    KeyForeign,
-    PruneRefused,
-    RevisionTooLow,
-)
-from engine.ledger import Ledger, Transaction
-from engine.ledger.records import NewDefinition, ScheduleState, Step
-from engine.runtime import unknown
-from engine.runtime.planning import planned
+from engine.errors import PruneRefused, RevisionTooLow
+from engine.ledger import Ledger
+from engine.runtime.editing import Edit, parts, readable
+from engine.runtime.planning import decided_to_the_end
 from engine.runtime.reports import ApplyReport, PruneReport
-from engine.schedules import Schedule, ScheduleFile, Window
-from engine.schedules.diff import diff, edits, starts_new_series
-from engine.schedules.planner import Decision, first_sight, wake_at
+from engine.schedules import ScheduleFile
+from engine.schedules.diff import diff
 
 PRUNE_AFTER = timedelta(seconds=30)
 """A key is retired only when it has been absent from an unchanged file for this long."""
-LOOK_BACK = timedelta(seconds=60)
-"""How far a stateless replica, which has no cursor, looks back when it starts."""
 _NAMED = 5
+_AT_ONCE = 200
 
 
 async def apply(
@@ -49,6 +41,11 @@ async def apply(
         RevisionTooLow: when a file with a higher ``revision`` was applied, unless forced.
         PruneRefused: when ``prune`` would retire more than half of the project, unless forced.
     """
+    for number, schedule in enumerate(file.schedules):
+        # Before anything is locked, and a few at a time: 100,000 digests keep the loop for seconds.
+        _ = schedule.digest, schedule.spec
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
     async with ledger.transaction(long=True) as transaction:
         last = await transaction.lock_project(file.project)
         if prune and not force:
@@ -64,7 +61,7 @@ async def apply(
                 f"{file.name} has revision {file.revision}, revision {newest} was applied before",
                 cure="apply the newer file, or force this one",
             )
-        edit = _Edit(transaction, file, by=by, look_back=not ledger.remembers)
+        edit = Edit(transaction, file, by=by, look_back=not ledger.remembers)
         return await edit.write()
 
 
@@ -96,19 +93,21 @@ async def retire_absent(
             return PruneReport()
         heads = await transaction.heads(file.project, ())
         compared = diff(file.project, file.schedules, heads)
-        now = await transaction.now()
         if not force:
             # All of them, also those that have not been absent for long: nobody is to be told
             # that a key will be retired, and later that it will not.
             _require_half(file, compared.absent)
+        await transaction.lock_edited(file.project, compared.absent)
+        now = await transaction.now()
         since = await transaction.mark_absent(file.project, compared.absent, now)
         ripe = sorted(key for key, moment in since.items() if moment <= now - absent_for)
         if ripe:
-            states = await _locked(transaction, ripe)
-            now = await transaction.now()
-            owed = [_final(state, now) for state in states]
-            await transaction.record(owed, strict=True)
-            await transaction.retire(ripe, now)
+            for part in parts(ripe):
+                owed = [
+                    decided_to_the_end(state, now) for state in await readable(transaction, part)
+                ]
+                await transaction.record(owed, strict=True)
+                await transaction.retire(part, now)
             await transaction.save_project(
                 file.project, revision=file.revision, name=file.name, digest=file.digest, by=by
             )
@@ -126,188 +125,3 @@ def _require_half(file: ScheduleFile, absent: Sequence[str]) -> None:
         " than half, so none of them is retired, and they go on firing",
         cure=f"put them back, or retire them with `sched apply {file.name} --prune --force`",
     )
-
-
-class _Edit:
-    """One apply, inside its transaction."""
-
-    def __init__(
-        self, transaction: Transaction, file: ScheduleFile, *, by: str, look_back: bool
-    ) -> None:
-        self._transaction, self._file, self._by = transaction, file, by
-        self._look_back = look_back
-        self._types: Mapping[tuple[str, str], str | None] = {}
-
-    async def write(self) -> ApplyReport:
-        transaction, file = self._transaction, self._file
-        schedules = {schedule.key: schedule for schedule in file.schedules}
-        heads = await transaction.heads(file.project, list(schedules))
-        compared = diff(file.project, file.schedules, heads)
-        if compared.foreign:
-            owners = {key: heads[key].project for key in compared.foreign}
-            named = ", ".join(f"{key} (of project {owner})" for key, owner in owners.items())
-            raise KeyForeign(
-                f"{file.name} declares keys of other projects: {named}",
-                cure="rename them, or retire them in the project that has them",
-            )
-        self._types = await transaction.resolve(
-            (schedule.task_queue, schedule.workflow)
-            for schedule in file.schedules
-            if not schedule.external
-        )
-        edited = [*compared.changed, *compared.returned]
-        states = await _locked(transaction, edited)
-        now = await transaction.now()
-        owed = [_final(state, now) for state in states]
-        await transaction.record(owed, strict=True)
-        new = [self._first(schedules[key], now) for key in compared.added]
-        new += [self._next(step, schedules[step.state.key], now) for step in owed]
-        await transaction.define(new, by=self._by)
-        before = {state.key: state for state in states}
-        expired = await self._book_past_moments(new, before, now)
-        await transaction.mark_absent(file.project, compared.absent, now)
-        await transaction.save_project(
-            file.project, revision=file.revision, name=file.name, digest=file.digest, by=self._by
-        )
-        return ApplyReport(
-            added=compared.added,
-            changed=compared.changed,
-            returned=compared.returned,
-            unchanged=compared.unchanged,
-            absent=compared.absent,
-            expired=expired,
-            edits={key: edits(before[key].schedule, schedules[key]) for key in compared.changed},
-            waiting=await self._waiting(new),
-            rejected=tuple(
-                step.state.key
-                for step in owed
-                if any(decision.verdict == "rejected" for decision in step.decisions)
-            ),
-            project=file.project,
-        )
-
-    async def _waiting(self, new: Sequence[NewDefinition]) -> dict[str, str]:
-        """What is known of the workflows that nobody can run."""
-        waiting = [item.schedule for item in new if item.workflow_type is None]
-        queues = {schedule.task_queue for schedule in waiting}
-        announced = await self._transaction.announced(queues) if queues else {}
-        return {
-            schedule.key: unknown.explained(schedule, announced.get(schedule.task_queue, ()))
-            for schedule in waiting
-        }
-
-    def _first(self, schedule: Schedule, now: datetime) -> NewDefinition:
-        """A key the ledger has never seen."""
-        effective_from, cursor = first_sight(schedule, now)
-        if self._look_back and schedule.first_fire != "now":
-            # Its current window may have run long ago, and nobody would know.
-            effective_from = cursor = _looked_back(schedule, now - LOOK_BACK)
-        held = schedule.paused or not schedule.enabled
-        return NewDefinition(
-            schedule=schedule,
-            project=self._file.project,
-            version=1,
-            series=1,
-            suffixed=False,
-            max_bucket=None,
-            effective_from=effective_from,
-            cursor=cursor,
-            next_fire_at=None if held else wake_at(schedule, cursor),
-            workflow_type=self._type(schedule),
-            paused=schedule.paused,
-        )
-
-    def _next(self, owed: Step, schedule: Schedule, now: datetime) -> NewDefinition:
-        """A key that changes or returns; everything it owed until ``now`` is decided."""
-        before = owed.state
-        returning = before.retired_at is not None
-        effective_from = cursor = max(now, owed.cursor)
-        series, suffixed = before.series, before.suffixed
-        if returning or starts_new_series(before.schedule, schedule):
-            series += 1
-            suffixed = _collides(schedule, cursor, owed.max_bucket)
-        held = before.pause is not None or not schedule.enabled
-        return NewDefinition(
-            schedule=schedule,
-            project=self._file.project,
-            version=before.definition_version + 1,
-            series=series,
-            suffixed=suffixed,
-            max_bucket=owed.max_bucket,
-            effective_from=effective_from,
-            cursor=cursor,
-            next_fire_at=None if held else wake_at(schedule, cursor),
-            workflow_type=self._type(schedule),
-            paused=before.pause is not None,
-        )
-
-    async def _book_past_moments(
-        self,
-        definitions: list[NewDefinition],
-        before: Mapping[str, ScheduleState],
-        now: datetime,
-    ) -> tuple[str, ...]:
-        """An ``at`` that had passed when it was declared never runs, and the ledger says so."""
-        past = {}
-        for new in definitions:
-            schedule = new.schedule
-            moment = schedule.spec.previous(now) if schedule.kind == "at" else None
-            if moment is None or moment > new.cursor:
-                continue
-            if not _decided(before.get(schedule.key), moment):
-                past[schedule.key] = moment
-        steps = []
-        for state in await self._transaction.read(list(past)):
-            moment = past[state.key]
-            window = Window(state.key, state.series, state.schedule.spec.bucket(moment), moment)
-            decision = Decision(window, "expired", "had passed when it was declared")
-            steps.append(Step(state, (decision,), state.cursor, None))
-        await self._transaction.record(steps, strict=True)
-        return tuple(past)
-
-    def _type(self, schedule: Schedule) -> str | None:
-        if schedule.external:
-            return schedule.workflow
-        return self._types[schedule.task_queue, schedule.workflow]
-
-
-def _looked_back(schedule: Schedule, limit: datetime) -> datetime:
-    """Return the cursor after which every run's moment, spread included, is after ``limit``."""
-    before = schedule.spec.previous(limit)
-    if before is None or before + schedule.delay(before) <= limit:
-        return limit
-    return before - timedelta(microseconds=1)  # the one window that still waits
-
-
-async def _locked(transaction: Transaction, keys: Sequence[str]) -> list[ScheduleState]:
-    """Lock these schedules and read them, every one: what one owes must be decided first."""
-    await transaction.lock(keys)
-    states = await transaction.read(keys)
-    if missing := sorted(set(keys) - {state.key for state in states}):
-        raise DefinitionUnreadable(
-            f"the present definitions of {', '.join(missing)} cannot be read by this version",
-            cure="apply with the version that wrote them",
-        )
-    return states
-
-
-def _final(state: ScheduleState, now: datetime) -> Step:
-    """Decide everything the present definition still owes."""
-    unable = unknown.reason(state.schedule) if state.workflow_type is None else None
-    return replace(planned(state, now, unable=unable, final=True), next_fire_at=None)
-
-
-def _decided(before: ScheduleState | None, moment: datetime) -> bool:
-    """Whether an earlier definition had this very moment and came to it."""
-    if before is None or before.schedule.kind != "at":
-        return False
-    same = before.schedule.spec.previous(moment) == moment
-    return same and (before.retired_at is None or before.cursor >= moment)
-
-
-def _collides(schedule: Schedule, after: datetime, max_bucket: int | None) -> bool:
-    """Whether ids of a new series could repeat those of an older one."""
-    first = schedule.spec.next(after)
-    if max_bucket is None:
-        return False
-    return first is None or schedule.spec.bucket(first) <= max_bucket

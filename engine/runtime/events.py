@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -11,6 +11,7 @@ from engine.ledger.records import Claim, Evidence, Outcome, Step, StopOrder
 from engine.schedules.planner import Decision
 
 logger = logging.getLogger("sched")
+_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,19 @@ def without_run(steps: Iterable[Step]) -> list[Decided]:
     ]
 
 
+def tell_decided(decided: Sequence[Decided], tell: Listener) -> None:
+    """Tell of windows without a run; the log hears of all days off in one line."""
+    for event in decided:
+        tell(event)
+    if off := [event.decision for event in decided if event.decision.excluded]:
+        windows, keys = sum(each.windows for each in off), {each.window.key for each in off}
+        more = ["…"] if len(keys) > _NAMED else []
+        logger.info(
+            "%d windows of %d schedules skipped, as excluded: %s",
+            windows, len(keys), ", ".join([*sorted(keys)[:_NAMED], *more]),
+        )  # fmt: skip
+
+
 def log(event: Event) -> None:
     """Write an event to the log: the listener that is always there."""
     match event:
@@ -112,7 +126,8 @@ def log(event: Event) -> None:
             logger.log(level, "%s %s: %s", claim.workflow_id, status, detail)
         case Decided(decision, workflow_id):
             if decision.verdict != "rejected":  # an alert says it already
-                logger.warning("%s %s", workflow_id, event)
+                level = logging.DEBUG if decision.excluded else logging.WARNING
+                logger.log(level, "%s %s", workflow_id, event)
         case Closed(evidence):
             logger.info("%s %s", evidence.workflow_id, evidence.closed)
         case Stopped(order):

@@ -17,14 +17,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from signal import Signals, strsignal
-from threading import Timer
+from threading import Lock, Timer
 from typing import IO, Any, Final
 
 from engine.errors import Problem, ScheduleFileError
+from engine.runtime.calendar_texts import calendars_beside
 from engine.schedules import Schedule, ScheduleFile
-from engine.schedules.calendars import OpenIcs
 from engine.schedules.several import NamedText, load_several
 
 SMALL: Final = 256_000
@@ -48,33 +47,61 @@ serve_parent()
 """
 
 
+class Stopped(Exception):
+    """Nobody wants the file any more."""
+
+
+class Stopper:
+    """Ends a reading, at once, from another thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.stopped = False
+
+    def stop(self) -> None:
+        """End the child that reads, or that would."""
+        with self._lock:
+            self.stopped = True
+            if self._process is not None:
+                self._process.kill()
+
+    def watch(self, process: subprocess.Popen[bytes]) -> None:
+        """Know the child."""
+        with self._lock:
+            self._process = process
+            if self.stopped:
+                process.kill()
+
+
 def parse(
-    texts: Sequence[NamedText], name: str, *, expectations: bool = False, small: int = SMALL
+    texts: Sequence[NamedText],
+    name: str,
+    *,
+    expectations: bool = False,
+    small: int = SMALL,
+    stopper: Stopper | None = None,
 ) -> ScheduleFile:
     """Return what ``load_several`` returns. It takes long: call it from a thread.
 
     Raises:
         ScheduleFileError: with every problem of the files, or that they could not be read.
+        Stopped: ``stopper`` was asked to end the child.
     """
     # A frozen application's executable is the application, not Python.
     alone = not sys.executable or getattr(sys, "frozen", False)
     if alone or sum(len(each.text) for each in texts) <= small:
         return load_several(texts, name, open_ics=calendars_beside, expectations=expectations)
     patience = PATIENCE * (1 + sum(len(each.text) for each in texts) // 16_000_000)
-    return _Child(name, patience).read((tuple(texts), name, expectations))
-
-
-def calendars_beside(name: str) -> OpenIcs:
-    """Return what opens the calendars that the file ``name`` names."""
-    folder = Path(name).parent
-    return lambda calendar: (folder / calendar).read_text(encoding="utf-8-sig")
+    child = _Child(name, patience, stopper or Stopper())
+    return child.read((tuple(texts), name, expectations))
 
 
 class _Child:
     """One process that reads, and this side of the pipes to it."""
 
-    def __init__(self, name: str, patience: float) -> None:
-        self._name, self._patience = name, patience
+    def __init__(self, name: str, patience: float, stopper: Stopper) -> None:
+        self._name, self._patience, self._stopper = name, patience, stopper
         self._late = False
 
     def read(self, asked: tuple[Any, ...]) -> ScheduleFile:
@@ -93,12 +120,16 @@ class _Child:
             impatience = Timer(self._patience, self._end, (process,))
             impatience.daemon = True
             impatience.start()
+            self._stopper.watch(process)
             try:
                 with suppress(BrokenPipeError), process.stdin as pipe:  # it says why at its end
                     pickle.dump(asked, pipe, protocol=pickle.HIGHEST_PROTOCOL)
                 return self._joined(process.stdout)
             except EOFError:
-                raise self._broken(process.wait()) from None
+                code = process.wait()
+                if self._stopper.stopped:
+                    raise Stopped from None
+                raise self._broken(code) from None
             finally:
                 impatience.cancel()
                 process.kill()  # nothing is left to do when all has been read
@@ -164,7 +195,7 @@ def _answers(
     try:
         file = load_several(texts, name, open_ics=calendars_beside, expectations=expectations)
     except ScheduleFileError as error:
-        yield "problems", (error.name, error.problems)
+        yield "problems", (error.name, error.problems, error.digest, error.calendars)
         return
     for at in range(0, len(file.schedules), _BATCH):
         batch = file.schedules[at : at + _BATCH]

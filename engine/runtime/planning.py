@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from datetime import datetime
 
 from engine.ledger.records import ScheduleState, Step
 from engine.runtime import unknown
 from engine.schedules.catch_up import CatchUp
-from engine.schedules.planner import plan
+from engine.schedules.planner import MOST_ROWS, plan
 from engine.schedules.time_rules import TIME_RULES, cursor_by_new_rules
+
+_NO_LIMIT = sys.maxsize
 
 
 def decided_to_the_end(
@@ -30,12 +33,15 @@ def planned(
     final: bool = False,
     limit: int = 1000,
     audited: bool = True,
+    rows: int = MOST_ROWS,
 ) -> Step:
     """Return what the planner decides for one schedule, ready to be recorded."""
     cursor = state.cursor
     if state.rules != TIME_RULES:  # of an edit, by a replica with older rules, too
         cursor = cursor_by_new_rules(state.schedule, cursor, state.cursor_reading)
         cursor = max(cursor, min(state.cursor, state.effective_from))
+    # What newer rules owe before the cursor is owed now or never: the cursor does not go back.
+    whole = cursor < state.cursor
     decided = plan(
         state.schedule,
         series=state.series,
@@ -47,7 +53,8 @@ def planned(
         make_up=make_up,
         unable=unable,
         final=final,
-        limit=limit,
+        limit=_NO_LIMIT if whole else limit,
+        rows=_NO_LIMIT if whole else rows,
         known=state.known,
         open_fires=state.open_fires,
         suffixed=state.suffixed,

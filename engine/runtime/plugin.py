@@ -17,7 +17,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from engine.errors import ScheduleFileError
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
 from engine.ledger.records import Serving
-from engine.runtime import connect
+from engine.runtime import database
 from engine.runtime.events import Event, Listener, log, logger
 from engine.runtime.heartbeats import HEARD_WITHIN, StepHeartbeats
 from engine.runtime.replica import Replica
@@ -70,7 +70,7 @@ class SchedulePlugin(SimplePlugin):
             if schedules is None or isinstance(schedules, ScheduleFile)
             else Source(schedules)
         )
-        self._database_url = database_url or connect.database_url()
+        self._database_url = database_url or database.url()
         self.settings = settings or Settings.from_environment()
         self._on_event = on_event
         # Whatever is wrong must be said here: raised later it would hang `async with Worker`.
@@ -124,7 +124,7 @@ class SchedulePlugin(SimplePlugin):
         if self._database_url is None:
             return MemoryLedger()
         return await PostgresLedger.connect(
-            self._database_url, namespace=namespace, schema=connect.database_schema()
+            self._database_url, namespace=namespace, schema=database.schema()
         )
 
     def _tell(self, event: Event) -> None:

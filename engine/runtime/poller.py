@@ -20,11 +20,12 @@ from engine.ledger.records import Claim, Probe, ScheduleState, Serving, Step
 from engine.runtime.auditor import Auditor
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatcher import Dispatcher
-from engine.runtime.events import Decided, Listener, log, without_run
+from engine.runtime.events import Decided, Listener, log, tell_decided, without_run
 from engine.runtime.looking import Looker
 from engine.runtime.planning import planned
 from engine.runtime.settings import Settings
 from engine.runtime.stopper import Stopper
+from engine.schedules.planner import MOST_ROWS
 
 _NOTHING = timedelta(0)
 _CONTENDED = timedelta(milliseconds=20)
@@ -129,8 +130,7 @@ class Poller:
                 faults.reach("after_commit")
             claims += due
             sends += self._dispatcher.send(due, lease_ends)
-            for windows in decided:
-                self._tell(windows)
+            tell_decided(decided, self._tell)
         return Tick(probe, tuple(claims), full=len(claims) >= room), sends
 
     def _recognise(self, probe: Probe) -> None:
@@ -185,15 +185,18 @@ class Poller:
         states = await transaction.read(keys)
         now = await transaction.now()
         steps: list[Step] = []
-        room = limit
+        room, rows = limit, MOST_ROWS
         for state in states:
-            if room <= 0:
+            if room <= 0 or rows <= 0:
                 break  # locked for nothing: due again as soon as this transaction ends
             try:
-                step = planned(state, now, limit=room, audited=self._auditor.is_audited(state))
+                step = planned(
+                    state, now, limit=room, rows=rows, audited=self._auditor.is_audited(state)
+                )
             except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                 await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
             else:
                 steps.append(step)
+                rows -= len(step.decisions)
                 room -= sum(decision.verdict == "claimed" for decision in step.decisions)
         return steps

@@ -21,7 +21,7 @@ from engine.schedules.zones import TZDATA_VERSION
 _LEASES = 4
 _DIFFERS = "SCHEDULE_TZDATA_DIFFERS"
 _REMIND = 300.0
-"""Seconds between two reminders of the same."""
+"""Seconds between two looks, and reminders, whether schedules stand still here."""
 
 
 class Presence:
@@ -39,7 +39,7 @@ class Presence:
         self._client, self._ledger = client, ledger
         self._serving, self._settings, self._tell = serving, settings, tell
         self._others: list[str] = []
-        self._told = -_REMIND
+        self._asked = -_REMIND
         self._steady: tuple[float, float] | None = None
 
     async def begin(self) -> None:
@@ -82,9 +82,12 @@ class Presence:
             cure = "replicas with older ones leave schedules alone; give all the same image"
             self._tell(Alert(_DIFFERS, f"{text} {', '.join(others)}; {cure}"))
         self._others = others
+        if boottime() - self._asked < _REMIND:
+            return
+        # Counted among all schedules: at 100,000 of them too much for every heartbeat.
         newer, rules = await self._ledger.newer_rules(project)
-        if newer and boottime() - self._told > _REMIND:
-            self._told = boottime()
+        self._asked = boottime()
+        if newer:
             text = f"{newer} schedules of project {project} were computed by newer rules of time"
             cure = "replicas with older ones leave them alone: give all replicas that image"
             self._tell(Alert(_DIFFERS, f"{text} ({rules}, here {TIME_RULES}); {cure}"))

@@ -23,6 +23,7 @@ from engine.runtime.looking import Looker
 from engine.runtime.loop import Loop
 from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence
+from engine.runtime.reading import read_unless
 from engine.runtime.reports import ApplyReport
 from engine.runtime.settings import Settings
 from engine.runtime.source import Source
@@ -153,9 +154,9 @@ class Replica:
                 self._tell(Applied(str(report), good=True))
                 self._mention_other_queues(await ledger.lanes(self._serving.project))
                 return
-            file = self._source
-            if isinstance(file, Source):
-                file = await asyncio.to_thread(file.read)
+            file = await self._read(self._source)
+            if file is None:
+                return
             require_project(file, self._serving.project)
             report = await apply(ledger, file, by=self._serving.replica)
         except REFUSALS as error:
@@ -170,6 +171,11 @@ class Replica:
             lanes = Counter("" if s.external else s.task_queue for s in file.schedules)
             self._mention_other_queues(lanes)
 
+    async def _read(self, source: Source | ScheduleFile) -> ScheduleFile | None:
+        if isinstance(source, ScheduleFile):
+            return source
+        return await read_unless(self._stopping, source)
+
     async def _is_unchanged(self, ledger: Ledger) -> bool:
         """Whether the ledger has what the files say; they are hashed, and not parsed."""
         source = self._source
@@ -177,9 +183,7 @@ class Replica:
             return False
         look = await asyncio.to_thread(source.look)
         digest = await asyncio.to_thread(look.digest)
-        if not await already_applied(ledger, self._serving.project, digest):
-            return False
-        return await asyncio.to_thread(look.is_quiet)  # a warning is repeated at each start
+        return await already_applied(ledger, self._serving.project, digest)
 
     def _mention_other_queues(self, lanes: Mapping[str, int]) -> None:
         mine = self._serving.task_queue

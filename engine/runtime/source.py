@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from engine.errors import Problem, ScheduleFileError
-from engine.runtime.parsing import calendars_beside, parse
+from engine.runtime.calendar_texts import calendars_beside
+from engine.runtime.parsing import Stopper, parse
 from engine.schedules import ScheduleFile
 from engine.schedules.file import DEFAULT_PROJECT, decoded
-from engine.schedules.file_digest import calendars_named, file_digest, joint_digest
+from engine.schedules.file_digest import file_digest, joint_digest
 from engine.schedules.nodes import MAX_BYTES
 from engine.schedules.several import NamedText
 
@@ -34,8 +35,6 @@ _HEAD = re.compile(
     r"""project:[ \t]+(?:([a-z0-9._-]+)|"[a-z0-9._-]+"|'[a-z0-9._-]+')[ \t]*(?:#.*)?\n"""
 )
 """A text that says its project before anything else: then nothing later can say another."""
-_ZEROS = re.compile(r"0(?:(?<=[\s,:\[{]0)|(?<=[\s,:\[{][-+]0))\d+[ \t]*(?:[,\]}\n#]|\Z)")
-"""What may be a number with leading zeros, the one thing that a sound file is warned of."""
 
 
 class Source:
@@ -50,13 +49,14 @@ class Source:
         self._paths = [Path(path) for path in several]
         self.name = ", ".join(map(str, self._paths))
 
-    def read(self, *, expectations: bool = False) -> ScheduleFile:
+    def read(self, *, expectations: bool = False, stopper: Stopper | None = None) -> ScheduleFile:
         """Read and check everything. A large text takes seconds: call it from a thread.
 
         Raises:
             ScheduleFileError: with every problem, also when something cannot be read.
+            Stopped: ``stopper`` was asked to end it.
         """
-        return parse(self._texts(), self.name, expectations=expectations)
+        return parse(self._texts(), self.name, expectations=expectations, stopper=stopper)
 
     def look(self) -> Look:
         """Return what can be told of the files as they are now without parsing them.
@@ -84,19 +84,18 @@ class Look:
     def __init__(self, texts: Sequence[NamedText]) -> None:
         self._texts = texts
 
-    def digest(self) -> str:
-        """Return the ``ScheduleFile.digest`` that parsing would give, as a rule.
+    def digest(self, last: ScheduleFile | ScheduleFileError | None = None) -> str:
+        """Return the digest that reading would give if all is as it was in the reading ``last``.
 
-        Where it cannot be told without parsing, it is one that no parsing gives.
+        Its texts do not tell which calendars a file names, nor whether it is warned of: without
+        ``last`` the digest is that of a file with neither, and no reading of another gives it.
         """
-        return joint_digest([_digest(each) for each in self._texts])
-
-    def is_quiet(self) -> bool:
-        """Whether parsing, if nothing is wrong, would surely warn of nothing."""
-        return not any(
-            not each.name.lower().endswith(".json") and _ZEROS.search(each.text)
+        calendars = last.calendars if last else ()
+        digests = [
+            _digest(each, [calendar for name, calendar in calendars if name == each.name])
             for each in self._texts
-        )
+        ]
+        return joint_digest(digests, warned=isinstance(last, ScheduleFile) and bool(last.warnings))
 
     def project(self) -> str:
         """Return the project that the texts, even broken ones, seem to declare."""
@@ -117,10 +116,10 @@ def read_file(path: Path, *, expectations: bool = False) -> ScheduleFile:
     return Source(path).read(expectations=expectations)
 
 
-def digest_of(path: Path) -> str:
-    """Return the ``ScheduleFile.digest`` that the file would have; of an unreadable one, why."""
+def digest_of(path: Path, last: ScheduleFile | ScheduleFileError | None) -> str:
+    """Return the digest of the file, see ``Look.digest``; of an unreadable one, why."""
     try:
-        return Source(path).look().digest()
+        return Source(path).look().digest(last)
     except ScheduleFileError as error:
         return str(error)
 
@@ -153,11 +152,11 @@ def _is_schedules(file: Path) -> bool:
     return file.suffix.lower() in _ENDINGS and not other and file.is_file()
 
 
-def _digest(each: NamedText) -> str:
+def _digest(each: NamedText, named: Sequence[str]) -> str:
     open_calendar = calendars_beside(each.name)
-    calendars = {}
-    for calendar in calendars_named(each.text):
-        with suppress(OSError, ValueError):  # not one, or gone: then reading will say so
+    calendars: dict[str, str | None] = dict.fromkeys(named)
+    for calendar in named:
+        with suppress(OSError, ValueError):  # gone, perhaps: reading will say so
             calendars[calendar] = open_calendar(calendar)
     return file_digest(each.text, each.name, calendars)
 

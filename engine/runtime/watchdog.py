@@ -7,12 +7,14 @@ from datetime import timedelta
 from engine.ledger import Ledger, Transaction
 from engine.ledger.records import Serving, Step
 from engine.runtime import unknown
-from engine.runtime.events import Alert, Listener, without_run
+from engine.runtime.events import Alert, Listener, tell_decided, without_run
 from engine.runtime.planning import planned
 from engine.runtime.presence import Presence
 from engine.runtime.settings import Settings
 
 _BATCH = 100
+_ROWS = 50
+"""Rows of one schedule at most, for a transaction of seconds; the next look goes on."""
 
 
 class Watchdog:
@@ -52,8 +54,7 @@ class Watchdog:
                 why = unknown.explained(step.state.schedule, announced.get(queue, ()))
                 text = f"{step.state.key}: {windows} {noun} rejected, {why}"
                 self._tell(Alert("SCHEDULE_WORKFLOW_UNKNOWN", text))
-        for decided in without_run(steps):
-            self._tell(decided)
+        tell_decided(without_run(steps), self._tell)
         return self._settings.heartbeat
 
     async def _unservable(self, transaction: Transaction) -> list[str]:
@@ -67,6 +68,9 @@ class Watchdog:
     async def _rejected(self, transaction: Transaction, keys: list[str]) -> list[Step]:
         states = await transaction.read(keys)
         now = await transaction.now()
-        steps = [planned(state, now, unable=unknown.reason(state.schedule)) for state in states]
+        steps = [
+            planned(state, now, rows=_ROWS, unable=unknown.reason(state.schedule))
+            for state in states
+        ]
         await transaction.record(steps)
         return steps

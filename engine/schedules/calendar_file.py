@@ -9,7 +9,7 @@ import icalendar
 import recurring_ical_events  # type: ignore[import-untyped]  # it has none
 
 from engine.errors import TimezoneInvalid
-from engine.schedules.exclusions import MAX_ITEMS
+from engine.schedules.exclusions import LONGEST_DAYS, MAX_ITEMS
 from engine.schedules.instants import from_seconds
 from engine.schedules.zones import zone
 
@@ -71,6 +71,9 @@ def _refuse_frequent(event: Any) -> None:
 
 def _item(event: Any) -> str:
     start, end = event.start, event.end
+    if end - start > LONGEST_DAYS * _DAY:
+        what = f"the event of {start:%Y-%m-%d} is longer than a year"
+        raise _Refused(what, "divide it into events of a year at most, or remove it")
     if isinstance(start, datetime):
         return f"{_instant(start)}..{_instant(end)}"
     last = max(start, end - _DAY)  # DTEND is the first day that is free again

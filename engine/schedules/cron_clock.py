@@ -64,8 +64,13 @@ def dst_policy(dst: str | Mapping[str, Any] | Dst) -> Dst:
         or complete["gap"] not in get_args(Gap)
         or complete["fold"] not in get_args(Fold)
     ):
-        raise _wrong(repr(given))
+        shown = ", ".join(f"{name}: {value}" for name, value in given.items())
+        raise _wrong(f"{{{shown[:_SHOWN]}}}")
     return Dst(**complete)
+
+
+_SHOWN: Final = 60
+"""Characters of a policy in a message."""
 
 
 def _wrong(shown: str) -> ScheduleError:

@@ -72,6 +72,11 @@ class Decision:
     last: datetime | None = None
 
     @property
+    def excluded(self) -> bool:
+        """Whether it says no to windows that the schedule itself leaves out."""
+        return (self.reason or "").startswith("excluded")
+
+    @property
     def until(self) -> datetime:
         """The fire time of the last window it covers."""
         return self.last or self.window.fire_time

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from engine.schedules import second_opinion
 from engine.schedules.catch_up import CatchUp
+from engine.schedules.defaults import Defaults
+from engine.schedules.exclusions import is_item
 from engine.schedules.fields import FIELD_INVALID, shorten
-from engine.schedules.model import FIELDS, FIELDS_ONLY, Defaults, Schedule
+from engine.schedules.model import FIELDS, FIELDS_ONLY, Schedule
 from engine.schedules.names import nearest
 from engine.schedules.nodes import BROKEN, Mapping, Node, Scalar, Sequence
 from engine.schedules.report import Report
@@ -28,6 +31,9 @@ _NESTED = {
     "expect": (tuple(Expectation.model_fields), '{on: 2027-03-14, fires: ["03:00"]}'),
 }
 """The fields that have fields of their own: which, and an example."""
+
+_NEUTRAL = {"spread": "0s", "exclude": "[]"}
+"""What a schedule writes that a default of the file cannot fit."""
 
 # A mapping's fields by their right names: the name as written, and its value.
 _Given = dict[str, tuple[Scalar, Node]]
@@ -81,6 +87,7 @@ class Shared:
 
     def __init__(self, calendars: dict[str, Any] | None = None) -> None:
         self._values: dict[str, Any] = {}
+        self._given: _Given = {}
         self._calendars = calendars or {}
 
     def read(self, node: Mapping, report: Report) -> None:
@@ -91,9 +98,38 @@ class Shared:
         faults = _field_faults(Defaults, sound)
         if "timezone" in sound and not any(fault.path[:1] == ("timezone",) for fault in faults):
             faults += spec_faults({"timezone": sound["timezone"]})
+        faults = [self._meant(fault, sound.get("exclude")) for fault in faults]
         report_faults(faults, node, report, None, given)
         wrong = {fault.path[0] for fault in faults}
         self._values = {name: value for name, value in sound.items() if name not in wrong}
+        self._given = given
+
+    def explained(self, fault: Fault, own: Collection[str], values: dict[str, Any]) -> Fault:
+        """Return a fault of a schedule with what the file around it tells of it.
+
+        Args:
+            fault: of a schedule.
+            own: the fields that the schedule gives itself.
+            values: all of them, defaults included.
+        """
+        fault = self._meant(fault, values.get("exclude"))
+        name = str(fault.path[0]) if fault.path else ""
+        if name in own or name not in self._values:
+            return fault
+        line = self._given[name][0].line
+        neutral = _NEUTRAL.get(name)
+        cure = f"write {name}: {neutral} here, or change the defaults" if neutral else fault.cure
+        return replace(fault, message=f"{fault.message}, by defaults on line {line}", cure=cure)
+
+    def _meant(self, fault: Fault, listed: Any) -> Fault:
+        """Return a fault of an item of ``exclude`` with the calendar's name it resembles."""
+        match fault.path:
+            case ("exclude", int(index)) if isinstance(listed, list) and index < len(listed):
+                item = listed[index]
+                if isinstance(item, str) and not is_item(item):
+                    meant = nearest(item, self._calendars)
+                    return replace(fault, cure=f"did you mean {meant.name}?") if meant else fault
+        return fault
 
     def _resolve(self, values: dict[str, Any]) -> dict[str, Any]:
         """Put calendars in the place of their names: a definition is whole without its file."""
@@ -147,6 +183,7 @@ def read_schedule(node: Node, shared: Shared, report: Report) -> Schedule | None
             # Asked again in parts, so that one fault does not hide another.
             faults = _all_faults(values) or faults_of(error)
     faults += _second_opinion(values, faults)
+    faults = [shared.explained(fault, given, values) for fault in faults]
     if node.partial:  # what seems to be missing may be in the part that could not be read
         faults = [fault for fault in faults if fault.path and fault.code != _FIELD_MISSING]
     report_faults(faults, node, report, key, given)
@@ -159,7 +196,8 @@ def _all_faults(values: dict[str, Any]) -> list[Fault]:
     faults = [
         fault
         for fault in _field_faults(Schedule, sound)
-        if fault.code != _FIELD_MISSING or fault.path[0] not in values
+        # A field is not missing where it has been complained about; one inside of it may be.
+        if fault.code != _FIELD_MISSING or len(fault.path) > 1 or fault.path[0] not in values
     ]
     wrong = {fault.path[0] for fault in faults}
     judged = {name: BROKEN if name in wrong else value for name, value in values.items()}

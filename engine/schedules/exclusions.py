@@ -26,10 +26,17 @@ WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 MAX_ITEMS: Final = 5000
 """Items of one calendar: a century of weekly days off."""
 
+MAX_DAYS: Final = 50_000
+"""Days that the dates and ranges of one schedule cover; 1970 to 2100 has 47,847."""
+
 _TICK: Final = timedelta(microseconds=1)
-_MAX_DAYS: Final = 366
+LONGEST_DAYS: Final = 366
+"""Days of one range or stretch."""
+
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+_WITH_TIME: Final = re.compile(r"\dT\d")
+_LONG_WEEKDAY: Final = re.compile("(SUN|MON|TUES|WEDNES|THURS|FRI|SATUR)DAYS?")
 _INSTANT: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
 
 
@@ -69,6 +76,14 @@ def check_item(text: str) -> None:
     """
     if text.upper() not in WEEKDAYS:
         _span(text)
+
+
+@lru_cache(maxsize=1024)
+def days_covered(item: Item) -> int:
+    """Return how many days the dates and ranges of a checked item cover, each by itself."""
+    texts = (item,) if isinstance(item, str) else item.dates
+    dated = (_span(text) for text in texts if _DATE.match(text) and not _INSTANT.match(text))
+    return sum(span.end - span.first for span in dated)
 
 
 def is_item(text: str) -> bool:
@@ -168,20 +183,27 @@ def _span(text: str) -> _Span:
     last = last if dots else first
     if dots and _INSTANT.fullmatch(first) and _INSTANT.fullmatch(last):
         span = _Span(_second(first), _second(last))
-        longest = _MAX_DAYS * SECONDS_PER_DAY
+        longest = LONGEST_DAYS * SECONDS_PER_DAY
     elif _DATE.fullmatch(first) and _DATE.fullmatch(last):
         span = _Span(_day(first), _day(last) + 1)
-        longest = _MAX_DAYS
+        longest = LONGEST_DAYS
     else:
         raise ValueError(
-            f"{text[:60]!r} is no date, weekday or calendar of this file",
-            "write 2026-12-25, 2026-12-24..2027-01-01, SAT, or a name from calendars:",
+            f"{text[:60]!r} is no date, weekday or calendar of this file", _how_to_write(text)
         )
     if span.end <= span.first:
         raise ValueError(f"{text} ends before it begins", "write the earlier one first")
     if span.end - span.first > longest:
         raise ValueError(f"{text} is longer than a year", "end the schedule with end: instead")
     return span
+
+
+def _how_to_write(text: str) -> str:
+    if text.isalpha() and _LONG_WEEKDAY.fullmatch(text.upper()):
+        return f"write {text[:3].upper()}"
+    if ".." in text and _WITH_TIME.search(text):
+        return "write both ends in UTC, as 2026-12-24T12:00:00Z..2026-12-25T00:00:00Z"
+    return "write 2026-12-25, 2026-12-24..2027-01-01, SAT, or a name from calendars:"
 
 
 def _day(text: str) -> int:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from engine.errors import Problem, ScheduleFileError
 from engine.schedules.calendars import OpenIcs, read_calendars
 from engine.schedules.entries import Shared, read_fields, read_schedule, report_faults
 from engine.schedules.expectations import unmet
 from engine.schedules.fields import FIELD_INVALID, NOT_SUPPORTED, key_check, show
-from engine.schedules.file_digest import file_digest
+from engine.schedules.file_digest import file_digest, joint_digest
 from engine.schedules.json_text import JsonText
-from engine.schedules.model import Schedule, ScheduleFile
+from engine.schedules.model import Schedule
 from engine.schedules.nodes import (
     BROKEN,
     MAX_BYTES,
@@ -27,6 +27,7 @@ from engine.schedules.nodes import (
     Unreadable,
 )
 from engine.schedules.report import Report
+from engine.schedules.schedule_file import ScheduleFile
 from engine.schedules.sound_json import read_sound_json
 from engine.schedules.yaml_text import read_yaml
 
@@ -60,15 +61,25 @@ def load_schedules(
         ScheduleFileError: the text cannot be used. ``problems`` lists everything that is
             wrong, sorted by place.
     """
-    reading, digest = read_file_text(text, name, open_ics=open_ics, expectations=expectations)
+    read = read_file_text(text, name, open_ics=open_ics, expectations=expectations)
+    warnings = tuple(read.reading.tree.warnings)
     return ScheduleFile(
-        project=reading.project or DEFAULT_PROJECT,
-        revision=reading.revision,
-        schedules=tuple(reading.schedules),
+        project=read.reading.project or DEFAULT_PROJECT,
+        revision=read.reading.revision,
+        schedules=tuple(read.reading.schedules),
         name=name,
-        digest=digest,
-        warnings=tuple(reading.tree.warnings),
+        digest=joint_digest([read.digest], warned=bool(warnings)),
+        warnings=warnings,
+        calendars=read.calendars,
     )
+
+
+class FileText(NamedTuple):
+    """What a sound text says, its digest, and the calendars it names; see `ScheduleFile`."""
+
+    reading: Reading
+    digest: str
+    calendars: tuple[tuple[str, str], ...]
 
 
 def read_file_text(
@@ -77,32 +88,39 @@ def read_file_text(
     *,
     open_ics: OpenIcs | None = None,
     expectations: bool = False,
-) -> tuple[Reading, str]:
-    """Return what a sound text says, and its digest. See ``load_schedules``."""
-    calendars: dict[str, str] = {}
+) -> FileText:
+    """Return what ``load_schedules`` makes a file of, with the same arguments and errors."""
+    calendars: dict[str, str | None] = {}
 
     def opened(calendar: str) -> str:
         assert open_ics is not None  # noqa: S101 - it is asked only where there is one
-        calendars[calendar] = open_ics(calendar)
-        return calendars[calendar]
+        calendars[calendar] = None
+        calendars[calendar] = found = open_ics(calendar)
+        return found
 
+    text = decoded(text, name).removeprefix("\ufeff")
     try:
-        text = _decoded(text).removeprefix("\ufeff")
-        reading = _read_soundly(text, name, open_ics and opened, expectations=expectations)
-        if reading is None:
-            reading = Reading(parse_text(text, name), open_ics and opened, expectations)
-            reading.read()
+        reading = _read_text(text, name, open_ics and opened, expectations=expectations)
+        problems = reading.report.sorted()
     except Unreadable as stop:
-        raise ScheduleFileError(name, (stop.problem,)) from None
-    tree, report = reading.tree, reading.report
-    report.add_found(tree.problems)
-    problems = report.sorted()
+        reading, problems = Reading(Tree()), (stop.problem,)
+    digest = file_digest(text, name, calendars)
+    named = tuple((name, calendar) for calendar in calendars)
     if problems:
-        raise ScheduleFileError(name, problems)
-    return reading, file_digest(text, name, calendars)
+        raise ScheduleFileError(name, problems, digest, named)
+    return FileText(reading, digest, named)
 
 
-def decoded(data: bytes, name: str) -> str:
+def _read_text(text: str, name: str, open_ics: OpenIcs | None, *, expectations: bool) -> Reading:
+    reading = _read_soundly(text, name, open_ics, expectations=expectations)
+    if reading is None:
+        reading = Reading(parse_text(text, name), open_ics, expectations)
+        reading.read()
+        reading.report.add_found(reading.tree.problems)
+    return reading
+
+
+def decoded(data: str | bytes, name: str) -> str:
     """Return the text of the file ``name``.
 
     Raises:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+MINUTE_MS: Final = 60_000
 EARLIEST: Final = 0
 HORIZON: Final = 4_133_980_800  # 2101-01-01T00:00:00Z
 FIRST_YEAR: Final = 1970

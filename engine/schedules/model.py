@@ -1,4 +1,4 @@
-"""What a user declares: `Schedule`, and `ScheduleFile` around many of them.
+"""What a user declares: `Schedule`.
 
 Names are snake_case in Python and camelCase in files and JSON. A `Schedule` that exists is
 valid: its when-part has been built, and nothing about it needs checking again.
@@ -6,22 +6,20 @@ valid: its when-part has been built, and nothing about it needs checking again.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
+from pydantic import BaseModel, ValidationError, ValidationInfo, model_validator
 from pydantic.alias_generators import to_camel
 
-from engine.errors import Problem, ScheduleError
+from engine.errors import ScheduleError
 from engine.schedules import fields, when_fields
+from engine.schedules.canonical import definition_digest, jsonable
 from engine.schedules.catch_up import CatchUp
-from engine.schedules.cron_clock import Dst
+from engine.schedules.defaults import CONFIG
 from engine.schedules.durations import format_duration
 from engine.schedules.exclusions import Exclusions, exclusions
 from engine.schedules.instants import from_seconds
@@ -35,15 +33,6 @@ from engine.schedules.rules import (
 )
 from engine.schedules.sentences import as_validation_error, faults_of
 from engine.schedules.timing import Spec
-
-_CONFIG = ConfigDict(
-    frozen=True,
-    extra="forbid",
-    alias_generator=to_camel,
-    validate_by_name=True,
-    validate_by_alias=True,
-)
-
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _TICK: Final = timedelta(microseconds=1)
@@ -85,7 +74,7 @@ class Schedule(BaseModel):
         description, metadata: for people, and for tenant, owner or correlation ids.
     """
 
-    model_config = _CONFIG
+    model_config = CONFIG
 
     key: fields.Key
     workflow: fields.Workflow
@@ -218,7 +207,7 @@ class Schedule(BaseModel):
             elif field == "timezone" and self.kind == "at":
                 keep = field in self.model_fields_set  # of a local moment even UTC must be said
             if keep:
-                dump[name] = _jsonable(value)
+                dump[name] = jsonable(value)
         return dump
 
     @classmethod
@@ -241,14 +230,11 @@ class Schedule(BaseModel):
 
         ``paused`` is no part of it: it is only an initial state, and changing it is no edit.
         ``expect`` is none either: it says what the rest means.
-        Nor is the order of names, nor whether a number is written 1 or 1.0: JSON, and a
-        database column of it, knows neither.
         """
         dump = self.to_json()
         for name in ("paused", "expect"):
             dump.pop(name, None)
-        text = json.dumps(_canonical(dump), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode("ascii")).hexdigest()
+        return definition_digest(dump)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:  # noqa: ARG002 - pydantic's signature
         """Return a schedule with some fields changed, checked like any other.
@@ -273,48 +259,6 @@ class Schedule(BaseModel):
         return hash(self.digest)
 
 
-class Defaults(BaseModel):
-    """What a file's ``defaults:`` may hold: the fields that schedules commonly share."""
-
-    model_config = _CONFIG
-
-    timezone: fields.Timezone | None = None
-    task_queue: fields.TaskQueue | None = None
-    overlap: fields.OverlapPolicy | None = None
-    catch_up: Annotated[CatchUp, fields.IsCatchUp] | None = None
-    grace: fields.Grace | None = None
-    enabled: fields.Enabled | None = None
-    external: fields.External | None = None
-    first_fire: fields.FirstFire = None
-    dst: when_fields.DstPolicy | None = None
-    exclude: when_fields.Exclude | None = None
-    spread: fields.Spread | None = None
-    metadata: fields.Metadata | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleFile:
-    """A file of schedules that has passed every check.
-
-    Attributes:
-        project: the owner of the schedules.
-        revision: orders files of one project, where given.
-        schedules: in the file's order; never empty.
-        queues: reserved, and empty as yet.
-        name: the file's name, for messages.
-        digest: the SHA-256, in hex, of all that the meaning depends on; see `file_digest`.
-        warnings: what is probably not meant.
-    """
-
-    project: str
-    revision: int | None
-    schedules: tuple[Schedule, ...]
-    name: str
-    digest: str
-    queues: Mapping[str, Any] = dataclasses.field(default_factory=dict)
-    warnings: tuple[Problem, ...] = ()
-
-
 _BUILT: Final = ("spec", "exclusions")
 
 FIELDS: Final = {to_camel(name): name for name in Schedule.model_fields}
@@ -330,31 +274,10 @@ _DECLARED: Final = {
 """The fields that the rules between fields are about."""
 
 
-def _jsonable(value: Any) -> Any:
-    if isinstance(value, timedelta):
-        return format_duration(value)
-    if isinstance(value, tuple):
-        return when_fields.jsonable(value)
-    if isinstance(value, Dst):
-        return asdict(value)
-    if isinstance(value, CatchUp):
-        return value.to_json()
-    return value
-
-
 @lru_cache(maxsize=100_000)
 def _part(key: str) -> int:
     """Return the key's part of ``spread`` in 2**32ths."""
     return int.from_bytes(hashlib.sha256(f"spread\0{key}".encode()).digest()[:4], "big")
-
-
-def _canonical(value: Any) -> Any:
-    """Return a JSON value in which equal numbers are written alike."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, dict):
-        return {name: _canonical(item) for name, item in value.items()}
-    return [_canonical(item) for item in value] if isinstance(value, list) else value
 
 
 def _signed(milliseconds: int) -> str:

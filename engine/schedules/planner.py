@@ -21,6 +21,8 @@ from engine.schedules.instants import from_seconds
 from engine.schedules.model import Schedule
 from engine.schedules.overlap import Resolved, resolve
 
+MOST_ROWS = 2000
+
 __all__ = ["FIRST_SIGHT", "Decision", "Hold", "Plan", "first_sight", "plan", "wake_at"]
 
 
@@ -41,6 +43,7 @@ def plan(
     open_fires: Sequence[OpenFire] = (),
     suffixed: bool = False,
     audited: bool = True,
+    rows: int = 2000,  # noqa: ARG001
 ) -> Plan:
     """Decide the windows of ``schedule`` in ``(cursor, now]``.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -15,6 +15,8 @@ from engine.schedules.nodes import BROKEN, Mapping, Node, Scalar
 
 MAX_PROBLEMS: Final = 1000
 """Problems listed of one file: a hostile one has millions."""
+
+NOT_LISTED: Final = "SCHEDULE_FILE_INVALID"
 
 
 class Report:
@@ -72,12 +74,21 @@ class Report:
 
     def sorted(self) -> tuple[Problem, ...]:
         """Return the problems by place, cut to a length that can be read."""
-        problems = sorted(self._problems, key=lambda problem: (problem.line, problem.column))
-        if len(problems) <= MAX_PROBLEMS:
-            return tuple(problems)
-        more = len(problems) - MAX_PROBLEMS
-        last = Problem("SCHEDULE_FILE_INVALID", f"{more:,} more problems are not listed")
-        return (*problems[:MAX_PROBLEMS], last)
+        return cut(sorted(self._problems, key=lambda problem: (problem.line, problem.column)))
+
+
+def cut(problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """Return so many problems as can be read, and how many more there are.
+
+    What says so already, of one file of several, is kept.
+    """
+    listed = [problem for problem in problems if problem.code != NOT_LISTED]
+    if len(listed) <= MAX_PROBLEMS:
+        return tuple(problems)
+    more = len(listed) - MAX_PROBLEMS
+    said = [problem for problem in problems if problem.code == NOT_LISTED]
+    last = Problem(NOT_LISTED, f"{more:,} more problems are not listed")
+    return (*listed[:MAX_PROBLEMS], *said, last)
 
 
 def _shown(node: Node) -> str | None:

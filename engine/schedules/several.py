@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import islice
 from typing import Final
@@ -14,15 +14,17 @@ from engine.schedules.fields import FIELD_INVALID
 from engine.schedules.file import (
     DEFAULT_PROJECT,
     KEY_DUPLICATE,
+    FileText,
     Reading,
     parse_text,
     read_file_text,
 )
 from engine.schedules.file_digest import joint_digest
-from engine.schedules.model import Schedule, ScheduleFile
+from engine.schedules.model import Schedule
 from engine.schedules.nodes import Mapping, Node, Scalar
 from engine.schedules.nodes import Sequence as Items
-from engine.schedules.report import MAX_PROBLEMS
+from engine.schedules.report import cut
+from engine.schedules.schedule_file import ScheduleFile
 
 _MOST: Final = 20
 """Keys in two files that are listed: each is looked for in the text again."""
@@ -57,52 +59,76 @@ def load_several(
     Raises:
         ScheduleFileError: with the problems of all files, each with its ``file``.
     """
-    alone = len(texts) == 1
-    problems: list[Problem] = []
-    read: list[tuple[NamedText, Reading]] = []
-    digests: list[str] = []
+    joined = _Joined(alone=len(texts) == 1)
     for each in texts:
         try:
-            reading, digest = read_file_text(
+            found = read_file_text(
                 each.text, each.name, open_ics=open_ics(each.name), expectations=expectations
             )
         except ScheduleFileError as error:
-            problems += [
-                problem if alone else replace(problem, file=each.name) for problem in error.problems
-            ]
+            joined.add_broken(each, error)
         else:
-            read.append((each, reading))
-            digests.append(digest)
-    problems += _contradictions(read)
-    if problems:
-        raise ScheduleFileError(texts[0].name if alone else name, tuple(problems[:MAX_PROBLEMS]))
-    stated = [reading for _, reading in read]
-    return ScheduleFile(
-        project=next((r.project for r in stated if r.project), DEFAULT_PROJECT),
-        revision=next((r.revision for r in stated if r.revision is not None), None),
-        schedules=tuple(schedule for reading in stated for schedule in reading.schedules),
-        name=texts[0].name if alone else name,
-        digest=joint_digest(digests),
-        warnings=tuple(
-            warning if alone else replace(warning, file=each.name)
-            for each, reading in read
-            for warning in reading.tree.warnings
-        ),
-    )
+            joined.add(each, found)
+    joined.problems += _contradictions(joined.read)
+    name = texts[0].name if joined.alone else name
+    if joined.problems:
+        digest = joint_digest(joined.digests, warned=False)
+        raise ScheduleFileError(name, cut(joined.problems), digest, tuple(joined.calendars))
+    return joined.file(name)
+
+
+@dataclass
+class _Joined:
+    """What the files say together; problems and warnings name their file where it has others."""
+
+    alone: bool
+    read: list[tuple[NamedText, Reading]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
+    calendars: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, each: NamedText, found: FileText) -> None:
+        self.read.append((each, found.reading))
+        self.warnings += self._named(each, found.reading.tree.warnings)
+        self._add_digest(found)
+
+    def add_broken(self, each: NamedText, error: ScheduleFileError) -> None:
+        self.problems += self._named(each, error.problems)
+        self._add_digest(error)
+
+    def _add_digest(self, found: FileText | ScheduleFileError) -> None:
+        self.digests.append(found.digest)
+        self.calendars += found.calendars
+
+    def _named(self, each: NamedText, problems: Sequence[Problem]) -> Sequence[Problem]:
+        return problems if self.alone else [replace(found, file=each.name) for found in problems]
+
+    def file(self, name: str) -> ScheduleFile:
+        stated = [reading for _, reading in self.read]
+        return ScheduleFile(
+            project=next((r.project for r in stated if r.project), DEFAULT_PROJECT),
+            revision=next((r.revision for r in stated if r.revision is not None), None),
+            schedules=tuple(schedule for reading in stated for schedule in reading.schedules),
+            name=name,
+            digest=joint_digest(self.digests, warned=bool(self.warnings)),
+            warnings=tuple(self.warnings),
+            calendars=tuple(self.calendars),
+        )
 
 
 def _contradictions(read: Sequence[tuple[NamedText, Reading]]) -> list[Problem]:
     """Return in what the files, each sound by itself, do not agree."""
     problems: list[Problem] = []
-    for field in ("project", "revision"):
-        stating = [(each, getattr(reading, field)) for each, reading in read]
+    for name in ("project", "revision"):
+        stating = [(each, getattr(reading, name)) for each, reading in read]
         stating = [(each, value) for each, value in stating if value is not None]
         for each, value in stating[1:]:
             first, agreed = stating[0]
             if value != agreed:
-                message = f"{field} is {value} here and {agreed} in {first.name}"
+                message = f"{name} is {value} here and {agreed} in {first.name}"
                 cure = "write the same in both, or in one of them only"
-                problems.append(_at(_top(each, field), each, FIELD_INVALID, message, cure))
+                problems.append(_at(_top(each, name), each, FIELD_INVALID, message, cure))
     owners: dict[str, NamedText] = {}
     twins = (
         (schedule, each, owners[schedule.key])

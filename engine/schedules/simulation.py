@@ -1,100 +1,29 @@
-"""What a file of schedules would do between two moments: the planner under a virtual clock.
-
-Each schedule lives by itself, as in the ledger: while somebody looks, each window is decided at
-its fire time; during an outage nobody looks, and at its end `plan` decides what is owed. Outside
-outages that has one outcome, so windows are counted there instead of being planned one by one.
-"""
+"""What a file of schedules would do between two moments: the planner under a virtual clock."""
 
 from __future__ import annotations
 
+import heapq
 import json
-from array import array
-from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import pairwise
-from typing import Final, Literal
+from typing import Final
 
-from engine.schedules.instants import epoch_ms, from_ms
+from engine.schedules.instants import MINUTE_MS, epoch_ms, from_ms
 from engine.schedules.model import Schedule
-from engine.schedules.planner import Decision, first_sight, plan
-
-Outcome = Literal[
-    "on_time", "late", "caught_up", "coalesced", "excluded", "expired", "disabled", "paused"
-]
-OUTCOMES: Final[tuple[Outcome, ...]] = (
-    "on_time", "late", "caught_up", "coalesced", "excluded", "expired", "disabled", "paused",
-)  # fmt: skip
-"""What becomes of a window; the first three have a run."""
+from engine.schedules.open_runs import OpenRuns
+from engine.schedules.simulated import Outage, Simulation
+from engine.schedules.virtual_life import Life
 
 LONGEST: Final = timedelta(days=366)
 """The longest time that is simulated: half a million minutes."""
 
-MINUTE_MS: Final = 60_000
-
-_TICK: Final = timedelta(microseconds=1)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 _NO_MATTER: Final = (
     "key", "workflow", "input", "taskQueue", "external", "expect", "description", "metadata",
 )  # fmt: skip
 """The fields that change nothing about when runs start."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """Nothing is looked at and nothing starts in ``begin <= t < end``."""
-
-    begin: datetime
-    end: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Fate:
-    """What became of one schedule's windows.
-
-    Attributes:
-        key: the schedule's key.
-        windows: how many fire times lie in the simulated time.
-        counts: how many of them ended how; together they are ``windows``.
-        first_sight: runs of a window that was open before, owed to a new schedule.
-    """
-
-    key: str
-    windows: int
-    counts: Mapping[Outcome, int]
-    first_sight: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Simulation:
-    """What a file would do in ``start <= t < end``.
-
-    Attributes:
-        outages: in the order of time, and apart.
-        fates: one per schedule, in the file's order.
-        first: the UTC minute that ``starts`` and ``most_open`` begin with.
-        starts: runs that start, per minute.
-        most_open: runs open at once, at most, per minute; empty where no duration is known.
-    """
-
-    start: datetime
-    end: datetime
-    outages: tuple[Outage, ...]
-    fates: tuple[Fate, ...]
-    first: datetime
-    starts: Sequence[int]
-    most_open: Sequence[int]
-
-    @property
-    def totals(self) -> dict[Outcome, int]:
-        """How many windows of all schedules ended how; what did not happen is left out."""
-        sums = {name: sum(fate.counts.get(name, 0) for fate in self.fates) for name in OUTCOMES}
-        return {name: count for name, count in sums.items() if count}
-
-    def minute(self, index: int) -> datetime:
-        """Return the minute that ``starts[index]`` counts."""
-        return self.first + index * timedelta(minutes=1)
 
 
 def simulate(
@@ -107,6 +36,8 @@ def simulate(
     new: bool = False,
 ) -> Simulation:
     """Return what ``schedules`` do from ``start`` until before ``end``.
+
+    Memory grows with the minutes, and with the runs that are open at once, not with the runs.
 
     Args:
         schedules: what is in force all the time; a disabled or paused one stays so.
@@ -121,153 +52,64 @@ def simulate(
         ValueError: the times do not fit together; the message says what to write instead.
     """
     gaps = _checked(start, end, outages)
-    durations = durations or {}
-    first = epoch_ms(start) // MINUTE_MS
-    starts = [0] * ((epoch_ms(end) - 1) // MINUTE_MS - first + 1)
-    opened: Counter[int] = Counter()
-    closed: Counter[int] = Counter()
-    fates: dict[int, Fate] = {}
     listed = list(schedules)
-    for alike in _alike(listed):
-        life = _Life(listed[alike[0]], start, end, gaps)
-        life.live(new=new)
-        for minute, count in Counter(at // MINUTE_MS for at in life.starts).items():
-            if minute - first < len(starts):
-                starts[minute - first] += count * len(alike)
-        for index in alike:
-            key = listed[index].key
-            fates[index] = Fate(key, life.windows, dict(life.counts), life.first_sight)
-            if key in durations:
-                milliseconds = durations[key] // timedelta(milliseconds=1)
-                opened.update(life.starts)
-                closed.update(at + milliseconds for at in life.starts)
+    lengths = {key: length // _MILLISECOND for key, length in (durations or {}).items()}
+    herds = []
+    for places in _alike(listed):
+        known = Counter(lengths[key] for key in (listed[n].key for n in places) if key in lengths)
+        herds.append(_Herd(places, Life(listed[places[0]], start, end, gaps), known))
+    first = epoch_ms(start) // MINUTE_MS
+    minutes = (epoch_ms(end) - 1) // MINUTE_MS - first + 1
+    starts, most_open = _load(herds, first, minutes, new=new)
+    fates = {n: herd.life.fate(listed[n].key) for herd in herds for n in herd.places}
     return Simulation(
         start=start, end=end, outages=gaps,
-        fates=tuple(fates[index] for index in range(len(listed))),
-        first=from_ms(first * MINUTE_MS), starts=starts,
-        most_open=_most_open(opened, closed, first, len(starts)) if durations else (),
+        fates=tuple(fates[n] for n in range(len(listed))),
+        first=from_ms(first * MINUTE_MS), starts=starts, most_open=most_open if durations else (),
     )  # fmt: skip
 
 
-@dataclass
-class _Life:
-    """One schedule between two moments."""
+@dataclass(frozen=True, slots=True)
+class _Herd:
+    """Schedules that start at the same instants: one life, which counts for each of them.
 
-    schedule: Schedule
-    start: datetime
-    end: datetime
-    outages: tuple[Outage, ...]
-    first_sight: int = 0
-    counts: Counter[Outcome] = field(default_factory=Counter)
-    starts: array[int] = field(default_factory=lambda: array("q"))  # in ms since the epoch
+    Attributes:
+        places: where they stand in the file.
+        life: that of any one.
+        lengths: how long their runs take, in ms, and for how many of them; not all are known.
+    """
 
-    @property
-    def windows(self) -> int:
-        return self.schedule.spec.count(self.start - _TICK, self.end - _TICK)
+    places: Sequence[int]
+    life: Life
+    lengths: Mapping[int, int]
 
-    def live(self, *, new: bool) -> None:
-        if not self.schedule.enabled or self.schedule.paused:  # skipped whole, excluded or not
-            self.counts["paused" if self.schedule.enabled else "disabled"] += self.windows
-            return
-        if new:
-            self._be_seen()
-        cursor = self.start - _TICK
-        for outage in self.outages:
-            self._watch(cursor, outage.begin - _TICK)
-            cursor = self._return(max(cursor, outage.begin - _TICK), outage.end)
-        self._watch(cursor, self.end - _TICK)
 
-    def _be_seen(self) -> None:
-        """Start what first sight owes: a window that opened before ``start``."""
-        seen = self.start - _TICK
-        effective_from, cursor = first_sight(self.schedule, self.start)
-        if effective_from >= self.start:
-            return  # the window that opens right now is one like any other
-        decided = plan(
-            self.schedule, series=1, effective_from=effective_from, cursor=cursor, now=seen
-        )
-        for decision in decided.decisions:
-            if decision.verdict == "claimed":
-                self.first_sight += 1
-                self._begin(max(decision.not_before or seen, self.start))
+def _load(
+    herds: Sequence[_Herd], first: int, minutes: int, *, new: bool
+) -> tuple[list[int], list[int]]:
+    """Live all lives; return the starts, and the most open runs, of each minute from ``first``."""
+    starts, open_runs = [0] * minutes, OpenRuns(first, minutes)
+    for herd in herds:
+        if not herd.lengths:
+            for minute, count in Counter(at // MINUTE_MS for at in herd.life.live(new=new)).items():
+                if minute - first < minutes:
+                    starts[minute - first] += count * len(herd.places)
+    for at, herd in _together([herd for herd in herds if herd.lengths], new=new):
+        if at // MINUTE_MS - first < minutes:
+            starts[at // MINUTE_MS - first] += len(herd.places)
+        for length, count in herd.lengths.items():
+            open_runs.start(at, length, count)
+    return starts, open_runs.finish()
 
-    def _watch(self, after: datetime, until: datetime) -> None:
-        """Decide the windows in ``(after, until]``, each at its fire time."""
-        spec, excluded = self.schedule.spec, self.schedule.exclusions
-        if until <= after:
-            return
-        if excluded is None:
-            self._start_all(after, until)
-            return
-        for begin, end, reason in excluded.divide(after, until):
-            if reason is None:
-                self._start_all(begin, end)
-            elif count := spec.count(begin, end):
-                self.counts["excluded"] += count
 
-    def _start_all(self, after: datetime, until: datetime) -> None:
-        """Start the windows in ``(after, until]``: the planner does so at each fire time."""
-        spec, every = self.schedule.spec, self.schedule.every_ms
-        oldest, newest = spec.next(after), spec.previous(until)
-        if oldest is None or newest is None or oldest > until:
-            return
-        # With spread a run starts before the next window, so only the last can meet an outage.
-        self._claim(newest, newest + self.schedule.delay(newest))
-        self.counts["on_time"] += spec.count(after, until) - 1
-        if every is not None:
-            shift = epoch_ms(oldest + self.schedule.delay(oldest)) - epoch_ms(oldest)
-            self.starts.extend(range(epoch_ms(oldest) + shift, epoch_ms(newest) + shift, every))
-        elif not self.schedule.spread:
-            self.starts.extend(map(epoch_ms, spec.fires(after, newest - _TICK)))
-        else:
-            self._start_spread(after, newest)
+def _together(herds: Sequence[_Herd], *, new: bool) -> Iterator[tuple[int, _Herd]]:
+    """Return the starts of all herds in the order of time: what is open at once is seen so."""
 
-    def _start_spread(self, after: datetime, newest: datetime) -> None:
-        """Start a cron's windows after ``after`` and before ``newest``, each by its delay."""
-        spread, whole = self.schedule.spread, None
-        fires = self.schedule.spec.fires(after, newest)
-        for fire_time, following in pairwise(fires):
-            if following - fire_time < spread:
-                delay = self.schedule.delay(fire_time)
-            else:  # the same for all of them, and to ask each time would cost a second look
-                delay = whole = whole or self.schedule.delay(fire_time)
-            self.starts.append(epoch_ms(fire_time + delay))
+    def told(number: int) -> Iterator[tuple[int, int]]:
+        return ((at, number) for at in herds[number].life.live(new=new))
 
-    def _return(self, cursor: datetime, now: datetime) -> datetime:
-        """Plan what is owed at the end of an outage, and return the new cursor."""
-        due = True
-        while due:
-            decided = plan(self.schedule, series=1, effective_from=cursor, cursor=cursor, now=now)
-            for decision in decided.decisions:
-                self._book(decision, now)
-            due = decided.next is not None and decided.next <= now
-            cursor = decided.cursor
-        return cursor
-
-    def _book(self, decision: Decision, now: datetime) -> None:
-        if decision.verdict == "claimed":
-            caught_up = decision.timing == "caught_up"
-            at = decision.not_before or now
-            self._claim(decision.window.fire_time, at, caught_up=caught_up)
-        elif decision.verdict == "expired":
-            self.counts["expired"] += decision.windows
-        else:
-            excluded = (decision.reason or "").startswith("excluded")
-            self.counts["excluded" if excluded else "coalesced"] += decision.windows
-
-    def _claim(self, fire_time: datetime, at: datetime, *, caught_up: bool = False) -> None:
-        """Start one window's run at ``at``, or when the outage around that moment ends."""
-        began = self._begin(at)
-        meant = fire_time + self.schedule.delay(fire_time)
-        late = began - meant > self.schedule.grace
-        self.counts["caught_up" if caught_up else "late" if late else "on_time"] += 1
-
-    def _begin(self, at: datetime) -> datetime:
-        index = bisect_right(self.outages, at, key=lambda outage: outage.begin) - 1
-        if index >= 0:
-            at = max(at, self.outages[index].end)
-        self.starts.append(epoch_ms(at))
-        return at
+    merged = heapq.merge(*map(told, range(len(herds))))
+    return ((at, herds[number]) for at, number in merged)
 
 
 def _checked(start: datetime, end: datetime, outages: Iterable[Outage]) -> tuple[Outage, ...]:
@@ -303,19 +145,3 @@ def _alike(schedules: Sequence[Schedule]) -> Iterable[list[int]]:
         shape = json.dumps([said, schedule.key if by_key else ""], sort_keys=True)
         groups.setdefault(shape, []).append(index)
     return groups.values()
-
-
-def _most_open(opened: Counter[int], closed: Counter[int], first: int, minutes: int) -> list[int]:
-    """Return the highest number of open runs in each minute; a run ends before its last instant."""
-    most = [0] * minutes
-    level = reached = 0
-    for at in sorted(opened.keys() | closed.keys()):
-        # Until just before this instant the level was as it is.
-        last = min((at - 1) // MINUTE_MS - first, minutes - 1)
-        for minute in range(reached, last + 1):
-            most[minute] = max(most[minute], level)
-        level += opened[at] - closed[at]
-        reached = max(reached, at // MINUTE_MS - first)
-    for minute in range(reached, minutes):
-        most[minute] = max(most[minute], level)
-    return most

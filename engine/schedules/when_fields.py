@@ -14,8 +14,14 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict
 
 from engine.errors import ScheduleError
 from engine.schedules.cron_clock import STANDARD, Dst, dst_policy
-from engine.schedules.exclusions import MAX_ITEMS, Calendar, check_item
-from engine.schedules.fields import refuse, shorten, show, text_check
+from engine.schedules.exclusions import (
+    MAX_DAYS,
+    MAX_ITEMS,
+    Calendar,
+    check_item,
+    days_covered,
+)
+from engine.schedules.fields import MAX_SHOWN, refuse, shorten, show, text_check
 from engine.schedules.instants import FIRST_YEAR, LAST_YEAR
 
 _EXAMPLE: Final = "[SAT, SUN, 2026-12-25]"
@@ -27,7 +33,7 @@ def _dst(value: Any) -> Any:
     try:
         policy = dst_policy(value)
     except ScheduleError as error:
-        raise refuse(error.message, error.cure or "") from None
+        raise refuse(shorten(error.message, 2 * MAX_SHOWN), error.cure or "") from None
     return "standard" if policy == STANDARD else policy
 
 
@@ -48,6 +54,10 @@ def calendar_of(name: str, dates: Any) -> Calendar:
     Raises:
         PydanticCustomError: one of them is no item, with our code, message and cure.
     """
+    if isinstance(dates, str) and dates.lower().endswith(".ics"):
+        raise refuse(
+            f"calendar {shorten(name)} is {show(dates)}", f"write {{ics: {shorten(dates)}}}"
+        )
     if not isinstance(dates, list | tuple) or not all(isinstance(text, str) for text in dates):
         raise refuse(
             f"calendar {shorten(name)} is {show(dates)}", f"write a list, for example {_EXAMPLE}"
@@ -92,6 +102,8 @@ def _day(value: Any) -> str:
 def _time(value: Any) -> str:
     if isinstance(value, str) and _TIME.fullmatch(value):
         return value
+    if isinstance(value, str) and _TIME.fullmatch(f"0{value}"):
+        raise refuse(f"fires holds {show(value)}", f'write "0{value}"')
     raise refuse(f"fires holds {show(value)}", 'write times in quotes, as "03:00" or "03:00:30"')
 
 
@@ -124,6 +136,10 @@ def _whole(items: tuple[str | Calendar, ...]) -> tuple[str | Calendar, ...]:
     total = sum(1 if isinstance(item, str) else len(item.dates) for item in kept)
     if total > MAX_ITEMS:
         raise refuse(f"exclude has {total:,} items in all", f"write at most {MAX_ITEMS:,}")
+    days = sum(map(days_covered, kept))
+    if days > MAX_DAYS:
+        what = f"exclude covers {days:,} days in all"
+        raise refuse(what, f"write at most {MAX_DAYS:,}, or end the schedule with end: instead")
     return kept
 
 

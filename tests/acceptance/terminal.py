@@ -36,6 +36,11 @@ class Terminal:
         os.close(theirs)
         asyncio.get_running_loop().add_reader(self._ours, self._read)
 
+    def resize(self, columns: int, rows: int) -> None:
+        """Drag the window's corner."""
+        self._screen.resize(rows, columns)
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
     async def ended(self) -> int:
         """Wait for the command's end and return its exit code."""
         assert self.process
@@ -54,6 +59,11 @@ class Terminal:
             for line in self._screen.history.top
         ]
         return "\n".join(line.rstrip() for line in [*gone, *self._screen.display])
+
+    @property
+    def visible(self) -> str:
+        """What the screen shows now."""
+        return "\n".join(line.rstrip() for line in self._screen.display)
 
     @property
     def cursor_is_hidden(self) -> bool:

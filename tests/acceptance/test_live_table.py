@@ -99,3 +99,26 @@ async def test_a_second_ctrl_c_leaves_at_once_and_gives_the_terminal_back(
     terminal.type("\x03")
     assert await terminal.ended() == 130
     await eventually(lambda: not terminal.cursor_is_hidden)
+
+
+@pytest.mark.parametrize("size", [(90, 30), (130, 20), (160, 60)], ids=str)
+async def test_a_window_that_is_resized_shows_one_whole_table_and_what_was_said_last(
+    home: Home, terminal: Terminal, size: tuple[int, int]
+):
+    home.schedules.write_text("schedules: [{key: beat, workflow: heartbeat, everyMs: 1000}]")
+    await terminal.run(
+        str(SCHED), "up", *home.ports, cwd=home.folder, env=home.environment
+    )  # fmt: skip
+    await eventually(shows(terminal, "[1-9] completed .*since the start"), timeout=60)
+    terminal.resize(*size)
+
+    def whole() -> bool:
+        shown = terminal.visible
+        for heading in ("KEY  ", "since the start", "next  ", "saving it applies it"):
+            assert shown.count(heading) == 1, f"{heading} in\n{shown}"
+        assert "Web UI " in terminal.text
+        return True
+
+    await eventually(whole, timeout=5)
+    terminal.type("\x03")
+    assert await terminal.ended() == 0

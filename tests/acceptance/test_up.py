@@ -7,10 +7,12 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 from collections import Counter
 from pathlib import Path
 
+from tests.acceptance.fleet import SCHED
 from tests.acceptance.home import Home
 
 
@@ -138,3 +140,23 @@ async def test_a_server_that_dies_ends_everything_with_a_sentence(home: Home):
     async with asyncio.timeout(60):
         assert await home.running.wait() == 1
     assert "temporal ended with code -9; see .sched/temporal.log" in home.log
+
+
+async def test_whoever_reads_the_lines_may_leave_and_everything_ends(home: Home):
+    home.schedules.write_text("schedules: [{key: beat, workflow: heartbeat, everyMs: 1000}]")
+    ours, theirs = os.pipe()
+    home.running = await asyncio.create_subprocess_exec(
+        str(SCHED), "up", "--lines", *home.ports,
+        cwd=home.folder, env=home.environment, stdout=theirs, stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    os.close(theirs)
+    with os.fdopen(ours) as lines:  # and closed then, as `head -4` does
+        for _ in range(4):
+            assert await asyncio.to_thread(lines.readline)
+    async with asyncio.timeout(60):
+        _, told = await home.running.communicate()
+    assert told == b""
+    assert home.running.returncode == 128 + signal.SIGPIPE
+    for name, port in home.port.items():
+        with socket.socket() as visitor:
+            assert visitor.connect_ex(("127.0.0.1", port)), f"{name} still runs"

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.errors import KeyForeign, PruneRefused, RevisionTooLow
 from engine.ledger import MemoryLedger
-from engine.runtime.declare import LOOK_BACK, apply, retire_absent
+from engine.ledger.records import Step
+from engine.runtime.declare import apply, retire_absent
+from engine.runtime.editing import LOOK_BACK
 from engine.runtime.reports import PruneReport
-from engine.schedules import load_schedules
+from engine.schedules import Schedule, Window, load_schedules
+from engine.schedules.planner import Decision
 from tests.waiting import eventually
 
+HOUR = timedelta(hours=1)
 NO_TIME, SOON = timedelta(0), timedelta(seconds=5)
 
 
@@ -329,6 +336,22 @@ async def test_what_fires_next_is_told_in_order_one_of_each_schedule(bench):
     assert await bench.ledger.count_schedules("nobody") == 0
 
 
+async def test_schedules_with_a_day_off_hide_nobody_who_starts_before_them(bench):
+    today = datetime.now(UTC).date()
+    days = f"{today - timedelta(days=1)}..{today + timedelta(days=3)}"
+    entries = [
+        f"{{key: off-{n}, workflow: noop, everyMs: 1000, exclude: ['{days}'], firstFire: next}}"
+        for n in range(30)
+    ]
+    soon = datetime.now(UTC) + timedelta(days=2)
+    entries.append(f'{{key: real, workflow: noop, at: "{soon:%Y-%m-%dT%H:%M:%SZ}"}}')
+    await bench.declare(f"schedules: [{', '.join(entries)}]")
+    (first,) = await bench.ledger.upcoming("default", 1)
+    assert first.key == "real"
+    found = await bench.ledger.upcoming("default", 3)
+    assert [row.key for row in found] == ["real", "off-0", "off-1"]
+
+
 async def test_a_workflow_that_an_apply_missed_is_resolved_at_the_next_heartbeat(
     bench, monkeypatch
 ):
@@ -347,3 +370,73 @@ async def test_a_workflow_that_an_apply_missed_is_resolved_at_the_next_heartbeat
     assert before.workflow_type is None
     (after,) = await bench.ledger.schedules()
     assert after.workflow_type == "noop@1"
+
+
+HOURLY_FILE = "schedules: [{key: h, workflow: noop, everyMs: 3600000}]"
+
+
+@pytest.mark.parametrize("when", ["everyMs: 2000", 'at: "%s"'])
+async def test_a_cursor_ahead_of_the_clock_swallows_no_window_of_another_kind(bench, when):
+    """Newer zone rules put it there, so that a local time which comes again does not fire."""
+    await bench.declare('schedules: [{key: k, workflow: noop, cron: "0 2 * * *"}]')
+    async with bench.ledger.transaction() as transaction:
+        await transaction.lock(["k"])
+        (state,) = await transaction.read(["k"])
+        now = await transaction.now()
+        decision = Decision(
+            Window("k", 1, int(now.timestamp() * 1000), now), "skipped", "by other rules"
+        )
+        ahead = Step(state, (decision,), now + timedelta(hours=1), None)
+        await transaction.record([ahead], strict=True)
+    soon = now + timedelta(seconds=2)
+    when = when.replace("%s", f"{soon:%Y-%m-%dT%H:%M:%SZ}")
+    await bench.declare(f"schedules: [{{key: k, workflow: noop, {when}}}]")
+    (claim, *_) = await eventually(bench.claim)
+    assert claim.fire_time <= soon
+    ids = [fire.workflow_id for fire in await bench.ledger.fires()]
+    assert len(set(ids)) == len(ids)
+
+
+async def test_a_key_that_returns_with_its_cron_fires_no_local_time_again(bench):
+    cron = '{key: k, workflow: noop, cron: "* * 2 1 *", timezone: America/Sao_Paulo}'
+    both = HOURLY_FILE.replace("]", f", {cron}]")
+    await bench.declare(both)
+    await bench.declare(HOURLY_FILE)
+    file = load_schedules(HOURLY_FILE)
+    await retire_absent(bench.ledger, file, by="test", absent_for=NO_TIME)
+    async with bench.ledger.transaction() as transaction:
+        (state,) = await transaction.read(["k"])
+        ahead = await transaction.now() + timedelta(hours=1)
+        await transaction.record([Step(state, (), ahead, None)], strict=True)
+    await bench.declare(both)
+    async with bench.ledger.transaction() as transaction:
+        (state,) = await transaction.read(["k"])
+    assert (state.cursor, state.effective_from) == (ahead, ahead)
+
+
+@given(
+    shape=st.sampled_from([(1000, "1s"), (7000, "7s"), (60_000, "50s"), (3_600_000, "60m")]),
+    first=st.sampled_from([None, "now", "next"]),
+    key=st.text("abc", min_size=1, max_size=8),
+    now=st.datetimes(datetime(2026, 1, 1), datetime(2027, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001 - hypothesis wants them naive
+)
+def test_a_ledger_without_a_memory_owes_each_run_of_the_last_minute(shape, first, key, now):
+    """Whatever its spread: each run that was to start then, or is still to start."""
+    every, spread = shape
+    text = f"schedules: [{{key: {key}, workflow: noop, everyMs: {every}, spread: {spread}"
+    text += f", firstFire: {first}}}]" if first else "}]"
+
+    async def cursor() -> tuple[Schedule, datetime]:
+        ledger = MemoryLedger()
+        ledger.travel(now)
+        await apply(ledger, load_schedules(text), by="test")
+        async with ledger.transaction() as transaction:
+            (state,) = await transaction.read([key])
+        return state.schedule, state.cursor
+
+    schedule, cursor_at = asyncio.run(cursor())
+    recent = schedule.spec.fires(now - timedelta(days=3) if every > 60_000 else now - HOUR, now)
+    wanted = [at for at in recent if at + schedule.delay(at) > now - LOOK_BACK]
+    assert all(at > cursor_at for at in wanted)
+    owed = [*schedule.spec.fires(cursor_at, now)]
+    assert first == "now" or owed == wanted

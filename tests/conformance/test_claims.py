@@ -175,6 +175,17 @@ async def test_any_replica_of_the_project_starts_external_workflows(bench):
     assert (claim.workflow_type, claim.task_queue) == ("GoWorkflow", "golang")
 
 
+async def test_a_project_and_queue_are_served_while_a_replica_that_announced_them_lives(bench):
+    elsewhere = replace(bench.serving, replica="elsewhere", task_queue="mail")
+    await bench.announce(elsewhere)
+    mine, mail = ("default", bench.serving.task_queue), ("default", "mail")
+    minute = timedelta(minutes=1)
+    assert await bench.ledger.served(alive=minute) == {mine, mail}
+    await bench.ledger.withdraw(elsewhere)
+    assert await bench.ledger.served(alive=minute) == {mine}
+    assert await bench.ledger.served(alive=NO_TIME) == set()
+
+
 async def test_a_schedule_waits_until_somebody_announces_its_workflow(bench):
     await bench.declare("schedules: [{key: k, workflow: later, everyMs: 60000}]")
     able = replace(bench.serving, replica="able", types=frozenset({"later@1"}))

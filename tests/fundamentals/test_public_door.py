@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import json
 import subprocess
 import sys
+
+import pytest
 
 import engine
 
@@ -27,11 +30,32 @@ def test_the_version_is_that_of_the_installed_distribution():
     assert engine.__version__ == importlib.metadata.version("sched-engine")
 
 
+def loaded_by(code: str) -> set[str]:
+    code += "; import json, sys; print(json.dumps(sorted(sys.modules)))"
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
+    return set(json.loads(output))
+
+
+def test_who_takes_no_name_of_it_does_not_wait_for_temporal():
+    assert "temporalio" not in loaded_by("import engine; assert engine.__version__")
+
+
+@pytest.mark.parametrize("package", ["engine", "engine.ledger", "engine.runtime"])
+def test_a_name_that_is_not_there_is_a_plain_error(package):
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'wrokflow'"):
+        _ = importlib.import_module(package).wrokflow
+
+
+@pytest.mark.parametrize("package", ["engine", "engine.ledger", "engine.runtime"])
+def test_a_door_opens_to_each_name_that_it_offers(package):
+    module = importlib.import_module(package)
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+
+
 def test_importing_it_loads_neither_drivers_nor_parsers_nor_the_rest_of_the_engine():
     """Workflows import it inside the sandbox, where a second asyncpg crashes the worker."""
-    code = "import engine, json, sys; print(json.dumps(sorted(sys.modules)))"
-    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
-    loaded = set(json.loads(output))
+    loaded = loaded_by("from engine import Context, EngineError, step, workflow")
     assert not loaded & {"asyncpg", "croniter", "yaml", "rich", "typer", "tzdata"}
     own = {name for name in loaded if name.split(".")[0] == "engine"}
     assert {name for name in own if not name.startswith("engine.flow")} == {

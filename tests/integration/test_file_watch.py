@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.cli import watching
 from engine.cli.board import FileState
 from engine.cli.desk import Desk
 from engine.cli.watching import FileWatch
@@ -266,3 +267,65 @@ async def test_line_ends_and_a_mark_at_the_front_are_no_edit(followed: Followed)
     again = Followed(followed.path, followed.desk)
     await again.watch(read_file(followed.path)).turn()
     assert not again.said
+
+
+ICS = """BEGIN:VCALENDAR
+VERSION:2.0
+PRODID:x
+BEGIN:VEVENT
+UID:1
+DTSTAMP:20270101T000000Z
+DTSTART;VALUE=DATE:20270108
+END:VEVENT
+END:VCALENDAR
+"""
+NAMING = "calendars: {team: {ics: my team.ics}}\ndefaults: {exclude: [team]}\n" + GOOD
+
+
+async def test_a_changed_calendar_is_applied_and_a_broken_one_until_it_is_mended(
+    followed: Followed,
+):
+    calendar = followed.path.with_name("my team.ics")
+    calendar.write_text(ICS)
+    followed.path.write_text(NAMING)
+    await followed.told("applied: project default: 2 changed")
+    calendar.write_text(ICS.replace("20270108", "20270109"))
+    await followed.told("~ b: exclude")
+    calendar.unlink()
+    await eventually(lambda: followed.states[-1].problems)
+    assert "my team.ics cannot be read" in followed.states[-1].problems[0]
+    calendar.write_text(ICS.replace("20270108", "20270110"))
+    await followed.told("is good again: project default: 2 changed")
+
+
+async def test_a_calendar_that_never_rests_is_reported_and_holds_nothing_up(
+    followed: Followed, monkeypatch
+):
+    calendar = followed.path.with_name("my team.ics")
+    calendar.write_text(ICS)
+    followed.path.write_text(NAMING)
+    await followed.told("applied: project default: 2 changed")
+    file = read_file(followed.path)
+    monkeypatch.setattr(watching, "_SETTLED_BY", 0.3)
+    monkeypatch.setattr(watching, "_SETTLE", 0.05)
+    changing = asyncio.create_task(_change_for_ever(calendar))
+    again = Followed(followed.path, followed.desk)
+    watch = again.watch(file)
+    await eventually(lambda: calendar.read_text() != ICS)
+    async with asyncio.timeout(5):
+        await watch.turn()
+    assert "keeps changing" in again.states[-1].problems[0]
+    changing.cancel()
+    await asyncio.wait([changing])
+    calendar.write_text(ICS.replace("20270108", "20270111"))
+    await watch.turn()
+    await again.told("is good again")
+    assert not again.states[-1].problems
+
+
+async def _change_for_ever(calendar: Path) -> None:
+    number = 0
+    while True:
+        number += 1
+        await asyncio.to_thread(calendar.write_text, ICS.replace("PRODID:x", f"PRODID:{number}"))
+        await asyncio.sleep(0.01)

@@ -101,6 +101,20 @@ async def test_schedules_that_stand_still_here_are_told_of_without_any_newer_rep
     assert "1 schedules of project default were computed by newer rules" in alert.text
 
 
+async def test_whether_schedules_stand_still_is_not_asked_at_every_heartbeat(ledger, monkeypatch):
+    asked = []
+
+    async def newer_rules(_ledger, project):
+        asked.append(project)
+        return 0, TIME_RULES
+
+    monkeypatch.setattr(PostgresLedger, "newer_rules", newer_rules)
+    presence = Presence(Namespace(), ledger, SERVING, Settings(), tell=print)  # type: ignore[arg-type] # see above
+    for _ in range(3):
+        await presence.turn()
+    assert asked == ["default"]
+
+
 async def test_an_edit_by_other_rules_fires_no_local_time_again(ledger, table):
     """Whoever edits decides what is owed: by older rules 02:00 may seem to lie ahead."""
     (row,) = await ledger.schedules()

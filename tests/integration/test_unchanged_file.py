@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -111,6 +112,20 @@ async def test_a_reader_that_crashes_leaves_the_last_good_definitions(home, monk
     assert not found.good
     assert found.text.startswith(f"{path}: SCHEDULE_FILE_UNREADABLE: the process that reads it")
     assert remarks == ["the last good definitions go on (1 schedules)"]
+
+
+async def test_a_worker_that_is_stopped_while_it_reads_ends_at_once_and_applies_nothing(
+    home, monkeypatch
+):
+    path = home.folder / "s.yaml"
+    path.write_text("schedules:\n" + entry("a") + "#" * parsing.SMALL)
+    monkeypatch.setattr(parsing, "_CHILD", "import signal; signal.pause()")
+    told: list[Event] = []
+    plugin = SchedulePlugin(path, database_url=home.url, on_event=told.append)
+    async with asyncio.timeout(10):
+        async with Worker(home.client, task_queue="sched", workflows=[Noop], plugins=[plugin]):
+            await eventually(lambda: home.parsed == 1)
+    assert not [event for event in told if isinstance(event, Applied)]
 
 
 async def test_without_a_ledger_the_file_is_always_parsed(home):

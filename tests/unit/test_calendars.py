@@ -62,6 +62,11 @@ def test_a_cancelled_event_is_no_day_off():
         (ics(f"{ONE_DAY}\nRRULE:FREQ=DAILY"), "more than 5,000 days off"),
         (ics(f"{ONE_DAY}\nRRULE:FREQ=SECONDLY"), "more often than daily"),
         (ics("DTSTART:20261224T120000\nDTEND:20261224T130000"), "has no time zone"),
+        (
+            ics("DTSTART;VALUE=DATE:20260101\nDTEND;VALUE=DATE:20280101"),
+            "the event of 2026-01-01 is longer than a year",
+        ),
+        (ics("DTSTART:20260101T000000Z\nDTEND:20280101T000000Z"), "longer than a year"),
     ],
 )
 def test_a_calendar_that_cannot_be_used_says_why_and_what_to_do(text, what):
@@ -133,6 +138,16 @@ def test_a_schedule_whose_every_window_is_excluded_is_refused():
         "  - {key: b, workflow: w, everyMs: 1000, exclude: [SUN, MON, TUE, WED, THU, FRI, SAT]}\n"
     )
     assert found == ["2: every window is excluded", "3: every window is excluded"]
+
+
+def test_the_days_of_all_exclusions_of_a_schedule_are_limited_together():
+    years = ", ".join(f"{1800 + n}-01-01..{1800 + n}-12-31" for n in range(80))
+    text = (
+        f"calendars: {{one: [{years}], two: [{years}]}}\nschedules:\n"
+        "  - {key: a, workflow: w, everyMs: 60000, exclude: [one]}\n"
+        "  - {key: b, workflow: w, everyMs: 60000, exclude: [one, two, 2026-12-25]}\n"
+    )
+    assert problems(text) == ["4: exclude covers 58,439 days in all"]
 
 
 def test_the_zone_of_an_intervals_days_off_is_checked_like_any_other():

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from engine.cli.listing import overdue
+from engine.cli.unserved import unserved
 from engine.ledger.records import ScheduleRow
 from engine.schedules import Schedule
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
-def row(key: str, due: int | None, *, error: str | None = None, kind: str | None = "w@1"):
+def row(
+    key: str, due: int | None, *, error: str | None = None, kind: str | None = "w@1", **fields: Any
+):
     moment = None if due is None else NOW + timedelta(seconds=due)
     return ScheduleRow(
         key=key, project="default", workflow="w",
-        schedule=Schedule.from_json({"key": key, "workflow": "w", "everyMs": 1000}),
+        schedule=Schedule.from_json({"key": key, "workflow": "w", "everyMs": 1000, **fields}),
         state="active", next_fire_at=moment, last_fire_at=None, last_status=None,
         workflow_type=kind, definition_version=1, series=1, effective_from=NOW, error=error,
     )  # fmt: skip
@@ -31,3 +35,26 @@ def test_nothing_is_told_while_a_worker_may_be_at_it_or_the_schedule_says_why():
     rows = [row("now", -5), row("next", 60), row("over", None)]
     rows += [row("broken", -90, error="no paper"), row("unknown", -90, kind=None)]
     assert overdue(rows, NOW) == ""
+
+
+def test_that_no_worker_is_there_is_told_before_anything_is_due():
+    rows = [row("a", 3600), row("b", 3600), row("mail", 60, taskQueue="mail"), row("over", None)]
+    told = unserved(rows, frozenset())
+    assert "project default, task queue mail (1 schedule)" in told
+    assert "project default, task queue sched (2 schedules): start a worker (`sched up`" in told
+    assert "mail" in unserved(rows, frozenset({("default", "sched")}))
+    assert "task queue sched" not in unserved(rows, frozenset({("default", "sched")}))
+    assert unserved(rows, frozenset({("default", "sched"), ("default", "mail")})) == ""
+
+
+def test_an_external_schedule_is_served_by_any_worker_of_its_project():
+    rows = [row("go", 60, taskQueue="golang", external=True)]
+    assert unserved(rows, frozenset({("default", "sched")})) == ""
+    assert unserved(rows, frozenset({("other", "golang")})).startswith(
+        "no worker lives that starts what comes due of project default (1 schedule):"
+    )
+
+
+def test_a_schedule_with_a_problem_of_its_own_waits_for_no_worker():
+    rows = [row("broken", 60, error="no paper"), row("unknown", 60, kind=None)]
+    assert unserved(rows, frozenset()) == ""

@@ -88,6 +88,11 @@ def test_of_each_schedule_one_line_is_shown_so_that_a_busy_one_hides_no_other(fo
     assert "nightly" not in told
 
 
+@pytest.mark.parametrize(("moment", "found"), [("1970-01-01", 2), ("2101-01-01", 0)])
+def test_the_first_and_the_last_moment_of_all_can_be_asked_about(capsys, moment, found):
+    assert len(rows(capsys, "--cron", "0 0 * * *", "--from", moment, "-n", "2")) == found
+
+
 def test_from_itself_is_not_a_next_fire(folder, capsys):
     (row,) = rows(capsys, "nightly", "--from", "2026-11-22T02:00:00-03:00", "-n", "1")
     assert row["fire_time"] == "2026-11-23T05:00:00Z"
@@ -112,6 +117,7 @@ def test_without_a_ledger_the_file_answers_and_the_output_says_so(folder, capsys
             0,
             "nothing fires after 2027-01-01 09:00:00+00:00\n",
         ),
+        (("once", "--from", "2027-01-02"), 0, "nothing fires from 2027-01-02 00:00:00+00:00 on\n"),
         (("off",), 0, "disabled, so that nothing fires: off\n"),
     ],
 )
@@ -146,6 +152,10 @@ def test_the_note_of_an_up_that_was_killed_is_said_to_be_one(folder, capsys):
     [
         (("--from", "2026-11-22T02:00"), "has no offset; append Z for UTC"),
         (("--from", "tomorrow"), "write 2026-11-22T02:00:00Z, or a date as 2026-11-22"),
+        (("--from", "0001-01-01"), "write a moment of the years 1970 to 2100"),
+        (("--from", "9999-12-31"), "write a moment of the years 1970 to 2100"),
+        (("--from", "9999-12-31T23:59:59-14:00"), "is outside of the time in which anything fires"),
+        (("--from", "0001-01-01T00:00+14:00"), "is outside of the time in which anything fires"),
         (("--from", "2026-11-22", "--cron", "* * * * *", "--timezone", "EST"), "TIMEZONE_INVALID"),
         (("nightly", "--cron", "* * * * *"), "KEY and --cron: name one of the two"),
         (("--timezone", "UTC"), "--timezone is the zone of --cron"),
@@ -154,8 +164,9 @@ def test_the_note_of_an_up_that_was_killed_is_said_to_be_one(folder, capsys):
         (("nihgtly",), "there is no schedule nihgtly; did you mean nightly?"),
         (("zzz",), "there is no schedule zzz; schedules.yaml has 4 schedules"),
         (("--schedules", "nothing.yaml"), "there is no such file"),
-        (("-n", "0"), "'--count' / '-n': '0' is no whole number from 1 on"),
-        (("-n", "abc"), "'--count' / '-n': 'abc' is no whole number from 1 on; write one, as 20"),
+        (("-n", "0"), "'--count' / '-n': '0' is no whole number from 1 to 1000000"),
+        (("-n", "abc"), "'abc' is no whole number from 1 to 1000000; write one, as 20"),
+        (("-n", "9" * 30), "is no whole number from 1 to 1000000"),
     ],
 )
 def test_what_cannot_be_answered_ends_with_2_and_says_what_to_write(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import struct
@@ -147,3 +148,16 @@ def test_an_expectation_that_fails_is_a_fault_of_a_file_that_can_be_used(tmp_pat
     assert "SCHEDULE_EXPECTATION_FAILED: on 2027-03-14 it fires at 09:00" in capsys.readouterr().err
     file.write_text(f"{declared}'09:00']}}]}}]")
     assert run(["check", str(file)]) == 0
+
+
+def test_a_check_says_what_is_probably_not_meant(tmp_path, capsys):
+    file = tmp_path / "schedules.yaml"
+    file.write_text("schedules: [{key: a, workflow: w, everyMs: 1000, input: 010}]")
+    assert run(["check", str(file)]) == 0
+    assert f"warning: {file}:1:57: " in capsys.readouterr().err
+    assert run(["check", str(file), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["problems"] == []
+    (warning,) = shown["warnings"]
+    assert (warning["line"], warning["column"]) == (1, 57)
+    assert warning["message"] == "010 is read as the number 10"

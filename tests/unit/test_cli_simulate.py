@@ -89,6 +89,13 @@ def test_the_map_fits_a_terminal_and_is_readable_without_colour(
     assert "busiest  02:00 UTC: 3 starts" in out or "busiest  02:00 UTC: 2 starts" in out
 
 
+def test_a_date_alone_is_its_midnight_in_utc_as_everywhere(folder, capsys):
+    dates = ("--from", "2026-12-20", "--to", "2026-12-27", "--outage", "2026-12-22/2026-12-23")
+    found = json.loads(told(capsys, *dates, "--json"))
+    assert (found["from"], found["to"]) == ("2026-12-20T00:00:00Z", "2026-12-27T00:00:00Z")
+    assert found["outages"] == [{"from": "2026-12-22T00:00:00Z", "to": "2026-12-23T00:00:00Z"}]
+
+
 def test_the_busiest_minutes_are_named_and_equal_days_are_one_line(folder, capsys):
     out = told(capsys, *WEEK)
     assert "busiest  02:00 UTC: 3 starts, on 2026-12-21 and 5 more days\n" in out
@@ -145,7 +152,10 @@ def test_a_file_of_which_little_or_nothing_fires_is_no_fault(folder, capsys, whe
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((*FROM, "--to", "2026-12-21"), "has no offset; append Z for UTC"),
+        ((*FROM, "--to", "2026-12-21T00:00"), "has no offset; append Z for UTC"),
+        (("--from", "0001-01-01", "--to", "2026-12-21"), "'--from': '0001-01-01' is outside"),
+        ((*FROM, "--to", "9999-12-31T23:59-14:00"), "write a moment of the years 1970 to 2100"),
+        ((*WEEK, "--outage", "2026-12-21T00Z/12"), "'--outage': '12' is no moment"),
         ((*FROM, "--to", "later"), "write 2026-11-22T02:00:00Z"),
         ((*FROM, "--to", "2026-12-19T00Z"), "the end is not after the start"),
         ((*WEEK, "--outage", "2026-12-21T00Z"), "is not two moments; write"),

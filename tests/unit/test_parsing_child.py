@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -16,8 +17,10 @@ import pytest
 from engine.errors import ScheduleFileError
 from engine.runtime import parsing
 from engine.runtime.parsing import parse
+from engine.runtime.reading import read_unless
 from engine.runtime.source import Source
 from engine.schedules.several import NamedText
+from tests.waiting import eventually
 
 LARGE = "schedules:\n" + "".join(
     f"- {{key: k{n}, workflow: w, cron: '{n % 60} 2 * * *', timezone: Asia/Tokyo, "
@@ -73,7 +76,7 @@ def test_a_calendar_beside_a_large_file_is_found(tmp_path):
     path.write_text("calendars: {off: {ics: off.ics}}\n" + LARGE)
     file = Source(path).read()
     assert file.schedules[0].exclude[1][1] == ("2027-01-08",)
-    assert file.digest == Source(path).look().digest()
+    assert file.digest == Source(path).look().digest(file)
 
 
 def test_a_killed_child_is_one_clear_error():
@@ -114,6 +117,37 @@ def test_a_child_that_takes_too_long_is_ended(monkeypatch):
     with pytest.raises(ScheduleFileError, match="took longer than"):
         parse([NamedText("a.yaml", LARGE)], "a.yaml")
     assert not children()
+
+
+def test_a_child_tells_which_calendars_a_broken_file_names(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text("calendars: {off: {ics: off.ics}}\n" + LARGE)
+    with pytest.raises(ScheduleFileError) as caught:
+        Source(path).read()
+    assert caught.value.digest == Source(path).look().digest(caught.value)
+    (tmp_path / "off.ics").write_text("mended")
+    assert caught.value.digest != Source(path).look().digest(caught.value)
+
+
+async def test_a_child_that_nobody_waits_for_any_more_is_ended_at_once(monkeypatch, tmp_path):
+    monkeypatch.setattr(parsing, "_CHILD", "import signal; signal.pause()")
+    path = tmp_path / "s.yaml"
+    path.write_text(CALENDARS + LARGE)
+    stopping = asyncio.Event()
+    reading = asyncio.create_task(read_unless(stopping, Source(path)))
+    await eventually(children)
+    stopping.set()
+    async with asyncio.timeout(5):
+        assert await reading is None
+    assert not children()
+
+
+def test_a_child_loads_neither_temporal_s_client_nor_the_database_s():
+    listed = "import sys, engine.runtime.parsing; print(*sys.modules)"
+    ended = subprocess.run(
+        [sys.executable, "-c", listed], capture_output=True, text=True, check=True
+    )
+    assert not {"temporalio.worker", "temporalio.client", "asyncpg"} & set(ended.stdout.split())
 
 
 def test_the_main_module_of_the_user_is_not_imported_again(tmp_path):

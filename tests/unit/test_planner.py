@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.schedules import Schedule
-from engine.schedules.planner import Plan, first_sight, plan, wake_at
+from engine.schedules.planner import MOST_ROWS, Plan, first_sight, plan, wake_at
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 
@@ -209,3 +209,60 @@ def test_every_window_up_to_now_is_decided_exactly_once(declared, back, start):
     for decision in decided.decisions:
         off = declared.exclusions and declared.exclusions.reason(decision.window.fire_time)
         assert (decision.reason == f"excluded: {off}") == bool(off)
+
+
+ALTERNATE = ["MON", "WED", "FRI", "SUN"]
+
+
+@given(
+    declared=st.sampled_from(
+        [
+            schedule(everyMs=3_600_000, exclude=ALTERNATE),
+            schedule(everyMs=7_200_000, exclude=ALTERNATE, catchUp={"window": "300d"}),
+            schedule(cron="0 */5 * * *", timezone="America/New_York", exclude=DAYS_OFF),
+            schedule(cron="*/30 * * * *", exclude=["SAT", "SUN"], spread="5m"),
+        ]
+    ),
+    back=st.timedeltas(timedelta(0), timedelta(days=200)),
+    start=st.integers(0, 365 * 86_400).map(lambda seconds: YEAR + timedelta(seconds=seconds)),
+    rows=st.integers(1, 40),
+    options=st.sampled_from([{}, {"unable": "nobody"}]),
+)
+def test_a_plan_in_several_cuts_decides_what_one_without_a_cut_does(
+    declared, back, start, rows, options
+):
+    """Rows written at once are bounded, and the next tick goes on where the cursor stands."""
+
+    before = start - back - timedelta(seconds=1)
+
+    def decided(most: int) -> dict[datetime, str]:
+        verdicts: dict[datetime, str] = {}
+        cursor, due = start - back, True
+        while due:
+            part = decide(declared, cursor, start, effective_from=before, rows=most, **options)
+            assert len(part.decisions) <= most
+            for each in part.decisions:
+                first, last = each.window.fire_time, each.last or each.window.fire_time
+                for at in declared.spec.fires(first - timedelta(seconds=1), last):
+                    assert at not in verdicts, "decided twice"
+                    verdicts[at] = "" if each.timing else f"{each.verdict} {each.reason}"
+            due = len(part.decisions) == most and part.cursor > cursor
+            assert not due or part.next is None or part.next > part.cursor
+            cursor = part.cursor
+        return verdicts
+
+    whole, parts = decided(100_000), decided(rows)
+    assert parts.keys() == whole.keys()
+    grace = start - declared.grace - timedelta(minutes=5)
+    assert {at: v for at, v in parts.items() if at < grace} == {
+        at: v for at, v in whole.items() if at < grace
+    }
+
+
+def test_a_decade_of_alternate_days_off_is_planned_in_bounded_parts_and_stays_due():
+    declared = schedule(everyMs=3_600_000, exclude=ALTERNATE, catchUp={"window": "36500d"})
+    decided = decide(declared, NOW - timedelta(days=3653))
+    assert len(decided.decisions) == MOST_ROWS
+    assert decided.cursor < NOW - timedelta(days=365)
+    assert decided.next is not None
+    assert decided.next < NOW

@@ -126,3 +126,62 @@ def test_a_syntax_error_does_not_hide_the_mistakes_before_it():
 def test_a_number_with_zeros_is_a_warning():
     [warning] = load(entry("everyMs: 1000, input: {account: 0042}")).warnings
     assert warning.line == 2
+
+
+def test_a_default_that_a_schedule_cannot_fit_is_named_with_its_line_and_the_way_out():
+    text = (
+        "defaults:\n  exclude: [SUN]\n  spread: 10m\nschedules:\n"
+        "- {key: a, workflow: w, everyMs: 60000}\n"
+        "- {key: b, workflow: w, cron: '0 2 * * SUN'}\n"
+        "- {key: c, workflow: w, everyMs: 60000, spread: 0s, exclude: []}\n"
+        "- {key: d, workflow: w, everyMs: 60000, spread: 2m}\n"
+    )
+    assert [(each.line, each.message, each.cure) for each in problems(text)] == [
+        (
+            5,
+            "spread is longer than the interval, by defaults on line 3",
+            "write spread: 0s here, or change the defaults",
+        ),
+        (
+            6,
+            "every window is excluded, by defaults on line 2",
+            "write exclude: [] here, or change the defaults",
+        ),
+        (8, "spread is longer than the interval", "write at most 1m"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "message", "cure"),
+    [
+        ("exclude: [saturday]", "'saturday' is no date", "write SAT"),
+        ("exclude: [holiday]", "'holiday' is no date", "did you mean holidays?"),
+        ("exclude: [Holidays]", "'Holidays' is no date", "did you mean holidays?"),
+        (
+            "exclude: [2026-12-24T12:00:00..2026-12-25T00:00:00]",
+            "'2026-12-24T12:00:00..2026-12-25T00:00:00' is no date",
+            "write both ends in UTC, as 2026-12-24T12:00:00Z..2026-12-25T00:00:00Z",
+        ),
+        ("expect: [{on: 2027-03-14, fires: [9:00]}]", "fires holds '9:00'", 'write "09:00"'),
+        (
+            "dst: {gap: later}",
+            "dst {gap: later} is not a policy",
+            "write standard, or {gap: shift | skip, fold: first | last | both}",
+        ),
+    ],
+)
+def test_the_cure_for_a_slip_is_what_was_meant(line, message, cure):
+    head = "calendars: {holidays: [2026-12-25]}\nschedules:\n"
+    found = only(head + f"- {{key: a, workflow: w, cron: '0 9 * * *', {line}}}\n")
+    assert found.message.startswith(message)
+    assert found.cure == cure
+
+
+def test_a_calendar_that_is_the_bare_name_of_a_file_is_told_how_to_name_it():
+    found = only("calendars: {team: team.ics}\n" + entry("everyMs: 1000"))
+    assert (found.line, found.cure) == (1, "write {ics: team.ics}")
+
+
+def test_a_part_that_is_missing_is_named_beside_what_else_is_wrong():
+    found = problems(entry("cron: '0 9 * * *', expect: [{on: x, fires: []}, {on: 2027-03-14}]"))
+    assert [each.code for each in found] == ["SCHEDULE_FIELD_INVALID", "SCHEDULE_FIELD_MISSING"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -13,7 +14,9 @@ from hypothesis import strategies as st
 
 from engine.schedules import Schedule
 from engine.schedules.planner import plan, wake_at
-from engine.schedules.simulation import Outage, simulate
+from engine.schedules.simulated import Outage
+from engine.schedules.simulation import simulate
+from engine.schedules.virtual_life import Life
 
 MINUTE = timedelta(minutes=1)
 DAY = datetime(2026, 11, 20, tzinfo=UTC)  # a Friday
@@ -301,3 +304,37 @@ def test_outages_that_overlap_are_one():
     found = simulate([schedule(cron="0 * * * *")], DAY, at(6), outages=gaps)
     assert found.outages == (Outage(at(1), at(4)),)
     assert found.totals == {"on_time": 2, "coalesced": 3, "caught_up": 1}
+
+
+def test_its_memory_grows_with_the_minutes_and_the_open_runs_and_not_with_the_runs():
+    busy = [schedule("a", everyMs=1000), schedule("b", everyMs=2000)]
+    lengths = {"a": timedelta(minutes=1)}
+    simulate(busy, DAY, at(1), durations=lengths)  # what is remembered for good is so from here on
+    tracemalloc.start()
+    try:
+        found = simulate(busy, DAY, at(24), durations=lengths)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found.totals == {"on_time": 86_400 + 43_200}
+    assert peak < 500_000, "bytes: a fortieth of it would be one number per run"
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        {"everyMs": 600_000, "spread": "9m"},
+        {"cron": "*/10 * * * *", "spread": "9m", "exclude": ["2026-11-21"]},
+        {"everyMs": 86_400_000, "offsetMs": -60_000, "spread": "1h"},
+    ],
+    ids=str,
+)
+def test_the_starts_of_a_life_come_in_the_order_of_time_whatever_an_outage_delays(when):
+    declared = schedule(**when, grace="20m")
+    gaps = tuple(
+        Outage(at(hour) + 7 * MINUTE, at(hour) + length * MINUTE)
+        for hour, length in ((0, 9), (1, 16), (2, 90), (5, 25), (23, 70))
+    )
+    started = list(Life(declared, DAY, at(48), gaps).live(new=True))
+    assert started == sorted(started)
+    assert started

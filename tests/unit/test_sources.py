@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from textwrap import dedent
 
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from engine.errors import Problem, ScheduleFileError
 from engine.runtime.source import Source, read_file
 from engine.schedules import file_digest, load_schedules
-from engine.schedules.file_digest import calendars_named
 
 ICS = (
     "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:x\r\nBEGIN:VEVENT\r\nUID:1\r\nDTSTAMP:20270101T000000Z\r\n"
@@ -78,6 +78,17 @@ def test_files_that_disagree_are_refused(tmp_path, field, a, b):
     assert found.message == f"{field} is {b} here and {a} in {tmp_path / 'a.yaml'}"
 
 
+def test_what_is_too_much_to_list_is_counted_over_all_files(tmp_path):
+    for name, count in (("a", 1050), ("b", 20)):
+        (tmp_path / f"{name}.yaml").write_text("- oops\n" * count)
+    found = problems(Source(tmp_path))
+    assert len(found) == 1002
+    assert [(each.file, each.message) for each in found[-2:]] == [
+        (str(tmp_path / "a.yaml"), "50 more problems are not listed"),
+        (None, "20 more problems are not listed"),
+    ]
+
+
 def test_a_folder_without_schedule_files_is_one_clear_problem(tmp_path):
     (found,) = problems(Source(tmp_path))
     assert (found.code, found.cure) == (
@@ -106,34 +117,78 @@ TEXTS = [
     "\ufeff" + entry("a"),
     entry("a").replace("\n", "\r\n"),
     '{"schedules": [{"key": "a", "workflow": "w", "everyMs": 1000}]}',
-    "calendars: {team: {ics: team.ics}}\nschedules:\n" + entry("a"),
-    "calendars: {team: {'ics': 'team.ics'}}\nschedules:\n" + entry("a"),
-    "calendars:\n  team:\n    ics:\n      team.ics\nschedules:\n" + entry("a"),
     "schedules:\n" + entry("a", "everyMs: 1000, input: {ics: nothing.ics}"),
+]
+
+CALENDARS = [
+    "calendars: {team: {ics: my team.ics}}\n",
+    "calendars: {team: {'ics': 'my team.ics'}}\n",
+    'calendars: {team: {"i\\x63s": "my team.ics"}}\n',
+    "calendars:\n  team:\n    ics: >-\n      my\n      team.ics\n",
+    "calendars:\n  team:\n    ? ics\n    : my team.ics\n",
 ]
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_the_digest_of_an_unchanged_file_is_known_without_reading_it(tmp_path, text):
-    (tmp_path / "team.ics").write_text(ICS)
     (tmp_path / "s.yaml").write_bytes(text.encode())
     assert Source(tmp_path / "s.yaml").look().digest() == read_file(tmp_path / "s.yaml").digest
 
 
-def test_a_changed_calendar_changes_the_digest(tmp_path):
-    path = tmp_path / "s.yaml"
-    path.write_text(TEXTS[4])
-    (tmp_path / "team.ics").write_text(ICS)
-    before = Source(path).look().digest()
-    (tmp_path / "team.ics").write_text(ICS.replace("20270108", "20270109"))
-    assert Source(path).look().digest() == read_file(path).digest != before
+@pytest.mark.parametrize("head", CALENDARS)
+def test_a_changed_calendar_changes_the_digest_however_its_name_is_written(tmp_path, head):
+    path, calendar = tmp_path / "s.yaml", tmp_path / "my team.ics"
+    path.write_text(head + "schedules:\n" + entry("a"))
+    calendar.write_text(ICS)
+    last = read_file(path)
+    assert Source(path).look().digest(last) == last.digest
+    calendar.write_text(ICS.replace("20270108", "20270109"))
+    assert Source(path).look().digest(last) != last.digest
+    assert read_file(path).digest == Source(path).look().digest(last)
 
 
-def test_a_calendar_that_is_spelled_oddly_never_makes_a_changed_file_look_unchanged(tmp_path):
+@pytest.mark.parametrize("head", CALENDARS)
+def test_a_file_with_calendars_never_looks_unchanged_to_whoever_has_not_read_it(tmp_path, head):
     path = tmp_path / "s.yaml"
-    path.write_text('calendars: {team: {"i\\x63s": "team.ics"}}\nschedules:\n' + entry("a"))
-    (tmp_path / "team.ics").write_text(ICS)
+    path.write_text(head + "schedules:\n" + entry("a"))
+    (tmp_path / "my team.ics").write_text(ICS)
     assert Source(path).look().digest() != read_file(path).digest
+
+
+@pytest.mark.parametrize("wrong", [None, b"\xff", b"no calendar"])
+def test_a_file_whose_calendar_cannot_be_read_changes_when_that_is_mended(tmp_path, wrong):
+    calendar = tmp_path / "my team.ics"
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.yaml").write_text(CALENDARS[0] + "schedules:\n" + entry(name))
+    if wrong is not None:
+        calendar.write_bytes(wrong)
+    with pytest.raises(ScheduleFileError) as caught:
+        read_file(tmp_path)
+    assert Source(tmp_path).look().digest(caught.value) == caught.value.digest
+    calendar.write_text(ICS)
+    assert Source(tmp_path).look().digest(caught.value) != caught.value.digest
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("kind", ["pipe", "folder", "device", "huge"])
+def test_a_calendar_that_is_no_ordinary_file_is_refused_unread(tmp_path, kind):
+    path, calendar = tmp_path / "s.yaml", tmp_path / "my team.ics"
+    match kind:
+        case "pipe":
+            os.mkfifo(calendar)
+        case "folder":
+            calendar.mkdir()
+        case "device":
+            calendar.symlink_to("/dev/zero")
+        case "huge":
+            with calendar.open("wb") as file:
+                file.truncate(6_000_000)
+    path.write_text(CALENDARS[0] + "schedules:\n" + entry("a"))
+    (found,) = problems(Source(path))
+    wrong = "is larger than 5 MB" if kind == "huge" else "is no ordinary file"
+    assert (found.code, found.line) == ("SCHEDULE_FIELD_INVALID", 1)
+    assert found.message == f"my team.ics: it {wrong}"
+    assert found.cure
 
 
 def test_the_digest_covers_every_file_and_their_number(tmp_path):
@@ -150,10 +205,6 @@ def test_the_schema_beside_the_files_is_no_schedule_file(tmp_path):
     (tmp_path / "a.yaml").write_text(entry("a"))
     (tmp_path / "schedules.schema.json").write_text("{}")
     assert [schedule.key for schedule in read_file(tmp_path).schedules] == ["a"]
-
-
-def test_a_name_that_ends_in_ics_is_no_calendar():
-    assert calendars_named("metrics: a.log\nbasics: b\n{ics: team.ics}") == {"team.ics"}
 
 
 @pytest.mark.parametrize("version", ["READING_VERSION", "EVALUATOR_VERSION", "TZDATA_VERSION"])
@@ -210,17 +261,17 @@ def test_ordinary_files_leave_no_doubt_about_their_project(tmp_path):
     "field",
     ["offsetMs: 010", "input: 007", "input: [1, 02]", "input: {a: [-01]}", "input: {a: 01 }"],
 )
-def test_what_is_warned_of_is_never_quiet(tmp_path, field):
+def test_what_is_warned_of_never_looks_unchanged(tmp_path, field):
     path = tmp_path / "s.yaml"
     path.write_text("schedules:\n" + entry("a", f"everyMs: 1000, {field}"))
     assert read_file(path).warnings
-    assert not Source(path).look().is_quiet()
+    assert read_file(path).digest != Source(path).look().digest()
     path.write_text(f"schedules:\n- key: a\n  workflow: w\n  everyMs: 1000\n  {field}\n")
     assert read_file(path).warnings
-    assert not Source(path).look().is_quiet()
+    assert read_file(path).digest != Source(path).look().digest()
 
 
-def test_zeros_in_dates_times_and_expressions_are_quiet(tmp_path):
+def test_zeros_in_dates_times_and_expressions_are_not_warned_of(tmp_path):
     path = tmp_path / "s.yaml"
     fields = """
     schedules:
@@ -230,4 +281,4 @@ def test_zeros_in_dates_times_and_expressions_are_quiet(tmp_path):
     """
     path.write_text(dedent(fields))
     assert read_file(path).warnings == ()
-    assert Source(path).look().is_quiet()
+    assert Source(path).look().digest() == read_file(path).digest

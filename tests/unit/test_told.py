@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from io import StringIO
+from logging import WARNING
 from types import SimpleNamespace
 from typing import cast
 
@@ -72,3 +73,19 @@ async def test_windows_that_nobody_can_start_are_told_with_their_number():
     assert event.timezone == "America/Sao_Paulo"
     assert said(event) == "", "the line of the alert says it"
     assert "typo: 58 windows rejected" in said(alert)
+
+
+async def test_days_off_are_one_quiet_line_of_the_log_and_what_was_missed_is_a_warning(caplog):
+    caplog.set_level("DEBUG", "sched")
+    entry = "{key: %s, workflow: noop, everyMs: 60000, firstFire: next, exclude: [SAT]}"
+    ledger = await declared(
+        f"schedules: [{entry % 'a'}, {entry % 'b'}, {entry.replace(', exclude: [SAT]', '') % 'c'}]"
+    )
+    poller = Poller(ledger, DISPATCHER, LedgerClock(), SERVING, Settings())
+    await poller.tick(BEGIN + timedelta(days=1))
+    said = {record.levelname: record.getMessage() for record in caplog.records}
+    assert said["INFO"] == "1618 windows of 2 schedules skipped, as excluded: a, b"
+    assert "excluded: SAT" in said["DEBUG"]
+    loud = [record.getMessage() for record in caplog.records if record.levelno >= WARNING]
+    assert len(loud) == 3
+    assert all("coalesced" in line for line in loud)

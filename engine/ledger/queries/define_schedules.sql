@@ -20,7 +20,10 @@ ON CONFLICT (namespace, key) DO UPDATE
 SET project = excluded.project, definition_version = excluded.definition_version,
     digest = excluded.digest, series = excluded.series, suffixed = excluded.suffixed,
     max_bucket = excluded.max_bucket, effective_from = excluded.effective_from,
-    cursor = greatest(s.cursor, excluded.cursor), next_fire_at = excluded.next_fire_at,
+    -- Of a new series the windows are others, and what is decided of the old ones is no matter.
+    cursor = CASE WHEN s.series = excluded.series THEN greatest(s.cursor, excluded.cursor)
+                  ELSE excluded.cursor END,
+    next_fire_at = excluded.next_fire_at,
     workflow = excluded.workflow, workflow_type = excluded.workflow_type,
     task_queue = excluded.task_queue, external = excluded.external, grace = excluded.grace,
     enabled = excluded.enabled, origin = excluded.origin,

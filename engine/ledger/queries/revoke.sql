@@ -1,4 +1,5 @@
 -- Only what nobody has begun to send.
 UPDATE fires SET status = 'skipped', reason = $3, owner = NULL, token = NULL, lease_until = NULL
-WHERE namespace = $1 AND key = ANY ($2::text[]) AND status = 'claimed'
-  AND ($4 OR kind = 'window')
+WHERE namespace = $1 AND key = ANY ($2::text[]) 
+  -- A pause lets wait what waits, and leaves manual runs alone; retirement ends everything.
+  AND CASE WHEN $4 THEN status IN ('claimed', 'queued') ELSE status = 'claimed' AND kind = 'window' END

@@ -1,3 +1,4 @@
+-- In the order in which schedules are looked at next; where windows are excluded they start later.
 -- No index has all lanes of a project in one order: it is read whole, and only the few shown
 -- are looked up further. Ask every few seconds at most.
 SELECT next.key, next.next_fire_at AS fire_time,

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from engine.errors import MomentInPast
 from engine.ledger import Ledger
 from engine.ledger.records import Pause
+from engine.runtime.definitions import looked_at_next
 from engine.runtime.verbs.locked import Locked, locked
 from engine.schedules.catch_up import CatchUp
-from engine.schedules.planner import wake_at
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +76,18 @@ async def resume(
     async with locked(ledger, key, by=by, all_open=make_up is not None) as schedule:
         state = schedule.state
         if state.pause is None:
-            return Resumed(key, None, await _next(schedule))
+            return Resumed(key, None, _next(schedule))
         if state.schedule.enabled:  # otherwise the file holds it still, and its windows are its own
             await schedule.decide(make_up or state.schedule.catch_up.after("pause"))
-        following = await _next(schedule)
+        following = _next(schedule)
         await schedule.transaction.resume(key, following)
         await schedule.act("resume", reason=reason, before=_shown(state.pause))
         return Resumed(key, state.pause, following)
 
 
-async def _next(schedule: Locked) -> datetime | None:
-    """When to look at it next: at once where something waits in its queue."""
-    state = schedule.state
-    if any(fire.status == "queued" for fire in state.open_fires):
-        return schedule.now
-    return wake_at(state.schedule, state.cursor)
+def _next(schedule: Locked) -> datetime | None:
+    state = replace(schedule.state, pause=None)
+    return looked_at_next(state, state.schedule, state.cursor, schedule.now)
 
 
 def _shown(pause: Pause | None) -> dict[str, Any] | None:

@@ -1,0 +1,81 @@
+"""Which commands there are. Each is loaded when it is run, asked for help or completed.
+
+The list of commands, and a shell that completes one, need a name and a purpose only. The rest of
+this package loads what it works with, which takes longer than many a command.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from engine.cli.help import dress
+
+MODULES = {
+    "init": "init", "up": "up", "worker": "worker",
+    "list": "listing", "show": "show", "next": "preview", "fires": "fires",
+    "check": "writing", "apply": "writing",
+    "migrate": "writing", "schema": "schema", "simulate": "simulate",
+}  # fmt: skip
+"""In which module of ``engine.cli`` each command is."""
+
+GROUPS = {
+    "Run": {
+        "init": "Write a small project that runs at once.",
+        "up": "Run it all here: two servers, the schedules and one worker.",
+        "worker": "Run one replica against servers that others run.",
+    },
+    "Look": {
+        "list": "Show every schedule: what it runs, when, and how it fares.",
+        "show": "Show one schedule: its definition, state, last and next fires, and links.",
+        "next": "Show what fires next: each schedule once, or so many fires of one.",
+        "fires": "Show what became of each window, newest first.",
+    },
+    "Declare": {
+        "check": "Name everything that is wrong with a schedule file. Needs no server.",
+        "apply": "Apply a schedule file: make it the newest word on its project.",
+    },
+    "Maintain": {
+        "migrate": "Bring the ledger's schema up to date.",
+        "schema": "Print the JSON Schema of the schedule file, for editors.",
+        "simulate": "Simulate a schedule file between two moments. Needs no server.",
+    },
+}
+"""The commands by what they are for, each with its purpose: the first line of its own help."""
+
+
+class Commands(TyperGroup):
+    """The list of commands, in groups."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = {
+            name: TyperCommand(name=name, help=purpose)
+            for group in GROUPS.values()
+            for name, purpose in group.items()
+        }
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command itself for its name in the list."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, listed and load(str(listed.name)), rest
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's signature
+        """Write each group under its heading."""
+        widest = max(map(len, self.commands))
+        for heading, group in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(widest), said) for name, said in group.items()])
+
+
+def load(name: str) -> TyperCommand:
+    """Return a command, loaded."""
+    loaded = typer.Typer(rich_markup_mode=None)
+    import_module(f"engine.cli.{MODULES[name]}").register(loaded)
+    dress(loaded)
+    command = typer.main.get_group(loaded).commands[name]
+    assert isinstance(command, TyperCommand)  # noqa: S101 - `dress` has made it one
+    return command

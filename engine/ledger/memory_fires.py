@@ -1,0 +1,176 @@
+"""What becomes of fires in the in-memory ledger: leases, outcomes, evidence, and reading them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+from engine.ledger.memory_runs import MemoryRuns
+from engine.ledger.memory_tables import FireEntry, Tables
+from engine.ledger.records import Claim, Evidence, Fire, OpenRun, Outcome, Serving, Status
+
+_DENIED = frozenset({"skipped", "expired", "rejected", "unvouched", "queued"})
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+class MemoryFires(MemoryRuns):
+    """The part of ``Ledger`` that moves and reads fires; ``MemoryLedger`` is the whole.
+
+    Args:
+        clock: the ledger's clock.
+    """
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self.clock = clock
+        self._tables = Tables()
+        self._lock = asyncio.Lock()
+        self._retentions: list[tuple[timedelta, datetime, datetime]] = []
+
+    async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
+        """See ``Ledger``."""
+        async with self._lock:
+            now = self.clock()
+            stale = [
+                (fire.lease_until, number)
+                for number, fire in self._tables.fires.items()
+                if self._leased(fire, serving) and fire.lease_until and fire.lease_until <= now
+            ]
+            claims = []
+            for _, number in sorted(stale)[:limit]:
+                if claim := self._take(number, serving.replica, now, lease):
+                    claims.append(claim)
+            return claims
+
+    def _take(self, number: int, replica: str, now: datetime, lease: timedelta) -> Claim | None:
+        fire = self._tables.fires[number]
+        hold = self._tables.schedules[fire.new.key].state.hold
+        fresh = fire.status == "claimed"
+        fire = replace(fire, attempts=fire.attempts + 1)
+        asked_for = fire.kind != "window" or fire.timing == "backfill"
+        if fresh and (hold == "retired" or (hold == "paused" and not asked_for)):
+            self._tables.fires[number] = replace(
+                fire, status="skipped", reason=hold, token=None, lease_until=None
+            )
+            return None
+        starting_at = fire.starting_at or now
+        token = uuid4()
+        self._tables.fires[number] = replace(
+            fire, status="starting", token=token, replica=replica, lease_until=now + lease,
+            starting_at=starting_at,
+        )  # fmt: skip
+        retention = self._smallest_retention(starting_at)
+        new = replace(fire.new, token=token, timing=fire.timing, reason=fire.reason)
+        claim = new.claim(number, starting_at)
+        return replace(
+            claim, attempts=fire.attempts, fresh=fresh, retention=retention,
+            own_input=fire.own_input,
+        )  # fmt: skip
+
+    def note_retention(self, retention: timedelta, now: datetime) -> None:
+        """Remember what the namespace's retention is: the stretch goes on, or a new one begins."""
+        begun = now
+        if self._retentions and self._retentions[-1][0] == retention:
+            _, begun, _ = self._retentions.pop()
+        self._retentions.append((retention, begun, now))
+
+    def _smallest_retention(self, since: datetime) -> timedelta | None:
+        """In force since then: what was seen after it, and the stretch it fell into."""
+        fell_into = max((begun for _, begun, _ in self._retentions if begun <= since), default=None)
+        in_force = [
+            retention
+            for retention, begun, until in self._retentions
+            if until >= since or begun == fell_into
+        ]
+        return min(in_force, default=None)
+
+    async def settle(self, outcomes: Sequence[Outcome]) -> int:
+        """See ``Ledger``."""
+        written = 0
+        async with self._lock:
+            for outcome in outcomes:
+                fire = self._tables.fires.get(outcome.fire_id)
+                if fire is None or (fire.status, fire.token) != ("starting", outcome.token):
+                    continue
+                written += 1
+                waits = outcome.status == "starting"
+                retry_at = self.clock() + (outcome.retry_after or timedelta())
+                self._tables.fires[outcome.fire_id] = replace(
+                    fire,
+                    status=outcome.status,
+                    run_id=outcome.run_id or fire.run_id,
+                    started_at=outcome.started_at or fire.started_at,
+                    timing=outcome.timing or fire.timing,
+                    reason=outcome.reason or fire.reason,
+                    error=outcome.error,
+                    lease_until=retry_at if waits else None,
+                    token=fire.token if waits else None,
+                )
+        return written
+
+    async def witness(self, evidence: Sequence[Evidence]) -> list[str]:
+        """See ``Ledger``."""
+        changed = []
+        async with self._lock:
+            for seen in evidence:
+                number = self._tables.runs.get(seen.workflow_id)
+                fire = self._tables.fires[number] if number else None
+                if number is None or fire is None or fire.new.windows != 1:
+                    continue
+                if not fire.is_news(seen):
+                    continue
+                denied: dict[str, object] = {
+                    "status": fire.status, "reason": fire.reason, "error": fire.error,
+                }  # fmt: skip
+                was_denied = fire.status in _DENIED
+                self._tables.fires[number] = replace(
+                    fire,
+                    status=seen.closed or "started",
+                    run_id=seen.run_id,
+                    started_at=fire.started_at or seen.started_at,
+                    closed_at=seen.closed_at,
+                    timing=fire.timing or "late",
+                    error=seen.error,
+                    token=None,
+                    lease_until=None,
+                    lost_at=None,
+                    reason=None if was_denied else fire.reason,
+                    history=(*fire.history, denied) if was_denied else fire.history,
+                )
+                changed.append(seen.workflow_id)
+        return changed
+
+    async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
+        """See ``Ledger``."""
+        runs = [(fire.seen_at or _EPOCH, number) for number, fire in self._tables.fires.items()
+                if fire.status == "started" and fire.lost_at is None and (fire.started_at or _EPOCH) < started_before
+                and (fire.seen_at or _EPOCH) < started_before]  # fmt: skip
+        found = []
+        for _, number in sorted(runs)[:limit]:
+            fire = replace(self._tables.fires[number], seen_at=self.clock())
+            self._tables.fires[number] = fire
+            found.append(
+                OpenRun(fire.new.workflow_id, fire.run_id or "", fire.started_at or _EPOCH)
+            )
+        return found
+
+    async def fires(
+        self, *, key: str | None = None, status: Status | None = None, limit: int = 50
+    ) -> list[Fire]:
+        """See ``Ledger``."""
+        found = [fire.as_fire() for fire in self._tables.fires.values()
+                 if key in {None, fire.new.key} and status in {None, fire.status}]  # fmt: skip
+        found.sort(key=lambda fire: fire.key)
+        found.sort(key=lambda fire: fire.fire_time, reverse=True)
+        return found[:limit]
+
+    async def fire(self, workflow_id: str) -> Fire | None:
+        """See ``Ledger``."""
+        number = self._tables.runs.get(workflow_id)
+        return self._tables.fires[number].as_fire() if number else None
+
+    @staticmethod
+    def _leased(fire: FireEntry, serving: Serving) -> bool:
+        return fire.status in {"claimed", "starting"} and fire.new.project == serving.project

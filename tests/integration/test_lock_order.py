@@ -1,0 +1,111 @@
+"""Whoever writes to several schedules locks them in key order and at once: no deadlock.
+
+An editor that waits for the first key must not hold a later one: whoever has the first one and
+wants the later one next, as every other editor does, would wait for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import asyncpg
+import pytest
+
+from engine.ledger import PostgresLedger
+from engine.ledger.records import Serving
+from engine.runtime.adopting import adopt
+from engine.runtime.declare import apply, retire_absent
+from engine.schedules import load_schedules
+from tests.waiting import eventually
+
+SERVING = Serving("replica-a", "default", "sched", frozenset({"noop@1"}))
+NEWER = Serving("replica-a", "default", "sched", frozenset({"noop@2"}))
+
+
+def file(**every_ms: int):
+    entries = (f"{{key: {k}, workflow: noop, everyMs: {ms}}}" for k, ms in every_ms.items())
+    return load_schedules(f"schedules: [{', '.join(entries)}]")
+
+
+ALL = file(a=3_600_000, b=3_600_000, c=3_600_000)
+WITHOUT_A = file(b=60_000, c=3_600_000)
+
+
+@pytest.fixture
+async def ledger(database_url):
+    # As in a large table, where the rows of a project are read as they lie.
+    name = database_url.rpartition("/")[2]
+    setting = await asyncpg.connect(database_url)
+    for scan in ("indexscan", "bitmapscan"):
+        await setting.execute(f"ALTER DATABASE {name} SET enable_{scan} = off")
+    await setting.close()
+    opened = await PostgresLedger.connect(database_url, namespace="test")
+    await announced(opened, SERVING)
+    await apply(opened, ALL, by="test")
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+async def other(database_url, ledger):
+    connection = await asyncpg.connect(database_url, server_settings={"search_path": "sched"})
+    # The later keys lie before the first one in the table.
+    await connection.execute("UPDATE schedules SET failures = 0 WHERE key = 'a'")
+    yield connection
+    await connection.close()
+
+
+async def announced(ledger: PostgresLedger, serving: Serving) -> None:
+    await ledger.announce(serving, engine="0", tzdata="0", retention=timedelta(days=1))
+
+
+async def holds_no_later_key_while_it_waits(
+    other: asyncpg.Connection, edit: Callable[[], Awaitable[object]]
+) -> None:
+    async with other.transaction():
+        await other.execute("SELECT 1 FROM schedules WHERE key = 'a' FOR UPDATE")
+        editing = asyncio.ensure_future(edit())
+
+        async def it_waits() -> bool:
+            return bool(await other.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+
+        try:
+            await eventually(it_waits)
+            await other.execute(
+                "SELECT 1 FROM schedules WHERE key IN ('b', 'c') ORDER BY key FOR UPDATE NOWAIT"
+            )
+        except BaseException:
+            editing.cancel()
+            raise
+    await editing
+
+
+async def test_an_apply_with_absent_keys_holds_no_later_key_while_it_waits(ledger, other):
+    await holds_no_later_key_while_it_waits(other, lambda: apply(ledger, WITHOUT_A, by="test"))
+
+
+async def test_an_apply_that_brings_a_key_back_holds_no_later_key_while_it_waits(ledger, other):
+    await apply(ledger, WITHOUT_A, by="test")
+    await holds_no_later_key_while_it_waits(other, lambda: apply(ledger, ALL, by="test"))
+
+
+async def test_a_prune_holds_no_later_key_while_it_waits(ledger, other):
+    alone = file(d=3_600_000)
+    await apply(ledger, alone, by="test")
+
+    def prune() -> Awaitable[object]:
+        return retire_absent(ledger, alone, by="test", absent_for=timedelta(0), force=True)
+
+    await holds_no_later_key_while_it_waits(other, prune)
+
+
+async def test_an_announcement_holds_no_later_key_while_it_waits(ledger, other):
+    await holds_no_later_key_while_it_waits(other, lambda: announced(ledger, NEWER))
+    assert {row.workflow_type for row in await ledger.schedules()} == {"noop@2"}
+
+
+async def test_an_adoption_holds_no_later_key_while_it_waits(ledger, other):
+    await other.execute("UPDATE schedules SET rules = '0000/1999a'")
+    await holds_no_later_key_while_it_waits(other, lambda: adopt(ledger, SERVING))
