@@ -14,11 +14,12 @@ from typing import Any, Final, get_args
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
-from engine.schedules.catch_up import MOST, CatchUp
+from engine.schedules.catch_up import CatchUp
 from engine.schedules.cron_clock import Fold, Gap
 from engine.schedules.durations import LONGEST, format_duration
 from engine.schedules.exclusions import MAX_ITEMS, WEEKDAYS
 from engine.schedules.model import Defaults, Schedule
+from engine.schedules.policy_fields import MOST_CAUGHT_UP, MOST_QUEUED
 from engine.schedules.when_fields import Expectation
 from engine.schedules.windows import KEY
 
@@ -102,7 +103,7 @@ _CATCH_UP: Final[dict[str, tuple[Shape, str]]] = {
     ),
     "window": (_LENGTH, "Windows older than this expire instead of being caught up."),
     "max": (
-        {"type": "integer", "minimum": 1, "maximum": MOST},
+        {"type": "integer", "minimum": 1, "maximum": MOST_CAUGHT_UP},
         "With `all`, the newest so many run and the others expire.",
     ),
     "order": (_words(CatchUp, "order"), "With `all`, which of them starts first."),
@@ -194,12 +195,12 @@ _SCHEDULE: Final[dict[str, tuple[Shape, str]]] = {
         "What happens to a window while an older run is open; `allow` starts it.",
     ),
     "maxQueued": (
-        {"type": "integer", "minimum": 1, "maximum": 100_000},
+        {"type": "integer", "minimum": 1, "maximum": MOST_QUEUED},
         "With `overlap: queue`, how many windows may wait; the others are skipped.",
     ),
     "cancelGrace": (
         _LENGTH,
-        "With `overlap: cancel_previous`, how long a cancelled run may take until it is terminated.",
+        "With `overlap: cancel_previous`, how long a cancelled run has until it is terminated.",
     ),
     "catchUp": (
         {},

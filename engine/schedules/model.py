@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, mod
 from pydantic.alias_generators import to_camel
 
 from engine.errors import Problem, ScheduleError
-from engine.schedules import fields, when_fields
+from engine.schedules import fields, policy_fields, when_fields
 from engine.schedules.catch_up import CatchUp
 from engine.schedules.cron_clock import Dst
 from engine.schedules.durations import format_duration
@@ -100,10 +100,10 @@ class Schedule(BaseModel):
     enabled: fields.Enabled = True
     paused: fields.Paused = False
     first_fire: fields.FirstFire = None
-    overlap: fields.OverlapPolicy = "allow"
-    max_queued: fields.MaxQueued = 1000
-    cancel_grace: fields.CancelGrace = timedelta(minutes=10)
-    catch_up: Annotated[CatchUp, fields.IsCatchUp] = CatchUp()
+    overlap: policy_fields.OverlapPolicy = "allow"
+    max_queued: policy_fields.MaxQueued = 1000
+    cancel_grace: policy_fields.CancelGrace = timedelta(minutes=10)
+    catch_up: Annotated[CatchUp, policy_fields.IsCatchUp] = CatchUp()
     grace: fields.Grace = timedelta(seconds=60)
     start: when_fields.StartText | None = None
     end: when_fields.EndText | None = None
@@ -280,8 +280,8 @@ class Defaults(BaseModel):
 
     timezone: fields.Timezone | None = None
     task_queue: fields.TaskQueue | None = None
-    overlap: fields.OverlapPolicy | None = None
-    catch_up: Annotated[CatchUp, fields.IsCatchUp] | None = None
+    overlap: policy_fields.OverlapPolicy | None = None
+    catch_up: Annotated[CatchUp, policy_fields.IsCatchUp] | None = None
     grace: fields.Grace | None = None
     enabled: fields.Enabled | None = None
     external: fields.External | None = None
