@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from engine.schedules import fields
+from engine.schedules import policy_fields as fields
 from engine.schedules.durations import format_duration
 from engine.schedules.rates import Rate
-
-MOST: Final = 10_000
-"""The most windows of one outage that are made up for one by one."""
 
 Cause = Literal["pause", "deploy"]
 
@@ -41,12 +38,12 @@ class CatchUp(BaseModel):
     )
 
     policy: fields.Policy = "latest"
-    window: fields.CatchUpWindow = timedelta(hours=24)
-    max: fields.CatchUpMax = MOST
-    order: fields.CatchUpOrder = "oldest"
-    rate: fields.CatchUpRate = None
-    pause: fields.PolicyAfterPause = "none"
-    deploy: fields.PolicyAfterDeploy = "none"
+    window: fields.Window = timedelta(hours=24)
+    max: fields.Max = fields.MOST_CAUGHT_UP
+    order: fields.Order = "oldest"
+    rate: fields.StartRate = None
+    pause: fields.AfterPause = "none"
+    deploy: fields.AfterDeploy = "none"
 
     def after(self, cause: Cause) -> CatchUp | None:
         """Return what holds after a pause or a deploy, or None where nothing is made up for."""

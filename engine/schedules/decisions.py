@@ -13,6 +13,7 @@ Verdict = Literal["claimed", "queued", "skipped", "expired", "rejected"]
 Hold = Literal["paused", "disabled", "retired"]
 Overlap = Literal["allow", "skip", "queue", "queue_one", "cancel_previous", "terminate_previous"]
 Stop = Literal["cancel", "terminate"]
+StartTiming = Literal["on_time", "caught_up"]
 
 Known = Mapping[datetime, bool]
 """Windows after the cursor that have a row already, by fire time; True where they have a run.
@@ -64,7 +65,7 @@ class Decision:
     window: Window
     verdict: Verdict
     reason: str | None = None
-    timing: Literal["on_time", "caught_up"] | None = None
+    timing: StartTiming | None = None
     missed: int = 0
     missed_from: datetime | None = None
     not_before: datetime | None = None
@@ -97,12 +98,16 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Every window up to ``cursor`` is decided by ``decisions``; look again at ``next``.
+    """What becomes of every window up to ``cursor``.
 
     Attributes:
+        decisions: on windows that had none; the starts in the order in which they are to be.
+        cursor: everything up to here is decided now. Where one plan cannot hold it all, or runs
+            have to be looked at first, that is before ``now``, and ``next`` is due at once.
+        next: when to plan again; None is never, by itself.
         moves: what becomes of fires that are open already.
-        looks: runs to be looked at before what is left can be decided.
-        resumed: the pause ended by itself on the way.
+        looks: runs to be looked at, after which the key is planned again.
+        resumed: the pause has ended by itself, and its windows are decided.
         audit: windows were missed; which of them have run is to be found out first.
     """
 

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, ConfigDict
 from pydantic.alias_generators import to_camel
 
-from engine.schedules import fields, when_fields
+from engine.schedules import fields, policy_fields, when_fields
 from engine.schedules.catch_up import CatchUp
 
 CONFIG: Final = ConfigDict(
@@ -27,8 +27,8 @@ class Defaults(BaseModel):
 
     timezone: fields.Timezone | None = None
     task_queue: fields.TaskQueue | None = None
-    overlap: fields.OverlapPolicy | None = None
-    catch_up: Annotated[CatchUp, fields.IsCatchUp] | None = None
+    overlap: policy_fields.OverlapPolicy | None = None
+    catch_up: Annotated[CatchUp, policy_fields.IsCatchUp] | None = None
     grace: fields.Grace | None = None
     enabled: fields.Enabled | None = None
     external: fields.External | None = None

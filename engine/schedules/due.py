@@ -1,14 +1,16 @@
-"""The due windows of one schedule, and the ways to decide a span of them."""
+"""The due windows of one schedule, and the ways to decide a span of them.
+
+Every way answers lazily and in the order of time, so that a plan takes no more than it can hold.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from itertools import islice
-from typing import Final, Literal
+from typing import Final
 
-from engine.schedules.decisions import Decision, Known, Verdict
+from engine.schedules.decisions import Decision, Known, StartTiming, Verdict
 from engine.schedules.model import Schedule
 from engine.schedules.windows import Window
 
@@ -51,74 +53,67 @@ class Due:
         Walks backwards: the cost is that of what is returned, not of what was missed.
         """
         found: list[datetime] = []
-        for begin, end, excluded in reversed([*self.stretches(after, until)]):
-            at = self.schedule.spec.previous(end) if excluded is None else None
-            while at is not None and at > begin and len(found) < most:
-                found.append(at)
-                at = self.schedule.spec.previous(at - TICK)
+        reach = timedelta(days=1)
+        while until > after and len(found) < most:
+            begin = max(after, until - reach)
+            for first, last, excluded in reversed([*self.stretches(begin, until)]):
+                at = self.schedule.spec.previous(last) if excluded is None else None
+                while at is not None and at > first and len(found) < most:
+                    found.append(at)
+                    at = self.schedule.spec.previous(at - TICK)
+            until, reach = begin, 2 * reach
         return found
 
     def start_all(
-        self, after: datetime, until: datetime, limit: int | None
-    ) -> tuple[Decision, ...]:
-        """Start every window in ``(after, until]``, at most ``limit`` of them."""
-        decisions: list[Decision] = []
-        room = limit
+        self, after: datetime, until: datetime, timing: StartTiming = "on_time"
+    ) -> Iterator[Decision]:
+        """Start every window in ``(after, until]``."""
         for begin, end, excluded in self.stretches(after, until):
             if excluded is not None:
-                decisions += self.settle_whole(begin, end, "skipped", excluded)
+                yield from self.settle_whole(begin, end, "skipped", excluded)
                 continue
-            fires = [*islice(self.schedule.spec.fires(begin, end), room)]
-            decisions += (self.start(at, "on_time", self._occasion(at)) for at in fires)
-            if room is not None:
-                room -= len(fires)
-                if not room:
-                    break
-        return tuple(decisions)
+            for at in self.schedule.spec.fires(begin, end):
+                # No window before the definition is owed, so only first sight has one at its start.
+                first = timing == "on_time" and at == self.effective_from
+                yield self.start(at, timing, FIRST_SIGHT if first else None)
 
     def settle(
         self, after: datetime, until: datetime, verdict: Verdict, reason: str
-    ) -> tuple[Decision, ...]:
+    ) -> Iterator[Decision]:
         """Decide all windows in ``(after, until]``, one row for each stretch of one reason."""
-        decisions: list[Decision] = []
         for begin, end, excluded in self.stretches(after, until):
             if excluded is None:
-                decisions += self.settle_whole(begin, end, verdict, reason)
+                yield from self.settle_whole(begin, end, verdict, reason)
             else:
-                decisions += self.settle_whole(begin, end, "skipped", excluded)
-        return tuple(decisions)
+                yield from self.settle_whole(begin, end, "skipped", excluded)
 
-    def settle_held(self, after: datetime, until: datetime, hold: str) -> tuple[Decision, ...]:
+    def settle_held(self, after: datetime, until: datetime, hold: str) -> Iterator[Decision]:
         """Skip all windows in ``(after, until]`` for a hold; it speaks before any exclusion."""
-        decisions: list[Decision] = []
         for begin, end in self._unknown(after, until):
-            decisions += self.settle_whole(begin, end, "skipped", hold)
-        return tuple(decisions)
+            yield from self.settle_whole(begin, end, "skipped", hold)
 
     def settle_whole(
         self, after: datetime, until: datetime, verdict: Verdict, reason: str
-    ) -> tuple[Decision, ...]:
+    ) -> Iterator[Decision]:
         """One decision for all windows in ``(after, until]``: however many, it is one row."""
         spec = self.schedule.spec
         first = spec.next(after)
         last = spec.previous(until)
-        if first is None or last is None or first > until:
-            return ()
-        windows = spec.count(after, until)
-        return (Decision(self._window(first), verdict, reason, windows=windows, last=last),)
+        if first is not None and last is not None and first <= until:
+            windows = spec.count(after, until)
+            yield Decision(self._window(first), verdict, reason, windows=windows, last=last)
 
     def start(
         self,
         at: datetime,
-        timing: Literal["on_time", "caught_up"],
+        timing: StartTiming,
         reason: str | None = None,
         *,
         missed: int = 0,
         missed_from: datetime | None = None,
-        not_before: datetime | None = None,
     ) -> Decision:
-        """Start the window that opened at ``at``; ``not_before`` comes on top of its spread."""
-        moment = max(at + self.schedule.delay(at), not_before or at)
+        """Start the window that opened at ``at``, by its part of ``spread`` later."""
+        moment = at + self.schedule.delay(at)
         return Decision(
             self._window(at), "claimed", reason, timing, missed=missed, missed_from=missed_from,
             not_before=moment if moment > self.now else None,
@@ -143,10 +138,6 @@ class Due:
                 after = at
         if after < until:
             yield after, until
-
-    def _occasion(self, at: datetime) -> str | None:
-        # No window before the definition is owed, so only first sight has one right at its start.
-        return FIRST_SIGHT if at == self.effective_from else None
 
     def _window(self, fire_time: datetime) -> Window:
         return Window(

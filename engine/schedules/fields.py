@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from engine.schedules.decisions import Overlap
 from engine.schedules.durations import LONGEST, format_duration, parse_duration
 from engine.schedules.nodes import MAX_DEPTH, MAX_DIGITS, UNSTORABLE, is_storable
-from engine.schedules.rates import Rate, parse_rate
 from engine.schedules.windows import KEY
 
 FIELD_INVALID: Final = "SCHEDULE_FIELD_INVALID"
@@ -31,7 +29,6 @@ _MAX_NAME_BYTES = 1000
 """Temporal's limit on ids, types and task queues."""
 
 _MAX_MS = LONGEST // timedelta(milliseconds=1)
-_POLICIES = ("latest", "all", "none")
 _YAML_1_1_BOOLEANS = {"yes": "true", "on": "true", "y": "true"} | {
     "no": "false", "off": "false", "n": "false",
 }  # fmt: skip
@@ -163,7 +160,9 @@ def _whole(value: Any) -> str:
     return f"write a whole number of milliseconds, {example}"
 
 
-def _duration(name: str) -> BeforeValidator:
+def duration(name: str) -> BeforeValidator:
+    """Return the check of a duration."""
+
     def check(value: Any) -> timedelta:
         if isinstance(value, timedelta):
             try:
@@ -190,43 +189,22 @@ def _is_small(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
 
 
-def _choice(name: str, allowed: tuple[str, ...]) -> BeforeValidator:
+def choice(name: str, allowed: tuple[str, ...]) -> BeforeValidator:
+    """Return the check of a word out of a few."""
+
     def check(value: Any) -> Any:
         if (isinstance(value, str) and value in allowed) or (value is None and None in allowed):
             return value
-        words = " or ".join((", ".join(allowed[:-1]), allowed[-1]) if len(allowed) > 1 else allowed)
-        raise refuse(f"{name} is {show(value)}", f"write {words}")
+        meant = re.sub(r"[\s-]+", "_", value.strip().lower()) if isinstance(value, str) else ""
+        words = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
+        raise refuse(f"{name} is {show(value)}", f"write {meant if meant in allowed else words}")
 
     return BeforeValidator(check)
 
 
 def _optional_choice(name: str, allowed: tuple[str, ...]) -> BeforeValidator:
-    checked = _choice(name, allowed).func
+    checked = choice(name, allowed).func
     return BeforeValidator(lambda value: None if value is None else checked(value))  # type: ignore[call-arg]  # ours takes the value alone
-
-
-def _count(name: str, most: int) -> BeforeValidator:
-    def check(value: Any) -> int:
-        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-            raise refuse(f"{name} is {show(value)}", f"write a whole number from 1 to {most}")
-        return value
-
-    return BeforeValidator(check)
-
-
-def _rate(value: Any) -> Rate | None:
-    if value is None or isinstance(value, Rate):
-        return value
-    try:
-        return parse_rate(value if isinstance(value, str) else "")
-    except ValueError as error:
-        raise refuse(f"catchUp.rate is {show(value)}", str(error)) from None
-
-
-def _catch_up(value: Any) -> Any:
-    if isinstance(value, str | int | float | list) or value is None:
-        raise refuse(f"catchUp is {show(value)}", "write {policy: latest, window: 24h}")
-    return value
 
 
 def _json(value: Any) -> Any:
@@ -290,22 +268,8 @@ CronText = Annotated[str, text_check("cron", '"0 2 * * *"')]
 Timezone = Annotated[str, text_check("timezone", "America/Sao_Paulo")]
 AtText = Annotated[str, text_check("at", '"2027-01-01T09:00:00Z"')]
 FirstFire = Annotated[Literal["now", "next"] | None, _optional_choice("firstFire", ("now", "next"))]
-OverlapPolicy = Annotated[Overlap, _choice("overlap", get_args(Overlap))]
-MaxQueued = Annotated[int, _count("maxQueued", 100_000)]
-CancelGrace = Annotated[timedelta, _duration("cancelGrace")]
-CatchUpPolicy = Literal["latest", "all", "none"]
-Policy = Annotated[CatchUpPolicy, _choice("catchUp.policy", _POLICIES)]
-CatchUpWindow = Annotated[timedelta, _duration("catchUp.window")]
-CatchUpMax = Annotated[int, _count("catchUp.max", 10_000)]
-CatchUpOrder = Annotated[
-    Literal["oldest", "newest"], _choice("catchUp.order", ("oldest", "newest"))
-]
-CatchUpRate = Annotated[Rate | None, BeforeValidator(_rate)]
-PolicyAfterPause = Annotated[CatchUpPolicy, _choice("catchUp.pause", _POLICIES)]
-PolicyAfterDeploy = Annotated[CatchUpPolicy, _choice("catchUp.deploy", _POLICIES)]
-IsCatchUp = BeforeValidator(_catch_up)
-Grace = Annotated[timedelta, _duration("grace")]
-Spread = Annotated[timedelta, _duration("spread")]
+Grace = Annotated[timedelta, duration("grace")]
+Spread = Annotated[timedelta, duration("spread")]
 Prose = Annotated[str | None, _prose("description")]
 Json = Annotated[Any, BeforeValidator(_json)]
 Metadata = Annotated[dict[str, Any], BeforeValidator(_metadata)]

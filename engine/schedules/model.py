@@ -16,7 +16,7 @@ from pydantic import BaseModel, ValidationError, ValidationInfo, model_validator
 from pydantic.alias_generators import to_camel
 
 from engine.errors import ScheduleError
-from engine.schedules import fields, when_fields
+from engine.schedules import fields, policy_fields, when_fields
 from engine.schedules.canonical import definition_digest, jsonable
 from engine.schedules.catch_up import CatchUp
 from engine.schedules.defaults import CONFIG
@@ -89,10 +89,10 @@ class Schedule(BaseModel):
     enabled: fields.Enabled = True
     paused: fields.Paused = False
     first_fire: fields.FirstFire = None
-    overlap: fields.OverlapPolicy = "allow"
-    max_queued: fields.MaxQueued = 1000
-    cancel_grace: fields.CancelGrace = timedelta(minutes=10)
-    catch_up: Annotated[CatchUp, fields.IsCatchUp] = CatchUp()
+    overlap: policy_fields.OverlapPolicy = "allow"
+    max_queued: policy_fields.MaxQueued = 1000
+    cancel_grace: policy_fields.CancelGrace = timedelta(minutes=10)
+    catch_up: Annotated[CatchUp, policy_fields.IsCatchUp] = CatchUp()
     grace: fields.Grace = timedelta(seconds=60)
     start: when_fields.StartText | None = None
     end: when_fields.EndText | None = None

@@ -3,7 +3,7 @@
 Every open run counts: of older windows however far back, of manual runs and of reruns; and so does
 one that is only claimed, being started, or queued. Only a run that was proven open when the window
 opened, or later, may cost the window its start: where the last proof is older, somebody has to look
-at the run first, and the window stays undecided until then.
+at the run first, and nothing is decided until then. The table: docs/decisions.md.
 """
 
 from __future__ import annotations
@@ -23,16 +23,11 @@ _STOPS: Final[dict[Overlap, Stop]] = {
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What overlap makes of a plan: see ``Plan`` for the words.
-
-    With ``looks`` no start is decided yet, nor anything after ``undecided_from``: that is tried
-    again when the runs have been looked at.
-    """
+    """What overlap makes of a plan: see ``Plan`` for the words. With ``looks`` nothing starts."""
 
     decisions: tuple[Decision, ...]
     moves: tuple[Move, ...] = ()
     looks: tuple[OpenFire, ...] = ()
-    undecided_from: datetime | None = None
 
 
 def resolve(
@@ -42,31 +37,39 @@ def resolve(
     *,
     most_queued: int,
     named: Callable[[Decision], str],
-    trusting: bool = False,
+    final: bool = False,
 ) -> Resolved:
     """Apply ``policy`` to the starts among ``decisions``, and promote what has waited.
 
     Args:
         policy: of the schedule.
-        decisions: the starts among them in the order in which they are to be considered.
+        decisions: the starts among them in the order in which they are to be considered. Where
+            one takes the place of another they are considered in the order of time: it is
+            always the newest window that stays.
         open_fires: of the key, in the order in which they were written.
         most_queued: with ``queue``, how many may wait; the others are skipped.
         named: returns the run id of a start.
-        trusting: nobody can look now, so what the ledger says is taken for the truth.
+        final: nothing can be looked at any more; what the ledger has not seen end is open.
     """
-    line = _Line(policy, most_queued, named)
+    line = _Line(policy, most_queued if policy == "queue" else 1, named)
     line.join(open_fires)
     line.promote()
     starts = [each.window.fire_time for each in decisions if each.verdict == "claimed"]
-    if starts and not trusting and (looks := line.doubts(max(starts))):
-        before = tuple(each for each in decisions if each.until < min(starts))
-        return Resolved(before, tuple(line.moves), looks, min(starts))
+    if starts and not final and (looks := line.doubts(max(starts), len(starts))):
+        return Resolved((), tuple(line.moves), looks)
+    if policy in _STOPS:
+        decisions = sorted(decisions, key=lambda each: each.window.fire_time)
     for decision in decisions:
         if decision.verdict == "claimed":
             line.add(decision)
         else:
             line.settled.append(decision)
     return Resolved(tuple(line.settled), tuple(line.moves))
+
+
+def _is_proven(fire: OpenFire, at: datetime) -> bool:
+    """Whether ``fire`` was in the way at ``at``: what has not begun yet is ours, and surely is."""
+    return fire.status != "started" or (fire.open_at is not None and fire.open_at >= at)
 
 
 @dataclass
@@ -97,17 +100,15 @@ class _Line:
             self.waiting.remove(fire)
             self.running.append(fire)
 
-    def doubts(self, newest: datetime) -> tuple[OpenFire, ...]:
-        """Return the runs that must be looked at before windows up to ``newest`` are judged."""
-        if self.policy == "allow":
+    def doubts(self, newest: datetime, starts: int) -> tuple[OpenFire, ...]:
+        """Return the runs to be looked at before ``starts`` windows up to ``newest`` are judged."""
+        doubtful = tuple(fire for fire in self.running if not _is_proven(fire, newest))
+        if self.policy in _STOPS:
+            return doubtful
+        if self.policy == "allow" or len(doubtful) < len(self.running):
             return ()
-        doubtful = tuple(
-            fire
-            for fire in self.running
-            if fire.status == "started" and (fire.open_at is None or fire.open_at < newest)
-        )
-        sure = self.waiting or len(doubtful) < len(self.running)
-        return () if sure and self.policy not in _STOPS else doubtful
+        has_room = len(self.waiting) + starts <= self.most_queued
+        return () if self.waiting and (has_room or self.policy == "skip") else doubtful
 
     def add(self, decision: Decision) -> None:
         if self.policy in _STOPS:
@@ -115,30 +116,32 @@ class _Line:
         elif self.policy == "allow" or not (self.running or self.waiting or self.mine):
             self._put(decision)
         elif self.policy == "skip":
-            self.settled.append(_skipped(decision, f"overlap: {self._blocker} is still running"))
+            self.settled.append(_skipped(decision, f"overlap: {self._in_the_way(decision)}"))
         else:
             self._queue(decision)
 
     def _queue(self, decision: Decision) -> None:
         waiting = len(self.waiting) + sum(self.settled[at].verdict == "queued" for at in self.mine)
-        most = self.most_queued if self.policy == "queue" else 1
-        if waiting >= most:
-            self.settled.append(_skipped(decision, f"overlap: the queue is full ({most})"))
+        if waiting >= self.most_queued:
+            full = f"overlap: the queue is full ({self.most_queued})"
+            self.settled.append(_skipped(decision, full))
         else:
             self._put(replace(decision, verdict="queued"))
 
     def _take_the_place(self, decision: Decision, stop: Stop) -> None:
         """Stop what runs, give up what has not begun, and wait for the former to end."""
         given_up = f"overlap: {self.named(decision)} took its place"
+        stopped = []
         for fire in (*self.running, *self.waiting):
             if fire.status in {"claimed", "queued"}:
                 self.moves = [move for move in self.moves if move.fire is not fire]
                 self.moves.append(Move(fire, "skip", given_up))
-            elif fire.stop not in {stop, "terminate"}:
+            elif fire.stop in {stop, "terminate"}:
+                stopped.append(fire)
+            else:
                 self.moves.append(Move(fire, stop, given_up))
-        self.running = [fire for fire in self.running if fire.status in {"starting", "started"}]
-        self.running = [replace(fire, stop=fire.stop or stop) for fire in self.running]
-        self.waiting = []
+                stopped.append(replace(fire, stop=stop))
+        self.running, self.waiting = stopped, []
         for at in self.mine:
             self.settled[at] = _skipped(self.settled[at], given_up)
         self.mine = []
@@ -148,12 +151,15 @@ class _Line:
         self.mine.append(len(self.settled))
         self.settled.append(decision)
 
-    @property
-    def _blocker(self) -> str:
-        """The id of the oldest run in the way."""
+    def _in_the_way(self, decision: Decision) -> str:
+        """Say what is in the way: the oldest of those of which it is certain."""
         for fire in (*self.running, *self.waiting):
-            return fire.workflow_id
-        return self.named(self.settled[self.mine[0]])
+            if _is_proven(fire, decision.window.fire_time):
+                begun = fire.status in {"starting", "started"}
+                return f"{fire.workflow_id} {'is still running' if begun else 'comes first'}"
+        if self.running:
+            return f"{self.running[0].workflow_id} was not seen to end"
+        return f"{self.named(self.settled[self.mine[0]])} comes first"
 
 
 def _skipped(decision: Decision, reason: str) -> Decision:

@@ -8,10 +8,8 @@ writes it and the starter acts on it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import chain
-from typing import NamedTuple
 
 from engine.schedules.catch_up import CatchUp
 from engine.schedules.catching_up import catch_up
@@ -20,10 +18,10 @@ from engine.schedules.due import FIRST_SIGHT, TICK, Due
 from engine.schedules.instants import from_seconds
 from engine.schedules.model import Schedule
 from engine.schedules.overlap import Resolved, resolve
+from engine.schedules.spans import MOST_ROWS, Span, take
+from engine.schedules.turns import in_order, in_turn
 
-MOST_ROWS = 2000
-
-__all__ = ["FIRST_SIGHT", "Decision", "Hold", "Plan", "first_sight", "plan", "wake_at"]
+__all__ = ["FIRST_SIGHT", "MOST_ROWS", "Decision", "Hold", "Plan", "first_sight", "plan", "wake_at"]
 
 
 def plan(
@@ -43,7 +41,7 @@ def plan(
     open_fires: Sequence[OpenFire] = (),
     suffixed: bool = False,
     audited: bool = True,
-    rows: int = 2000,  # noqa: ARG001
+    rows: int = MOST_ROWS,
 ) -> Plan:
     """Decide the windows of ``schedule`` in ``(cursor, now]``.
 
@@ -55,117 +53,117 @@ def plan(
         cursor: every window at or before it is decided already.
         now: the ledger's clock.
         hold: the schedule does not fire; its windows are skipped for that reason.
-        hold_until: a pause ends by itself then.
+        hold_until: a pause ends by itself then; a window that opens right then is free.
         make_up: what becomes of the windows of a hold that ends at ``now``; by default, and of
             one that ends by itself, what the schedule's ``catchUp`` says of it.
         unable: nobody can run the workflow; windows older than ``grace`` are rejected for
             that reason, and younger ones stay open for a replica that can.
-        final: this definition, or its hold, ends at ``now``: no window may stay open, and nobody
-            can be asked whether a run is still open.
+        final: this definition, or its hold, ends at ``now``: no window may stay open, however
+            many there are, and no run can be looked at first.
         limit: the most runs to start at once; others stay due, or are claimed for later.
         known: windows after ``cursor`` that have a row already.
         open_fires: fires of the key whose runs are open or may still come.
         suffixed: whether run ids of the present series end in ``:s<n>``.
         audited: whether ``known`` holds every run since ``cursor``. Without that no missed window
             is decided (rule L4).
+        rows: the most decisions to return, unless ``final``; the rest stays due.
 
     The rule: while the oldest undecided window is younger than ``grace``, every window starts;
-    beyond it the catch-up policy speaks. Then ``overlap`` speaks, of each start.
+    beyond it the catch-up policy speaks. Then ``overlap`` speaks, of each start. The tables are
+    in docs/decisions.md.
     """
-    due = Due(schedule, series, effective_from, now, known or {})
-    spans: list[_Span] = []
-    if hold is not None:
-        spans.append(_held(due, cursor, hold, hold_until, make_up))
-    resumed = hold == "paused" and hold_until is not None and hold_until <= now
-    if hold is None or resumed:
-        begin = max(cursor, spans[-1].until) if spans else cursor
-        spans.append(
-            _owed(due, begin, unable=unable, final=final, limit=limit, audited=audited or final)
+    asked = _Asked(
+        schedule, series, effective_from, cursor, hold, hold_until if hold == "paused" else None,
+        make_up, unable, final, limit, known or {}, open_fires, suffixed, audited or final, rows,
+    )  # fmt: skip
+    decided = asked.plan(now)
+    proofs = [fire.open_at or cursor for fire in decided.looks]
+    if proofs and cursor < min(proofs) < now:
+        # What was seen open settles the windows until then. Without this a schedule that fires
+        # faster than somebody looks would wait for ever.
+        return replace(asked.plan(min(proofs)), looks=decided.looks)
+    return decided
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """The arguments of `plan`, except the moment."""
+
+    schedule: Schedule
+    series: int
+    effective_from: datetime
+    cursor: datetime
+    hold: Hold | None
+    hold_until: datetime | None
+    make_up: CatchUp | None
+    unable: str | None
+    final: bool
+    limit: int
+    known: Known
+    open_fires: Sequence[OpenFire]
+    suffixed: bool
+    audited: bool
+    rows: int
+
+    def plan(self, now: datetime) -> Plan:
+        due = Due(self.schedule, self.series, self.effective_from, now, self.known)
+        ends = self.hold_until is not None and self.hold_until <= now
+        spans = [self._held(due)] if self.hold else []
+        if ends or not self.hold:
+            spans.append(self._owed(due, max([self.cursor, *(span.until for span in spans)])))
+        policy = self.make_up or self.schedule.catch_up
+        decisions, until = take(spans, None if self.final else self.rows)
+        resolved = Resolved(tuple(decisions))
+        if ends or not self.hold or self.make_up is not None:
+            resolved = self._resolve(in_order(decisions, policy))
+        if resolved.looks:
+            until = self.cursor
+        newest = self.schedule.spec.previous(until)
+        cursor = max(self.cursor, newest) if newest is not None else self.cursor
+        resumed = ends and until >= spans[0].until and not resolved.looks
+        return Plan(
+            in_turn(resolved.decisions, policy, self.limit, now),
+            cursor,
+            self.hold_until if self.hold and not resumed else wake_at(self.schedule, cursor),
+            moves=resolved.moves,
+            looks=resolved.looks,
+            resumed=resumed,
+            audit=spans[-1].audit,
         )
-    decided = Resolved(tuple(chain.from_iterable(span.decisions for span in spans)))
-    until = spans[-1].until
-    if hold is None or resumed or make_up is not None:
-        decided = resolve(
-            schedule.overlap,
-            decided.decisions,
-            open_fires,
-            most_queued=schedule.max_queued,
-            named=lambda decision: decision.window.workflow_id(suffixed),
-            trusting=final,
-        )
-    if decided.undecided_from is not None:
-        until = decided.undecided_from - TICK
-    newest = schedule.spec.previous(until)
-    cursor = max(cursor, newest) if newest is not None else cursor
-    return Plan(
-        _at_once(decided.decisions, limit, now),
-        cursor,
-        wake_at(schedule, cursor),
-        moves=decided.moves,
-        looks=decided.looks,
-        resumed=resumed,
-        audit=spans[-1].audit,
-    )
 
+    def _held(self, due: Due) -> Span:
+        """What becomes of the windows of a hold."""
+        until, make_up = due.now, self.make_up
+        if self.hold_until is not None and self.hold_until <= due.now:
+            until = self.hold_until - TICK
+            make_up = make_up or self.schedule.catch_up.after("pause")
+        if make_up is None:
+            return Span(due.settle_held(self.cursor, until, self.hold or ""), until)
+        return Span(catch_up(due, make_up, self.cursor, until, skipped=self.hold), until)
 
-class _Span(NamedTuple):
-    """Decisions on every window up to ``until``; ``audit``: see ``Plan``."""
+    def _owed(self, due: Due, after: datetime) -> Span:
+        """What becomes of windows that nothing holds back."""
+        now, schedule = due.now, self.schedule
+        edge = now - schedule.grace
+        oldest = due.oldest(after)
+        if oldest is None:
+            return Span(due.settle(after, now, "skipped", "excluded"), now)
+        if self.unable is not None:
+            until = now if self.final else max(edge - TICK, after)
+            return Span(due.settle(after, until, "rejected", self.unable), until)
+        first_seen = oldest == self.effective_from and oldest == schedule.spec.previous(now)
+        if first_seen or oldest + schedule.delay(oldest) >= edge:
+            return Span(due.start_all(after, now), now, None if self.final else self.limit)
+        if not self.audited:
+            return Span(iter(()), after, audit=True)
+        return Span(catch_up(due, schedule.catch_up, after, now), now)
 
-    decisions: tuple[Decision, ...]
-    until: datetime
-    audit: bool = False
-
-
-def _held(
-    due: Due, cursor: datetime, hold: Hold, hold_until: datetime | None, make_up: CatchUp | None
-) -> _Span:
-    """What becomes of the windows of a hold."""
-    ends = min(hold_until or due.now, due.now)
-    if make_up is None and ends == hold_until:
-        make_up = due.schedule.catch_up.after("pause")
-    if make_up is None:
-        return _Span(due.settle_held(cursor, ends, hold), ends)
-    return _Span(catch_up(due, make_up, cursor, ends, skipped=hold), ends)
-
-
-def _owed(
-    due: Due, cursor: datetime, *, unable: str | None, final: bool, limit: int, audited: bool
-) -> _Span:
-    """What becomes of windows that nothing holds back."""
-    now, schedule = due.now, due.schedule
-    edge = now - schedule.grace
-    oldest = due.oldest(cursor)
-    if oldest is None:
-        return _Span(due.settle(cursor, now, "skipped", "excluded"), now)
-    if unable is not None:
-        until = now if final else max(edge - TICK, cursor)
-        return _Span(due.settle(cursor, until, "rejected", unable), until)
-    if oldest + schedule.delay(oldest) >= edge:
-        return _started(due, cursor, None if final else limit)
-    if oldest == due.effective_from and oldest == schedule.spec.previous(now):
-        return _started(due, cursor, 1)
-    if not audited:
-        return _Span((), cursor, audit=True)
-    return _Span(catch_up(due, schedule.catch_up, cursor, now), now)
-
-
-def _started(due: Due, cursor: datetime, limit: int | None) -> _Span:
-    decisions = due.start_all(cursor, due.now, limit)
-    full = limit is not None and sum(each.verdict == "claimed" for each in decisions) >= limit
-    return _Span(decisions, decisions[-1].until if full else due.now)
-
-
-def _at_once(decisions: Sequence[Decision], limit: int, now: datetime) -> tuple[Decision, ...]:
-    """Let starts beyond ``limit`` wait for whoever has room: they are claimed, and not sent."""
-    room = limit
-    found = []
-    for each in decisions:
-        if each.verdict == "claimed" and each.not_before is None:
-            room -= 1
-            if room < 0:
-                each = replace(each, not_before=now)  # noqa: PLW2901 - the same one, later
-        found.append(each)
-    return tuple(found)
+    def _resolve(self, decisions: Sequence[Decision]) -> Resolved:
+        return resolve(
+            self.schedule.overlap, decisions, self.open_fires,
+            most_queued=self.schedule.max_queued, final=self.final,
+            named=lambda each: each.window.workflow_id(self.suffixed),
+        )  # fmt: skip
 
 
 def wake_at(schedule: Schedule, cursor: datetime) -> datetime | None:

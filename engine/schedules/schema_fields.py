@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final, get_args
 
-from engine.schedules.catch_up import MOST, CatchUp
+from engine.schedules.catch_up import CatchUp
 from engine.schedules.cron_clock import Fold, Gap
 from engine.schedules.model import Schedule
+from engine.schedules.policy_fields import MOST_CAUGHT_UP, MOST_QUEUED
 from engine.schedules.schema_shapes import (
     BOUND,
     CALENDAR_NAME,
@@ -36,7 +37,7 @@ CATCH_UP: Final[dict[str, tuple[Shape, str]]] = {
     ),
     "window": (LENGTH, "Windows older than this expire instead of being caught up."),
     "max": (
-        {"type": "integer", "minimum": 1, "maximum": MOST},
+        {"type": "integer", "minimum": 1, "maximum": MOST_CAUGHT_UP},
         "With `all`, the newest so many run and the others expire.",
     ),
     "order": (words(CatchUp, "order"), "With `all`, which of them starts first."),
@@ -128,12 +129,12 @@ SCHEDULE: Final[dict[str, tuple[Shape, str]]] = {
         "What happens to a window while an older run is open; `allow` starts it.",
     ),
     "maxQueued": (
-        {"type": "integer", "minimum": 1, "maximum": 100_000},
+        {"type": "integer", "minimum": 1, "maximum": MOST_QUEUED},
         "With `overlap: queue`, how many windows may wait; the others are skipped.",
     ),
     "cancelGrace": (
         LENGTH,
-        "With `overlap: cancel_previous`, how long a cancelled run may take to end.",
+        "With `overlap: cancel_previous`, how long a cancelled run has until it is terminated.",
     ),
     "catchUp": (
         {},

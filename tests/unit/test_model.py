@@ -131,15 +131,41 @@ def test_changing_what_a_schedule_was_made_from_does_not_change_it():
 
 
 @pytest.mark.parametrize(
-    "word", ["skip", "queue", "queue_one", "cancel_previous", "terminate_previous"]
+    ("fields", "cure"),
+    [
+        ({"overlap": "Cancel-Previous"}, "write cancel_previous"),
+        ({"overlap": None}, "write allow, skip, queue, queue_one, cancel_previous or terminate"),
+        ({"max_queued": 0}, "from 1 to 100000"),
+        ({"max_queued": True}, "from 1 to 100000"),
+        ({"cancel_grace": 60}, "write a unit too, for example 60s"),
+        ({"catch_up": "all"}, "write {policy: all, window: 24h}"),
+        ({"catch_up": {"policy": "newest"}}, "write latest, all or none"),
+        ({"catch_up": {"pause": "no"}}, "write latest, all or none"),
+        ({"catch_up": {"deploy": "ALL"}}, "write all"),
+        ({"catch_up": {"max": 1501}}, "from 1 to 1500"),
+        ({"catch_up": {"order": "first"}}, "write oldest or newest"),
+        ({"catch_up": {"rate": 5}}, "for example 5/1m"),
+        ({"catch_up": {"rate": "5 per minute"}}, "for example 5/1m"),
+        ({"catch_up": {"rate": "0/1m"}}, "for example 5/1m"),
+        ({"catch_up": {"rate": "1/2d"}}, "at most a day"),
+    ],
 )
-def test_later_overlap_policies_say_that_they_are_not_there_yet(word):
-    assert "not supported yet" in refusal(overlap=word)
+def test_a_policy_that_is_none_is_refused_with_what_to_write(fields, cure):
+    assert cure in refusal(**fields)
 
 
-def test_later_catch_up_policies_say_that_they_are_not_there_yet():
-    for word in ("all", "none"):
-        assert "not supported yet" in refusal(catch_up={"policy": word})
+@pytest.mark.parametrize(
+    "dump",
+    [
+        {"overlap": "queue", "maxQueued": 5},
+        {"overlap": "cancel_previous", "cancelGrace": "1m30s"},
+        {"catchUp": {"policy": "all", "max": 50, "order": "newest", "rate": "5/1s"}},
+        {"catchUp": {"pause": "latest", "deploy": "all"}},
+    ],
+)
+def test_policies_survive_the_way_to_the_ledger_and_back(dump):
+    declared = {"key": "a", "workflow": "b", "everyMs": 60_000, **dump}
+    assert Schedule.from_json(declared).to_json() == declared
 
 
 def test_the_defaults_are_those_of_the_design():

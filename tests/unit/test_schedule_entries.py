@@ -27,9 +27,10 @@ from tests.unit.schedule_files import entry, load, only, problems
         ("everyMs: 1000, grace: 60", "SCHEDULE_FIELD_INVALID", "60s"),
         ("everyMs: 1000, grace: 1.5h", "SCHEDULE_FIELD_INVALID", "1h30m"),
         ("everyMs: 1000, catchUp: latest", "SCHEDULE_FIELD_INVALID", "policy: latest"),
-        ("everyMs: 1000, catchUp: {policy: all}", "SCHEDULE_NOT_SUPPORTED", "write latest"),
+        ("everyMs: 1000, catchUp: {policy: oldest}", "SCHEDULE_FIELD_INVALID", "write latest, all"),
         ("everyMs: 1000, catchUp: {windw: 2h}", "SCHEDULE_FIELD_UNKNOWN", "did you mean window?"),
-        ("everyMs: 1000, overlap: queue", "SCHEDULE_NOT_SUPPORTED", "write allow"),
+        ("everyMs: 1000, maxQueued: many", "SCHEDULE_FIELD_INVALID", "from 1 to 100000"),
+        ("everyMs: 1000, catchUp: {rate: 5}", "SCHEDULE_FIELD_INVALID", "5/1m"),
         ("everyMs: 1000, overlap: sometimes", "SCHEDULE_FIELD_INVALID", "write allow"),
         ("everyMs: 1000, firstFire: later", "SCHEDULE_FIELD_INVALID", "now or next"),
         ("everyMs: 1000, taskQueue: ''", "SCHEDULE_FIELD_INVALID", "for example sched"),
@@ -59,9 +60,9 @@ def test_all_mistakes_of_one_schedule_are_reported_together():
             workflow: b@x
             cron: "61 * * * *"
             timezone: Mars
-            overlap: skip
+            overlap: jump
             grace: 5
-            catchUp: {policy: all, window: soon}
+            catchUp: {policy: both, window: soon}
             nmae: x
         """)
     assert [problem.line for problem in found] == [3, 4, 5, 6, 7, 8, 8, 9]

@@ -72,7 +72,7 @@ def test_project_and_revision_are_read():
         ("queues: {a: 1}", "SCHEDULE_NOT_SUPPORTED"),
         ("defaults: [a]", "SCHEDULE_FIELD_INVALID"),
         ("defaults: UTC", "SCHEDULE_FIELD_INVALID"),
-        ("defaults: {overlap: skip}", "SCHEDULE_NOT_SUPPORTED"),
+        ("defaults: {overlap: jump}", "SCHEDULE_FIELD_INVALID"),
         ("defaults: {timezone: Mars}", "SCHEDULE_TIMEZONE_INVALID"),
         ("defaults: {cron: x}", "SCHEDULE_FIELD_UNKNOWN"),
         ("defaults: {task_queue: x}", "SCHEDULE_FIELD_UNKNOWN"),

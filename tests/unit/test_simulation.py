@@ -67,7 +67,9 @@ class Naive:
                 counted["on_time"] += len(waiting)
                 started[now] += len(waiting)
             else:
-                kept = [window for window in waiting if now - window <= self.window]
+                kept = [
+                    window for window in waiting if now - window <= max(self.window, self.grace)
+                ]
                 counted["expired"] += len(waiting) - len(kept)
                 counted["coalesced"] += max(0, len(kept) - 1)
                 counted["caught_up"] += bool(kept)

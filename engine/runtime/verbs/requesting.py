@@ -163,5 +163,5 @@ def _resolved(
         schedule.state.open_fires,
         most_queued=schedule.state.schedule.max_queued,
         named=lambda _: workflow_id,
-        trusting=True,
+        final=True,
     )

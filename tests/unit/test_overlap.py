@@ -1,0 +1,299 @@
+"""Overlap: the table in docs/decisions.md, row by row. No I/O, no clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from engine.schedules import Schedule
+from engine.schedules.decisions import OpenFire, Plan
+from engine.schedules.planner import plan
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+EARLIER = "sched:k:earlier"
+QUEUED = "sched:k:queued"
+
+WHENS = [
+    pytest.param({"everyMs": 60_000}, id="interval"),
+    pytest.param({"cron": "* * * * *", "timezone": "America/New_York"}, id="cron"),
+]
+
+
+def schedule(overlap: str, **fields: Any) -> Schedule:
+    when = {} if "cron" in fields else {"everyMs": 60_000}
+    return Schedule.from_json({"key": "k", "workflow": "w", "overlap": overlap, **when, **fields})
+
+
+def fire(status: str, name: str = EARLIER, number: int = 1, **fields: Any) -> OpenFire:
+    return OpenFire(number, name, status, NOW - 10 * MINUTE, **fields)  # type: ignore[arg-type] # a word of the four
+
+
+def decide(declared: Schedule, *fires: OpenFire, missed: int = 1, **options: Any) -> Plan:
+    options.setdefault("now", NOW)
+    options.setdefault("effective_from", NOW - timedelta(days=1))
+    options.setdefault("cursor", options["now"] - missed * MINUTE)
+    return plan(declared, series=1, open_fires=fires, **options)
+
+
+NOTHING: tuple[OpenFire, ...] = ()
+OPEN = (fire("started", open_at=NOW),)
+UNSEEN = (fire("started", open_at=NOW - MINUTE),)
+NEVER_SEEN = (fire("started"),)
+SENT = (fire("starting"),)
+CLAIMED = (fire("claimed"),)
+CANCELLED = (fire("started", open_at=NOW, stop="cancel"),)
+TERMINATED = (fire("started", open_at=NOW, stop="terminate"),)
+WAITING = (*CANCELLED, fire("queued", QUEUED, 2))
+MANUAL = (fire("started", "sched:k:manual:r-1", open_at=NOW),)
+RERUN = (fire("started", "sched:k:7:rerun:1", open_at=NOW),)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: what is in the way, what becomes of the window, and of what is in the way."""
+
+    policy: str
+    in_the_way: tuple[OpenFire, ...]
+    window: str
+    reason: str | None = None
+    moves: tuple[tuple[str, str], ...] = ()
+
+
+# Of each policy all that may be in the way, in the order of the table.
+TABLE = [
+    Row("allow", NOTHING, "claimed"),
+    Row("allow", OPEN, "claimed"),
+    Row("allow", NEVER_SEEN, "claimed"),
+    Row("allow", SENT, "claimed"),
+    Row("allow", CLAIMED, "claimed"),
+    Row("allow", WAITING, "claimed", None, ((QUEUED, "start"),)),
+    Row("skip", NOTHING, "claimed"),
+    Row("skip", OPEN, "skipped", f"overlap: {EARLIER} is still running"),
+    Row("skip", MANUAL, "skipped", "overlap: sched:k:manual:r-1 is still running"),
+    Row("skip", RERUN, "skipped", "overlap: sched:k:7:rerun:1 is still running"),
+    Row("skip", UNSEEN, "undecided"),
+    Row("skip", NEVER_SEEN, "undecided"),
+    Row("skip", SENT, "skipped", f"overlap: {EARLIER} is still running"),
+    Row("skip", CLAIMED, "skipped", f"overlap: {EARLIER} comes first"),
+    Row("skip", WAITING, "skipped", f"overlap: {EARLIER} is still running"),
+    Row("queue", NOTHING, "claimed"),
+    Row("queue", OPEN, "queued"),
+    Row("queue", MANUAL, "queued"),
+    Row("queue", RERUN, "queued"),
+    Row("queue", UNSEEN, "undecided"),
+    Row("queue", NEVER_SEEN, "undecided"),
+    Row("queue", SENT, "queued"),
+    Row("queue", CLAIMED, "queued"),
+    Row("queue", WAITING, "queued"),
+    Row("queue_one", NOTHING, "claimed"),
+    Row("queue_one", OPEN, "queued"),
+    Row("queue_one", MANUAL, "queued"),
+    Row("queue_one", RERUN, "queued"),
+    Row("queue_one", UNSEEN, "undecided"),
+    Row("queue_one", NEVER_SEEN, "undecided"),
+    Row("queue_one", SENT, "queued"),
+    Row("queue_one", CLAIMED, "queued"),
+    Row("queue_one", WAITING, "skipped", "overlap: the queue is full (1)"),
+    *(
+        row
+        for policy, stop in (("cancel_previous", "cancel"), ("terminate_previous", "terminate"))
+        for row in (
+            Row(policy, NOTHING, "claimed"),
+            Row(policy, OPEN, "queued", None, ((EARLIER, stop),)),
+            Row(policy, MANUAL, "queued", None, (("sched:k:manual:r-1", stop),)),
+            Row(policy, RERUN, "queued", None, (("sched:k:7:rerun:1", stop),)),
+            Row(policy, UNSEEN, "undecided"),
+            Row(policy, NEVER_SEEN, "undecided"),
+            Row(policy, SENT, "queued", None, ((EARLIER, stop),)),
+            Row(policy, CLAIMED, "claimed", None, ((EARLIER, "skip"),)),
+            Row(policy, TERMINATED, "queued"),
+        )
+    ),
+    Row("cancel_previous", CANCELLED, "queued"),
+    Row("cancel_previous", WAITING, "queued", None, ((QUEUED, "skip"),)),
+    Row("terminate_previous", CANCELLED, "queued", None, ((EARLIER, "terminate"),)),
+    Row(
+        "terminate_previous", WAITING, "queued", None, ((EARLIER, "terminate"), (QUEUED, "skip"))
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("when", WHENS)
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.policy}-{row.in_the_way}"[:60])
+def test_what_is_in_the_way_decides_as_the_table_says(row, when):
+    declared = schedule(row.policy, **when)
+    decided = decide(declared, *row.in_the_way)
+    assert tuple((move.fire.workflow_id, move.to) for move in decided.moves) == row.moves
+    if row.window == "undecided":
+        assert (decided.decisions, decided.looks) == ((), row.in_the_way)
+        assert decided.cursor == NOW - MINUTE
+        assert decided.next == NOW, "it is due again at once"
+        return
+    (decision,) = decided.decisions
+    assert (decision.verdict, decision.reason, decided.looks) == (row.window, row.reason, ())
+    took_its_place = f"overlap: {decision.window.workflow_id(suffixed=False)} took its place"
+    assert {move.reason for move in decided.moves if move.to != "start"} <= {took_its_place}
+
+
+@pytest.mark.parametrize("when", WHENS)
+@pytest.mark.parametrize(
+    ("policy", "outcome"),
+    [
+        ("allow", ["claimed"] * 4),
+        ("skip", ["skipped"] * 4),
+        ("queue", ["queued"] * 4),
+        ("queue_one", ["queued", "skipped", "skipped", "skipped"]),
+        ("cancel_previous", ["queued"] * 4),
+        ("terminate_previous", ["queued"] * 4),
+    ],
+)
+def test_a_run_over_four_windows_is_in_the_way_of_each_of_them(policy, outcome, when):
+    """Looking at the window before alone would overlap from the second one on."""
+    declared = schedule(policy, **when)
+    long_run = fire("started")
+    fires, found = [long_run], []
+    for step in range(4):
+        now = NOW + step * MINUTE
+        seen = [replace(each, open_at=now) if each is fires[0] else each for each in fires]
+        decided = decide(declared, *seen, now=now)
+        (decision,) = decided.decisions
+        found.append(decision.verdict)
+        gone = {move.fire.fire_id for move in decided.moves if move.to == "skip"}
+        fires = [each for each in fires if each.fire_id not in gone]
+        if decision.verdict == "queued":
+            fires.append(fire("queued", f"sched:k:{step}", 10 + step))
+    assert found == outcome
+    waiting = [each.workflow_id for each in fires[1:]]
+    kept = {"queue": 4, "queue_one": 1, "cancel_previous": 1, "terminate_previous": 1}
+    assert len(waiting) == kept.get(policy, 0)
+    if "previous" in policy:
+        assert waiting == ["sched:k:3"], "the newest window superseded those that waited"
+
+
+@pytest.mark.parametrize(
+    ("policy", "outcome"),
+    [
+        ("allow", ["claimed", "claimed", "claimed"]),
+        ("skip", ["claimed", "skipped", "skipped"]),
+        ("queue", ["claimed", "queued", "queued"]),
+        ("queue_one", ["claimed", "queued", "skipped"]),
+        ("cancel_previous", ["skipped", "skipped", "claimed"]),
+        ("terminate_previous", ["skipped", "skipped", "claimed"]),
+    ],
+)
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+def test_windows_that_are_due_together_are_in_each_others_way(policy, outcome, order):
+    declared = schedule(policy, everyMs=10_000, catchUp={"policy": "all", "order": order})
+    decided = decide(declared, cursor=NOW - timedelta(seconds=25))
+    assert [each.verdict for each in decided.decisions] == outcome
+    late = decide(declared, cursor=NOW - timedelta(seconds=75))
+    starts = [each.window.fire_time for each in late.decisions if each.verdict == "claimed"]
+    oldest = order == "oldest" and "previous" not in policy
+    if policy != "allow":
+        assert starts == [NOW - timedelta(seconds=70) if oldest else NOW]
+
+
+def test_the_excess_of_a_queue_is_skipped_and_what_waits_keeps_its_order():
+    declared = schedule("queue", everyMs=10_000, maxQueued=3)
+    waiting = fire("queued", QUEUED, 2)
+    decided = decide(declared, *OPEN, waiting, cursor=NOW - timedelta(seconds=45))
+    assert [(each.verdict, each.reason) for each in decided.decisions] == [
+        ("queued", None),
+        ("queued", None),
+        ("skipped", "overlap: the queue is full (3)"),
+        ("skipped", "overlap: the queue is full (3)"),
+        ("skipped", "overlap: the queue is full (3)"),
+    ]
+
+
+def test_nothing_is_skipped_for_a_full_queue_before_the_run_in_front_was_looked_at():
+    """It may have ended, and then there is room."""
+    waiting = fire("queued", QUEUED, 2)
+    assert decide(schedule("queue_one"), *UNSEEN, waiting).looks == UNSEEN
+    assert decide(schedule("queue"), *UNSEEN, waiting).looks == (), "it has room"
+
+
+def test_a_queued_fire_starts_when_nothing_runs_and_only_the_oldest_of_them():
+    waiting = [fire("queued", f"sched:k:{number}", number) for number in (1, 2)]
+    decided = decide(schedule("queue"), *waiting, cursor=NOW)
+    assert [(move.fire.fire_id, move.to) for move in decided.moves] == [(1, "start")]
+    assert decided.decisions == ()
+    decided = decide(schedule("queue"), *OPEN, *waiting, cursor=NOW)
+    assert decided.moves == ()
+
+
+def test_a_window_that_opens_waits_behind_a_queued_one_that_may_start_now():
+    decided = decide(schedule("queue"), fire("queued", QUEUED, 2))
+    assert [move.to for move in decided.moves] == ["start"]
+    assert [each.verdict for each in decided.decisions] == ["queued"]
+
+
+def test_all_that_waits_starts_when_the_schedule_allows_overlap_now():
+    waiting = [fire("queued", f"sched:k:{number}", number) for number in (1, 2)]
+    assert [move.to for move in decide(schedule("allow"), *waiting).moves] == ["start", "start"]
+
+
+def test_a_queued_request_keeps_to_its_own_policy():
+    waiting = fire("queued", QUEUED, 2, overlap="queue")
+    assert decide(schedule("allow"), *OPEN, waiting, cursor=NOW).moves == ()
+
+
+def test_a_paused_schedule_promotes_nothing():
+    decided = decide(schedule("queue"), fire("queued", QUEUED, 2), hold="paused")
+    assert decided.moves == ()
+
+
+def test_a_queued_fire_that_may_start_is_superseded_by_the_window_that_opens():
+    decided = decide(schedule("cancel_previous"), fire("queued", QUEUED, 2))
+    assert [(move.fire.workflow_id, move.to) for move in decided.moves] == [(QUEUED, "skip")]
+    assert [each.verdict for each in decided.decisions] == ["claimed"]
+
+
+def test_a_run_is_asked_once_however_many_windows_want_its_place():
+    for policy in ("cancel_previous", "terminate_previous"):
+        declared = schedule(policy, everyMs=10_000)
+        cancelled = replace(OPEN[0], stop="cancel")
+        decided = decide(declared, cancelled, cursor=NOW - timedelta(seconds=45))
+        assert len(decided.moves) == (policy == "terminate_previous")
+        assert [each.verdict for each in decided.decisions] == ["skipped"] * 4 + ["queued"]
+
+
+def test_a_run_seen_open_settles_the_windows_until_then_and_the_others_ask_again():
+    """Otherwise a schedule that fires faster than somebody looks would never be decided."""
+    declared = schedule("skip", everyMs=1000)
+    seen = NOW - timedelta(seconds=2)
+    decided = decide(declared, fire("started", open_at=seen), cursor=NOW - timedelta(seconds=5))
+    assert [each.verdict for each in decided.decisions] == ["skipped"] * 3
+    assert decided.cursor == seen
+    assert len(decided.looks) == 1
+    assert decided.next == seen + timedelta(seconds=1)
+
+
+def test_a_definition_that_ends_asks_nobody_and_leaves_no_window_open():
+    decided = decide(schedule("skip"), *UNSEEN, final=True)
+    (decision,) = decided.decisions
+    assert decision.reason == f"overlap: {EARLIER} was not seen to end"
+    assert (decided.looks, decided.cursor) == ((), NOW)
+
+
+def test_the_reason_names_a_run_that_was_seen_open():
+    other = fire("started", "sched:k:later", 2, open_at=NOW)
+    decided = decide(schedule("skip"), *UNSEEN, other)
+    assert decided.decisions[0].reason == "overlap: sched:k:later is still running"
+
+
+def test_the_id_in_a_reason_has_the_series_where_ids_do():
+    decided = decide(schedule("skip", everyMs=30_000), suffixed=True)
+    first, second = decided.decisions
+    assert second.reason == f"overlap: {first.window.workflow_id(suffixed=True)} comes first"
+
+
+def test_what_was_caught_up_counts_for_nothing_once_it_is_skipped():
+    decided = decide(schedule("skip"), *OPEN, missed=10)
+    coalesced, newest = decided.decisions
+    assert (coalesced.windows, coalesced.verdict) == (9, "skipped")
+    assert (newest.verdict, newest.missed, newest.timing) == ("skipped", 0, None)
