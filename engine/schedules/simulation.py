@@ -17,17 +17,21 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Final, Literal
 
+from engine.schedules.decisions import Overlap
 from engine.schedules.instants import epoch_ms, from_ms
+from engine.schedules.line import Line
 from engine.schedules.model import Schedule
 from engine.schedules.planner import Decision, first_sight, plan
 
 Outcome = Literal[
-    "on_time", "late", "caught_up", "coalesced", "excluded", "expired", "disabled", "paused"
-]
+    "on_time", "late", "caught_up", "queued",
+    "overlapped", "coalesced", "excluded", "expired", "disabled", "paused",
+]  # fmt: skip
 OUTCOMES: Final[tuple[Outcome, ...]] = (
-    "on_time", "late", "caught_up", "coalesced", "excluded", "expired", "disabled", "paused",
+    "on_time", "late", "caught_up", "queued",
+    "overlapped", "coalesced", "excluded", "expired", "disabled", "paused",
 )  # fmt: skip
-"""What becomes of a window; the first three have a run."""
+"""What becomes of a window; the first four have a run."""
 
 LONGEST: Final = timedelta(days=366)
 """The longest time that is simulated: half a million minutes."""
@@ -58,12 +62,15 @@ class Fate:
         windows: how many fire times lie in the simulated time.
         counts: how many of them ended how; together they are ``windows``.
         first_sight: runs of a window that was open before, owed to a new schedule.
+        overlap_unknown: its runs may be in each other's way, and what becomes of them depends on
+            what is not known here; they are counted as with ``overlap: allow``.
     """
 
     key: str
     windows: int
     counts: Mapping[Outcome, int]
     first_sight: int = 0
+    overlap_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,19 +135,25 @@ def simulate(
     closed: Counter[int] = Counter()
     fates: dict[int, Fate] = {}
     listed = list(schedules)
-    for alike in _alike(listed):
-        life = _Life(listed[alike[0]], start, end, gaps)
+    for alike in _alike(listed, durations):
+        declared = listed[alike[0]]
+        length = durations.get(declared.key)
+        life = _Life(declared, start, end, gaps)
         life.live(new=new)
+        in_line = declared.overlap != "allow" and bool(life.starts)
+        if in_line and length is not None and not gaps:
+            life.line_up(declared.overlap, length)
+            in_line = False
         for minute, count in Counter(at // MINUTE_MS for at in life.starts).items():
             if minute - first < len(starts):
                 starts[minute - first] += count * len(alike)
         for index in alike:
             key = listed[index].key
-            fates[index] = Fate(key, life.windows, dict(life.counts), life.first_sight)
+            fates[index] = Fate(key, life.windows, dict(life.counts), life.first_sight, in_line)
             if key in durations:
                 milliseconds = durations[key] // timedelta(milliseconds=1)
                 opened.update(life.starts)
-                closed.update(at + milliseconds for at in life.starts)
+                closed.update(life.ends or (at + milliseconds for at in life.starts))
     return Simulation(
         start=start, end=end, outages=gaps,
         fates=tuple(fates[index] for index in range(len(listed))),
@@ -160,6 +173,12 @@ class _Life:
     first_sight: int = 0
     counts: Counter[Outcome] = field(default_factory=Counter)
     starts: array[int] = field(default_factory=lambda: array("q"))  # in ms since the epoch
+    ends: array[int] = field(default_factory=lambda: array("q"))  # where `line_up` has told
+
+    def __post_init__(self) -> None:
+        # What a run is in the way of depends on how long it takes; see `line_up`.
+        if self.schedule.overlap != "allow":
+            self.schedule = self.schedule.model_copy(update={"overlap": "allow"})
 
     @property
     def windows(self) -> int:
@@ -176,6 +195,18 @@ class _Life:
             self._watch(cursor, outage.begin - _TICK)
             cursor = self._return(max(cursor, outage.begin - _TICK), outage.end)
         self._watch(cursor, self.end - _TICK)
+
+    def line_up(self, policy: Overlap, duration: timedelta) -> None:
+        """Let runs of ``duration`` be in each other's way; there must have been no outage."""
+        line = Line(policy, duration // timedelta(milliseconds=1), self.schedule.max_queued)
+        line.open((at, at) for at in self.starts[: self.first_sight])
+        windows = self.schedule.starts(self.start - _TICK, self.end - _TICK)
+        line.open((epoch_ms(at), epoch_ms(at + self.schedule.delay(at))) for at in windows)
+        self.counts["on_time"] -= line.queued + line.skipped
+        self.counts["queued"] += line.queued
+        self.counts["overlapped"] += line.skipped
+        self.starts = array("q", (begin for begin, _ in line.runs))
+        self.ends = array("q", (end for _, end in line.runs))
 
     def _be_seen(self) -> None:
         """Start what first sight owes: a window that opened before ``start``."""
@@ -293,14 +324,17 @@ def _checked(start: datetime, end: datetime, outages: Iterable[Outage]) -> tuple
     return tuple(found)
 
 
-def _alike(schedules: Sequence[Schedule]) -> Iterable[list[int]]:
+def _alike(
+    schedules: Sequence[Schedule], durations: Mapping[str, timedelta]
+) -> Iterable[list[int]]:
     """Return the places of schedules that start at the same instants, together: one life each."""
     groups: dict[str, list[int]] = {}
     for index, schedule in enumerate(schedules):
         dump = schedule.to_json()
         by_key = schedule.spread or "H" in (schedule.cron or "").upper()
         said = {name: value for name, value in dump.items() if name not in _NO_MATTER}
-        shape = json.dumps([said, schedule.key if by_key else ""], sort_keys=True)
+        length = str(durations.get(schedule.key)) if schedule.overlap != "allow" else ""
+        shape = json.dumps([said, length, schedule.key if by_key else ""], sort_keys=True)
         groups.setdefault(shape, []).append(index)
     return groups.values()
 
