@@ -14,6 +14,7 @@ from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatcher import Dispatcher
 from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
+from tests.blind import BLIND
 from tests.waiting import eventually
 
 _TICKS = 300
@@ -44,7 +45,7 @@ def _idle_poller(ledger: PostgresLedger) -> Poller:
     clock, settings = LedgerClock(), Settings()
     # Nothing is due, so nothing is sent: there is no starter, and no tick may look for one.
     dispatcher = Dispatcher(ledger, None, clock, settings, tell=print)  # type: ignore[arg-type]
-    return Poller(ledger, dispatcher, clock, SERVING, settings)
+    return Poller(ledger, dispatcher, clock, SERVING, settings, **BLIND)
 
 
 async def _statements(url: str, ticks: int) -> int:

@@ -145,7 +145,8 @@ class MemoryFires(MemoryRuns):
     async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
         """See ``Ledger``."""
         runs = [(fire.seen_at or _EPOCH, number) for number, fire in self._tables.fires.items()
-                if fire.status == "started" and fire.lost_at is None and (fire.started_at or _EPOCH) < started_before
+                if fire.status == "started" and fire.lost_at is None
+                and (fire.started_at or _EPOCH) < started_before
                 and (fire.seen_at or _EPOCH) < started_before]  # fmt: skip
         found = []
         for _, number in sorted(runs)[:limit]:

@@ -74,8 +74,7 @@ class Due:
                 continue
             for at in self.schedule.spec.fires(begin, end):
                 # No window before the definition is owed, so only first sight has one at its start.
-                first = timing == "on_time" and at == self.effective_from
-                yield self.start(at, timing, FIRST_SIGHT if first else None)
+                yield self.start(at, timing, FIRST_SIGHT if at == self.effective_from else None)
 
     def settle(
         self, after: datetime, until: datetime, verdict: Verdict, reason: str

@@ -120,7 +120,7 @@ class _Asked:
             until = self.cursor
         newest = self.schedule.spec.previous(until)
         cursor = max(self.cursor, newest) if newest is not None else self.cursor
-        resumed = ends and until >= spans[0].until and not resolved.looks
+        resumed = ends and until >= spans[0].until
         return Plan(
             in_turn(resolved.decisions, policy, self.limit, now),
             cursor,

@@ -43,8 +43,11 @@ def take(spans: Sequence[Span], most: int | None) -> tuple[list[Decision], datet
 
 
 def _before_the_starts(found: list[Decision]) -> list[Decision]:
-    """Leave what is caught up to the next plan as a whole: its number, its order and its rate."""
+    """Leave what is caught up to the next plan as a whole: its number, its order and its rate.
+
+    Unless that would leave most of the room unused, plan after plan.
+    """
     for place, each in enumerate(found):
         if each.verdict == "claimed" or (each.reason or "").startswith(COALESCED):
-            return found[:place] or found
+            return found[:place] if place * 2 > len(found) else found
     return found

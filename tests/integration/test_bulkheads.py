@@ -26,6 +26,7 @@ from engine.runtime.declare import apply
 from engine.runtime.dispatcher import Dispatcher
 from engine.runtime.events import Event
 from engine.schedules import load_schedules
+from tests.blind import BLIND
 from tests.sample_workflows import Noop
 from tests.waiting import eventually
 
@@ -75,7 +76,7 @@ class Outbox:
 def poller(ledger: Ledger, outbox: Outbox, *, lease: timedelta) -> Poller:
     serving = Serving("by-hand", "default", "sched", frozenset({"noop@1"}))
     settings = Settings(lease=lease)
-    return Poller(ledger, cast("Dispatcher", outbox), LedgerClock(), serving, settings)
+    return Poller(ledger, cast("Dispatcher", outbox), LedgerClock(), serving, settings, **BLIND)
 
 
 async def declare(ledger: Ledger, text: str) -> None:

@@ -21,6 +21,7 @@ from engine.runtime.settings import Settings
 from engine.runtime.starter import Starter
 from engine.schedules import load_schedules
 from engine.schedules.time_rules import TIME_RULES
+from tests.blind import BLIND
 from tests.waiting import eventually
 
 SERVING = Serving("idle", "default", "sched", frozenset({"noop@1"}))
@@ -38,7 +39,7 @@ def idle_poller(ledger: PostgresLedger) -> Poller:
     clock, settings = LedgerClock(), Settings()
     starter = Starter(cast("Client", NoTemporal()), clock, settings)
     dispatcher = Dispatcher(ledger, starter, clock, settings, tell=print)
-    return Poller(ledger, dispatcher, clock, SERVING, settings)
+    return Poller(ledger, dispatcher, clock, SERVING, settings, **BLIND)
 
 
 async def statements(postgres, database_url: str, ticks: int) -> int:

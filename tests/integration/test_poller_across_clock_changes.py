@@ -21,6 +21,7 @@ from engine.runtime.declare import apply
 from engine.runtime.dispatcher import Dispatcher
 from engine.runtime.starter import Answer, Starter
 from engine.schedules import load_schedules
+from tests.blind import BLIND
 from tests.unit.cron_oracle import Meaning, fires_of, inside, scan, transitions
 
 ZONES = (
@@ -66,7 +67,7 @@ def replica(ledger: MemoryLedger, name: str, recorder: Recorder) -> Poller:
     starter = cast("Starter", recorder)
     dispatcher = Dispatcher(ledger, starter, clock, settings, tell=lambda _: None)
     serving = Serving(name, "default", "sched", frozenset({"noop@1"}))
-    return Poller(ledger, dispatcher, clock, serving, settings)
+    return Poller(ledger, dispatcher, clock, serving, settings, **BLIND)
 
 
 async def declared(zone: str, now: datetime) -> MemoryLedger:

@@ -157,6 +157,35 @@ def test_the_rate_counts_only_what_starts():
     assert [(each.window.fire_time, each.not_before) for each in starts] == [(NOW, None)]
 
 
+def test_a_caught_up_run_still_waits_for_its_part_of_the_spread():
+    declared = schedule({"policy": "all", "rate": "100/1s"}, everyMs=600_000, spread="10m")
+    assert declared.delay(NOW) > MINUTE
+    *_, newest = decide(declared, NOW - timedelta(hours=1)).decisions
+    assert newest.not_before == NOW + declared.delay(NOW)
+
+
+def test_windows_of_many_days_are_found_from_the_newest_back():
+    declared = schedule({"policy": "all", "window": "40d", "max": 30}, cron="0 12 * * *")
+    expired, *starts = decide(declared, NOW - 41 * DAY).decisions
+    assert [each.window.fire_time for each in starts] == [NOW - n * DAY for n in range(29, -1, -1)]
+    assert expired.windows == 11
+
+
+def test_a_window_that_an_operator_skipped_makes_no_other_one_late():
+    declared = schedule(everyMs=600_000)
+    known = {NOW - 10 * MINUTE: False}
+    decided = decide(declared, NOW - 11 * MINUTE, known=known)
+    assert [said(each) for each in decided.decisions] == ["claimed on_time"]
+
+
+def test_room_is_needed_for_starts_and_not_for_what_is_skipped():
+    midnight = NOW.replace(hour=0)
+    declared = schedule(everyMs=10_000, exclude=["2026-11-20"])
+    decided = decide(declared, midnight - MINUTE, now=midnight + 20 * SECOND, limit=2)
+    assert [each.verdict for each in decided.decisions] == ["skipped", "claimed", "claimed"]
+    assert decided.cursor == midnight + 10 * SECOND
+
+
 def test_starts_beyond_the_room_are_claimed_and_not_sent():
     decided = decide(schedule({"policy": "all"}), NOW - 10 * MINUTE, limit=3)
     starts = [each for each in decided.decisions if each.verdict == "claimed"]
@@ -186,6 +215,19 @@ def test_a_newer_window_that_has_run_stands_for_those_that_were_missed():
     assert [said(each) for each in decided.decisions] == [f"skipped coalesced into {bucket}"]
     assert decided.decisions[0].windows == 5
     assert decided.cursor == NOW
+
+
+def test_a_newer_window_that_an_operator_skipped_stands_for_nothing():
+    decided = decide(schedule(), NOW - 6 * MINUTE, known={NOW: False})
+    assert decided.decisions[-1].window.fire_time == NOW - MINUTE
+    assert said(decided.decisions[-1]) == "claimed caught_up caught up for 4 missed windows"
+
+
+def test_without_catch_up_a_spread_window_starts_as_long_as_its_own_moment_is_young():
+    declared = schedule({"policy": "none"}, everyMs=3_600_000, spread="50m")
+    now = NOW + declared.delay(NOW) + 30 * SECOND
+    decided = decide(declared, NOW - timedelta(hours=1, seconds=1), now=now)
+    assert [said(each) for each in decided.decisions] == [NOT_WANTED, "claimed on_time"]
 
 
 # Holds: of one window a minute, at NOW; the pause ends by itself at `until`.
@@ -252,6 +294,16 @@ def test_a_pause_is_not_over_before_its_windows_are_decided():
     assert decided.next == NOW - 10 * MINUTE
 
 
+def test_a_pause_that_ends_by_itself_is_made_up_for_as_the_schedule_says():
+    declared = schedule({"pause": "latest"})
+    decided = decide(declared, NOW - 10 * MINUTE, hold="paused", hold_until=NOW)
+    assert [(said(each).split()[:2], each.windows) for each in decided.decisions] == [
+        (["skipped", "coalesced"], 8),
+        (["claimed", "caught_up"], 1),
+        (["claimed", "on_time"], 1),
+    ]
+
+
 # The size of a plan.
 
 # Every second minute is excluded, under a name of its own: two thousand rows are four thousand
@@ -312,6 +364,12 @@ def test_the_number_of_missed_windows_survives_a_plan_that_was_too_large():
         each for p in plans for each in p.decisions if (each.reason or "").startswith("coal")
     ]
     assert start.missed == sum(each.windows for each in coalesced) == 600
+
+
+def test_a_definition_that_ends_starts_all_that_it_owes_whatever_the_room():
+    decided = decide(schedule(everyMs=1000), NOW - 20 * SECOND, limit=5, final=True)
+    assert (len(decided.decisions), decided.cursor) == (20, NOW)
+    assert [each.not_before for each in decided.decisions] == [None] * 5 + [NOW] * 15
 
 
 def test_a_definition_that_ends_decides_everything_however_much():

@@ -17,8 +17,9 @@ from engine.cli.app import run
 from engine.errors import ScheduleFileError
 from engine.schedules import load_schedules
 from engine.schedules.catch_up import CatchUp
+from engine.schedules.defaults import Defaults
 from engine.schedules.json_schema import json_schema, json_schema_text
-from engine.schedules.model import Defaults, Schedule
+from engine.schedules.model import Schedule
 from engine.schedules.when_fields import Expectation
 from engine.schedules.yaml_text import read_yaml
 from engine.schedules.zones import zone_names

@@ -21,6 +21,7 @@ from engine.runtime.events import Decided, Event
 from engine.runtime.presence import Presence
 from engine.runtime.watchdog import Watchdog
 from engine.schedules import load_schedules
+from tests.blind import BLIND
 
 BEGIN = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)
 LATER = BEGIN + timedelta(hours=1)
@@ -45,7 +46,9 @@ def said(event: Event) -> str:
 async def test_windows_that_one_start_stands_for_are_told_with_their_number():
     ledger = await declared("schedules: [{key: often, workflow: noop, everyMs: 60000}]")
     told: list[Event] = []
-    poller = Poller(ledger, DISPATCHER, LedgerClock(), SERVING, Settings(), tell=told.append)
+    poller = Poller(
+        ledger, DISPATCHER, LedgerClock(), SERVING, Settings(), **BLIND, tell=told.append
+    )
     await poller.tick(BEGIN)
     assert told == [], "its window was claimed"
     await poller.tick(LATER)
@@ -81,7 +84,7 @@ async def test_days_off_are_one_quiet_line_of_the_log_and_what_was_missed_is_a_w
     ledger = await declared(
         f"schedules: [{entry % 'a'}, {entry % 'b'}, {entry.replace(', exclude: [SAT]', '') % 'c'}]"
     )
-    poller = Poller(ledger, DISPATCHER, LedgerClock(), SERVING, Settings())
+    poller = Poller(ledger, DISPATCHER, LedgerClock(), SERVING, Settings(), **BLIND)
     await poller.tick(BEGIN + timedelta(days=1))
     said = {record.levelname: record.getMessage() for record in caplog.records}
     assert said["INFO"] == "1618 windows of 2 schedules skipped, as excluded: a, b"
