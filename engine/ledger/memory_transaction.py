@@ -100,12 +100,9 @@ class MemoryTransaction(MemoryOperating):
         """Add what a plan must know of the key's fires."""
         fires = self._tables.fires
         mine = [(number, fires[number]) for number in self._tables.of_key(state.key)]
-        overlaps = state.schedule.overlap == "allow" and not all_open
-        in_the_way = (
-            fire.in_the_way(number)
-            for number, fire in mine
-            if not overlaps or fire.overlap or fire.status == "queued"
-        )
+        queued = any(fire.status == "queued" for _, fire in mine)
+        asked = all_open or queued or state.schedule.overlap != "allow"
+        in_the_way = (fire.in_the_way(number) for number, fire in mine if asked)
         return replace(
             state,
             known={

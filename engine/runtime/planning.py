@@ -64,7 +64,7 @@ def planned(
         state,
         decided.decisions,
         max(state.cursor, decided.cursor),
-        decided.next if state.hold is None or decided.resumed else None,
+        decided.next,
         moves=decided.moves,
         looks=decided.looks,
         resumed=decided.resumed,

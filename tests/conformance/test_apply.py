@@ -13,7 +13,7 @@ from engine.errors import KeyForeign, PruneRefused, RevisionTooLow
 from engine.ledger import MemoryLedger
 from engine.ledger.records import Step
 from engine.runtime.declare import apply, retire_absent
-from engine.runtime.editing import LOOK_BACK
+from engine.runtime.definitions import LOOK_BACK
 from engine.runtime.reports import PruneReport
 from engine.schedules import Schedule, Window, load_schedules
 from engine.schedules.planner import Decision

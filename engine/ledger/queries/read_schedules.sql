@@ -1,6 +1,6 @@
 -- `known`: windows beyond the cursor that have a row already. `open`: what may stand in the way of
--- the next start; of a schedule whose runs may overlap only what waits in a queue, unless all is
--- asked for ($3).
+-- the next start; of a schedule whose runs may overlap only where something waits in a queue, or
+-- all is asked for ($3).
 SELECT s.key, s.project, s.definition_version, s.digest, s.series, s.suffixed, s.max_bucket,
        s.effective_from, s.cursor, s.workflow_type, s.retired_at, s.paused_at, s.paused_reason,
        s.paused_by, s.paused_until, s.absent_since, s.failures, s.rules, s.cursor_reading, s.origin,
@@ -21,6 +21,8 @@ LEFT JOIN LATERAL (
     FROM fires f
     WHERE f.namespace = s.namespace AND f.key = s.key
       AND f.status IN ('claimed', 'queued', 'starting', 'started') AND f.lost_at IS NULL
-      AND ($3 OR d.definition ? 'overlap' OR f.overlap IS NOT NULL OR f.status = 'queued')) AS in_the_way ON true
+      AND ($3 OR d.definition ? 'overlap' OR EXISTS (
+          SELECT 1 FROM fires q
+          WHERE q.namespace = s.namespace AND q.key = s.key AND q.status = 'queued'))) AS in_the_way ON true
 WHERE s.namespace = $1 AND s.key = ANY ($2::text[])
 ORDER BY s.next_fire_at, s.key
