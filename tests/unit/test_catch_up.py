@@ -149,6 +149,15 @@ def test_the_newest_fifty_of_two_thousand_start_at_their_rate_and_the_others_exp
     assert ages == [*range(50)] if order == "newest" else [*range(49, -1, -1)]
 
 
+def test_what_a_pause_missed_beyond_max_stays_skipped_for_the_pause():
+    declared = schedule({"pause": "all", "max": 3})
+    make_up = declared.catch_up.after("pause")
+    skipped, *starts = decide(
+        declared, NOW - 10 * MINUTE, hold="paused", make_up=make_up, final=True
+    ).decisions
+    assert (said(skipped), skipped.windows, len(starts)) == ("skipped paused", 7, 3)
+
+
 def test_the_rate_counts_only_what_starts():
     """Of fifty windows that exclude each other one starts, and it waits for none of the others."""
     policy = {"policy": "all", "max": 50, "rate": "1/1h"}
