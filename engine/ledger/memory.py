@@ -143,6 +143,20 @@ class MemoryLedger:
         claim = new.claim(number, starting_at)
         return replace(claim, attempts=fire.attempts, fresh=fresh, retention=retention)
 
+    async def renew(self, claims: Sequence[Claim], lease: timedelta) -> set[int]:
+        """See ``Ledger``."""
+        now, renewed = self.clock(), set()
+        async with self._lock:
+            for claim in claims:
+                fire = self._tables.fires.get(claim.fire_id)
+                if fire is None or (fire.status, fire.token) != ("starting", claim.token):
+                    continue
+                if fire.lease_until is not None and fire.lease_until > now:
+                    until = max(fire.lease_until, now + lease)
+                    self._tables.fires[claim.fire_id] = replace(fire, lease_until=until)
+                    renewed.add(claim.fire_id)
+        return renewed
+
     def _note_retention(self, retention: timedelta, now: datetime) -> None:
         """The stretch goes on, or a new one begins."""
         begun = now

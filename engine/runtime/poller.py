@@ -79,6 +79,8 @@ class Poller:
         """Do the loop's share of a tick; sends go on behind it. Returns the wait until the next."""
         self._dispatcher.room_made.clear()
         tick, _ = await self._claim()
+        if self._dispatcher.breaker.holds:
+            return self._settings.tick
         if tick.full:
             if not self._dispatcher.room:
                 await self._dispatcher.room_made.wait()

@@ -111,6 +111,8 @@ class Replica:
         )  # fmt: skip
         self._loops = [
             Loop("poller", poller.turn, tell=tell),
+            Loop("starts", dispatcher.breaker.turn, tell=tell),
+            Loop("leases", dispatcher.leases.turn, tell=tell),
             Loop("tracker", tracker.turn, tell=tell),
             Loop("watchdog", watchdog.turn, tell=tell),
             Loop("presence", presence.turn, tell=tell),
