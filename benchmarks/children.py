@@ -37,10 +37,16 @@ class BareWorker:
     def __init__(self, process: Process) -> None:
         self.process = process
 
-    async def start_runs(self, prefix: str, count: int, concurrency: int) -> float:
-        """Start runs; returns the wall-clock time of the first call."""
+    async def start_runs(
+        self, prefix: str, count: int, concurrency: int, pause_ms: int = 0
+    ) -> float:
+        """Start runs; returns the wall-clock time of the first call.
+
+        What the server refuses as too many is called again after ``pause_ms``; with 0 the SDK's
+        own retries do that.
+        """
         assert self.process.stdin
-        self.process.stdin.write(f"{prefix} {count} {concurrency}\n".encode())
+        self.process.stdin.write(f"{prefix} {count} {concurrency} {pause_ms}\n".encode())
         return float(await self.said())
 
     async def said(self) -> str:

@@ -98,9 +98,9 @@ async def test_no_window_is_lost_or_doubled_while_temporal_is_away(
         assert [log.count(held) for log in logs] == [1, 1, 1]
         assert [log.count("INFO sched starts goes on") for log in logs] == [1, 1, 1]
         assert not [log for log in logs if "starting: " in log], "a line for each window"
-        # The cursor stood still: what was due meanwhile was claimed when it could be sent.
+        # The cursors stood still: most was claimed when it could be sent, and sent once.
         rows = await books.fires()
-        assert sum(row["attempts"] > 1 for row in rows) <= 3 * len(KEYS)
+        assert sum(row["attempts"] > 1 for row in rows) < AWAY * len(KEYS) / 2
 
 
 async def test_no_window_is_lost_or_doubled_while_postgresql_is_away(

@@ -40,10 +40,10 @@ async def test_nothing_is_claimed_while_the_server_is_away_and_it_is_said_once()
     for _ in range(5):
         await breaker.turn()
         fail(breaker, 10)
-    assert breaker.holds
+    assert not await breaker.closed()
     server.trouble = None
     await breaker.turn()
-    assert not breaker.holds
+    assert await breaker.closed()
     assert told == [Held("starts", f"Temporal does not answer: {AWAY}"), Held("starts", None)]
 
 
