@@ -52,7 +52,8 @@ async def arena(
 ) -> AsyncIterator[Arena]:
     """Run a fresh in-memory Temporal server, beside a fresh database.
 
-    Its settings are the default ones but for ``limits``, by the names of its dynamic config. A used Temporal server grows slower (5 to 8 s for the same herd), so samples never share one.
+    Its settings are the default ones but for ``limits``, named as in its dynamic config. A used
+    Temporal server grows slower (5 to 8 s for the same herd), so samples never share one.
     """
     name = f"bench_{uuid.uuid4().hex}"
     url = await server.create_database(name)

@@ -5,8 +5,9 @@
 It says ``ready`` when it takes work. Each line it is then given,
 ``PREFIX COUNT CONCURRENCY PAUSE``, makes it start that many runs as fast as the concurrency
 allows; it answers with the wall-clock time of its first call. What the server refuses as too many
-is called again after PAUSE ms; with 0 that is left to the SDK. It ends with its input. The workflow, the id policy, the sandbox settings
-and the connection of their own that starts go through are the engine's.
+is called again after PAUSE ms; with 0 that is left to the SDK. It ends with its input. The
+workflow, the id policy, the sandbox settings and the connection of their own that starts go
+through are the engine's.
 """
 
 from __future__ import annotations

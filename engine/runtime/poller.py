@@ -13,14 +13,15 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from engine import faults
-from engine.errors import LedgerError
+from engine.errors import CommitUnknown, LedgerError
 from engine.ledger import Ledger, MemoryLedger, Transaction
 from engine.ledger.records import Claim, Probe, Serving, Step
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatcher import Dispatcher
-from engine.runtime.events import Decided, Listener, log, without_run
+from engine.runtime.events import Alert, Decided, Held, Listener, log, without_run
 from engine.runtime.planning import planned
 from engine.runtime.settings import Settings
+from engine.runtime.skew import ClockWatch
 
 _NOTHING = timedelta(0)
 _CONTENDED = timedelta(milliseconds=20)
@@ -56,6 +57,14 @@ class Poller:
         self._ledger, self._dispatcher, self._clock = ledger, dispatcher, clock
         self._serving, self._settings, self._tell = serving, settings, tell
         self._ledger_id: UUID | None = None
+        self._watch = ClockWatch(settings.max_skew)
+        self._travels = False
+        self._unconfirmed: list[tuple[list[Claim], float]] = []
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing is claimed at present: Temporal is away, or the clock is wrong."""
+        return self._watch.holds or self._dispatcher.breaker.holds
 
     async def tick(self, now: datetime | None = None) -> Tick:
         """Run one whole tick, to the last outcome.
@@ -70,6 +79,7 @@ class Poller:
             if not isinstance(self._ledger, MemoryLedger):
                 raise ValueError("the moment is the database's to say")
             self._ledger.travel(now)
+            self._travels = True
         tick, sends = await self._claim()
         if sends:
             await asyncio.wait(sends)
@@ -79,7 +89,7 @@ class Poller:
         """Do the loop's share of a tick; sends go on behind it. Returns the wait until the next."""
         self._dispatcher.room_made.clear()
         tick, _ = await self._claim()
-        if self._dispatcher.breaker.holds:
+        if self.holds:
             return self._settings.tick
         if tick.full:
             if not self._dispatcher.room:
@@ -98,10 +108,10 @@ class Poller:
         lease_ends = asked + self._settings.lease.total_seconds()
         probe = await self._ledger.probe(self._serving)
         self._recognise(probe)
-        self._clock.observe(probe.now, at=(asked + boottime()) / 2)
-        room = self._dispatcher.room
+        self._read_clock(probe.now, asked, boottime())
+        sends = await self._send_what_was_committed()
+        room = 0 if self._watch.holds else self._dispatcher.room
         claims: list[Claim] = []
-        sends: list[asyncio.Task[None]] = []
         if room and probe.stale_at is not None and probe.stale_at <= probe.now:
             claims += await self._ledger.take_over(
                 self._serving, limit=room, lease=self._settings.lease
@@ -109,7 +119,7 @@ class Poller:
             # Before anything else can fail: these leases are ours now.
             sends += self._dispatcher.send(claims, lease_ends)
         if room > len(claims) and probe.due_at is not None and probe.due_at <= probe.now:
-            due, decided = await self._claim_due(room - len(claims))
+            due, decided = await self._claim_due(room - len(claims), lease_ends)
             if due:
                 faults.reach("after_commit")
             claims += due
@@ -117,6 +127,45 @@ class Poller:
             for windows in decided:
                 self._tell(windows)
         return Tick(probe, tuple(claims), full=len(claims) >= room), sends
+
+    def _read_clock(self, now: datetime, asked: float, answered: float) -> None:
+        """Take the ledger's time, or hold while it does not go as time does."""
+        held = self._watch.holds
+        if not self._travels:
+            self._watch.observe(now, asked, answered)
+        if not self._watch.holds:
+            self._clock.observe(now, at=(asked + answered) / 2)
+        if held and not self._watch.holds:
+            self._tell(Held("clock", None))
+        elif self._watch.holds and not held:
+            skew = self._watch.skew
+            text = (
+                f"the ledger's clock went {abs(skew):.1f} s too {'far' if skew > 0 else 'little'};"
+                " nothing is started until it has agreed for a minute"
+            )
+            self._tell(Alert("SCHEDULE_CLOCK_SKEW", text))
+
+    async def _send_what_was_committed(self) -> list[asyncio.Task[None]]:
+        """Send the claims of lost commits that happened after all, as their tokens tell.
+
+        Asked until the lease has ended: a commit may arrive after the connection was lost.
+        """
+        sends: list[asyncio.Task[None]] = []
+        unconfirmed, self._unconfirmed = self._unconfirmed, []
+        for claims, lease_ends in unconfirmed:
+            asked = boottime()
+            if asked >= lease_ends:
+                continue  # a sweeper's now
+            try:
+                there = await self._ledger.renew(claims, self._settings.lease)
+            except BaseException:
+                self._unconfirmed.append((claims, lease_ends))
+                raise
+            ours = [claim for claim in claims if claim.fire_id in there]
+            sends += self._dispatcher.send(ours, asked + self._settings.lease.total_seconds())
+            if not ours:
+                self._unconfirmed.append((claims, lease_ends))
+        return sends
 
     def _recognise(self, probe: Probe) -> None:
         """Hold when another database answers under the same address: it knows other windows."""
@@ -128,17 +177,23 @@ class Poller:
                 cure="restart the replica if the change was meant",
             )
 
-    async def _claim_due(self, limit: int) -> tuple[list[Claim], list[Decided]]:
-        async with self._ledger.transaction() as transaction:
-            keys = await transaction.lock_due(self._serving, limit)
-            faults.reach("after_due")
-            if not keys:
-                return [], []
-            steps = await self._plan(transaction, keys, limit)
-            claims = await transaction.record(
-                steps, owner=self._serving.replica, lease=self._settings.lease
-            )
-            faults.reach("before_commit")
+    async def _claim_due(self, limit: int, lease_ends: float) -> tuple[list[Claim], list[Decided]]:
+        claims: list[Claim] = []
+        try:
+            async with self._ledger.transaction() as transaction:
+                keys = await transaction.lock_due(self._serving, limit)
+                faults.reach("after_due")
+                if not keys:
+                    return [], []
+                steps = await self._plan(transaction, keys, limit)
+                claims = await transaction.record(
+                    steps, owner=self._serving.replica, lease=self._settings.lease
+                )
+                faults.reach("before_commit")
+        except CommitUnknown:
+            if claims:
+                self._unconfirmed.append((claims, lease_ends))
+            raise
         return claims, without_run(steps)
 
     async def _plan(self, transaction: Transaction, keys: list[str], limit: int) -> list[Step]:

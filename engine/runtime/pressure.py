@@ -20,6 +20,8 @@ _LOWEST = 0.5
 _OFF = 1000.0
 """Starts a second beyond which a limit is none any more; no replica starts so many."""
 _MEASURED = 1.0
+_SETTLES = 0.5
+"""Seconds until a lower rate shows: the server counts over about a second, and for all callers."""
 _CREDIT = 0.1
 """Seconds of unused rate that may be made up for: a timer is never exact."""
 _NAP = 0.2
@@ -49,8 +51,8 @@ class CubicRate:
         self._forget(now)
 
     def refused(self, *, sent_at: float, now: float) -> None:
-        """Note a refusal. What was sent before the last one took effect says nothing new."""
-        if self._refused_at is not None and sent_at < self._refused_at:
+        """Note a refusal. What was sent before the last one showed its effect says nothing new."""
+        if self._refused_at is not None and sent_at < self._refused_at + _SETTLES:
             return
         self._forget(now)
         known = self.at(now)

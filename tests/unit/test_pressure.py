@@ -76,8 +76,10 @@ def test_many_refusals_of_one_moment_count_once():
     rate.refused(sent_at=0.95, now=1)
     lowered = rate.at(1)
     for _ in range(32):
-        rate.refused(sent_at=0.99, now=1)
+        rate.refused(sent_at=1.2, now=1.2)
     assert rate.at(1) == lowered
+    rate.refused(sent_at=1.6, now=1.6)
+    assert (rate.at(1.6) or 0) < (lowered or 0)
 
 
 async def test_a_fixed_ceiling_spaces_the_sends():
