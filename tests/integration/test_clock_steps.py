@@ -1,9 +1,8 @@
-"""The database's clock is set while a replica works: it holds, says so, and goes on when it agrees."""
+"""The database's clock is set while a replica works: it holds, says so, and goes on later."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import asyncpg

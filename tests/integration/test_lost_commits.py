@@ -102,7 +102,8 @@ class Bench:
         self.poller = Poller(ledger, outbox, LedgerClock(), SERVING, settings)
 
     async def tick_whose_commit_is_cut(self, cut: Cut) -> None:
-        self.line.cut = cut
+        line = self.line
+        line.cut = cut
         with pytest.raises(CommitUnknown):
             await self.poller.tick()
         assert self.line.cut is None, "nothing was cut"
