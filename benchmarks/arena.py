@@ -24,12 +24,15 @@ class Arena:
         client: connected to the Temporal server's namespace ``default``.
         address: the Temporal server's.
         database_url: the engine's empty database.
+        limited: whether the server has limits; then runs take long to close, and only their
+            starts are waited for.
     """
 
     folder: Path
     client: Client
     address: str
     database_url: str
+    limited: bool = False
 
 
 @contextlib.asynccontextmanager
@@ -64,7 +67,7 @@ async def arena(
         await temporal.start()
         try:
             client = await Client.connect(temporal.address)
-            yield Arena(Path(folder), client, temporal.address, url)
+            yield Arena(Path(folder), client, temporal.address, url, limited=bool(limits))
         finally:
             await temporal.stop()
     await server.drop_database(name)

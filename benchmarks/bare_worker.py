@@ -2,7 +2,7 @@
 
     python -m benchmarks.bare_worker ADDRESS TASK_QUEUE
 
-It says ``ready`` when it takes work. Each line it is then given,
+It says ``> ready`` when it takes work. Each line it is then given,
 ``PREFIX COUNT CONCURRENCY PAUSE``, makes it start that many runs as fast as the concurrency
 allows; it answers with the wall-clock time of its first call. What the server refuses as too many
 is called again after PAUSE ms; with 0 that is left to the SDK. It ends with its input. The
@@ -76,9 +76,9 @@ async def _main(address: str, task_queue: str) -> None:
         workflow_runner=SandboxedWorkflowRunner(restrictions=restrictions),
     )
     async with worker:
-        print("ready", flush=True)
+        print(">", "ready", flush=True)
         while order := await asyncio.to_thread(sys.stdin.readline):
-            print(await _start_runs(starting, task_queue, order), flush=True)
+            print(">", await _start_runs(starting, task_queue, order), flush=True)
 
 
 if __name__ == "__main__":

@@ -50,13 +50,15 @@ class BareWorker:
         return float(await self.said())
 
     async def said(self) -> str:
-        """Return the next line that the process says."""
+        """Return the next line that the process says; the SDK's own log is between them."""
         assert self.process.stdout
-        async with asyncio.timeout(_PATIENCE):
-            line = await self.process.stdout.readline()
-        if not line:
-            raise RuntimeError("a bare worker ended early; its errors stand above")
-        return line.decode().strip()
+        line = b""
+        while not line.startswith(b"> "):
+            async with asyncio.timeout(_PATIENCE):
+                line = await self.process.stdout.readline()
+            if not line:
+                raise RuntimeError("a bare worker ended early; its errors stand above")
+        return line[2:].decode().strip()
 
 
 @contextlib.asynccontextmanager

@@ -38,7 +38,7 @@ async def engine(arena: Arena, count: int, workers: int, lead: float = 1) -> Her
     async with replicas(arena, workers, file):
         await _declared(arena, count, workers)
         _require_ahead(due)
-        return await read_herd(arena.client, count, due.timestamp())
+        return await read_herd(arena.client, count, due.timestamp(), closed=not arena.limited)
 
 
 async def native(arena: Arena, count: int, workers: int, lead: float = 1) -> Herd:
@@ -50,7 +50,7 @@ async def native(arena: Arena, count: int, workers: int, lead: float = 1) -> Her
         due = _instant((5 + count / 20) * lead)
         await create_daily(arena.client, count, due, "bare")
         _require_ahead(due)
-        return await read_herd(arena.client, count, due.timestamp())
+        return await read_herd(arena.client, count, due.timestamp(), closed=not arena.limited)
 
 
 def floor(concurrency: int, pause_ms: int = 0) -> Contestant:
@@ -68,7 +68,9 @@ def floor(concurrency: int, pause_ms: int = 0) -> Contestant:
                     for number, process in enumerate(processes)
                 )
             )
-            return await read_herd(arena.client, share * workers, min(began))
+            return await read_herd(
+                arena.client, share * workers, min(began), closed=not arena.limited
+            )
 
     return run
 
