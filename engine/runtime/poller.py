@@ -64,7 +64,12 @@ class Poller:
     @property
     def holds(self) -> bool:
         """Whether nothing is claimed at present: Temporal is away, or the clock is wrong."""
-        return self._watch.holds or self._dispatcher.breaker.holds
+        return self.distrusts_clock or self._dispatcher.breaker.holds
+
+    @property
+    def distrusts_clock(self) -> bool:
+        """Whether the ledger's clock does not go as time does."""
+        return self._watch.holds
 
     async def tick(self, now: datetime | None = None) -> Tick:
         """Run one whole tick, to the last outcome.

@@ -91,7 +91,10 @@ class Replica:
         starter = Starter(client, clock, settings)
         dispatcher = Dispatcher(ledger, starter, clock, settings, tell=tell)
         poller = Poller(ledger, dispatcher, clock, self._serving, settings, tell=tell)
-        watchdog = Watchdog(ledger, presence, self._serving, settings, tell=tell)
+        watchdog = Watchdog(
+            ledger, presence, self._serving, settings,
+            distrusts=lambda: poller.distrusts_clock, tell=tell,
+        )  # fmt: skip
 
         async def begin() -> str:
             await presence.begin()

@@ -72,3 +72,18 @@ async def test_windows_that_nobody_can_start_are_told_with_their_number():
     assert event.timezone == "America/Sao_Paulo"
     assert said(event) == "", "the line of the alert says it"
     assert "typo: 58 windows rejected" in said(alert)
+
+
+async def test_nothing_is_rejected_by_a_clock_that_is_not_trusted():
+    ledger = await declared("schedules: [{key: typo, workflow: nop, everyMs: 60000}]")
+    told: list[Event] = []
+    presence = cast("Presence", SimpleNamespace(steady=timedelta(hours=1)))
+    ledger.travel(LATER)
+    wrong = [True, False]
+    watchdog = Watchdog(
+        ledger, presence, SERVING, Settings(), distrusts=lambda: wrong.pop(0), tell=told.append
+    )
+    await watchdog.turn()
+    assert told == []
+    await watchdog.turn()
+    assert await ledger.fires(status="rejected")
