@@ -118,3 +118,28 @@ async def test_no_window_is_lost_or_doubled_while_postgresql_is_away(
         async with opened_books(server.url, client) as books:
             await goes_on_with_every_window(fleet, books)
         assert fleet.logged("WARNING sched poller holds:") == 3
+
+
+async def test_a_server_that_falls_silent_is_taken_for_away_and_its_late_starts_are_no_doubles(
+    tmp_path: Path, temporal_on_disk: TemporalServer, database_url: str
+) -> None:
+    server = temporal_on_disk
+    client = await Client.connect(server.address)
+    async with (
+        Fleet(
+            tmp_path, address=server.address, namespace="default", database_url=database_url
+        ) as fleet,
+        opened_books(database_url, client) as books,
+    ):
+        await fleet.start(FILE, SCHED_LEASE="5s", SCHED_RPC_TIMEOUT="2s")
+        await books.until_fired(KEYS, 3, timeout=60)
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            await eventually(lambda: fleet.logged("WARNING sched starts holds:"), timeout=20)
+            decided = len(await books.fires())
+            held_until = time.monotonic() + 3
+            await eventually(lambda: time.monotonic() > held_until)
+            assert len(await books.fires()) == decided, "claimed what could not be sent"
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        await goes_on_with_every_window(fleet, books)
