@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,12 +24,15 @@ class Arena:
         client: connected to the Temporal server's namespace ``default``.
         address: the Temporal server's.
         database_url: the engine's empty database.
+        limited: whether the server has limits; then runs take long to close, and only their
+            starts are waited for.
     """
 
     folder: Path
     client: Client
     address: str
     database_url: str
+    limited: bool = False
 
 
 @contextlib.asynccontextmanager
@@ -47,19 +50,24 @@ async def postgres() -> AsyncIterator[PostgresServer]:
 
 
 @contextlib.asynccontextmanager
-async def arena(server: PostgresServer) -> AsyncIterator[Arena]:
-    """Run a fresh in-memory Temporal server with its default settings, beside a fresh database.
+async def arena(
+    server: PostgresServer, *, limits: Mapping[str, float] | None = None
+) -> AsyncIterator[Arena]:
+    """Run a fresh in-memory Temporal server, beside a fresh database.
 
-    A used Temporal server grows slower (5 to 8 s for the same herd), so samples never share one.
+    Its settings are the default ones but for ``limits``, named as in its dynamic config. A used
+    Temporal server grows slower (5 to 8 s for the same herd), so samples never share one.
     """
     name = f"bench_{uuid.uuid4().hex}"
     url = await server.create_database(name)
     with TemporaryDirectory(prefix="sched-bench-") as folder:
-        temporal = TemporalServer(Path(folder) / "temporal", in_memory=True)
+        temporal = TemporalServer(
+            Path(folder) / "temporal", in_memory=True, dynamic_config=limits or {}
+        )
         await temporal.start()
         try:
             client = await Client.connect(temporal.address)
-            yield Arena(Path(folder), client, temporal.address, url)
+            yield Arena(Path(folder), client, temporal.address, url, limited=bool(limits))
         finally:
             await temporal.stop()
     await server.drop_database(name)

@@ -37,20 +37,28 @@ class BareWorker:
     def __init__(self, process: Process) -> None:
         self.process = process
 
-    async def start_runs(self, prefix: str, count: int, concurrency: int) -> float:
-        """Start runs; returns the wall-clock time of the first call."""
+    async def start_runs(
+        self, prefix: str, count: int, concurrency: int, pause_ms: int = 0
+    ) -> float:
+        """Start runs; returns the wall-clock time of the first call.
+
+        What the server refuses as too many is called again after ``pause_ms``; with 0 the SDK's
+        own retries do that.
+        """
         assert self.process.stdin
-        self.process.stdin.write(f"{prefix} {count} {concurrency}\n".encode())
+        self.process.stdin.write(f"{prefix} {count} {concurrency} {pause_ms}\n".encode())
         return float(await self.said())
 
     async def said(self) -> str:
-        """Return the next line that the process says."""
+        """Return the next line that the process says; the SDK's own log is between them."""
         assert self.process.stdout
-        async with asyncio.timeout(_PATIENCE):
-            line = await self.process.stdout.readline()
-        if not line:
-            raise RuntimeError("a bare worker ended early; its errors stand above")
-        return line.decode().strip()
+        line = b""
+        while not line.startswith(b"> "):
+            async with asyncio.timeout(_PATIENCE):
+                line = await self.process.stdout.readline()
+            if not line:
+                raise RuntimeError("a bare worker ended early; its errors stand above")
+        return line[2:].decode().strip()
 
 
 @contextlib.asynccontextmanager

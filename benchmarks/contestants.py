@@ -38,7 +38,7 @@ async def engine(arena: Arena, count: int, workers: int, lead: float = 1) -> Her
     async with replicas(arena, workers, file):
         await _declared(arena, count, workers)
         _require_ahead(due)
-        return await read_herd(arena.client, count, due.timestamp())
+        return await read_herd(arena.client, count, due.timestamp(), closed=not arena.limited)
 
 
 async def native(arena: Arena, count: int, workers: int, lead: float = 1) -> Herd:
@@ -50,22 +50,27 @@ async def native(arena: Arena, count: int, workers: int, lead: float = 1) -> Her
         due = _instant((5 + count / 20) * lead)
         await create_daily(arena.client, count, due, "bare")
         _require_ahead(due)
-        return await read_herd(arena.client, count, due.timestamp())
+        return await read_herd(arena.client, count, due.timestamp(), closed=not arena.limited)
 
 
-def floor(concurrency: int) -> Contestant:
-    """Return a bare loop in each worker, so many starts in flight over all of them."""
+def floor(concurrency: int, pause_ms: int = 0) -> Contestant:
+    """Return a bare loop in each worker, so many starts in flight over all of them.
+
+    ``pause_ms``: see ``BareWorker.start_runs``.
+    """
 
     async def run(arena: Arena, count: int, workers: int, _lead: float = 1) -> Herd:
         async with bare_workers(arena, workers) as processes:
-            share, each = count // workers, concurrency // workers
+            share, each = count // workers, max(concurrency // workers, 1)
             began = await asyncio.gather(
                 *(
-                    process.start_runs(f"floor-{number}-", share, each)
+                    process.start_runs(f"floor-{number}-", share, each, pause_ms)
                     for number, process in enumerate(processes)
                 )
             )
-            return await read_herd(arena.client, share * workers, min(began))
+            return await read_herd(
+                arena.client, share * workers, min(began), closed=not arena.limited
+            )
 
     return run
 

@@ -26,14 +26,17 @@ class Herd:
         return max(self.lags)
 
 
-async def read_herd(client: Client, count: int, zero: float) -> Herd:
-    """Wait until so many runs have closed; ``zero`` is the wall-clock time they count from."""
-    closed = f"WorkflowType = '{TYPE}' AND ExecutionStatus = 'Completed'"
+async def read_herd(client: Client, count: int, zero: float, *, closed: bool = True) -> Herd:
+    """Wait until so many runs have closed, or only started.
 
-    async def all_closed() -> bool:
-        return (await client.count_workflows(closed)).count >= count
+    ``zero`` is the wall-clock time they count from.
+    """
+    query = f"WorkflowType = '{TYPE}'" + " AND ExecutionStatus = 'Completed'" * closed
 
-    await eventually(all_closed, timeout=_PATIENCE, every=_EVERY)
+    async def all_there() -> bool:
+        return (await client.count_workflows(query)).count >= count
+
+    await eventually(all_there, timeout=_PATIENCE, every=_EVERY)
     starts, ends = [], []
     async for run in client.list_workflows(f"WorkflowType = '{TYPE}'", page_size=1000):
         starts.append(run.start_time.timestamp() - zero)

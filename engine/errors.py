@@ -23,6 +23,7 @@
     ├── NotCancellable                 nothing is left to cancel
     ├── LedgerError
     │   ├── LedgerUnavailable
+    │   │   └── CommitUnknown          a commit that nobody confirmed
     │   ├── LedgerTooNew
     │   ├── DefinitionUnreadable
     │   └── LedgerRequired             stateless mode cannot do that
@@ -211,6 +212,12 @@ class LedgerUnavailable(LedgerError):
     """The ledger's database cannot be reached."""
 
     code = "SCHEDULE_LEDGER_UNAVAILABLE"
+
+
+class CommitUnknown(LedgerUnavailable):
+    """The connection was lost while a transaction committed: it may have, or not."""
+
+    code = "SCHEDULE_COMMIT_UNKNOWN"
 
 
 class LedgerTooNew(LedgerError):

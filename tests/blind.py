@@ -1,13 +1,22 @@
-"""What a poller sees Temporal by, for tests in which there is nothing to see."""
+"""What a poller sees of Temporal, for tests in which there is nothing to see."""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, Final
 
-BLIND: Final[dict[str, Any]] = {
-    "looker": None,
-    "stopper": None,
-    "auditor": SimpleNamespace(is_audited=lambda _: True),
-}
-"""Keyword arguments: no run is open, none is to be ended, and none was lost."""
+
+class _Nothing:
+    """No run is in the way, none is to be ended, and none was lost."""
+
+    def is_audited(self, _: Any) -> bool:
+        return True
+
+    async def look(self, _: Any) -> None:
+        return
+
+    async def stop_due(self) -> None:
+        return
+
+
+BLIND: Final[dict[str, Any]] = {"sight": _Nothing()}
+"""Keyword arguments of ``Poller``."""

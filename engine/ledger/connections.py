@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any, TypeAlias
 
 import asyncpg
 
-from engine.errors import LedgerError, LedgerUnavailable
+from engine.errors import CommitUnknown, LedgerError, LedgerUnavailable
 
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[Any]"
 
@@ -34,6 +34,13 @@ _AWAY = (
     asyncpg.LockNotAvailableError,
     asyncpg.ReadOnlySQLTransactionError,  # a standby, in the middle of a failover
 )
+_UNCONFIRMED = (
+    OSError,
+    TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,  # told to end, perhaps while it waited for a standby
+)
+"""What leaves open whether a commit happened. Any other error says that it did not."""
 _SETTINGS = {
     # A process that is stopped inside a transaction hides its locked rows from every SKIP
     # LOCKED query until one of these ends it. A tick's own work takes milliseconds.
@@ -108,8 +115,12 @@ class Connections:
                     async with asyncio.timeout(PATIENCE):
                         await transaction.rollback()
                 raise
-            async with asyncio.timeout(PATIENCE):
-                await transaction.commit()
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await transaction.commit()
+            except _UNCONFIRMED as error:
+                detail = str(error) or type(error).__name__
+                raise CommitUnknown(f"nobody confirmed a commit: {detail}") from error
 
     async def close(self) -> None:
         """Close every connection; a database that is away is no error here."""
@@ -125,10 +136,16 @@ class Connections:
             connection = await self._pool.acquire(timeout=PATIENCE)
             try:
                 yield connection
-            except TimeoutError:
+            except (TimeoutError, CommitUnknown):
                 # Asking a silent server to cancel would wait as long again.
-                connection.terminate()
+                with suppress(asyncpg.InterfaceError):  # broken, the pool has let go of it
+                    connection.terminate()
                 # The others are as old, and waiting for each in turn would add up.
+                await self._pool.expire_connections()
+                raise
+            except asyncpg.ReadOnlySQLTransactionError:
+                # The primary of before a failover: with several hosts in the address the next
+                # connection finds the one that takes writes.
                 await self._pool.expire_connections()
                 raise
             finally:
@@ -144,6 +161,8 @@ def translated() -> Iterator[None]:
     """Turn "the database is away" into one error; a wrong statement stays what it is."""
     try:
         yield
+    except CommitUnknown:
+        raise
     except _AWAY as error:
         detail = str(error) or type(error).__name__
         raise LedgerUnavailable(f"the ledger's database cannot be reached: {detail}") from error

@@ -258,6 +258,14 @@ class Ledger(Protocol):
         """Take the fires whose lease has ended; those of paused or retired keys are settled."""
         ...
 
+    async def renew(self, claims: Sequence[Claim], lease: timedelta) -> set[int]:
+        """Give claims a whole lease from now; return the ids of those that are still their owner's.
+
+        Not renewed is what was taken over, settled, or whose lease has ended. The ids of claims
+        whose commit nobody confirmed are here exactly when it happened.
+        """
+        ...
+
     async def settle(self, outcomes: Sequence[Outcome]) -> int:
         """Write outcomes whose token still holds; return how many did."""
         ...

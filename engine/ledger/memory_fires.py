@@ -69,6 +69,20 @@ class MemoryFires(MemoryRuns):
             own_input=fire.own_input,
         )  # fmt: skip
 
+    async def renew(self, claims: Sequence[Claim], lease: timedelta) -> set[int]:
+        """See ``Ledger``."""
+        now, renewed = self.clock(), set()
+        async with self._lock:
+            for claim in claims:
+                fire = self._tables.fires.get(claim.fire_id)
+                if fire is None or (fire.status, fire.token) != ("starting", claim.token):
+                    continue
+                if fire.lease_until is not None and fire.lease_until > now:
+                    until = max(fire.lease_until, now + lease)
+                    self._tables.fires[claim.fire_id] = replace(fire, lease_until=until)
+                    renewed.add(claim.fire_id)
+        return renewed
+
     def note_retention(self, retention: timedelta, now: datetime) -> None:
         """Remember what the namespace's retention is: the stretch goes on, or a new one begins."""
         begun = now

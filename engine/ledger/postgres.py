@@ -112,6 +112,11 @@ class PostgresLedger:
                 await self.settle([later])
         return claims
 
+    async def renew(self, claims: Sequence[Claim], lease: timedelta) -> set[int]:
+        """See ``Ledger``. One statement for all of them."""
+        ids, tokens = [claim.fire_id for claim in claims], [claim.token for claim in claims]
+        return {row["id"] for row in await self._run("renew", ids, tokens, lease)}
+
     async def settle(self, outcomes: Sequence[Outcome]) -> int:
         """See ``Ledger``."""
         fields = ("fire_id", "token", "status", "timing", "run_id", "started_at", "reason",

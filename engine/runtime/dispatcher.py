@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from datetime import timedelta
 
 from engine import faults
+from engine.errors import LedgerError
 from engine.ledger import Ledger
-from engine.ledger.records import Claim
+from engine.ledger.records import Claim, Outcome
+from engine.runtime.breaker import Breaker
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.events import Alert, Listener, Settled
+from engine.runtime.leases import Lease, Leases
+from engine.runtime.pressure import Pressure
 from engine.runtime.settings import Settings
 from engine.runtime.starter import Answer, Starter
 
 _FEWEST = 100
 _GATHER = 0.05
 """Seconds for which outcomes gather before they are written together."""
+_NOT_YET_ITS_OWN = 3
+"""Attempts without an answer that are not told: as a rule the server is away."""
 
 
 class Dispatcher:
@@ -38,16 +45,22 @@ class Dispatcher:
         self._answers: list[tuple[Claim, Answer]] = []
         self._writing: asyncio.Task[None] | None = None
         self._starts: deque[float] = deque()
+        self._leaving = False
+        self.breaker = Breaker(self._ask, tell=tell)
+        self.pressure = Pressure(settings.start_rate.per_second if settings.start_rate else None)
+        self.leases = Leases(ledger, settings.lease)
         self.room_made = asyncio.Event()
 
     @property
     def room(self) -> int:
-        """How many more claims this replica may take.
+        """How many more claims this replica may take; none while Temporal is away.
 
         Never more than it started in the last quarter of a lease, within [100, batch]: what it
         takes it can as a rule send before the lease ends, and the rest is left to others. Offered
         from half of that on: a claim costs ten round trips, for one window or for fifty.
         """
+        if self.breaker.holds:
+            return 0
         since = boottime() - self._settings.lease.total_seconds() / 4
         while self._starts and self._starts[0] < since:
             self._starts.popleft()
@@ -64,28 +77,75 @@ class Dispatcher:
         return tasks
 
     async def drain(self) -> None:
-        """Wait until everything in flight has been answered and written."""
+        """Wait until everything in flight has been answered and written.
+
+        What waits for the server is handed back: others have as good a chance.
+        """
+        self._leaving = True
+        self.breaker.give_up()
         while self._tasks:
-            await asyncio.wait(set(self._tasks))
+            every = self._settings.lease.total_seconds() / 3
+            await asyncio.wait(set(self._tasks), timeout=every)
+            try:
+                await self.leases.renew()
+            except LedgerError as error:
+                self._tell(Alert("SCHEDULE_SETTLE_FAILED", str(error)))
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if self.room:
+        # A poller that waits for room must also hear that there will be none.
+        if self.room or self.breaker.holds:
             self.room_made.set()
         if error := task.exception():
             self._tell(Alert("SCHEDULE_SETTLE_FAILED", f"{type(error).__name__}: {error}"))
 
     async def _handle(self, claim: Claim, lease_ends: float) -> None:
-        async with self._slots:
-            answer = await self._starter.start(claim, lease_ends)
-        if answer is None:  # the lease ended first: the fire is a sweeper's now
-            return
-        if answer.outcome.status == "started":
-            self._starts.append(boottime())
-        faults.reach("after_start")
-        self._answers.append((claim, answer))
-        await self._written()
+        with self.leases.keeping(claim, lease_ends) as lease:
+            answer = await self._answer(lease)
+            if answer is None:  # the lease ended first: the fire is a sweeper's now
+                return
+            if answer.outcome.status == "started":
+                self._starts.append(boottime())
+            faults.reach("after_start")
+            self._answers.append((claim, answer))
+            await self._written()
         self._report(claim, answer)
+
+    async def _answer(self, lease: Lease) -> Answer | None:
+        """Send until there is an answer about this claim; None when its lease has ended."""
+        async with self._slots:
+            while lease.lasts:
+                if not await self._may_send(lease):
+                    return _handed_back(lease.claim)
+                sent_at = boottime()
+                lease.sent_at = lease.sent_at or sent_at
+                answer = await self._starter.start(lease.claim, lease.ends)
+                if answer is None:
+                    continue  # unless the lease was renewed meanwhile, it has ended
+                if answer.trouble == "busy":
+                    self.breaker.answered()
+                    self.pressure.refused(sent_at)
+                    continue
+                if answer.trouble == "away":
+                    self.breaker.unanswered()
+                else:
+                    self.breaker.answered()
+                    self.pressure.accepted()
+                return answer
+        return None
+
+    async def _ask(self) -> str | None:
+        return await self._starter.ask()
+
+    async def _may_send(self, lease: Lease) -> bool:
+        """Wait for the send's turn; False when the claim is better off with a sweeper."""
+        # A refused send may have arrived after all. What may be old is first looked for, and
+        # that, and how long the namespace remembers, is the sweepers' business.
+        oldest = boottime() - self._settings.lease.total_seconds()
+        if lease.sent_at is not None and lease.sent_at < oldest:
+            return False
+        turn = await self.pressure.turn(lambda: self.breaker.holds or self._leaving)
+        return await self.breaker.closed() and turn
 
     async def _written(self) -> None:
         """Write what has gathered. While one batch is being written the next one gathers."""
@@ -113,10 +173,23 @@ class Dispatcher:
         finally:
             self._writing = None
 
+    def _is_known(self, claim: Claim) -> bool:
+        """Whether the breaker says, or is about to say, why the claim had no answer."""
+        return self.breaker.holds or claim.attempts <= _NOT_YET_ITS_OWN
+
     def _report(self, claim: Claim, answer: Answer) -> None:
+        if answer.trouble == "busy" or (answer.trouble == "away" and self._is_known(claim)):
+            return
         started = answer.outcome.started_at or self._clock.now()
         already = answer.seen is not None
         self._tell(Settled(claim, answer.outcome, started - claim.fire_time, already))
         if answer.alert:
             code = f"SCHEDULE_FIRE_{answer.outcome.status.upper()}"
             self._tell(Alert(code, f"{claim.workflow_id}: {answer.alert}"))
+
+
+def _handed_back(claim: Claim) -> Answer:
+    """Leave the claim to any replica that can send it, at once."""
+    error = "not sent yet: the Temporal server did not answer, or had too many calls"
+    outcome = Outcome(claim.fire_id, claim.token, "starting", error=error, retry_after=timedelta(0))
+    return Answer(outcome, trouble="busy")

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from engine.errors import EngineError
 from engine.runtime.events import Held, Listener, logger
+from engine.runtime.trouble import trouble
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 
@@ -50,7 +51,7 @@ class Loop:
         except Exception as error:  # noqa: BLE001 - the bulkhead: nothing may end the loop
             if not self._failures:
                 self._tell(Held(self.name, str(error) or type(error).__name__))
-                if not isinstance(error, EngineError):
+                if not isinstance(error, EngineError) and trouble(error) is None:
                     logger.exception("%s failed", self.name)
             self._failures += 1
             longest = min(_FIRST_PAUSE * 2.0 ** min(self._failures, 10), _LONGEST_PAUSE)

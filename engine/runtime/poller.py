@@ -8,23 +8,29 @@ Everything decided is written before the first send, in one transaction with the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from engine import faults
-from engine.errors import LedgerError
+from engine.errors import CommitUnknown, LedgerError
 from engine.ledger import Ledger, MemoryLedger, Transaction
-from engine.ledger.records import Claim, Probe, ScheduleState, Serving, Step
-from engine.runtime.auditor import Auditor
+from engine.ledger.records import Claim, Probe, Serving, Step
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatcher import Dispatcher
-from engine.runtime.events import Decided, Listener, log, tell_decided, without_run
-from engine.runtime.looking import Looker
+from engine.runtime.events import (
+    Alert,
+    Decided,
+    Held,
+    Listener,
+    log,
+    tell_decided,
+    without_run,
+)
 from engine.runtime.planning import planned
 from engine.runtime.settings import Settings
-from engine.runtime.stopper import Stopper
+from engine.runtime.sight import Sight
+from engine.runtime.skew import ClockWatch
 from engine.schedules.planner import MOST_ROWS
 
 _NOTHING = timedelta(0)
@@ -45,6 +51,7 @@ class Poller:
     """Claims due windows for one replica. There is no leader: row locks share the work.
 
     Args:
+        sight: asks Temporal what plans lack.
         tell: hears of the windows that were decided without a run.
     """
 
@@ -56,15 +63,26 @@ class Poller:
         serving: Serving,
         settings: Settings,
         *,
-        looker: Looker,
-        stopper: Stopper,
-        auditor: Auditor,
+        sight: Sight,
         tell: Listener = log,
     ) -> None:
         self._ledger, self._dispatcher, self._clock = ledger, dispatcher, clock
         self._serving, self._settings, self._tell = serving, settings, tell
-        self._looker, self._stopper, self._auditor = looker, stopper, auditor
+        self._sight = sight
         self._ledger_id: UUID | None = None
+        self._watch = ClockWatch(settings.max_skew)
+        self._travels = False
+        self._unconfirmed: list[tuple[list[Claim], float]] = []
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing is claimed at present: Temporal is away, or the clock is wrong."""
+        return self.distrusts_clock or self._dispatcher.breaker.holds
+
+    @property
+    def distrusts_clock(self) -> bool:
+        """Whether the ledger's clock does not go as time does."""
+        return self._watch.holds
 
     async def tick(self, now: datetime | None = None) -> Tick:
         """Run one whole tick, to the last outcome.
@@ -79,6 +97,7 @@ class Poller:
             if not isinstance(self._ledger, MemoryLedger):
                 raise ValueError("the moment is the database's to say")
             self._ledger.travel(now)
+            self._travels = True
         tick, sends = await self._claim()
         if sends:
             await asyncio.wait(sends)
@@ -88,6 +107,8 @@ class Poller:
         """Do the loop's share of a tick; sends go on behind it. Returns the wait until the next."""
         self._dispatcher.room_made.clear()
         tick, _ = await self._claim()
+        if self.holds:
+            return self._settings.tick
         if tick.full:
             if not self._dispatcher.room:
                 await self._dispatcher.room_made.wait()
@@ -109,13 +130,13 @@ class Poller:
         lease_ends = asked + self._settings.lease.total_seconds()
         probe = await self._ledger.probe(self._serving)
         self._recognise(probe)
-        self._clock.observe(probe.now, at=(asked + boottime()) / 2)
-        room = self._dispatcher.room
+        self._read_clock(probe.now, asked, boottime())
+        sends = await self._send_what_was_committed()
+        room = 0 if self._watch.holds else self._dispatcher.room
         claims: list[Claim] = []
-        sends: list[asyncio.Task[None]] = []
         due_now = probe.due_at is not None and probe.due_at <= probe.now
-        if probe.stop_at is not None and probe.stop_at <= probe.now:
-            await self._stopper.stop_due()
+        if not self.holds and probe.stop_at is not None and probe.stop_at <= probe.now:
+            await self._sight.stop_due()
         if room and probe.stale_at is not None and probe.stale_at <= probe.now:
             # What is due shares the room: ten thousand claims of one key must not starve it.
             most = (room + 1) // 2 if due_now else room
@@ -125,13 +146,52 @@ class Poller:
             # Before anything else can fail: these leases are ours now.
             sends += self._dispatcher.send(claims, lease_ends)
         if room > len(claims) and due_now:
-            due, decided = await self._claim_due(room - len(claims))
+            due, decided = await self._claim_due(room - len(claims), lease_ends)
             if due:
                 faults.reach("after_commit")
             claims += due
             sends += self._dispatcher.send(due, lease_ends)
             tell_decided(decided, self._tell)
         return Tick(probe, tuple(claims), full=len(claims) >= room), sends
+
+    def _read_clock(self, now: datetime, asked: float, answered: float) -> None:
+        """Take the ledger's time, or hold while it does not go as time does."""
+        held = self._watch.holds
+        if not self._travels:
+            self._watch.observe(now, asked, answered)
+        if not self._watch.holds:
+            self._clock.observe(now, at=(asked + answered) / 2)
+        if held and not self._watch.holds:
+            self._tell(Held("clock", None))
+        elif self._watch.holds and not held:
+            skew = self._watch.skew
+            text = (
+                f"the ledger's clock went {abs(skew):.1f} s too {'far' if skew > 0 else 'little'};"
+                " nothing is started until it has agreed for a minute"
+            )
+            self._tell(Alert("SCHEDULE_CLOCK_SKEW", text))
+
+    async def _send_what_was_committed(self) -> list[asyncio.Task[None]]:
+        """Send the claims of lost commits that happened after all, as their tokens tell.
+
+        Asked until the lease has ended: a commit may arrive after the connection was lost.
+        """
+        sends: list[asyncio.Task[None]] = []
+        unconfirmed, self._unconfirmed = self._unconfirmed, []
+        for claims, lease_ends in unconfirmed:
+            asked = boottime()
+            if asked >= lease_ends:
+                continue  # a sweeper's now
+            try:
+                there = await self._ledger.renew(claims, self._settings.lease)
+            except BaseException:
+                self._unconfirmed.append((claims, lease_ends))
+                raise
+            ours = [claim for claim in claims if claim.fire_id in there]
+            sends += self._dispatcher.send(ours, asked + self._settings.lease.total_seconds())
+            if not ours:
+                self._unconfirmed.append((claims, lease_ends))
+        return sends
 
     def _recognise(self, probe: Probe) -> None:
         """Hold when another database answers under the same address: it knows other windows."""
@@ -143,43 +203,25 @@ class Poller:
                 cure="restart the replica if the change was meant",
             )
 
-    async def _claim_due(self, limit: int) -> tuple[list[Claim], list[Decided]]:
-        steps: list[Step] = []
-        async with self._ledger.transaction() as transaction:
-            keys = await transaction.lock_due(self._serving, limit)
-            faults.reach("after_due")
-            if not keys:
-                return [], []
-            steps = await self._plan(transaction, keys, limit)
-            claims = await transaction.record(
-                steps, owner=self._serving.replica, lease=self._settings.lease
-            )
-            faults.reach("before_commit")
-        await self._look(steps)
-        await self._audit([step.state for step in steps if step.audit])
+    async def _claim_due(self, limit: int, lease_ends: float) -> tuple[list[Claim], list[Decided]]:
+        claims: list[Claim] = []
+        try:
+            async with self._ledger.transaction() as transaction:
+                keys = await transaction.lock_due(self._serving, limit)
+                faults.reach("after_due")
+                if not keys:
+                    return [], []
+                steps = await self._plan(transaction, keys, limit)
+                claims = await transaction.record(
+                    steps, owner=self._serving.replica, lease=self._settings.lease
+                )
+                faults.reach("before_commit")
+        except CommitUnknown:
+            if claims:
+                self._unconfirmed.append((claims, lease_ends))
+            raise
+        await self._sight.look(steps)
         return claims, without_run(steps)
-
-    async def _look(self, steps: Sequence[Step]) -> None:
-        """Look at the runs in the way of what could not be decided yet; the next turn goes on."""
-        await asyncio.gather(*(self._look_behind(step) for step in steps if step.looks))
-
-    async def _audit(self, states: Sequence[ScheduleState]) -> None:
-        """Find out what of the missed windows has run; the next turn goes on."""
-        if not states:
-            return
-        try:
-            await self._auditor.audit(states)
-        except Exception as error:  # noqa: BLE001 - they back off, and the others go on
-            async with self._ledger.transaction() as transaction:
-                for state in states:
-                    await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
-
-    async def _look_behind(self, step: Step) -> None:
-        try:
-            await self._looker.look([fire.workflow_id for fire in step.looks])
-        except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
-            async with self._ledger.transaction() as transaction:
-                await transaction.back_off(step.state.key, f"{type(error).__name__}: {error}")
 
     async def _plan(self, transaction: Transaction, keys: list[str], limit: int) -> list[Step]:
         states = await transaction.read(keys)
@@ -191,7 +233,7 @@ class Poller:
                 break  # locked for nothing: due again as soon as this transaction ends
             try:
                 step = planned(
-                    state, now, limit=room, rows=rows, audited=self._auditor.is_audited(state)
+                    state, now, limit=room, rows=rows, audited=self._sight.is_audited(state)
                 )
             except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                 await transaction.back_off(state.key, f"{type(error).__name__}: {error}")

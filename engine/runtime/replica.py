@@ -26,6 +26,7 @@ from engine.runtime.presence import Presence
 from engine.runtime.reading import read_unless
 from engine.runtime.reports import ApplyReport
 from engine.runtime.settings import Settings
+from engine.runtime.sight import Sight
 from engine.runtime.source import Source
 from engine.runtime.starter import Starter, patient_client
 from engine.runtime.stopper import Stopper
@@ -94,7 +95,6 @@ class Replica:
         clock, settings, tell = LedgerClock(), self._settings, self._tell
         starter = Starter(client, clock, settings)
         dispatcher = Dispatcher(ledger, starter, clock, settings, tell=tell)
-        watchdog = Watchdog(ledger, presence, self._serving, settings, tell=tell)
 
         async def begin() -> str:
             await presence.begin()
@@ -113,9 +113,11 @@ class Replica:
             client, ledger, looker, clock, settings,
             ledger_id=identity, replica=self._serving.replica, tell=tell,
         )  # fmt: skip
-        poller = Poller(
-            ledger, dispatcher, clock, self._serving, settings,
-            looker=looker, stopper=stopper, auditor=auditor, tell=tell,
+        sight = Sight(ledger, looker=looker, auditor=auditor, stopper=stopper)
+        poller = Poller(ledger, dispatcher, clock, self._serving, settings, sight=sight, tell=tell)
+        watchdog = Watchdog(
+            ledger, presence, self._serving, settings,
+            distrusts=lambda: poller.distrusts_clock, tell=tell,
         )  # fmt: skip
         tracker = Tracker(
             client, ledger, clock, settings, looker=looker,
@@ -124,6 +126,8 @@ class Replica:
         )  # fmt: skip
         self._loops = [
             Loop("poller", poller.turn, tell=tell),
+            Loop("starts", dispatcher.breaker.turn, tell=tell),
+            Loop("leases", dispatcher.leases.turn, tell=tell),
             Loop("tracker", tracker.turn, tell=tell),
             Loop("watchdog", watchdog.turn, tell=tell),
             Loop("presence", presence.turn, tell=tell),

@@ -3,13 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from typing import Any
 
 from engine.errors import ScheduleError
 from engine.schedules.durations import parse_duration
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """So many in each stretch of time."""
+
+    count: int
+    per: timedelta
+
+    @classmethod
+    def parse(cls, text: str) -> Rate:
+        """Return the rate that ``50/1s`` writes; a ValueError says what to write instead."""
+        count, slash, per = text.partition("/")
+        if not slash:
+            raise ValueError("write a number and a duration, e.g. 50/1s")
+        return cls(_count(count.strip()), parse_duration(per.strip()))
+
+    @property
+    def per_second(self) -> float:
+        """How many a second."""
+        return self.count / self.per.total_seconds()
+
+    def __str__(self) -> str:
+        return f"{self.count}/{self.per.total_seconds():g}s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +53,10 @@ class Settings:
         heartbeat: how often the replica says that it lives.
         track: how often closed runs are looked for.
         drain: how long steps in flight may go on after a worker was asked to leave.
+        start_rate: the most starts this replica sends, written ``50/1s``; None leaves it to the
+            Temporal server to say when there are too many.
+        max_skew: how far the database's clock may differ from the time that has passed here
+            before nothing is started.
     """
 
     tick: timedelta = timedelta(seconds=1)
@@ -40,6 +68,8 @@ class Settings:
     heartbeat: timedelta = timedelta(seconds=10)
     track: timedelta = timedelta(seconds=2)
     drain: timedelta = timedelta(seconds=20)
+    start_rate: Rate | None = None
+    max_skew: timedelta = timedelta(seconds=5)
 
     @property
     def alive(self) -> timedelta:
@@ -51,13 +81,13 @@ class Settings:
         """Return the settings that ``SCHED_*`` variables name.
 
         Raises:
-            ScheduleError: when one of them is no duration or no positive number.
+            ScheduleError: when one of them is no duration, positive number or rate.
         """
         given: dict[str, Any] = {}
         for field in fields(cls):
             variable = f"SCHED_{field.name.upper()}"
             if text := environment.get(variable):
-                parse = _count if field.type == "int" else parse_duration
+                parse = _PARSERS.get(str(field.type), parse_duration)
                 try:
                     given[field.name] = parse(text)
                 except ValueError as error:
@@ -73,3 +103,7 @@ def _count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise ValueError("write a whole number from 1")
     return int(text)
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {"int": _count, "Rate | None": Rate.parse}
+"""How a setting is read, by its annotation; any other is a duration."""

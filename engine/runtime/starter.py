@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from temporalio.api.common.v1 import WorkflowExecution as Execution
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.client import (
     Client,
     WorkflowExecution,
@@ -27,6 +29,7 @@ from engine.ledger.records import Claim, Closed, Evidence, Outcome, Timing
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.describe import details, fire_info, summary
 from engine.runtime.settings import Settings
+from engine.runtime.trouble import Trouble, too_large, trouble
 
 _FIRE_TIME = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
 _CLOSED: dict[WorkflowExecutionStatus, Closed] = {
@@ -37,6 +40,8 @@ _CLOSED: dict[WorkflowExecutionStatus, Closed] = {
     WorkflowExecutionStatus.TIMED_OUT: "timed_out",
 }
 """Continue-as-new is not among them: the run goes on under the same id."""
+_NOBODY = "sched"
+"""The id of no run: ours have a colon behind it."""
 
 
 async def patient_client(client: Client) -> Client:
@@ -54,11 +59,15 @@ async def patient_client(client: Client) -> Client:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The outcome of a claim, and what was seen of a run that existed before the send."""
+    """The outcome of a claim, and what was seen of a run that existed before the send.
+
+    ``trouble`` is the server's, and no news of the claim.
+    """
 
     outcome: Outcome
     seen: Evidence | None = None
     alert: str | None = None
+    trouble: Trouble | None = None
 
 
 class Starter:
@@ -83,6 +92,23 @@ class Starter:
                 return None
         return await self._send(claim)
 
+    async def ask(self) -> str | None:
+        """Make a call that needs the whole server; return why there was no answer, if so.
+
+        It describes a run that does not exist. Describing the namespace would be answered from
+        the frontend's memory, while nothing behind it can start a run.
+        """
+        request = DescribeWorkflowExecutionRequest(
+            namespace=self._client.namespace, execution=Execution(workflow_id=_NOBODY)
+        )
+        try:
+            await self._client.workflow_service.describe_workflow_execution(
+                request, timeout=self._settings.rpc_timeout
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is no answer or one
+            return _words(error) if trouble(error) == "away" else None
+        return None
+
     async def _send(self, claim: Claim) -> Answer:
         now = self._clock.now()
         timing = self._timing(claim, now)
@@ -104,11 +130,12 @@ class Starter:
                 rpc_timeout=self._settings.rpc_timeout,
             )
         except WorkflowAlreadyStartedError:
-            return await self._look(claim) or self._unknown(claim, "started, then not found")
+            vanished = LookupError("started, then not found")
+            return await self._look(claim) or self._unknown(claim, vanished)
         except RPCError as error:
             return self._refused(claim, error)
         except Exception as error:  # noqa: BLE001 - an unknown error is an unknown outcome
-            return self._unknown(claim, f"{type(error).__name__}: {error}")
+            return self._unknown(claim, error)
         run_id = handle.first_execution_run_id or ""
         answered = self._clock.now()
         return Answer(
@@ -122,14 +149,14 @@ class Starter:
             run = await handle.describe(rpc_timeout=self._settings.rpc_timeout)
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
-                return self._unknown(claim, error.message)
+                return self._unknown(claim, error)
             return self._forgotten(claim)
         except Exception as error:  # noqa: BLE001 - an unknown error is an unknown outcome
-            return self._unknown(claim, f"{type(error).__name__}: {error}")
+            return self._unknown(claim, error)
         try:
             info = await read_fire_info(run)
         except Exception as error:  # noqa: BLE001 - a codec that is away says nothing of the run
-            return self._unknown(claim, f"its memo could not be read: {error}")
+            return self._unknown(claim, ValueError(f"its memo could not be read: {error}"))
         return self._judge(claim, run, info)
 
     def _forgotten(self, claim: Claim) -> Answer | None:
@@ -166,29 +193,33 @@ class Starter:
         )
 
     def _refused(self, claim: Claim, error: RPCError) -> Answer:
-        too_large = (
-            error.status == RPCStatusCode.RESOURCE_EXHAUSTED and "larger than max" in error.message
-        )
-        if error.status != RPCStatusCode.INVALID_ARGUMENT and not too_large:
-            return self._unknown(claim, f"{error.status.name}: {error.message}")
-        reason = "payload too large" if too_large else "refused by the server"
+        if error.status != RPCStatusCode.INVALID_ARGUMENT and not too_large(error):
+            return self._unknown(claim, error)
+        reason = "payload too large" if too_large(error) else "refused by the server"
         outcome = Outcome(
             claim.fire_id, claim.token, "rejected", reason=reason, error=error.message
         )
         return Answer(outcome, alert=f"{reason}: {error.message}")
 
-    def _unknown(self, claim: Claim, error: str) -> Answer:
+    def _unknown(self, claim: Claim, error: Exception) -> Answer:
         """Whether the run exists is not known: the sweeper will look, and ask again."""
         wait = min(timedelta(seconds=0.25 * 2 ** min(claim.attempts, 10)), self._settings.lease)
-        return Answer(
-            Outcome(claim.fire_id, claim.token, "starting", error=error, retry_after=wait)
+        outcome = Outcome(
+            claim.fire_id, claim.token, "starting", error=_words(error), retry_after=wait
         )
+        return Answer(outcome, trouble=trouble(error))
 
     def _timing(self, claim: Claim, started: datetime) -> Timing:
         if claim.timing != "on_time":
             return claim.timing
         planned = claim.fire_time + claim.schedule.delay(claim.fire_time)
         return "on_time" if started - planned <= claim.schedule.grace else "late"
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, RPCError):
+        return f"{error.status.name}: {error.message}"
+    return f"{type(error).__name__}: {error}"
 
 
 async def read_fire_info(run: WorkflowExecution) -> FireInfo | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from engine.ledger import Ledger, Transaction
@@ -22,6 +23,10 @@ class Watchdog:
 
     A task queue without any living replica is an outage, not a mistake: its windows wait, and
     the catch-up policy speaks when a worker returns.
+
+    Args:
+        distrusts: whether the ledger's clock is wrong. By one that was set forward every other
+            replica has been silent for too long, and every window is old.
     """
 
     def __init__(
@@ -31,13 +36,16 @@ class Watchdog:
         serving: Serving,
         settings: Settings,
         *,
+        distrusts: Callable[[], bool] = lambda: False,
         tell: Listener,
     ) -> None:
         self._ledger, self._presence, self._serving = ledger, presence, serving
-        self._settings, self._tell = settings, tell
+        self._settings, self._tell, self._distrusts = settings, tell, distrusts
 
     async def turn(self) -> timedelta:
         """Look once; returns the wait until the next look."""
+        if self._distrusts():
+            return self._settings.heartbeat
         async with self._ledger.transaction() as transaction:
             keys = await self._unservable(transaction)
             if keys:

@@ -15,6 +15,7 @@ from typing import Self
 
 import asyncpg
 from temporalio.client import Client
+from temporalio.service import RPCError
 
 from engine.schedules import Schedule, ScheduleFile
 from tests.waiting import eventually
@@ -111,38 +112,67 @@ class Books:
     async def runs(self) -> Counter[str]:
         """How many runs each workflow id has; visibility is eventual, so ask again."""
         runs: Counter[str] = Counter()
-        async for run in self._client.list_workflows('WorkflowId STARTS_WITH "sched:"'):
-            runs[run.id] += 1
+        try:
+            async for run in self._client.list_workflows('WorkflowId STARTS_WITH "sched:"'):
+                runs[run.id] += 1
+        except RPCError as error:
+            raise AssertionError(f"the server could not say: {error}") from error
         return runs
 
-    async def until_fired(self, keys: Iterable[str], count: int, timeout: float) -> None:  # noqa: ASYNC109
-        """Wait until each key has so many windows that ran."""
+    async def until_fired(
+        self,
+        keys: Iterable[str],
+        count: int,
+        *,
+        timeout: float,  # noqa: ASYNC109
+        since: datetime | None = None,
+    ) -> None:
+        """Wait until each key has so many windows (that opened after a moment) that ran."""
         wanted = set(keys)
 
         async def enough() -> bool:
             rows = await self.fires()
-            fired = Counter(row["key"] for row in rows if row["run_id"])
+            fired = Counter(
+                row["key"] for row in rows
+                if row["run_id"] and (since is None or row["fire_time"] > since)
+            )  # fmt: skip
             return all(fired[key] >= count for key in wanted)
 
         await eventually(enough, timeout=timeout, every=0.2)
 
-    async def agree(self, file: ScheduleFile) -> None:
-        """Every window has one row and one run, and none is missing between first and last."""
+    async def agree(
+        self,
+        file: ScheduleFile,
+        *,
+        until: datetime | None = None,
+        timeout: float = 40,  # noqa: ASYNC109
+    ) -> None:
+        """Every window has one row and one run, and none is missing between first and last.
+
+        With ``until`` workers may go on: only windows that opened before it are looked at.
+        """
 
         async def settled() -> bool:
-            rows = await self.fires()
-            assert not [row["status"] for row in rows if row["status"] in {"claimed", "starting"}]
+            rows = await self._opened(until)
+            unsettled = [r["workflow_id"] for r in rows if r["status"] in {"claimed", "starting"}]
+            assert not unsettled, unsettled
             runs = await self.runs()
             assert set(runs.values()) <= {1}, "a window with two runs"
-            assert set(runs) == {row["workflow_id"] for row in rows if row["run_id"]}
+            ran = {row["workflow_id"] for row in rows if row["run_id"]}
+            others = {row["workflow_id"] for row in await self.fires()} - ran
+            differing = (set(runs) - others) ^ ran
+            assert not differing, differing
             return True
 
-        await eventually(settled, timeout=40, every=0.2)
-        rows = await self.fires()
+        await eventually(settled, timeout=timeout, every=0.2)
+        rows = await self._opened(until)
         for schedule in file.schedules:
             fired = [row["fire_time"] for row in rows if row["key"] == schedule.key]
             assert fired == windows_between(schedule, fired[0], fired[-1]), schedule.key
         assert {row["status"] for row in rows} <= {"started", "completed"}
+
+    async def _opened(self, until: datetime | None) -> list[asyncpg.Record]:
+        return [row for row in await self.fires() if until is None or row["fire_time"] < until]
 
 
 def windows_between(schedule: Schedule, first: datetime, last: datetime) -> list[datetime]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import defaultdict
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import asyncpg
 import pytest
@@ -81,6 +81,55 @@ def assert_no_window_is_missing(rows) -> None:
         decided[row["key"]] += windows
     for key, windows in decided.items():
         assert windows == windows_between(schedules[key], windows[0], windows[-1]), key
+
+
+async def test_closes_go_on_when_the_replica_that_looks_for_them_stands_still(
+    fleet, books, database
+):
+    pulse = "schedules: [{key: pulse, workflow: noop, everyMs: 1000}]"
+    replicas = [await fleet.start(pulse, SCHED_LEASE="3s", SCHED_TRACK="500ms") for _ in range(3)]
+    await books.until_fired(["pulse"], 4, timeout=60)
+    duty = "SELECT holder, expires_at FROM duties WHERE duty = 'tracker'"
+    holder = (await database.fetchrow(duty))["holder"]
+    stopped = next(r for r in replicas if f":{r.process.pid}:" in holder)
+    stopped.send(signal.SIGSTOP)
+    await eventually(lambda: stopped.state == "T")
+    stood = await database.fetchrow(duty)
+    assert stood["holder"] == holder
+
+    async def taken_over():
+        row = await database.fetchrow("SELECT *, clock_timestamp() AS now FROM duties")
+        return row if row["holder"] != holder else None
+
+    row = await eventually(taken_over, timeout=20)
+    assert row["now"] - stood["expires_at"] < timedelta(seconds=4), "nobody took the duty over"
+
+    async def closed():
+        rows = [r for r in await books.fires() if r["fire_time"] > stood["expires_at"]]
+        return len([r for r in rows if r["status"] == "completed"]) >= 4
+
+    await eventually(closed, timeout=20)
+    stopped.send(signal.SIGCONT)
+    for replica in replicas:
+        replica.send(signal.SIGTERM)
+        assert await replica.gone() == 0
+
+
+async def test_a_replica_that_stood_still_beyond_its_lease_starts_nothing_it_had_claimed(
+    fleet, books
+):
+    daily = "schedules: [{key: daily, workflow: noop, everyMs: 86400000}]"
+    stopped = await fleet.start(daily, SCHED_LEASE="2s", SCHED_FAULT="after_commit:stop")
+    await eventually(lambda: stopped.state == "T", timeout=60)
+    other = await fleet.start(daily, SCHED_LEASE="2s")
+    await books.until_fired(["daily"], 1, timeout=60)
+    stopped.send(signal.SIGCONT)
+    stopped.send(signal.SIGTERM)
+    assert await stopped.gone() == 0
+    assert "sched:daily" not in stopped.log.read_text(), "it sent what another had taken over"
+    await books.agree(load_schedules(daily))
+    other.send(signal.SIGTERM)
+    assert await other.gone() == 0
 
 
 async def first_run(fleet, books, client, file):

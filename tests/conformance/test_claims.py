@@ -366,3 +366,29 @@ async def test_the_identity_is_stable(bench):
         probe = await bench.ledger.probe(bench.serving)
         assert str(probe.ledger_id) == identity
     assert identity == await bench.ledger.identity()
+
+
+async def test_a_renewed_lease_is_not_taken_over(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim(lease=timedelta(milliseconds=400))
+    assert await bench.ledger.renew([claim], timedelta(seconds=30)) == {claim.fire_id}
+    assert await bench.ledger.renew([claim], NO_TIME) == {claim.fire_id}, "a lease went back"
+    async with bench.ledger.transaction() as transaction:
+        ends = await transaction.now() + timedelta(milliseconds=500)
+
+    async def past_the_first_end():
+        async with bench.ledger.transaction() as transaction:
+            return await transaction.now() > ends
+
+    await eventually(past_the_first_end)
+    assert await bench.ledger.take_over(bench.other, limit=10, lease=NO_TIME) == []
+
+
+async def test_only_its_owner_renews_a_lease_and_only_while_it_lasts(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim(lease=NO_TIME)
+    assert await bench.ledger.renew([claim], timedelta(seconds=30)) == set(), "it had ended"
+    (taken,) = await bench.ledger.take_over(bench.other, limit=10, lease=timedelta(seconds=30))
+    assert await bench.ledger.renew([claim, taken], timedelta(seconds=30)) == {taken.fire_id}
+    await bench.ledger.settle([started(taken)])
+    assert await bench.ledger.renew([taken], timedelta(seconds=30)) == set()

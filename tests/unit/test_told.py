@@ -92,3 +92,18 @@ async def test_days_off_are_one_quiet_line_of_the_log_and_what_was_missed_is_a_w
     loud = [record.getMessage() for record in caplog.records if record.levelno >= WARNING]
     assert len(loud) == 3
     assert all("coalesced" in line for line in loud)
+
+
+async def test_nothing_is_rejected_by_a_clock_that_is_not_trusted():
+    ledger = await declared("schedules: [{key: typo, workflow: nop, everyMs: 60000}]")
+    told: list[Event] = []
+    presence = cast("Presence", SimpleNamespace(steady=timedelta(hours=1)))
+    ledger.travel(LATER)
+    wrong = [True, False]
+    watchdog = Watchdog(
+        ledger, presence, SERVING, Settings(), distrusts=lambda: wrong.pop(0), tell=told.append
+    )
+    await watchdog.turn()
+    assert told == []
+    await watchdog.turn()
+    assert await ledger.fires(status="rejected")

@@ -1,0 +1,145 @@
+"""A server is killed for twenty seconds under a fleet that has ten windows to start each second."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import asyncpg
+import pytest
+from temporalio.client import Client
+
+from engine.embedded import PostgresServer, TemporalServer
+from engine.schedules import load_schedules
+from tests.acceptance.fleet import Books, Fleet
+from tests.servers import FAST_AND_FORGETFUL, shared_folder
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.slow
+
+AWAY = 20.0
+KEYS = [f"k{n}" for n in range(10)]
+FILE = "schedules:\n" + "\n".join(
+    f"  - {{key: {key}, workflow: noop, everyMs: 1000, offsetMs: {n * 90}}}"
+    for n, key in enumerate(KEYS)
+)
+
+
+@pytest.fixture
+async def temporal_on_disk() -> AsyncIterator[TemporalServer]:
+    """A Temporal server that keeps its runs when it is killed."""
+    with shared_folder() as folder:
+        server = TemporalServer(folder / "temporal", dynamic_config=FAST_AND_FORGETFUL)
+        await server.start()
+        yield server
+        await server.stop()
+
+
+@pytest.fixture
+async def own_postgres() -> AsyncIterator[PostgresServer]:
+    """A PostgreSQL server that no other test uses."""
+    with shared_folder() as folder:
+        server = PostgresServer(folder / "pg")
+        await server.start()
+        yield server
+        await server.stop()
+
+
+@asynccontextmanager
+async def opened_books(url: str, client: Client) -> AsyncIterator[Books]:
+    connection = await asyncpg.connect(url)
+    yield Books(connection, client)
+    await connection.close()
+
+
+async def killed_for_a_while(server: PostgresServer | TemporalServer) -> None:
+    os.kill(server.pid, signal.SIGKILL)
+    back_at = time.monotonic() + AWAY
+    await server.stop()  # lets go of its folder
+    await eventually(lambda: time.monotonic() > back_at, timeout=AWAY + 10)
+    await server.start()
+
+
+async def goes_on_with_every_window(fleet: Fleet, books: Books) -> None:
+    """What opened before and while the server was away, and a little later, is all there."""
+    returned_at = datetime.now(UTC)
+    await books.until_fired(KEYS, 3, since=returned_at, timeout=40)
+    await books.agree(load_schedules(FILE), until=returned_at)
+    for replica in fleet.replicas:
+        replica.send(signal.SIGTERM)
+    for replica in fleet.replicas:
+        assert await replica.gone() == 0
+
+
+async def test_no_window_is_lost_or_doubled_while_temporal_is_away(
+    tmp_path: Path, temporal_on_disk: TemporalServer, database_url: str
+) -> None:
+    server = temporal_on_disk
+    client = await Client.connect(server.address)
+    async with (
+        Fleet(
+            tmp_path, address=server.address, namespace="default", database_url=database_url
+        ) as fleet,
+        opened_books(database_url, client) as books,
+    ):
+        for _ in range(3):
+            await fleet.start(FILE, SCHED_LEASE="5s")
+        await books.until_fired(KEYS, 3, timeout=60)
+        await killed_for_a_while(server)
+        await goes_on_with_every_window(fleet, books)
+        logs = [replica.log.read_text() for replica in fleet.replicas]
+        # Said once, whatever number of windows met it.
+        held = "WARNING sched starts holds: Temporal does not answer"
+        assert [log.count(held) for log in logs] == [1, 1, 1]
+        assert [log.count("INFO sched starts goes on") for log in logs] == [1, 1, 1]
+        assert not [log for log in logs if "starting: " in log], "a line for each window"
+        # The cursors stood still: most was claimed when it could be sent, and sent once.
+        rows = await books.fires()
+        assert sum(row["attempts"] > 1 for row in rows) < AWAY * len(KEYS) / 2
+
+
+async def test_no_window_is_lost_or_doubled_while_postgresql_is_away(
+    tmp_path: Path, own_postgres: PostgresServer, temporal: TemporalServer, client: Client
+) -> None:
+    server = own_postgres
+    async with Fleet(
+        tmp_path, address=temporal.address, namespace=client.namespace, database_url=server.url
+    ) as fleet:
+        for _ in range(3):
+            await fleet.start(FILE, SCHED_LEASE="5s")
+        async with opened_books(server.url, client) as books:
+            await books.until_fired(KEYS, 3, timeout=60)
+        await killed_for_a_while(server)
+        async with opened_books(server.url, client) as books:
+            await goes_on_with_every_window(fleet, books)
+        assert fleet.logged("WARNING sched poller holds:") == 3
+
+
+async def test_a_server_that_falls_silent_is_taken_for_away_and_its_late_starts_are_no_doubles(
+    tmp_path: Path, temporal_on_disk: TemporalServer, database_url: str
+) -> None:
+    server = temporal_on_disk
+    client = await Client.connect(server.address)
+    async with (
+        Fleet(
+            tmp_path, address=server.address, namespace="default", database_url=database_url
+        ) as fleet,
+        opened_books(database_url, client) as books,
+    ):
+        await fleet.start(FILE, SCHED_LEASE="5s", SCHED_RPC_TIMEOUT="2s")
+        await books.until_fired(KEYS, 3, timeout=60)
+        os.kill(server.pid, signal.SIGSTOP)
+        try:
+            await eventually(lambda: fleet.logged("WARNING sched starts holds:"), timeout=20)
+            decided = len(await books.fires())
+            held_until = time.monotonic() + 3
+            await eventually(lambda: time.monotonic() > held_until)
+            assert len(await books.fires()) == decided, "claimed what could not be sent"
+        finally:
+            os.kill(server.pid, signal.SIGCONT)
+        await goes_on_with_every_window(fleet, books)

@@ -1,0 +1,156 @@
+"""The database fails over: the ledger is found where writes are taken, and goes on there."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import asyncpg
+import pytest
+from temporalio.worker import Worker
+
+from engine.embedded import PostgresServer
+from engine.errors import LedgerUnavailable
+from engine.ledger import PostgresLedger
+from engine.runtime import SchedulePlugin
+from engine.runtime.events import Event, Held
+from engine.schedules import load_schedules
+from tests.sample_workflows import Noop
+from tests.servers import shared_folder
+from tests.waiting import eventually
+
+PULSE = "schedules: [{key: pulse, workflow: noop, everyMs: 1000}]"
+
+
+def both(first: PostgresServer, second: PostgresServer) -> str:
+    """One address of two servers; the one that takes writes is used."""
+    place = f"127.0.0.1:{first.port}"
+    hosts = first.url.replace(place, f"{place},127.0.0.1:{second.port}")
+    return f"{hosts}?target_session_attrs=read-write"
+
+
+@pytest.fixture
+async def primary() -> AsyncIterator[PostgresServer]:
+    with shared_folder() as folder:
+        server = PostgresServer(folder / "first")
+        await server.start()
+        yield server
+        await server.stop()
+
+
+async def fires(url: str) -> int:
+    connection = await asyncpg.connect(url)
+    try:
+        return int(await connection.fetchval("SELECT count(*) FROM sched.fires"))
+    except asyncpg.UndefinedTableError:  # not migrated yet
+        return 0
+    finally:
+        await connection.close()
+
+
+async def make_read_only(url: str, *, only: bool) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute("SET default_transaction_read_only = off")
+    word = "on" if only else "off"
+    await connection.execute(f"ALTER SYSTEM SET default_transaction_read_only = {word}")
+    await connection.execute("SELECT pg_reload_conf()")
+    await connection.close()
+
+
+async def test_a_worker_goes_on_at_the_server_that_took_over(client, primary):
+    folder = primary.data_dir.parent
+    successor = PostgresServer(folder / "second")
+    await successor.start()
+    await successor.stop()  # its port is known, and nobody answers there yet
+    told: list[Event] = []
+    url = both(primary, successor)
+    plugin = SchedulePlugin(load_schedules(PULSE), database_url=url, on_event=told.append)
+    async with Worker(client, task_queue="sched", workflows=[Noop], plugins=[plugin]):
+
+        async def begun() -> bool:
+            return await fires(primary.url) >= 3
+
+        await eventually(begun, timeout=30, every=0.2)
+        os.kill(primary.pid, signal.SIGKILL)
+        await primary.stop()
+        before = await take_over(primary, successor)
+
+        async def goes_on() -> bool:
+            return await fires(successor_url(primary, successor)) >= before + 3
+
+        await eventually(goes_on, timeout=40, every=0.2)
+    await successor.stop()
+    assert Held("poller", None) in told
+    assert len([event for event in told if isinstance(event, Held) and event.loop == "poller"]) == 2
+
+
+def successor_url(primary: PostgresServer, successor: PostgresServer) -> str:
+    return primary.url.replace(f":{primary.port}/", f":{successor.port}/")
+
+
+async def take_over(primary: PostgresServer, successor: PostgresServer) -> int:
+    """Let the second server go on from the first one's files, as a standby would."""
+
+    def copy() -> None:
+        shutil.rmtree(successor.data_dir)
+        # With owners: PostgreSQL runs as another user when a test runs as root.
+        subprocess.run(["cp", "-a", primary.data_dir, successor.data_dir], check=True)
+
+    await asyncio.to_thread(copy)
+    await successor.start()
+    return await fires(successor_url(primary, successor))
+
+
+async def test_a_primary_that_became_a_standby_is_waited_for_and_said_once(client, primary):
+    told: list[Event] = []
+    plugin = SchedulePlugin(load_schedules(PULSE), database_url=primary.url, on_event=told.append)
+    async with Worker(client, task_queue="sched", workflows=[Noop], plugins=[plugin]):
+
+        async def some(more: int = 3) -> bool:
+            return await fires(primary.url) >= more
+
+        await eventually(some, timeout=30, every=0.2)
+        await make_read_only(primary.url, only=True)
+        await eventually(lambda: [e for e in told if isinstance(e, Held) and e.loop == "poller"])
+        held_at = await fires(primary.url)
+        await make_read_only(primary.url, only=False)
+        await eventually(lambda: Held("poller", None) in told, timeout=20)
+        await eventually(lambda: some(held_at + 3), timeout=20)
+    (held,) = [e for e in told if isinstance(e, Held) and e.loop == "poller" and e.reason]
+    assert "read-only" in (held.reason or "")
+
+
+async def test_no_log_and_no_error_shows_the_password(
+    primary: PostgresServer, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    password = primary.url.split(":")[2].partition("@")[0]
+    away = primary.url.replace(f":{primary.port}/", ":1/")
+    hosts = away.replace("127.0.0.1:1", "127.0.0.1:1,127.0.0.1:2")
+    wrong = primary.url.replace(password, f"{password}-wrong")
+    with caplog.at_level(logging.DEBUG):
+        for url in (away, f"{hosts}?target_session_attrs=read-write", wrong):
+            with pytest.raises(LedgerUnavailable) as raised:
+                await PostgresLedger.connect(url)
+            assert password not in f"{raised.value} {raised.value.__cause__}"
+    assert password not in caplog.text
+
+
+async def test_deadlocks_serialization_failures_shutdowns_and_standbys_are_waited_for(
+    primary: PostgresServer,
+) -> None:
+    """They are the one error after which a loop tries again, with a pause that grows."""
+    ledger = await PostgresLedger.connect(primary.url)
+    for error in ("40P01", "40001", "57P01", "25006"):
+        with pytest.raises(LedgerUnavailable):
+            await ledger._connections.fetch(
+                f"DO $$ BEGIN RAISE EXCEPTION 'x' USING ERRCODE = '{error}'; END $$"
+            )
+    assert (await ledger.hold_duty("tracker", "a", timedelta(seconds=1))) is not None
+    await ledger.close()

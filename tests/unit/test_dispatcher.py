@@ -1,0 +1,168 @@
+"""What becomes of claims while the Temporal server is away, says "too many", or is slow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import cast
+
+from engine.ledger import MemoryLedger
+from engine.ledger.records import Claim, Outcome, Serving
+from engine.runtime.clock import LedgerClock
+from engine.runtime.declare import apply
+from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.events import Event, Settled
+from engine.runtime.loop import Loop
+from engine.runtime.poller import Poller
+from engine.runtime.settings import Settings
+from engine.runtime.starter import Answer, Starter
+from engine.schedules import load_schedules
+from tests.waiting import eventually
+
+SERVING = Serving("one", "default", "sched", frozenset({"noop@1"}))
+OTHER = Serving("other", "default", "sched", frozenset({"noop@1"}))
+
+
+class Temporal:
+    """Stands where the starter would be."""
+
+    def __init__(self, answer: Callable[[Claim], Answer]) -> None:
+        self.answer = answer
+        self.sent: list[str] = []
+        self.away = False
+        self.slow: asyncio.Event | None = None
+
+    async def start(self, claim: Claim, lease_ends: float) -> Answer | None:
+        self.sent.append(claim.key)
+        if self.slow:
+            await self.slow.wait()
+        return self.answer(claim)
+
+    async def ask(self) -> str | None:
+        return "refused" if self.away else None
+
+
+def started(claim: Claim) -> Answer:
+    return Answer(
+        Outcome(claim.fire_id, claim.token, "started", "on_time", "run", claim.starting_at)
+    )
+
+
+def unanswered(claim: Claim) -> Answer:
+    wait = timedelta(milliseconds=1)
+    outcome = Outcome(claim.fire_id, claim.token, "starting", error="away", retry_after=wait)
+    return Answer(outcome, trouble="away")
+
+
+def too_many(claim: Claim) -> Answer:
+    outcome = Outcome(claim.fire_id, claim.token, "starting", retry_after=timedelta(hours=1))
+    return Answer(outcome, trouble="busy")
+
+
+class Bench:
+    def __init__(self, temporal: Temporal, **settings: object) -> None:
+        self.told: list[Event] = []
+        self.temporal, self.ledger = temporal, MemoryLedger(remembers=True)
+        options = Settings(**settings)  # type: ignore[arg-type] # a test names what it needs
+        self.settings = options
+        clock = LedgerClock()
+        self.dispatcher = Dispatcher(
+            self.ledger, cast("Starter", temporal), clock, options, tell=self.told.append
+        )
+        self.poller = Poller(self.ledger, self.dispatcher, clock, SERVING, options)
+
+    async def declare(self, count: int) -> None:
+        await self.ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
+        lines = (f"  - {{key: k{n:03}, workflow: noop, everyMs: 3600000}}" for n in range(count))
+        await apply(self.ledger, load_schedules("schedules:\n" + "\n".join(lines)), by="test")
+
+
+async def test_while_temporal_is_away_nothing_is_claimed_and_the_rest_is_given_back_at_once():
+    temporal = Temporal(unanswered)
+    temporal.away = True
+    bench = Bench(temporal, concurrency=4)
+    await bench.declare(80)
+    watching = asyncio.create_task(bench.dispatcher.breaker.turn())
+    tick = await bench.poller.tick()
+    await watching
+    assert len(tick.claims) == 80
+    assert len(temporal.sent) < 10, "each window met the server that is away"
+    assert (await bench.poller.tick()).claims == (), "claimed although it cannot be sent"
+    assert not [event for event in bench.told if isinstance(event, Settled)]
+    # Another replica, which the server answers, finds them all.
+    taken = await bench.ledger.take_over(OTHER, limit=100, lease=timedelta(seconds=30))
+    assert len(taken) == 80
+    assert {claim.attempts for claim in taken} == {2}
+
+
+async def test_what_the_server_refused_as_too_many_is_sent_again_by_its_owner():
+    refusals: dict[str, int] = {}
+
+    def at_the_third_time(claim: Claim) -> Answer:
+        refusals[claim.key] = refusals.get(claim.key, 0) + 1
+        return started(claim) if refusals[claim.key] == 3 else too_many(claim)
+
+    bench = Bench(Temporal(at_the_third_time))
+    await bench.declare(3)
+    await bench.poller.tick()
+    fires = await bench.ledger.fires()
+    assert [fire.status for fire in fires] == ["started"] * 3
+    assert len([event for event in bench.told if isinstance(event, Settled)]) == 3
+    assert not bench.dispatcher.breaker.holds, "too many is an answer"
+
+
+async def test_a_lease_is_renewed_for_as_long_as_the_send_takes():
+    temporal = Temporal(started)
+    temporal.slow = asyncio.Event()
+    bench = Bench(temporal, lease=timedelta(milliseconds=300), concurrency=1)
+    await bench.declare(3)
+    ticking = asyncio.create_task(bench.poller.tick())
+    await eventually(lambda: temporal.sent)
+    renewing = Loop("leases", bench.dispatcher.leases.turn, tell=bench.told.append)
+    running = asyncio.create_task(renewing.run())
+    later, swept = bench.ledger.clock() + bench.settings.lease * 4, list[Claim]()
+
+    async def long_after() -> bool:
+        swept.extend(await bench.ledger.take_over(OTHER, limit=9, lease=timedelta(0)))
+        return bench.ledger.clock() > later
+
+    await eventually(long_after)
+    assert swept == [], "swept although its owner still had it in hand"
+    renewing.stop()
+    await running
+    temporal.slow.set()
+    await ticking
+    assert {fire.status for fire in await bench.ledger.fires()} == {"started"}
+
+
+async def test_nothing_is_sent_after_a_lease_that_nobody_renewed():
+    temporal = Temporal(started)
+    temporal.slow = asyncio.Event()
+    bench = Bench(temporal, lease=timedelta(milliseconds=100), concurrency=1)
+    await bench.declare(3)
+    ticking = asyncio.create_task(bench.poller.tick())
+
+    async def taken():
+        return await bench.ledger.take_over(OTHER, limit=9, lease=timedelta(seconds=30))
+
+    assert len(await eventually(taken)) == 3
+    await bench.dispatcher.leases.renew()
+    temporal.slow.set()
+    await ticking
+    assert len(temporal.sent) == 1, "sent what another replica owns"
+
+
+async def test_a_replica_that_leaves_under_a_limit_hands_back_what_waits():
+    bench = Bench(Temporal(started), start_rate=None)
+    bench.dispatcher.pressure._ceiling = 0.01
+    await bench.declare(5)
+    ticking = asyncio.create_task(bench.poller.tick())
+    await eventually(lambda: bench.temporal.sent)
+    async with asyncio.timeout(5):
+        await bench.dispatcher.drain()
+    await ticking
+    statuses = sorted(fire.status for fire in await bench.ledger.fires())
+    assert statuses == ["started"] + ["starting"] * 4
+    taken = await bench.ledger.take_over(OTHER, limit=9, lease=timedelta(seconds=30))
+    assert len(taken) == 4
