@@ -135,7 +135,7 @@ class Poller:
         room = 0 if self._watch.holds else self._dispatcher.room
         claims: list[Claim] = []
         due_now = probe.due_at is not None and probe.due_at <= probe.now
-        if not self.holds and probe.stop_at is not None and probe.stop_at <= probe.now:
+        if probe.stop_at is not None and probe.stop_at <= probe.now and not self.holds:
             await self._sight.stop_due()
         if room and probe.stale_at is not None and probe.stale_at <= probe.now:
             # What is due shares the room: ten thousand claims of one key must not starve it.

@@ -99,7 +99,7 @@ class Bench:
     def __init__(self, line: Line, ledger: PostgresLedger) -> None:
         self.line, self.ledger, self.outbox = line, ledger, Outbox()
         settings, outbox = Settings(lease=LEASE), cast("Dispatcher", self.outbox)
-        self.poller = Poller(ledger, outbox, LedgerClock(), SERVING, settings)
+        self.poller = Poller(ledger, outbox, LedgerClock(), SERVING, settings, **BLIND)
 
     async def tick_whose_commit_is_cut(self, cut: Cut) -> None:
         line = self.line

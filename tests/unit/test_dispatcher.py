@@ -18,6 +18,7 @@ from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
 from engine.runtime.starter import Answer, Starter
 from engine.schedules import load_schedules
+from tests.blind import BLIND
 from tests.waiting import eventually
 
 SERVING = Serving("one", "default", "sched", frozenset({"noop@1"}))
@@ -70,7 +71,7 @@ class Bench:
         self.dispatcher = Dispatcher(
             self.ledger, cast("Starter", temporal), clock, options, tell=self.told.append
         )
-        self.poller = Poller(self.ledger, self.dispatcher, clock, SERVING, options)
+        self.poller = Poller(self.ledger, self.dispatcher, clock, SERVING, options, **BLIND)
 
     async def declare(self, count: int) -> None:
         await self.ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
