@@ -20,6 +20,7 @@ from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply
 from engine.runtime.dispatcher import Dispatcher
 from engine.schedules import load_schedules
+from tests.blind import BLIND
 
 DAILY = "schedules: [{key: daily, workflow: noop, everyMs: 86400000}]"
 SERVING = Serving("one", "default", "sched", frozenset({"noop@1"}))
