@@ -140,6 +140,17 @@ class Books:
 
         await eventually(enough, timeout=timeout, every=0.2)
 
+    async def until_settled(self, until: datetime, timeout: float) -> None:  # noqa: ASYNC109
+        """Wait until the fate of every window that opened before a moment is known."""
+
+        async def settled() -> bool:
+            rows = await self._opened(until)
+            open_ = [r["workflow_id"] for r in rows if r["status"] in {"claimed", "starting"}]
+            assert not open_, open_
+            return True
+
+        await eventually(settled, timeout=timeout, every=0.2)
+
     async def agree(
         self,
         file: ScheduleFile,

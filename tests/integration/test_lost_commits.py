@@ -67,6 +67,7 @@ class Line:
             while data := await reader.read(65536):
                 writer.write(data)
                 await writer.drain()
+            writer.close()  # the server has hung up, and the client waits for that
 
 
 @asynccontextmanager
