@@ -34,14 +34,14 @@ def worker(client, database_url, fields: str, **options):
     return Worker(client, task_queue="sched", workflows=WORKFLOWS, plugins=[plugin])
 
 
-async def closed_runs(ledger, count: int, timeout: float = 40):
+async def closed_runs(ledger, count: int):
     """Wait for so many closed runs; return them in the order of their windows."""
 
     async def enough():
         fires = [fire for fire in await ledger.fires(limit=1000) if fire.status in CLOSED]
         return fires if len(fires) >= count else None
 
-    return sorted(await eventually(enough, timeout=timeout), key=lambda fire: fire.fire_time)
+    return sorted(await eventually(enough, timeout=40), key=lambda fire: fire.fire_time)
 
 
 async def every_window(ledger):
@@ -85,10 +85,8 @@ async def test_a_queue_runs_one_after_another_in_order(client, database_url, led
     ):  # fmt: skip
         runs = await closed_runs(ledger, 4)
     assert_apart(runs)
-    full = [
-        f for _, f in await every_window(ledger) if f.reason == "overlap: the queue is full (2)"
-    ]
-    assert full or len(runs) >= 4
+    told = {fire.reason for _, fire in await every_window(ledger) if fire.status == "skipped"}
+    assert told <= {"overlap: the queue is full (2)"}
 
 
 async def test_cancel_previous_lets_the_run_tidy_up_before_the_next_begins(
@@ -136,7 +134,7 @@ async def test_a_run_of_a_window_that_was_coalesced_is_taken_out_of_its_range(
         info = FireInfo(
             key="k", series=1, bucket=span.bucket + 1, fire_time=at, timezone="UTC",
             timing="on_time", definition_version=1, project="default",
-            ledger=await ledger.identity(), token="t",
+            ledger=await ledger.identity(), token="claim",  # noqa: S106 - no secret
         )  # fmt: skip
         await client.start_workflow(
             "noop@1", id=f"sched:k:{span.bucket + 1}", task_queue="sched",
