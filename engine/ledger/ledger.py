@@ -167,16 +167,7 @@ class Transaction(Protocol):
         """Return the row that holds this window, alone or among others."""
         ...
 
-    async def found(
-        self,
-        seen: Evidence,
-        key: str,
-        series: int,
-        bucket: int,
-        fire_time: datetime,
-        version: int,
-        timing: Timing,
-    ) -> None:
+    async def found(self, seen: Evidence, window: Window, version: int, timing: Timing) -> None:
         """Write the row of a run of which the ledger had nothing."""
         ...
 

@@ -380,20 +380,11 @@ class PostgresTransaction:
         rows = await self.run("covering_fire", key, fire_time)
         return as_fire(rows[0]) if rows else None
 
-    async def found(
-        self,
-        seen: Evidence,
-        key: str,
-        series: int,
-        bucket: int,
-        fire_time: datetime,
-        version: int,
-        timing: Timing,
-    ) -> None:
+    async def found(self, seen: Evidence, window: Window, version: int, timing: Timing) -> None:
         """See ``Transaction``."""
         await self.run(
-            "found_run", key, series, bucket, fire_time, version, seen.workflow_id, timing,
-            seen.run_id, seen.started_at,
+            "found_run", window.key, window.series, window.bucket, window.fire_time, version,
+            seen.workflow_id, timing, seen.run_id, seen.started_at,
         )  # fmt: skip
 
     async def act(self, actions: Sequence[Action], *, by: str) -> None:
