@@ -43,8 +43,8 @@ class Plain:
         return f"hello {name}"
 
 
-@workflow(name="naps", version="1")
-class Naps:
+@workflow(name="rests", version="1")
+class Rests:
     """Stays open for so many seconds."""
 
     async def run(self, ctx: Context, seconds: float) -> None:

@@ -14,10 +14,10 @@ from engine.runtime import SchedulePlugin
 from engine.runtime.events import Alert
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
-from tests.sample_workflows import Naps, Noop, Sleeps, Tidies
+from tests.sample_workflows import Noop, Rests, Sleeps, Tidies
 from tests.waiting import eventually
 
-WORKFLOWS = [Naps, Noop, Sleeps, Tidies]
+WORKFLOWS = [Rests, Noop, Sleeps, Tidies]
 CLOSED = {"completed", "cancelled", "terminated"}
 
 
@@ -65,7 +65,7 @@ async def test_skip_never_starts_a_second_run_and_every_window_says_why(
 ):
     """A run three windows long: all of them look at it, not only the next."""
     async with worker(
-        client, database_url, "everyMs: 1000, workflow: naps, input: 3.3, overlap: skip"
+        client, database_url, "everyMs: 1000, workflow: rests, input: 3.3, overlap: skip"
     ):
         runs = await closed_runs(ledger, 3)
     assert_apart(runs)
@@ -81,7 +81,7 @@ async def test_skip_never_starts_a_second_run_and_every_window_says_why(
 async def test_a_queue_runs_one_after_another_in_order(client, database_url, ledger):
     async with worker(
         client, database_url,
-        "everyMs: 1000, workflow: naps, input: 1.2, overlap: queue, maxQueued: 2",
+        "everyMs: 1000, workflow: rests, input: 1.2, overlap: queue, maxQueued: 2",
     ):  # fmt: skip
         runs = await closed_runs(ledger, 4)
     assert_apart(runs)
