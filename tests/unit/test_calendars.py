@@ -57,6 +57,7 @@ def test_a_cancelled_event_is_no_day_off():
     [
         ("", "this is no calendar"),
         ("<html>", "this is no calendar"),
+        ("root:x:0:0", "this is no calendar: .*[^.]$"),
         (ics(), "the calendar has no events"),
         (ics("DTSTART:soon"), "this is no calendar"),
         (ics(f"{ONE_DAY}\nRRULE:FREQ=DAILY"), "more than 5,000 days off"),
@@ -110,6 +111,7 @@ def test_every_fault_of_the_calendars_is_named_at_its_line():
         "  odd: [2026-99-99]\n"
         "  file: {ics: holidays.ics}\n"
         "  foo: {icz: a}\n"
+        "  web: {ics: 'https://example.org/a.ics'}\n"
         "schedules:\n"
         "  - {key: a, workflow: w, cron: '0 9 * * *', exclude: [holiday]}\n"
     )
@@ -119,7 +121,8 @@ def test_every_fault_of_the_calendars_is_named_at_its_line():
         "4: 2026-99-99 is no day of the calendar",
         "5: calendar file names a file",
         "6: calendar foo is a mapping",
-        "8: 'holiday' is no date, weekday or calendar of this file",
+        "7: https://example.org/a.ics is an address",
+        "9: 'holiday' is no date, weekday or calendar of this file",
     ]
 
 

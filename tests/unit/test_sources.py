@@ -282,3 +282,8 @@ def test_zeros_in_dates_times_and_expressions_are_not_warned_of(tmp_path):
     path.write_text(dedent(fields))
     assert read_file(path).warnings == ()
     assert Source(path).look().digest() == read_file(path).digest
+
+
+def test_a_device_without_an_end_is_read_no_further_than_a_file_may_be_large():
+    (found,) = problems(Source(["/dev/zero"]))
+    assert found.code == "SCHEDULE_FILE_TOO_LARGE"
