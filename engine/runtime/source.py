@@ -28,7 +28,8 @@ _ENDINGS: Final = {".yaml", ".yml", ".json"}
 # faster to search than a beginning of a line.
 _PROJECT = re.compile(r"""project:(?<![^\n]project:)[ \t]*["']?([a-z0-9._-]+)""")
 _JSON_HEAD = re.compile(
-    r"""\s*\{\s*(?:"(?:version|revision)"\s*:\s*\d+\s*,\s*)*"project"\s*:\s*"([a-z0-9._-]+)"\s*[,}]"""
+    r"""\s*\{\s*(?:(?:"(?:version|revision)"\s*:\s*\d+|"\$schema"\s*:\s*"[^"\\]*")\s*,\s*)*"""
+    r""""project"\s*:\s*"([a-z0-9._-]+)"\s*[,}]"""
 )
 _HEAD = re.compile(
     r"""(?:[ \t]*(?:#.*|---|version:[ \t]*1|revision:[ \t]*\d+)?[ \t]*\n)*"""

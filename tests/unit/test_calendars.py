@@ -163,3 +163,16 @@ def test_the_zone_of_an_intervals_days_off_is_checked_like_any_other():
     assert [line.partition(":")[0] for line in found] == ["2", "3", "4"]
     assert "Mars/X" in found[0]
     assert "outside 1970 to 2100" in found[2]
+
+
+def test_beside_a_broken_calendar_the_rest_of_the_list_is_judged():
+    found = problems(
+        "calendars: {team: {ics: team.ics}}\n"
+        "schedules:\n"
+        "  - {key: a, workflow: w, cron: '0 9 * * *', exclude: [team, holiday]}\n"
+        "  - {key: b, workflow: w, cron: '0 9 * * *', exclude: [team]}\n"
+    )
+    assert found == [
+        "1: calendar team names a file",
+        "3: 'holiday' is no date, weekday or calendar of this file",
+    ]

@@ -249,7 +249,11 @@ def test_ordinary_files_leave_no_doubt_about_their_project(tmp_path):
         path.write_text(head + entry("a", f"everyMs: 1000{named}"))
         look = Source(path).look()
         assert (look.project(), look.is_certain()) == (project, True)
-    for head in ('{"project": "billing", ', '{\n "version": 1,\n "project": "billing"\n,'):
+    for head in (
+        '{"project": "billing", ',
+        '{\n "version": 1,\n "project": "billing"\n,',
+        '{"$schema": "./s.json", "project": "billing", ',
+    ):
         path.write_text(head + '"schedules": []}')
         look = Source(path).look()
         assert (look.project(), look.is_certain()) == ("billing", True)
