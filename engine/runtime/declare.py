@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
-from engine.errors import PruneRefused, RevisionTooLow
+from engine.errors import LedgerRequired, PruneRefused, RevisionTooLow
 from engine.ledger import Ledger
 from engine.runtime.editing import Edit, parts, readable
 from engine.runtime.planning import decided_to_the_end
@@ -40,12 +40,15 @@ async def apply(
         KeyForeign: when another project owns a key of the file; nothing is applied then.
         RevisionTooLow: when a file with a higher ``revision`` was applied, unless forced.
         PruneRefused: when ``prune`` would retire more than half of the project, unless forced.
+        LedgerRequired: when the file asks for what a stateless replica cannot do.
     """
     for number, schedule in enumerate(file.schedules):
         # Before anything is locked, and a few at a time: 100,000 digests keep the loop for seconds.
         _ = schedule.digest, schedule.spec
         if number % _AT_ONCE == 0:
             await asyncio.sleep(0)
+    if not ledger.remembers:
+        _require_no_memory(file)
     async with ledger.transaction(long=True) as transaction:
         last = await transaction.lock_project(file.project)
         if prune and not force:
@@ -112,6 +115,17 @@ async def retire_absent(
                 file.project, revision=file.revision, name=file.name, digest=file.digest, by=by
             )
         return PruneReport(tuple(ripe), tuple(sorted(set(compared.absent) - set(ripe))))
+
+
+def _require_no_memory(file: ScheduleFile) -> None:
+    """Refuse what a replica without a ledger cannot keep: it does not see the others' runs."""
+    needy = [schedule.key for schedule in file.schedules if schedule.overlap != "allow"]
+    if needy:
+        more = f" and {len(needy) - _NAMED} more" if len(needy) > _NAMED else ""
+        raise LedgerRequired(
+            f"overlap of {', '.join(needy[:_NAMED])}{more} needs a ledger",
+            cure="set SCHED_DATABASE_URL, or write overlap: allow",
+        )
 
 
 def _require_half(file: ScheduleFile, absent: Sequence[str]) -> None:
