@@ -7,7 +7,8 @@
     │   ├── CronInvalid
     │   ├── TimezoneInvalid
     │   ├── IntervalTooShort
-    │   └── MomentInPast
+    │   ├── MomentInPast
+    │   └── MomentInFuture
     ├── ScheduleFileError              a file cannot be used; .problems lists every reason
     ├── KeyForeign                     another project owns the key
     ├── RevisionTooLow                 a newer file has already been applied
@@ -82,6 +83,12 @@ class MomentInPast(ScheduleError):
     code = "SCHEDULE_MOMENT_IN_PAST"
 
 
+class MomentInFuture(ScheduleError):
+    """The moment is still to come."""
+
+    code = "SCHEDULE_MOMENT_IN_FUTURE"
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One thing that is wrong in a file.
@@ -152,6 +159,10 @@ class ScheduleNotFound(EngineError):
     """There is no schedule of this key."""
 
     code = "SCHEDULE_JOB_NOT_FOUND"
+
+    def __init__(self, key: str, *, cure: str | None = None) -> None:
+        self.key = key
+        super().__init__(f"there is no schedule {key}", cure=cure)
 
 
 class ScheduleRetired(EngineError):

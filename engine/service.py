@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Coroutine
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -99,13 +99,15 @@ class ScheduleService:
 
     async def pause(self, key: str, *, reason: str | None, until: datetime | None = None) -> Paused:
         """Let a schedule rest; see ``pausing.pause``."""
-        return await pause(self._ledger, key, by=self._actor, reason=reason, until=until)
+        async with self._near():
+            return await pause(self._ledger, key, by=self._actor, reason=reason, until=until)
 
     async def resume(
         self, key: str, *, reason: str | None = None, make_up: CatchUp | None = None
     ) -> Resumed:
         """Let a paused schedule fire again; see ``pausing.resume``."""
-        return await resume(self._ledger, key, by=self._actor, reason=reason, make_up=make_up)
+        async with self._near():
+            return await resume(self._ledger, key, by=self._actor, reason=reason, make_up=make_up)
 
     async def trigger(
         self,
@@ -117,10 +119,13 @@ class ScheduleService:
         own_input: tuple[Any, ...] = (),
     ) -> Requested:
         """Start a run besides the schedule's windows; see ``requesting.trigger``."""
-        return await self._woken(trigger(
-            self._ledger, key, by=self._actor, reason=reason, request_id=request_id,
-            overlap=overlap, own_input=own_input,
-        ))  # fmt: skip
+        async with self._near():
+            requested = await trigger(
+                self._ledger, key, by=self._actor, reason=reason, request_id=request_id,
+                overlap=overlap, own_input=own_input,
+            )  # fmt: skip
+        await self._ledger.wake()  # it may wait in a queue behind nothing
+        return requested
 
     async def rerun(
         self,
@@ -133,24 +138,32 @@ class ScheduleService:
         own_input: tuple[Any, ...] = (),
     ) -> Requested:
         """Start one more run of a decided window; see ``requesting.rerun``."""
-        return await self._woken(rerun(
-            self._ledger, key, bucket, by=self._actor, reason=reason, series=series,
-            overlap=overlap, own_input=own_input,
-        ))  # fmt: skip
+        async with self._near():
+            requested = await rerun(
+                self._ledger, key, bucket, by=self._actor, reason=reason, series=series,
+                overlap=overlap, own_input=own_input,
+            )  # fmt: skip
+        await self._ledger.wake()  # as above
+        return requested
 
     async def skip(self, key: str, at: datetime, *, reason: str | None = None) -> Skipped:
         """Skip one window that is to come; see ``skipping.skip``."""
-        return await skip(self._ledger, key, at, by=self._actor, reason=reason)
+        async with self._near():
+            return await skip(self._ledger, key, at, by=self._actor, reason=reason)
 
     async def unskip(self, key: str, at: datetime, *, reason: str | None = None) -> Skipped:
         """Take a skip back; see ``skipping.unskip``."""
-        return await unskip(self._ledger, key, at, by=self._actor, reason=reason)
+        async with self._near():
+            return await unskip(self._ledger, key, at, by=self._actor, reason=reason)
 
     async def cancel(
         self, name: str, *, reason: str | None = None, terminate: bool = False
     ) -> Cancelled:
         """Cancel a run, or every open run of a schedule; see ``stopping.cancel``."""
-        return await cancel(self._ledger, name, by=self._actor, reason=reason, terminate=terminate)
+        async with self._near():
+            return await cancel(
+                self._ledger, name, by=self._actor, reason=reason, terminate=terminate
+            )
 
     async def backfill(
         self,
@@ -162,21 +175,25 @@ class ScheduleService:
         overlap: Literal["allow", "queue"] | None = None,
     ) -> AsyncIterator[Progress]:
         """Start windows of the past that have no run; see ``backfilling.backfill``."""
-        async for progress in backfill(
-            self._ledger, key, begin, end, by=self._actor, reason=reason, overlap=overlap
-        ):
-            await self._ledger.wake()
-            yield progress
+        async with self._near():
+            async for progress in backfill(
+                self._ledger, key, begin, end, by=self._actor, reason=reason, overlap=overlap
+            ):
+                await self._ledger.wake()
+                yield progress
 
     async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
         """Return what was done to schedules and runs, newest first."""
         return await self._ledger.actions(key=key, limit=limit)
 
-    async def _woken(self, asking: Coroutine[Any, Any, Requested]) -> Requested:
-        """Ask, and let a replica see at once what waits in a queue behind nothing."""
-        requested = await asking
-        await self._ledger.wake()
-        return requested
+    @asynccontextmanager
+    async def _near(self) -> AsyncIterator[None]:
+        """Name the keys that may be meant when there is none such."""
+        try:
+            yield
+        except ScheduleNotFound as error:
+            known = [row.key for row in await self.schedules()]
+            raise not_found(error.key, known) from None
 
     async def schedules(self, project: str | None = None) -> list[ScheduleRow]:
         """Return every schedule in key order, retired ones too."""
@@ -220,4 +237,4 @@ def not_found(
     """Return the error for a key that is not among ``known``; its cure names near ones."""
     near = get_close_matches(key.lower(), known, n=3)
     cure = f"did you mean {' or '.join(near)}?" if near else see
-    return ScheduleNotFound(f"there is no schedule {key}", cure=cure)
+    return ScheduleNotFound(key, cure=cure)

@@ -16,7 +16,9 @@ from engine.cli.help import dress
 
 MODULES = {
     "init": "init", "up": "up", "worker": "worker",
-    "list": "listing", "show": "show", "next": "preview", "fires": "fires",
+    "list": "listing", "show": "show", "next": "preview", "fires": "fires", "log": "log",
+    "pause": "pausing", "resume": "pausing", "trigger": "requesting", "rerun": "requesting",
+    "skip": "skipping", "unskip": "skipping", "cancel": "cancel", "backfill": "backfill",
     "check": "writing", "apply": "writing",
     "migrate": "writing", "schema": "schema", "simulate": "simulate",
 }  # fmt: skip
@@ -33,6 +35,17 @@ GROUPS = {
         "show": "Show one schedule: its definition, state, last and next fires, and links.",
         "next": "Show what fires next: each schedule once, or so many fires of one.",
         "fires": "Show what became of each window, newest first.",
+        "log": "Show who did what to schedules and runs, and why, newest first.",
+    },
+    "Act": {
+        "pause": "Let a schedule rest; no deploy wakes it.",
+        "resume": "Let a paused schedule fire again. Replays nothing unless asked.",
+        "trigger": "Start a run now, besides the schedule's windows.",
+        "rerun": "Start one more run of a window that was decided.",
+        "skip": "Skip one window before its run is sent.",
+        "unskip": "Let a window start that was skipped before it came.",
+        "cancel": "Cancel a run, or every open run of a schedule.",
+        "backfill": "Give windows of the past the runs that they never had.",
     },
     "Declare": {
         "check": "Name everything that is wrong with a schedule file. Needs no server.",

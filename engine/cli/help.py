@@ -28,6 +28,38 @@ EXAMPLES = {
         'sched next --cron "0 2 * * *" --timezone America/Sao_Paulo',
     ),
     "fires": ("sched fires", "sched fires heartbeat -n 100", "sched fires --status failed --json"),
+    "log": ("sched log", "sched log nightly-report --limit 100 --json"),
+    "pause": (
+        'sched pause nightly-report --reason "the warehouse moves"',
+        "sched pause cache-sync --reason deploy --until 2026-11-22T06:00:00Z",
+    ),
+    "resume": (
+        "sched resume nightly-report",
+        "sched resume cache-sync --catch-up latest",
+        "sched resume cache-sync --catch-up all --max 50 --rate 5/1s --order newest",
+    ),
+    "trigger": (
+        "sched trigger nightly-report",
+        "sched trigger nightly-report --request-id ticket-4711 --overlap queue",
+        """sched trigger nightly-report --input '{"format": "pdf"}'""",
+    ),
+    "rerun": (
+        "sched rerun nightly-report 1795312800000",
+        """sched rerun nightly-report 1795312800000 --input '{"format": "pdf"}'""",
+    ),
+    "skip": (
+        "sched skip nightly-report --at 2026-12-25T05:00:00Z --reason holiday",
+        "sched skip nightly-report --at 2026-12-25T02:00:00-03:00",
+    ),
+    "unskip": ("sched unskip nightly-report --at 2026-12-25T05:00:00Z",),
+    "cancel": (
+        "sched cancel nightly-report",
+        "sched cancel sched:nightly-report:1795312800000 --terminate --reason stuck",
+    ),
+    "backfill": (
+        "sched backfill nightly-report --from 2026-11-01 --to 2026-11-20",
+        "sched backfill cache-sync --from 2026-11-20 --to 2026-11-21 --overlap queue",
+    ),
     "check": ("sched check", "sched check other.yaml --json"),
     "apply": ("sched apply", "sched apply other.yaml --prune"),
     "migrate": ("sched migrate",),

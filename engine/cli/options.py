@@ -7,9 +7,11 @@ import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
+
+from engine.schedules.decisions import Overlap
 
 DEFAULT_DATA_DIR = Path(".sched")
 DEFAULT_FILE = Path("schedules.yaml")
@@ -131,6 +133,31 @@ Key = Annotated[
 AnyKey = Annotated[
     str | None,
     typer.Argument(metavar="KEY", help="Only this schedule's.", autocompletion=keys_in_the_file),
+]
+Reason = Annotated[
+    str | None,
+    typer.Option("--reason", metavar="TEXT", help="Why; `sched log` shows it.", show_default=False),
+]
+At = Annotated[
+    str,
+    typer.Option("--at", metavar="ISO", help="When the window opens, as `sched next` shows it."),
+]
+Input = Annotated[
+    str | None,
+    typer.Option(
+        "--input", metavar="JSON", help="The argument of this run alone.", show_default=False
+    ),
+]
+AsOverlap = Annotated[
+    Overlap | None,
+    typer.Option(
+        "--overlap",
+        metavar="POLICY",
+        help=f"What to keep to, this once: {', '.join(get_args(Overlap))}."
+        "  [default: the schedule's own]",
+        parser=one_of("policy", get_args(Overlap)),
+        show_default=False,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

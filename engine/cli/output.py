@@ -13,14 +13,14 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from engine.ledger.records import Fire, ScheduleRow
+from engine.ledger.records import Fire, Pause, ScheduleRow
 
 UNANSWERED = "not answered"
 """What people read of a start whose answer is not known yet."""
 
 _COLOURS = {
     "completed": "green", "started": "cyan", "claimed": "cyan", "starting": "cyan",
-    UNANSWERED: "yellow",
+    UNANSWERED: "yellow", "queued": "cyan", "cancelled": "yellow",
     "failed": "red", "rejected": "red", "unvouched": "red", "terminated": "red",
     "timed_out": "red", "active": "green", "paused": "yellow",
 }  # fmt: skip
@@ -142,6 +142,23 @@ def schedule_json(row: ScheduleRow) -> dict[str, object]:
     }
 
 
+def pause_json(pause: Pause | None) -> dict[str, object] | None:
+    """Return a pause: since when, why, by whom and until when."""
+    if pause is None:
+        return None
+    return {
+        "at": instant(pause.at),
+        "reason": pause.reason,
+        "by": pause.by,
+        "until": instant(pause.until),
+    }
+
+
+def paused_until(pause: Pause) -> str:
+    """Return how long a pause lasts, in words that follow "is paused"."""
+    return f"until {instant(pause.until)}" if pause.until else "until it is resumed"
+
+
 def why(fire: Fire) -> str:
     """Return what there is to say of a fire, its error first, and of how many windows."""
     several = f"{fire.windows} windows up to {instant(fire.last_fire_time)}: "
@@ -151,8 +168,9 @@ def why(fire: Fire) -> str:
 
 
 def fire_lag(fire: Fire) -> str | None:
-    """Return how late its run was, in seconds."""
-    return None if fire.lag_ms is None else f"{fire.lag_ms / 1000:.3f} s"
+    """Return how late its run was, in seconds; nothing where it was asked for long after."""
+    asked_for = fire.timing in {"backfill", "rerun"}
+    return None if fire.lag_ms is None or asked_for else f"{fire.lag_ms / 1000:.3f} s"
 
 
 def fire_json(fire: Fire) -> dict[str, object]:

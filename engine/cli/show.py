@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import typer
@@ -18,6 +18,8 @@ from engine.cli.output import (
     fire_json,
     fire_lag,
     instant,
+    pause_json,
+    paused_until,
     print_json,
     print_table,
     problem_of,
@@ -31,6 +33,8 @@ from engine.ledger.records import Fire, ScheduleRow
 from engine.schedules.aloud import read_aloud
 
 SHOWN = 5
+_ASKED = 100
+"""Of the queue and of skips: more are not counted."""
 
 _NOTHING_WILL = {
     "paused": "nothing fires until it is resumed",
@@ -55,9 +59,13 @@ def show(
     async def read() -> Page:
         async with open_service(found) as opened:
             row = await opened.schedule(key)
-            fires = await opened.fires(key=key, limit=SHOWN)
+            now = datetime.now(UTC)
+            skipped = await opened.fires(key=key, status="skipped", limit=_ASKED)
+            skips = [fire for fire in reversed(skipped) if fire.fire_time > now]
+            fires = (await opened.fires(key=key, limit=SHOWN + len(skips)))[len(skips) :]
+            queued = await opened.fires(key=key, status="queued", limit=_ASKED)
             alone = unserved([row], await opened.served())
-            return Page(row, fires, found, datetime.now(UTC), alone)
+            return Page(row, fires, queued[::-1], skips, found, now, alone)
 
     page = asyncio.run(read())
     if as_json:
@@ -73,11 +81,16 @@ class Page:
     """What is known of one schedule, and how it is shown.
 
     Attributes:
+        fires: the last ones.
+        queued: those that wait, in their order.
+        skips: windows to come that somebody skipped.
         alone: that no worker serves it, in a sentence; empty when one does.
     """
 
     row: ScheduleRow
     fires: list[Fire]
+    queued: list[Fire]
+    skips: list[Fire]
     target: Target
     now: datetime
     alone: str
@@ -87,7 +100,11 @@ class Page:
         """The fires to come; none while the schedule is not active."""
         if self.row.state != "active" or self.row.schedule is None:
             return []
-        return upcoming(Source.of(self.row.schedule), self.now, SHOWN)
+        remarks = {fire.fire_time: f"skipped: {fire.reason}" for fire in self.skips}
+        return [
+            replace(each, remark=remarks.get(each.fire_time, ""))
+            for each in upcoming(Source.of(self.row.schedule), self.now, SHOWN)
+        ]
 
     @property
     def links(self) -> dict[str, str]:
@@ -113,6 +130,10 @@ class Page:
             "effective_from": instant(row.effective_from),
             "series": row.series,
             "tzdata": self._tzdata,
+            "paused": pause_json(row.pause),
+            "overlap": row.schedule.overlap if row.schedule else None,
+            "queued": [fire_json(fire) for fire in self.queued],
+            "skips": [fire_json(fire) for fire in self.skips],
             "last_fires": fires,
             "next": [fire.as_json() for fire in self.next],
             "links": {"runs": links["runs"]} if links else {},
@@ -132,6 +153,8 @@ class Page:
             sentences.print(f"problem: {problem}", style="red")
         if self.alone:
             sentences.print(self.alone, style="yellow")
+        for line in self._held_back():
+            sentences.print(line)
         since = clock(row.effective_from.replace(microsecond=0), "UTC")
         sentences.print(
             f"project {row.project}, definition {row.definition_version} since {since},"
@@ -150,17 +173,42 @@ class Page:
 
     def _state(self) -> str:
         row = self.row
+        if row.state == "paused" and row.pause and row.pause.until:
+            return f"paused; nothing fires {paused_until(row.pause)}"
         if row.state != "active":
             return f"{row.state}; {_NOTHING_WILL[row.state]}"
         if row.next_start_at is None:
             return "active, but no fire is left"
-        moment = row.next_start_at
+        moment = self._next_start(row.next_start_at)
         timezone = row.schedule.timezone if row.schedule else "UTC"
         shown = clock(moment, timezone)
         if timezone != "UTC":
             shown += f" {timezone} ({clock(moment, 'UTC')})"
         word = "next fire" if moment > self.now else "due since"
         return f"active, {word} {shown}, {relative(moment, self.now)}"
+
+    def _next_start(self, moment: datetime) -> datetime:
+        """Pass over what somebody skipped."""
+        skipped = {fire.fire_time for fire in self.skips}
+        if self.row.schedule is None or moment not in skipped:
+            return moment
+        starts = Source.of(self.row.schedule).starts(moment)
+        return next((start for start in starts if start not in skipped), moment)
+
+    def _held_back(self) -> list[str]:
+        """What keeps runs from starting: the pause, the queue, and what was skipped ahead."""
+        lines = []
+        if pause := self.row.pause:
+            by = f" by {pause.by}" if pause.by else ""
+            lines.append(f"paused since {instant(pause.at)}{by}: {pause.reason}")
+        if self.queued:
+            first = self.queued[0]
+            lines.append(f"queued: {len(self.queued)}, first {first.workflow_id}")
+        lines += [
+            f"skips {fire.workflow_id} of {instant(fire.fire_time)}: {fire.reason}"
+            for fire in self.skips[:SHOWN]
+        ]
+        return lines
 
     def _print_fires(self) -> None:
         out = console()

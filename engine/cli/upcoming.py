@@ -47,16 +47,18 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Upcoming:
-    """One window that will open."""
+    """One window that will open; ``remark`` is what was decided of it ahead."""
 
     source: Source
     fire_time: datetime
+    remark: str = ""
 
     @property
     def note(self) -> str:
         """What somebody should know of it; empty for an ordinary fire."""
         last = "" if next(self.source.starts(self.fire_time), None) else LAST
-        return "; ".join(filter(None, (clock_notes.note(self.source.spec, self.fire_time), last)))
+        clocks = clock_notes.note(self.source.spec, self.fire_time)
+        return "; ".join(filter(None, (self.remark, clocks, last)))
 
     def as_json(self) -> dict[str, object]:
         """Return it as ``sched next --json`` shows it; ``local_time`` is ISO with its offset.

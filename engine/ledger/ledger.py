@@ -28,6 +28,7 @@ from engine.ledger.records import (
     ScheduleRow,
     ScheduleState,
     Serving,
+    SkippedAhead,
     Status,
     Step,
     StopOrder,
@@ -117,6 +118,10 @@ class Transaction(Protocol):
 
     async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
         """Forget that an operator skipped a window that is still to come; False when none did."""
+        ...
+
+    async def lift_skips(self, keys: Sequence[str]) -> list[SkippedAhead]:
+        """Forget what operators skipped of windows that are still to come, and return it."""
         ...
 
     async def give_up(self, workflow_id: str, reason: str) -> bool:

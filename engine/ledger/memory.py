@@ -15,7 +15,7 @@ from uuid import UUID
 
 from engine.ledger.memory_fires import MemoryFires
 from engine.ledger.memory_transaction import MemoryTransaction
-from engine.ledger.records import NextFire, Probe, ScheduleRow, Serving
+from engine.ledger.records import Fire, NextFire, Probe, ScheduleRow, Serving
 from engine.schedules.time_rules import TIME_RULES
 from engine.schedules.versions import resolve_type
 
@@ -169,7 +169,7 @@ class MemoryLedger(MemoryFires):
         for name, row in sorted(self._tables.schedules.items()):
             if project not in {None, row.state.project} or key not in {None, name}:
                 continue
-            newest = next(iter(await self.fires(key=name, limit=1)), None)
+            newest = await self._newest(name)
             rows.append(
                 ScheduleRow(
                     key=name,
@@ -186,9 +186,15 @@ class MemoryLedger(MemoryFires):
                     effective_from=row.state.effective_from,
                     error=row.error,
                     rules=row.state.rules,
+                    pause=row.state.pause,
                 )
             )
         return rows
+
+    async def _newest(self, key: str) -> Fire | None:
+        """The key's newest fire; not one that was skipped before it came."""
+        now, fires = self.clock(), await self.fires(key=key, limit=_KEPT_FIRES)
+        return next((fire for fire in fires if fire.fire_time <= now), None)
 
     async def count_schedules(self, project: str) -> int:
         """See ``Ledger``."""

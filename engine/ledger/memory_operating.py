@@ -16,6 +16,7 @@ from engine.ledger.records import (
     NewRequest,
     Pause,
     ScheduleState,
+    SkippedAhead,
     Status,
     Step,
     Timing,
@@ -85,14 +86,24 @@ class MemoryOperating:
     async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
         """See ``Transaction``."""
         number = self._tables.windows.get((key, series, fire_time))
-        fire = self._tables.fires[number] if number else None
-        if number is None or fire is None or fire.status != "skipped":
-            return False
-        ahead = fire_time > self._tables.schedules[key].state.cursor
-        if not ahead or not (fire.reason or "").startswith("user"):
+        if number is None or not self._skipped_ahead(self._tables.fires[number]):
             return False
         self._remove(number)
         return True
+
+    async def lift_skips(self, keys: Sequence[str]) -> list[SkippedAhead]:
+        """See ``Transaction``."""
+        lifted = []
+        for key in keys:
+            series = self._tables.schedules[key].state.series
+            for number, fire in self._of(key, "skipped"):
+                if fire.new.series == series and self._skipped_ahead(fire):
+                    self._remove(number)
+                    new = fire.new
+                    lifted.append(
+                        SkippedAhead(key, new.fire_time, new.workflow_id, fire.reason or "")
+                    )
+        return lifted
 
     async def give_up(self, workflow_id: str, reason: str) -> bool:
         """See ``Transaction``."""
@@ -241,6 +252,12 @@ class MemoryOperating:
     def _of(self, key: str, status: Status) -> list[tuple[int, FireEntry]]:
         fires = self._tables.fires.items()
         return [(n, fire) for n, fire in fires if fire.new.key == key and fire.status == status]
+
+    def _skipped_ahead(self, fire: FireEntry) -> bool:
+        """Whether an operator skipped it before it came."""
+        mine = fire.status == "skipped" and (fire.reason or "").startswith("user")
+        ahead = fire.new.fire_time > self._tables.schedules[fire.new.key].state.cursor
+        return mine and ahead and fire.kind == "window"
 
     def _settle(self, number: int, status: Status, reason: str | None) -> None:
         fire = replace(

@@ -288,6 +288,16 @@ class NewRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class SkippedAhead:
+    """A window to come that an operator skipped."""
+
+    key: str
+    fire_time: datetime
+    workflow_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Action:
     """What somebody did, for the audit: who and when is the ledger's to add."""
 
@@ -331,8 +341,9 @@ class ScheduleRow:
     Attributes:
         definition_version: the newest definition's, in force since ``effective_from``.
         next_fire_at: when it is looked at next; see ``next_start_at``.
-        last_fire_at, last_status: of its newest fire.
+        last_fire_at, last_status: of its newest fire; a window skipped ahead has not come yet.
         error: why it backs off, if it does.
+        pause: why and since when it does not fire, where somebody paused it.
     """
 
     key: str
@@ -349,6 +360,7 @@ class ScheduleRow:
     effective_from: datetime
     error: str | None
     rules: str = TIME_RULES
+    pause: Pause | None = None
 
     @property
     def next_start_at(self) -> datetime | None:

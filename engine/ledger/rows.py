@@ -34,15 +34,21 @@ def parse_definition(text: str) -> Schedule:
 def as_state(row: Row) -> ScheduleState:
     """Return the state read by ``read_schedules.sql``."""
     fields = dict(row)
-    pause = [fields.pop(f"paused_{name}") for name in ("at", "reason", "by", "until")]
+    pause = _as_pause(fields)
     known, ran = fields.pop("known") or (), fields.pop("ran") or ()
     return ScheduleState(
         schedule=parse_definition(fields.pop("definition")),
-        pause=Pause(*pause) if pause[0] else None,
+        pause=pause,
         known=dict(zip(known, ran, strict=True)),
         open_fires=tuple(map(_as_open, json.loads(fields.pop("open") or "[]"))),
         **fields,
     )
+
+
+def _as_pause(fields: dict[str, Any]) -> Pause | None:
+    """Take the pause out of a row's columns."""
+    pause = [fields.pop(f"paused_{name}") for name in ("at", "reason", "by", "until")]
+    return Pause(*pause) if pause[0] else None
 
 
 def _as_open(fields: dict[str, Any]) -> OpenFire:
@@ -69,7 +75,7 @@ def as_claim(row: Row) -> Claim:
 def as_schedule(row: Row) -> ScheduleRow:
     """Return the line read by ``list_schedules.sql``, also of a definition nobody can read."""
     fields = dict(row)
-    retired, paused = fields.pop("retired_at"), fields.pop("paused_at")
+    retired, pause = fields.pop("retired_at"), _as_pause(fields)
     schedule: Schedule | None
     try:
         schedule = parse_definition(fields.pop("definition"))
@@ -79,11 +85,11 @@ def as_schedule(row: Row) -> ScheduleRow:
     state: Literal["active", "paused", "disabled", "retired"]
     if retired:
         state = "retired"
-    elif paused:
+    elif pause:
         state = "paused"
     else:
         state = "disabled" if schedule and not schedule.enabled else "active"
-    return ScheduleRow(schedule=schedule, state=state, **fields)
+    return ScheduleRow(schedule=schedule, state=state, pause=pause, **fields)
 
 
 def as_next_fire(row: Row) -> NextFire | None:

@@ -24,6 +24,7 @@ from engine.ledger.records import (
     ProjectRow,
     ScheduleState,
     Serving,
+    SkippedAhead,
     Step,
     Timing,
 )
@@ -293,6 +294,10 @@ class PostgresTransaction:
     async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
         """See ``Transaction``."""
         return bool(await self.run("unskip", key, series, fire_time))
+
+    async def lift_skips(self, keys: Sequence[str]) -> list[SkippedAhead]:
+        """See ``Transaction``."""
+        return [SkippedAhead(**row) for row in await self.run("lift_skips", keys)]
 
     async def give_up(self, workflow_id: str, reason: str) -> bool:
         """See ``Transaction``."""

@@ -13,6 +13,7 @@ from engine.runtime import unknown
 from engine.runtime.definitions import first_definition, next_definition
 from engine.runtime.planning import decided_to_the_end
 from engine.runtime.reports import ApplyReport
+from engine.runtime.skips import Dropped, renew_skips
 from engine.schedules import Schedule, ScheduleFile, Window
 from engine.schedules.diff import diff, edits
 from engine.schedules.planner import Decision
@@ -33,6 +34,7 @@ class Edit:
         self._rejected: list[str] = []
         self._edits: dict[str, tuple[str, ...]] = {}
         self._unknown: dict[str, str] = {}
+        self._dropped: Dropped = {}
 
     async def write(self) -> ApplyReport:
         """Write it all.
@@ -77,6 +79,7 @@ class Edit:
             expired=tuple(self._expired),
             edits={key: self._edits[key] for key in compared.changed},
             waiting=self._unknown,
+            unskipped=self._dropped,
             rejected=tuple(self._rejected),
             project=file.project,
         )
@@ -96,7 +99,9 @@ class Edit:
             if any(decision.verdict == "rejected" for decision in step.decisions)
         ]
         new = [self._next(step, schedules[step.state.key], now) for step in owed]
+        lifted = await self._transaction.lift_skips(keys)
         await self._define(new, before, now)
+        self._dropped |= await renew_skips(self._transaction, lifted, by=self._by)
 
     async def _define(
         self, new: list[NewDefinition], before: Mapping[str, ScheduleState], now: datetime

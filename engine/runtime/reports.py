@@ -13,6 +13,8 @@ class ApplyReport:
     Attributes:
         edits: for each changed key what is another than in the ledger before, a few words a field.
         waiting: for each new definition that nobody can run, what is known of its workflow.
+        unskipped: for each key the moments that somebody had skipped and at which no window opens
+            any more.
         already_applied: nothing was written, this text was the last one applied.
 
     The others but ``project`` hold keys.
@@ -27,6 +29,7 @@ class ApplyReport:
     rejected: tuple[str, ...] = ()
     edits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     waiting: Mapping[str, str] = field(default_factory=dict)
+    unskipped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     project: str = "default"
     already_applied: bool = False
 
@@ -49,6 +52,10 @@ class ApplyReport:
                 for key in self.rejected
             ),
             *(f"{key}: {what}" for key, what in self.waiting.items()),
+            *(
+                f"{key}: no window opens at {', '.join(moments)} any more, which was to be skipped"
+                for key, moments in self.unskipped.items()
+            ),
         ]
 
 

@@ -1,10 +1,13 @@
-SELECT s.key, s.project, s.workflow, d.definition, s.retired_at, s.paused_at, s.next_fire_at, s.workflow_type,
+SELECT s.key, s.project, s.workflow, d.definition, s.retired_at, s.paused_at, s.paused_reason,
+       s.paused_by, s.paused_until, s.next_fire_at, s.workflow_type,
        s.definition_version, s.series, s.effective_from, s.error, s.rules, last.last_fire_time AS last_fire_at, last.status AS last_status
 FROM schedules s
 JOIN definitions d ON d.namespace = s.namespace AND d.key = s.key AND d.version = s.definition_version
 LEFT JOIN LATERAL (
     SELECT f.last_fire_time, f.status FROM fires f
     WHERE f.namespace = s.namespace AND f.key = s.key
+      -- Not one that was skipped before it came.
+      AND f.fire_time <= (SELECT clock_timestamp())
     ORDER BY f.fire_time DESC, f.id DESC LIMIT 1) AS last ON true
 WHERE s.namespace = $1 AND ($2::text IS NULL OR s.project = $2)
   AND ($3::text IS NULL OR s.key = $3)

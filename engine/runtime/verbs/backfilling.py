@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Literal
 
-from engine.errors import MomentInPast, WindowNotFound, WorkflowUnknown
+from engine.errors import MomentInFuture, WindowNotFound, WorkflowUnknown
 from engine.ledger import Ledger
 from engine.ledger.records import Fire
 from engine.runtime import unknown
@@ -70,7 +70,7 @@ async def backfill(
             whatever comes nearer to the schedule's own policy.
 
     Raises:
-        MomentInPast: ``end`` is still to come.
+        MomentInFuture: ``end`` is still to come.
         WindowNotFound: no window opens between the two.
         WorkflowUnknown: no worker ever announced the workflow.
     """
@@ -79,7 +79,7 @@ async def backfill(
         async with locked(ledger, key, by=by) as schedule:
             spec = schedule.state.schedule.spec
             if end > schedule.now:
-                raise MomentInPast(
+                raise MomentInFuture(
                     f"{end:%Y-%m-%d %H:%M:%S}Z is still to come",
                     cure="end at one that has passed",
                 )

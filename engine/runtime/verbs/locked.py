@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.errors import ScheduleNotFound, ScheduleRetired
 from engine.ledger import Ledger, Transaction
-from engine.ledger.records import Action, ScheduleState
+from engine.ledger.records import Action, ScheduleState, Step
 from engine.runtime.planning import decided_to_the_end
 from engine.schedules.catch_up import CatchUp
 
@@ -31,11 +31,12 @@ class Locked:
     now: datetime
     by: str
 
-    async def decide(self, make_up: CatchUp | None = None) -> None:
+    async def decide(self, make_up: CatchUp | None = None) -> Step:
         """Decide every window up to now as things stand; ``make_up``: see ``plan``."""
         step = decided_to_the_end(self.state, self.now, make_up=make_up)
         await self.transaction.record([step], strict=True)
         self.state = replace(self.state, cursor=step.cursor)
+        return step
 
     async def act(
         self,
@@ -73,7 +74,7 @@ async def locked(
         await transaction.lock([key])
         found = await transaction.read([key], all_open=all_open)
         if not found:
-            raise ScheduleNotFound(f"there is no schedule {key}")
+            raise ScheduleNotFound(key)
         (state,) = found
         if state.retired_at is not None and not retired:
             raise ScheduleRetired(

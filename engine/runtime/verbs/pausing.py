@@ -25,11 +25,16 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What resuming came to; without ``before`` it was not paused."""
+    """What resuming came to; without ``before`` it was not paused.
+
+    Attributes:
+        caught_up: windows of the pause that start after all, or wait in the queue.
+    """
 
     key: str
     before: Pause | None
     next_fire_at: datetime | None
+    caught_up: int = 0
 
 
 async def pause(
@@ -77,12 +82,14 @@ async def resume(
         state = schedule.state
         if state.pause is None:
             return Resumed(key, None, _next(schedule))
+        caught_up = 0
         if state.schedule.enabled:  # otherwise the file holds it still, and its windows are its own
-            await schedule.decide(make_up or state.schedule.catch_up.after("pause"))
+            step = await schedule.decide(make_up or state.schedule.catch_up.after("pause"))
+            caught_up = sum(each.verdict in {"claimed", "queued"} for each in step.decisions)
         following = _next(schedule)
         await schedule.transaction.resume(key, following)
         await schedule.act("resume", reason=reason, before=_shown(state.pause))
-        return Resumed(key, state.pause, following)
+        return Resumed(key, state.pause, following, caught_up)
 
 
 def _next(schedule: Locked) -> datetime | None:

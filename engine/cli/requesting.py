@@ -1,0 +1,122 @@
+"""``sched trigger`` and ``sched rerun``: runs that somebody asks for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from engine.cli.environment import service
+from engine.cli.given import given_input
+from engine.cli.options import (
+    DEFAULT_DATA_DIR,
+    AsOverlap,
+    DataDir,
+    Input,
+    Json,
+    Key,
+    Reason,
+    whole_number,
+)
+from engine.cli.output import fire_json, print_json, why
+from engine.runtime.verbs.requesting import Requested
+
+_NO_RUN = {"skipped", "rejected"}
+_LONGEST = 18
+"""Digits that a database's number surely holds."""
+_SOON = {"claimed": "starts at once", "queued": "starts when what is open has ended"}
+
+
+def _bucket(text: str | int) -> int:
+    digits = str(text)
+    if not digits.isascii() or not digits.isdigit() or len(digits) > _LONGEST:
+        raise typer.BadParameter(
+            f"{text!r} is no bucket; write the number in the run's id, as `sched fires` shows it"
+        )
+    return int(digits)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(trigger)
+    app.command()(rerun)
+
+
+def trigger(
+    key: Key,
+    request_id: Annotated[
+        str | None,
+        typer.Option(
+            "--request-id", metavar="ID", help="Names the run: one run, however often asked.",
+            show_default=False,
+        ),
+    ] = None,
+    overlap: AsOverlap = None,
+    own_input: Input = None,
+    reason: Reason = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Start a run now, besides the schedule's windows.
+
+    Also of a schedule that is paused. Ends with 1 when overlap left it without a run.
+    """
+    argument = given_input(own_input)
+
+    async def act() -> Requested:
+        async with service(data_dir) as opened:
+            return await opened.trigger(
+                key, reason=reason, request_id=request_id, overlap=overlap, own_input=argument
+            )
+
+    _tell(asyncio.run(act()), as_json=as_json)
+
+
+def rerun(
+    key: Key,
+    bucket: Annotated[
+        int,
+        typer.Argument(
+            metavar="BUCKET", help="The window's number, as in its run id.", parser=_bucket
+        ),
+    ],
+    series: Annotated[
+        int | None,
+        typer.Option(
+            "--series", metavar="N", help="Where several series have that number.",
+            parser=whole_number, show_default=False,
+        ),
+    ] = None,
+    overlap: AsOverlap = None,
+    own_input: Input = None,
+    reason: Reason = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Start one more run of a window that was decided.
+
+    Whatever became of it, under the present definition. Ends with 1 when overlap left it without
+    a run.
+    """
+    argument = given_input(own_input)
+
+    async def act() -> Requested:
+        async with service(data_dir) as opened:
+            return await opened.rerun(
+                key, bucket, reason=reason, series=series, overlap=overlap, own_input=argument
+            )
+
+    _tell(asyncio.run(act()), as_json=as_json)
+
+
+def _tell(asked: Requested, *, as_json: bool) -> None:
+    fire = asked.fire
+    if as_json:
+        print_json({**fire_json(fire), "new": asked.new})
+    else:
+        first = "" if asked.new else "asked for before: "
+        told = _SOON.get(fire.status) or why(fire)
+        typer.echo(f"{first}{fire.workflow_id} {fire.status}{': ' if told else ''}{told}")
+    if fire.status in _NO_RUN:
+        raise typer.Exit(1)
