@@ -186,6 +186,7 @@ class MemoryLedger(MemoryFires):
                     effective_from=row.state.effective_from,
                     error=row.error,
                     rules=row.state.rules,
+                    origin=row.state.origin,
                 )
             )
         return rows

@@ -72,6 +72,7 @@ class Pause:
 
 
 Origin = Literal["file", "api"]
+State = Literal["active", "paused", "disabled", "retired"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,13 +334,14 @@ class ScheduleRow:
         next_fire_at: when it is looked at next; see ``next_start_at``.
         last_fire_at, last_status: of its newest fire.
         error: why it backs off, if it does.
+        origin: who declares it, a file or an application.
     """
 
     key: str
     project: str
     workflow: str
     schedule: Schedule | None
-    state: Literal["active", "paused", "disabled", "retired"]
+    state: State
     next_fire_at: datetime | None
     last_fire_at: datetime | None
     last_status: Status | None
@@ -349,6 +351,7 @@ class ScheduleRow:
     effective_from: datetime
     error: str | None
     rules: str = TIME_RULES
+    origin: Origin = "file"
 
     @property
     def next_start_at(self) -> datetime | None:
