@@ -17,7 +17,8 @@ from engine.cli.help import dress
 MODULES = {
     "init": "init", "up": "up", "worker": "worker",
     "list": "listing", "show": "show", "next": "preview", "fires": "fires",
-    "check": "writing", "apply": "writing",
+    "check": "writing", "apply": "writing", "plan": "plan",
+    "at": "one_shots", "reschedule": "one_shots",
     "migrate": "writing", "schema": "schema", "simulate": "simulate",
 }  # fmt: skip
 """In which module of ``engine.cli`` each command is."""
@@ -36,7 +37,12 @@ GROUPS = {
     },
     "Declare": {
         "check": "Name everything that is wrong with a schedule file. Needs no server.",
+        "plan": "Show what applying a schedule file would change, and which fires move.",
         "apply": "Apply a schedule file: make it the newest word on its project.",
+    },
+    "Ask": {
+        "at": "Start a workflow once, at a moment to come.",
+        "reschedule": "Move what an application or `sched at` has scheduled to other times.",
     },
     "Maintain": {
         "migrate": "Bring the ledger's schema up to date.",

@@ -11,6 +11,12 @@ from engine.schedules.model import FIELDS, Schedule
 
 _SHOWN: Final = 60
 
+WHEN: Final = (
+    *("everyMs", "offsetMs", "cron", "at", "timezone"),
+    *("start", "end", "dst", "exclude"),
+)
+"""The fields that say when windows open and which of them start, by their names in a file."""
+
 
 @dataclass(frozen=True, slots=True)
 class Head:

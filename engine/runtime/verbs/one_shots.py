@@ -30,15 +30,13 @@ from engine.runtime.definitions import first_definition, next_definition
 from engine.runtime.planning import decided_to_the_end
 from engine.runtime.verbs.locked import locked
 from engine.schedules import Schedule
+from engine.schedules.diff import WHEN
 from engine.schedules.due import TICK
 from engine.schedules.instants import epoch_ms
 from engine.schedules.windows import REQUEST_ID
 
 _DRAFT = "draft"
 """The key of what is checked before its own key is known."""
-
-WHEN = ("at", "everyMs", "offsetMs", "cron", "timezone", "start", "end", "dst", "exclude", "spread")
-"""The fields that say when, by their names in a file; `reschedule` replaces all of them."""
 
 
 @dataclass(frozen=True, slots=True)
