@@ -209,6 +209,14 @@ class Transaction(Protocol):
         """Write new definitions and make them the heads of their schedules."""
         ...
 
+    async def asked_under(self, request_id: str) -> str | None:
+        """Return the key of the schedule that an application asked for under this request id."""
+        ...
+
+    async def raise_epoch(self) -> None:
+        """Let replicas look once more for schedules whose workflow they know."""
+        ...
+
     async def retire(self, keys: Sequence[str], at: datetime) -> None:
         """Retire schedules and revoke their ``claimed`` fires. Rows stay for ever."""
         ...

@@ -215,6 +215,16 @@ class MemoryTransaction(MemoryOperating):
             )
             self._put(ScheduleEntry(state, new.next_fire_at))
             self._tables.put(self._tables.definitions, (key, new.version), new.schedule)
+            if new.request_id is not None:
+                self._tables.put(self._tables.requests, new.request_id, key)
+
+    async def asked_under(self, request_id: str) -> str | None:
+        """See ``Transaction``."""
+        return self._tables.requests.get(request_id)
+
+    async def raise_epoch(self) -> None:
+        """See ``Transaction``."""
+        self._tables.count("epoch")
 
     async def retire(self, keys: Sequence[str], at: datetime) -> None:
         """See ``Transaction``."""

@@ -227,6 +227,15 @@ class PostgresTransaction:
         )  # fmt: skip
         await self.run("define_versions", by, *map(list, versions))
 
+    async def asked_under(self, request_id: str) -> str | None:
+        """See ``Transaction``."""
+        rows = await self.run("asked_under", request_id)
+        return rows[0]["key"] if rows else None
+
+    async def raise_epoch(self) -> None:
+        """See ``Transaction``."""
+        await self.connection.execute(query("raise_epoch"), timeout=self._patience)
+
     async def retire(self, keys: Sequence[str], at: datetime) -> None:
         """See ``Transaction``."""
         await self.run("retire", keys, at)

@@ -14,6 +14,12 @@ _SHOWN: Final = 60
 _BEFORE: Final = 10  # characters shown of what two long values begin with
 _NAMED: Final = 3  # days off named of those that went, and of those that came
 
+WHEN: Final = (
+    *("everyMs", "offsetMs", "cron", "at", "timezone"),
+    *("start", "end", "dst", "exclude"),
+)
+"""The fields that say when windows open and which of them start, by their names in a file."""
+
 
 @dataclass(frozen=True, slots=True)
 class Head:
