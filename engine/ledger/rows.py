@@ -12,6 +12,7 @@ from engine.errors import EngineError
 from engine.ledger.records import (
     ActionRow,
     Claim,
+    DriftRow,
     Fire,
     NextFire,
     Pause,
@@ -34,15 +35,27 @@ def parse_definition(text: str) -> Schedule:
 def as_state(row: Row) -> ScheduleState:
     """Return the state read by ``read_schedules.sql``."""
     fields = dict(row)
-    pause = [fields.pop(f"paused_{name}") for name in ("at", "reason", "by", "until")]
+    pause = _pause_of(fields)
     known, ran = fields.pop("known") or (), fields.pop("ran") or ()
     return ScheduleState(
         schedule=parse_definition(fields.pop("definition")),
-        pause=Pause(*pause) if pause[0] else None,
+        pause=pause,
         known=dict(zip(known, ran, strict=True)),
         open_fires=tuple(map(_as_open, json.loads(fields.pop("open") or "[]"))),
         **fields,
     )
+
+
+def as_drift(row: Row) -> DriftRow:
+    """Return the line read by ``drift.sql``."""
+    fields = dict(row)
+    return DriftRow(pause=_pause_of(fields), skipped=tuple(fields.pop("skipped") or ()), **fields)
+
+
+def _pause_of(fields: dict[str, Any]) -> Pause | None:
+    """Take the pause out of a row's fields."""
+    pause = [fields.pop(f"paused_{name}") for name in ("at", "reason", "by", "until")]
+    return Pause(*pause) if pause[0] else None
 
 
 def _as_open(fields: dict[str, Any]) -> OpenFire:
