@@ -13,6 +13,7 @@ from engine.errors import ScheduleNotFound
 from engine.ledger import Ledger
 from engine.ledger.records import ActionRow, Fire, NextFire, Origin, ScheduleRow, State, Status
 from engine.runtime.declare import PRUNE_AFTER, apply, retire_absent
+from engine.runtime.rehearsing import Rehearsal, rehearse
 from engine.runtime.reports import ApplyReport, PruneReport
 from engine.runtime.settings import Settings
 from engine.runtime.source import DEFAULT_PROJECT, read_file
@@ -85,6 +86,12 @@ class ScheduleService:
             PruneRefused: when ``prune`` would retire more than half of the project, unless forced.
         """
         return await apply(self._ledger, file, by=self._actor, force=force, prune=prune)
+
+    async def plan(
+        self, file: ScheduleFile, *, prune: bool = False, force: bool = False
+    ) -> Rehearsal:
+        """Return what ``apply`` would change; see ``rehearsing.rehearse``."""
+        return await rehearse(self._ledger, file, by=self._actor, prune=prune, force=force)
 
     async def prune(
         self, file: ScheduleFile, *, absent_for: timedelta = PRUNE_AFTER, force: bool = False

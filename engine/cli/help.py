@@ -65,7 +65,7 @@ EXAMPLES = {
     "at": (
         "sched at 2026-12-24T18:00Z greeting",
         "sched at 2026-12-24T18:00 greeting --timezone Europe/Berlin --key wishes",
-        "sched at 2027-01-02T09:00Z invoice-run --input '{\"month\": 12}' --request-id inv-12",
+        "sched at 2027-01-02T09:00Z invoice-run --request-id inv-12 --input '[12]'",
     ),
     "reschedule": (
         "sched reschedule wishes 2026-12-24T17:00Z",

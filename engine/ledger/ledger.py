@@ -15,6 +15,7 @@ from engine.ledger.records import (
     Action,
     ActionRow,
     Claim,
+    DriftRow,
     Evidence,
     Fire,
     NewDefinition,
@@ -207,6 +208,10 @@ class Transaction(Protocol):
 
     async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
         """Write new definitions and make them the heads of their schedules."""
+        ...
+
+    async def drift(self, project: str) -> list[DriftRow]:
+        """Return the project's schedules that are paused, skip windows, or are in no file."""
         ...
 
     async def asked_under(self, request_id: str) -> str | None:

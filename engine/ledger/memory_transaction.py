@@ -12,6 +12,7 @@ from engine.ledger.memory_tables import FireEntry, ScheduleEntry, Tables
 from engine.ledger.new_fire import NewFire
 from engine.ledger.records import (
     Claim,
+    DriftRow,
     NewDefinition,
     Pause,
     ProjectRow,
@@ -218,6 +219,28 @@ class MemoryTransaction(MemoryOperating):
             if new.request_id is not None:
                 self._tables.put(self._tables.requests, new.request_id, key)
 
+    async def drift(self, project: str) -> list[DriftRow]:
+        """See ``Transaction``."""
+        found = []
+        for key, row in sorted(self._tables.schedules.items()):
+            if row.state.project != project or row.state.retired_at is not None:
+                continue
+            skipped = self._skipped_ahead(row.state)
+            asked_for = row.state.origin == "api" and row.next_fire_at is not None
+            if row.state.pause or skipped or asked_for:
+                found.append(DriftRow(key, row.state.origin, row.state.pause, skipped))
+        return found
+
+    def _skipped_ahead(self, state: ScheduleState) -> tuple[datetime, ...]:
+        mine = (self._tables.fires[number] for number in self._tables.of_key(state.key))
+        return tuple(sorted(
+            fire.new.fire_time
+            for fire in mine
+            if fire.status == "skipped" and (fire.reason or "").startswith("user")
+            and fire.kind == "window" and fire.new.series == state.series
+            and fire.new.fire_time > state.cursor
+        ))  # fmt: skip
+
     async def asked_under(self, request_id: str) -> str | None:
         """See ``Transaction``."""
         return self._tables.requests.get(request_id)
@@ -257,12 +280,12 @@ class MemoryTransaction(MemoryOperating):
         project: str,
         *,
         revision: int | None,
-        name: str,  # noqa: ARG002 - no audit here
+        name: str,
         digest: str,
-        by: str,  # noqa: ARG002 - no audit here
+        by: str,
     ) -> None:
         """See ``Transaction``."""
-        row = ProjectRow(revision, digest, self._clock())
+        row = ProjectRow(revision, digest, self._clock(), name, by)
         self._tables.put(self._tables.projects, project, row)
         self._tables.count("epoch")
 

@@ -408,3 +408,21 @@ class ProjectRow:
     revision: int | None
     file_digest: str
     applied_at: datetime
+    file_name: str
+    applied_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriftRow:
+    """A schedule that stands otherwise than its file alone would have it.
+
+    Attributes:
+        origin: an application's is in no file.
+        pause: whoever holds it, the file's first state too.
+        skipped: windows to come that an operator skipped.
+    """
+
+    key: str
+    origin: Origin
+    pause: Pause | None
+    skipped: tuple[datetime, ...]

@@ -16,6 +16,7 @@ from engine.ledger.new_fire import NewFire
 from engine.ledger.records import (
     Action,
     Claim,
+    DriftRow,
     Evidence,
     Fire,
     NewDefinition,
@@ -28,7 +29,7 @@ from engine.ledger.records import (
     Step,
     Timing,
 )
-from engine.ledger.rows import as_fire, as_state, parse_definition
+from engine.ledger.rows import as_drift, as_fire, as_state, parse_definition
 from engine.ledger.sql import query
 from engine.schedules.decisions import Move, Overlap, Stop
 from engine.schedules.diff import Head
@@ -226,6 +227,10 @@ class PostgresTransaction:
             strict=True,
         )  # fmt: skip
         await self.run("define_versions", by, *map(list, versions))
+
+    async def drift(self, project: str) -> list[DriftRow]:
+        """See ``Transaction``."""
+        return [as_drift(row) for row in await self.run("drift", project)]
 
     async def asked_under(self, request_id: str) -> str | None:
         """See ``Transaction``."""

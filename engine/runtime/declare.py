@@ -12,6 +12,7 @@ from datetime import timedelta
 
 from engine.errors import LedgerRequired, PruneRefused, RevisionTooLow
 from engine.ledger import Ledger
+from engine.ledger.records import ProjectRow
 from engine.runtime.editing import Edit, parts, readable
 from engine.runtime.planning import decided_to_the_end
 from engine.runtime.reports import ApplyReport, PruneReport
@@ -54,16 +55,12 @@ async def apply(
         if prune and not force:
             # Before anything is written or waited for: whoever is refused has changed nothing.
             heads = await transaction.heads(file.project, ())
-            _require_half(file, diff(file.project, file.schedules, heads).absent)
+            require_half(file, diff(file.project, file.schedules, heads).absent)
         if last and last.file_digest == file.digest and not force:
             keys = tuple(schedule.key for schedule in file.schedules)
             return ApplyReport(unchanged=keys, project=file.project, already_applied=True)
-        newest = last.revision if last else None
-        if not force and None not in {newest, file.revision} and file.revision < newest:  # type: ignore[operator] # neither is None
-            raise RevisionTooLow(
-                f"{file.name} has revision {file.revision}, revision {newest} was applied before",
-                cure="apply the newer file, or force this one",
-            )
+        if not force:
+            require_newer(file, last)
         edit = Edit(transaction, file, by=by, look_back=not ledger.remembers)
         return await edit.write()
 
@@ -99,7 +96,7 @@ async def retire_absent(
         if not force:
             # All of them, also those that have not been absent for long: nobody is to be told
             # that a key will be retired, and later that it will not.
-            _require_half(file, compared.absent)
+            require_half(file, compared.absent)
         await transaction.lock_edited(file.project, compared.absent)
         now = await transaction.now()
         since = await transaction.mark_absent(file.project, compared.absent, now)
@@ -128,8 +125,26 @@ def _require_no_memory(file: ScheduleFile) -> None:
         )
 
 
-def _require_half(file: ScheduleFile, absent: Sequence[str]) -> None:
-    """Refuse a file that lacks more than half of what its project has once it is applied."""
+def require_newer(file: ScheduleFile, last: ProjectRow | None) -> None:
+    """Refuse a file with a lower revision than the one applied last.
+
+    Raises:
+        RevisionTooLow: it is older.
+    """
+    newest = last.revision if last else None
+    if newest is not None and file.revision is not None and file.revision < newest:
+        raise RevisionTooLow(
+            f"{file.name} has revision {file.revision}, revision {newest} was applied before",
+            cure="apply the newer file, or force this one",
+        )
+
+
+def require_half(file: ScheduleFile, absent: Sequence[str]) -> None:
+    """Refuse a file that lacks more than half of what its project has once it is applied.
+
+    Raises:
+        PruneRefused: it does.
+    """
     if len(absent) <= len(file.schedules):
         return
     more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""

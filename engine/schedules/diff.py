@@ -31,6 +31,11 @@ class Head:
     retired: bool
     origin: str = "file"
 
+    @property
+    def owner(self) -> str:
+        """Who declares it, in words."""
+        return "an application" if self.origin == "api" else f"project {self.project}"
+
 
 @dataclass(frozen=True, slots=True)
 class Diff:
