@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from engine.ledger.memory_tables import FireEntry, ScheduleEntry, Tables
 from engine.ledger.new_fire import NewFire
+from engine.ledger.noted import noted
 from engine.ledger.records import (
     Action,
     ActionRow,
@@ -227,7 +230,7 @@ class MemoryOperating:
         for each in actions:
             row = ActionRow(
                 self._clock(), by, each.verb, each.key, each.project, each.reason,
-                each.workflow_id, each.before, each.after,
+                each.workflow_id, _as_noted(each.before), _as_noted(each.after),
             )  # fmt: skip
             self._tables.put(self._tables.actions, self._tables.count("action"), row)
 
@@ -283,3 +286,9 @@ class MemoryOperating:
 
     def _put(self, entry: ScheduleEntry) -> None:
         self._tables.put(self._tables.schedules, entry.state.key, entry)
+
+
+def _as_noted(state: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return a state as it comes back from a database."""
+    text = noted(state)
+    return None if text is None else dict(json.loads(text))

@@ -225,21 +225,15 @@ class MemoryTransaction(MemoryOperating):
         for key, row in sorted(self._tables.schedules.items()):
             if row.state.project != project or row.state.retired_at is not None:
                 continue
-            skipped = self._skipped_ahead(row.state)
+            skipped = sorted(
+                fire.new.fire_time
+                for _, fire in self._of(key, "skipped")
+                if fire.new.series == row.state.series and self._skipped_ahead(fire)
+            )
             asked_for = row.state.origin == "api" and row.next_fire_at is not None
             if row.state.pause or skipped or asked_for:
-                found.append(DriftRow(key, row.state.origin, row.state.pause, skipped))
+                found.append(DriftRow(key, row.state.origin, row.state.pause, tuple(skipped)))
         return found
-
-    def _skipped_ahead(self, state: ScheduleState) -> tuple[datetime, ...]:
-        mine = (self._tables.fires[number] for number in self._tables.of_key(state.key))
-        return tuple(sorted(
-            fire.new.fire_time
-            for fire in mine
-            if fire.status == "skipped" and (fire.reason or "").startswith("user")
-            and fire.kind == "window" and fire.new.series == state.series
-            and fire.new.fire_time > state.cursor
-        ))  # fmt: skip
 
     async def asked_under(self, request_id: str) -> str | None:
         """See ``Transaction``."""

@@ -6,13 +6,13 @@ import asyncio
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 import asyncpg
 
 from engine.errors import EngineError
 from engine.ledger.connections import Connection
 from engine.ledger.new_fire import NewFire
+from engine.ledger.noted import noted
 from engine.ledger.records import (
     Action,
     Claim,
@@ -410,7 +410,7 @@ class PostgresTransaction:
         """See ``Transaction``."""
         columns = [
             (each.project, each.key, each.verb, each.reason, each.workflow_id,
-             _as_json(each.before), _as_json(each.after))
+             noted(each.before), noted(each.after))
             for each in actions
         ]  # fmt: skip
         if columns:
@@ -468,7 +468,3 @@ class PostgresTransaction:
 def _begun(overlap: Overlap) -> str:
     """How a window begins that is to start after all: promotions come from the queue."""
     return "claimed" if overlap == "allow" else "queued"
-
-
-def _as_json(value: Mapping[str, Any] | None) -> str | None:
-    return None if value is None else json.dumps(value, default=str)

@@ -145,8 +145,9 @@ async def _ask(
     )
     await transaction.request(state, new)
     await schedule.act(
-        "trigger" if kind == "manual" else kind, reason=reason, workflow_id=workflow_id
-    )
+        "trigger" if kind == "manual" else kind, reason=reason, workflow_id=workflow_id,
+        after={"status": new.status, "reason": new.reason},
+    )  # fmt: skip
     fire = await transaction.fire(workflow_id)
     if fire is None:
         raise AssertionError("it was written in this transaction")

@@ -57,7 +57,11 @@ async def skip(
                 raise MomentInPast(f"{at:%Y-%m-%d %H:%M:%S}Z was decided before")
             decision = Decision(window, "skipped", why)
             await schedule.transaction.note_ahead(Step(state, (decision,), state.cursor, None))
-        await schedule.act("skip", reason=reason, workflow_id=workflow_id)
+        await schedule.act(
+            "skip", reason=reason, workflow_id=workflow_id,
+            before={"status": fire.status} if fire else None,
+            after={"status": "skipped", "fire_time": at},
+        )  # fmt: skip
         return Skipped(key, at, workflow_id, changed=True)
 
 
@@ -78,7 +82,8 @@ async def unskip(
             )
         changed = await schedule.transaction.unskip(key, window.series, at)
         if changed:
-            await schedule.act("unskip", reason=reason, workflow_id=workflow_id)
+            before = {"status": "skipped", "fire_time": at}
+            await schedule.act("unskip", reason=reason, workflow_id=workflow_id, before=before)
         return Skipped(key, at, workflow_id, changed=changed)
 
 

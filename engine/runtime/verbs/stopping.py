@@ -67,15 +67,20 @@ async def cancel(
         if not fires and not retires and not was_retired:
             raise NotCancellable(f"no run of {name} is open", cure=f"see `sched fires {key}`")
         for fire in fires:
+            after: dict[str, str] = {"stop": stop}
             if await schedule.transaction.give_up(fire.workflow_id, why):
                 skipped.append(fire.workflow_id)
+                after = {"status": "skipped"}
             elif _is_asked(fire, stop):
                 already.append(fire.workflow_id)
                 continue
             else:
                 await schedule.transaction.stop(fire.fire_id, stop, grace=None, reason=why)
                 asked.append(fire.workflow_id)
-            await schedule.act("cancel", reason=reason, workflow_id=fire.workflow_id)
+            before = {"status": fire.status, "stop": fire.stop}
+            await schedule.act(
+                "cancel", reason=reason, workflow_id=fire.workflow_id, before=before, after=after
+            )
         if own and not was_retired:
             await schedule.transaction.retire([key], schedule.now)
             await schedule.act("cancel", reason=reason)

@@ -1,0 +1,59 @@
+"""Schedules that were declared long ago: their windows are in the past, and nobody waited."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from engine.ledger.records import Claim, Fire, Outcome
+from engine.runtime.definitions import first_definition
+from engine.schedules import load_schedules
+from engine.service import ScheduleService
+
+LEASE = timedelta(seconds=30)
+HOUR = timedelta(hours=1)
+MINUTE = timedelta(minutes=1)
+
+
+def operator(bench) -> ScheduleService:
+    return ScheduleService(bench.ledger, actor="ops")
+
+
+async def declare_ago(bench, fields: str, age: timedelta, *, paused: bool = False) -> datetime:
+    """Declare the schedule ``k`` as of so long ago, with nothing decided since; returns when."""
+    text = f"schedules: [{{key: k, workflow: noop, {fields}}}]"
+    (schedule,) = load_schedules(text).schedules
+    then = datetime.now(UTC).replace(microsecond=0) - age
+    new = first_definition(schedule, then, project="default", workflow_type="noop@1")
+    async with bench.ledger.transaction(long=True) as transaction:
+        await transaction.define([replace(new, paused=paused)], by="test")
+    return then
+
+
+async def run_of(bench, claim: Claim, run_id: str = "run") -> str:
+    """Let the claim's run start; returns its id."""
+    now = datetime.now(UTC)
+    outcome = Outcome(claim.fire_id, claim.token, "started", "on_time", run_id, started_at=now)
+    assert await bench.ledger.settle([outcome]) == 1
+    return claim.workflow_id
+
+
+async def taken(bench, limit: int = 10_000) -> list[Claim]:
+    """Take what is claimed and nobody sends yet, as a sweeper does."""
+    return await bench.ledger.take_over(bench.serving, limit=limit, lease=LEASE)
+
+
+async def windows(bench, key: str = "k") -> list[tuple[datetime, Fire]]:
+    """Every window that has a row, and its row; a row of many counts for each of a minute."""
+    fires = await bench.ledger.fires(key=key, limit=10_000)
+    rows = [fire for fire in fires if ":manual:" not in fire.workflow_id]
+    assert all(fire.fire_time + (fire.windows - 1) * MINUTE == fire.last_fire_time
+               for fire in rows if fire.windows > 1)  # fmt: skip
+    return sorted(
+        (
+            (fire.fire_time + number * MINUTE, fire)
+            for fire in rows
+            for number in range(fire.windows)
+        ),
+        key=lambda each: each[0],
+    )
