@@ -43,13 +43,11 @@ async def apply(
         PruneRefused: when ``prune`` would retire more than half of the project, unless forced.
         LedgerRequired: when the file asks for what a stateless replica cannot do.
     """
-    for number, schedule in enumerate(file.schedules):
-        # Before anything is locked, and a few at a time: 100,000 digests keep the loop for seconds.
-        _ = schedule.digest, schedule.spec
-        if number % _AT_ONCE == 0:
-            await asyncio.sleep(0)
     if not ledger.remembers:
         _require_no_memory(file)
+    if not (force or prune) and await already_applied(ledger, file.project, file.digest):
+        return _unchanged(file)
+    await prepare(file)
     async with ledger.transaction(long=True) as transaction:
         last = await transaction.lock_project(file.project)
         if prune and not force:
@@ -57,12 +55,27 @@ async def apply(
             heads = await transaction.heads(file.project, ())
             require_half(file, diff(file.project, file.schedules, heads).absent)
         if last and last.file_digest == file.digest and not force:
-            keys = tuple(schedule.key for schedule in file.schedules)
-            return ApplyReport(unchanged=keys, project=file.project, already_applied=True)
+            return _unchanged(file)
         if not force:
             require_newer(file, last)
         edit = Edit(transaction, file, by=by, look_back=not ledger.remembers)
         return await edit.write()
+
+
+async def prepare(file: ScheduleFile) -> None:
+    """Compute what every comparison needs, before anything is locked.
+
+    A few schedules at a time: 100,000 digests keep the loop for seconds.
+    """
+    for number, schedule in enumerate(file.schedules):
+        _ = schedule.digest, schedule.spec
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+
+
+def _unchanged(file: ScheduleFile) -> ApplyReport:
+    keys = tuple(schedule.key for schedule in file.schedules)
+    return ApplyReport(unchanged=keys, project=file.project, already_applied=True)
 
 
 async def already_applied(ledger: Ledger, project: str, digest: str) -> bool:

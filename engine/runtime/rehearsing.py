@@ -15,7 +15,7 @@ from typing import Literal
 from engine.errors import EngineError, KeyForeign, PruneRefused, RevisionTooLow
 from engine.ledger import Ledger, Transaction
 from engine.ledger.records import DriftRow, ProjectRow, ScheduleState
-from engine.runtime.declare import require_half, require_newer
+from engine.runtime.declare import prepare, require_half, require_newer
 from engine.runtime.editing import Edit, parts
 from engine.runtime.planning import decided_to_the_end
 from engine.schedules import ScheduleFile
@@ -103,6 +103,7 @@ async def rehearse(
     Raises:
         DefinitionUnreadable: a key that changes was written by a newer version.
     """
+    await prepare(file)
     found: list[Rehearsal] = []
     with suppress(_TakenBackError):
         async with ledger.transaction(long=True) as transaction:

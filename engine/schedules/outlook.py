@@ -15,7 +15,7 @@ from typing import Final
 
 from engine.schedules.diff import WHEN
 from engine.schedules.instants import epoch_ms
-from engine.schedules.model import Schedule
+from engine.schedules.model import FIELDS, Schedule
 
 AHEAD: Final = timedelta(days=7)
 """How far a plan looks ahead."""
@@ -104,8 +104,8 @@ def _all(view: View | None, until: datetime, named: int) -> Starts:
 
 
 def _is_same(old: View, new: View) -> bool:
-    before, after = old.schedule.to_json(), new.schedule.to_json()
-    same = all(before.get(name) == after.get(name) for name in WHEN)
+    one, other = old.schedule, new.schedule
+    same = all(getattr(one, FIELDS[name]) == getattr(other, FIELDS[name]) for name in WHEN)
     return same and (old.after, old.skipped) == (new.after, new.skipped)
 
 
