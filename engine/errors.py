@@ -31,6 +31,7 @@
     │   ├── DefinitionUnreadable
     │   └── LedgerRequired             stateless mode cannot do that
     ├── RetentionTooShort              the namespace forgets runs faster than a lease lasts
+    ├── ArchiveFailed                  it is not certain that old rows are in the archive
     ├── TemporalUnavailable
     └── EmbeddedError                  a server of ``sched up`` cannot run here
 
@@ -267,6 +268,12 @@ class RetentionTooShort(EngineError):
     """The namespace's retention is shorter than four leases."""
 
     code = "SCHEDULE_RETENTION_TOO_SHORT"
+
+
+class ArchiveFailed(EngineError):
+    """Old rows could not be archived."""
+
+    code = "SCHEDULE_ARCHIVE_FAILED"
 
 
 class TemporalUnavailable(EngineError):

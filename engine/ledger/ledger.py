@@ -142,7 +142,7 @@ class Transaction(Protocol):
         ...
 
     async def count_reruns(self, workflow_id: str) -> int:
-        """Return how many reruns of a window's run there were."""
+        """Return the highest number of a rerun of a window's run; 0 when there was none."""
         ...
 
     async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
@@ -151,6 +151,13 @@ class Transaction(Protocol):
 
     async def definition(self, key: str, version: int) -> Schedule:
         """Return one version of a schedule's definition."""
+        ...
+
+    async def forgotten_until(self, key: str) -> datetime | None:
+        """Return up to where a window without a row may have had one; read the rows before.
+
+        What it was, the archive knows.
+        """
         ...
 
     async def carve(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:

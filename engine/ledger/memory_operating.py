@@ -136,7 +136,11 @@ class MemoryOperating:
 
     async def count_reruns(self, workflow_id: str) -> int:
         """See ``Transaction``."""
-        return sum(name.startswith(f"{workflow_id}:rerun:") for name in self._tables.runs)
+        before = f"{workflow_id}:rerun:"
+        numbers = [
+            name.removeprefix(before) for name in self._tables.runs if name.startswith(before)
+        ]
+        return max(map(int, numbers), default=0)
 
     async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
         """See ``Transaction``."""
@@ -152,6 +156,10 @@ class MemoryOperating:
     async def definition(self, key: str, version: int) -> Schedule:
         """See ``Transaction``."""
         return self._tables.definitions[key, version]
+
+    async def forgotten_until(self, key: str) -> datetime | None:
+        """See ``Transaction``."""
+        return self._tables.forgotten.get(key)
 
     async def carve(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
         """See ``Transaction``."""

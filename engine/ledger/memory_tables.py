@@ -159,6 +159,7 @@ class Tables:
     projects: dict[str, ProjectRow] = field(default_factory=dict)
     definitions: dict[tuple[str, int], Schedule] = field(default_factory=dict)
     requests: dict[str, str] = field(default_factory=dict)
+    forgotten: dict[str, datetime] = field(default_factory=dict)
     actions: dict[int, ActionRow] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=lambda: {"epoch": 1, "fire": 0, "action": 0})
     _journal: list[tuple[MutableMapping[object, object], object, object]] = field(
@@ -206,5 +207,7 @@ class Tables:
             if self.fires[number].status in OPEN:
                 continue
             del self.fires[number]
+            before = self.forgotten.get(new.key, new.last_fire_time)
+            self.forgotten[new.key] = max(before, new.last_fire_time)
             self.windows.pop((new.key, new.series, new.fire_time), None)
             self.runs.pop(new.workflow_id, None)

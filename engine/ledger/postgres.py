@@ -29,6 +29,7 @@ from engine.ledger.records import (
 from engine.ledger.rows import as_action, as_claim, as_fire, as_next_fire, as_schedule
 from engine.ledger.sql import query
 from engine.ledger.transaction import PostgresTransaction
+from engine.ledger.upkeep import Upkeep
 from engine.schedules.time_rules import TIME_RULES
 from engine.schedules.zones import TZDATA_VERSION
 
@@ -91,6 +92,12 @@ class PostgresLedger:
         async with self._connections.transaction(long=long) as connection:
             patience = PATIENCE_LONG if long else PATIENCE
             yield PostgresTransaction(connection, self._namespace, patience)
+
+    @asynccontextmanager
+    async def upkeep(self) -> AsyncIterator[Upkeep]:
+        """Begin a transaction of the janitor, under the limits of a tick's."""
+        async with self.transaction() as transaction:
+            yield Upkeep(transaction)
 
     async def probe(self, serving: Serving) -> Probe:
         """See ``Ledger``. One statement, outside any transaction."""

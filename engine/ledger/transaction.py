@@ -347,6 +347,11 @@ class PostgresTransaction:
         (row,) = await self.run("definition", key, version)
         return parse_definition(row["definition"])
 
+    async def forgotten_until(self, key: str) -> datetime | None:
+        """See ``Transaction``."""
+        rows = await self.run("forgotten_until", key)
+        return rows[0]["forgotten_until"] if rows else None
+
     async def carve(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
         """See ``Transaction``."""
         columns = [
@@ -355,8 +360,9 @@ class PostgresTransaction:
             for piece in pieces
         ]  # fmt: skip
         await self.run(
-            "carve", row.key, row.series, row.fire_time, *map(list, zip(*columns, strict=True))
-        )
+            "carve", row.key, row.series, row.fire_time, *map(list, zip(*columns, strict=True)),
+            row.windows, row.last_fire_time,
+        )  # fmt: skip
 
     async def refill(
         self, state: ScheduleState, workflow_id: str, fire_time: datetime, overlap: Overlap

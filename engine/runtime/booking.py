@@ -45,19 +45,25 @@ async def book(
                 said = await _make_room(ledger, each, info, by=by)
             except ScheduleNotFound:
                 continue  # its schedule was lost too: nothing can be owed by it
-            tell(Alert(_CODE, f"{each.workflow_id} has a run, and the ledger had it {said}"))
+            if said is not None:
+                tell(Alert(_CODE, f"{each.workflow_id} has a run, and the ledger had it {said}"))
     return await ledger.witness(evidence)
 
 
 _NO_WINDOW = {"manual", "rerun"}
 
 
-async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str) -> str:
-    """See that the run's window has a row of its own; return what the ledger said of it before."""
+async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str) -> str | None:
+    """See that the run's window has a row of its own; return what the ledger said of it before.
+
+    None where it stands in a range of old runs that says the same: there is nothing to tell.
+    """
     async with locked(ledger, info.key, by=by, retired=True) as schedule:
         transaction = schedule.transaction
         row = await transaction.covering(info.key, info.fire_time)
         if row is not None and row.windows > 1 and row.series == info.series:
+            if row.status == seen.closed:
+                return None
             await take_out(transaction, row, info.fire_time)
             return f"among {row.windows} that were {row.status}"
         window = Window(info.key, info.series, info.bucket, info.fire_time)

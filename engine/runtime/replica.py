@@ -10,15 +10,17 @@ from typing import TypeVar
 from temporalio.client import Client
 
 from engine.errors import LedgerUnavailable, TemporalUnavailable
-from engine.ledger import Ledger
+from engine.ledger import Ledger, PostgresLedger
 from engine.ledger.records import Serving
 from engine.runtime.adopting import adopt
 from engine.runtime.applying import REFUSALS, remarks, require_project
+from engine.runtime.archive import Archive
 from engine.runtime.auditor import Auditor
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import already_applied, apply
 from engine.runtime.dispatcher import Dispatcher
 from engine.runtime.events import Applied, Held, Listener, Remark
+from engine.runtime.janitor import Janitor
 from engine.runtime.looking import Looker
 from engine.runtime.loop import Loop
 from engine.runtime.poller import Poller
@@ -124,6 +126,7 @@ class Replica:
             ledger_id=identity, replica=self._serving.replica, tell=tell,
             busy=lambda: not dispatcher.room,
         )  # fmt: skip
+        janitor = self._janitor(ledger, identity)
         self._loops = [
             Loop("poller", poller.turn, tell=tell),
             Loop("starts", dispatcher.breaker.turn, tell=tell),
@@ -131,6 +134,7 @@ class Replica:
             Loop("tracker", tracker.turn, tell=tell),
             Loop("watchdog", watchdog.turn, tell=tell),
             Loop("presence", presence.turn, tell=tell),
+            *([Loop("janitor", janitor.turn, tell=tell)] if janitor else ()),
         ]
         if self._stopping.is_set():
             self.stop()
@@ -140,6 +144,17 @@ class Replica:
             await presence.end()
         except LedgerUnavailable as error:
             tell(Held("presence", str(error)))
+
+    def _janitor(self, ledger: Ledger, identity: str) -> Janitor | None:
+        """The ledger in memory forgets by itself."""
+        settings = self._settings
+        if settings.janitor is None or not isinstance(ledger, PostgresLedger):
+            return None
+        archive = None
+        if settings.archive is not None:
+            namespace = self._client.namespace
+            archive = Archive(settings.archive, ledger_id=identity, namespace=namespace)
+        return Janitor(ledger, archive, self._serving, settings, tell=self._tell)
 
     async def _adopt(self, ledger: Ledger) -> None:
         """Compute by our rules of time what older ones have computed."""

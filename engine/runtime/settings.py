@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 from engine.errors import ScheduleError
 from engine.schedules.durations import parse_duration
@@ -36,6 +37,10 @@ class Rate:
         return f"{self.count}/{self.per.total_seconds():g}s"
 
 
+Period: TypeAlias = "timedelta | None"
+"""How long between two rounds; None is never."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Settings of one replica; ``SCHED_<NAME>`` in the environment sets each of them.
@@ -57,6 +62,12 @@ class Settings:
             Temporal server to say when there are too many.
         max_skew: how far the database's clock may differ from the time that has passed here
             before nothing is started.
+        janitor: how long between two rounds that tidy the ledger; None, written ``off``: never.
+        archive: the folder that keeps what leaves the ledger; without it nothing leaves.
+        retention_keep: so many of a schedule's newest fires keep their details in any case.
+        retention_age: how old others become before they are merged, or leave.
+        retention_failed_age: the same of failed ones.
+        retention_max_age: nothing becomes older. A schedule's own ``retention`` wins over all four.
     """
 
     tick: timedelta = timedelta(seconds=1)
@@ -70,6 +81,12 @@ class Settings:
     drain: timedelta = timedelta(seconds=20)
     start_rate: Rate | None = None
     max_skew: timedelta = timedelta(seconds=5)
+    janitor: Period = timedelta(minutes=10)
+    archive: Path | None = None
+    retention_keep: int = 1000
+    retention_age: timedelta = timedelta(days=90)
+    retention_failed_age: timedelta = timedelta(days=365)
+    retention_max_age: timedelta = timedelta(days=730)
 
     @property
     def alive(self) -> timedelta:
@@ -105,5 +122,19 @@ def _count(text: str) -> int:
     return int(text)
 
 
-_PARSERS: dict[str, Callable[[str], Any]] = {"int": _count, "Rate | None": Rate.parse}
+def _period(text: str) -> Period:
+    if text == "off":
+        return None
+    period = parse_duration(text)
+    if not period:
+        raise ValueError("write a duration, e.g. 10m, or off")
+    return period
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "int": _count,
+    "Rate | None": Rate.parse,
+    "Period": _period,
+    "Path | None": Path,
+}
 """How a setting is read, by its annotation; any other is a duration."""

@@ -9,6 +9,7 @@ from pydantic.alias_generators import to_camel
 
 from engine.schedules import fields, policy_fields, when_fields
 from engine.schedules.catch_up import CatchUp
+from engine.schedules.retention import Retention
 
 CONFIG: Final = ConfigDict(
     frozen=True,
@@ -36,4 +37,5 @@ class Defaults(BaseModel):
     dst: when_fields.DstPolicy | None = None
     exclude: when_fields.Exclude | None = None
     spread: fields.Spread | None = None
+    retention: Annotated[Retention, policy_fields.IsRetention] | None = None
     metadata: fields.Metadata | None = None

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic.alias_generators import to_camel
 
 from engine.schedules import second_opinion
 from engine.schedules.catch_up import CatchUp
@@ -17,6 +18,7 @@ from engine.schedules.model import FIELDS, FIELDS_ONLY, Schedule
 from engine.schedules.names import nearest
 from engine.schedules.nodes import BROKEN, Mapping, Node, Scalar, Sequence
 from engine.schedules.report import Report
+from engine.schedules.retention import Retention
 from engine.schedules.rules import BY_CLOCK, Fault, is_local, relation_faults, spec_faults
 from engine.schedules.sentences import faults_of
 from engine.schedules.when_fields import Expectation
@@ -25,9 +27,10 @@ FIELD_UNKNOWN = "SCHEDULE_FIELD_UNKNOWN"
 _FIELD_MISSING = "SCHEDULE_FIELD_MISSING"
 _CRON_INVALID = "SCHEDULE_CRON_INVALID"
 _CROWD = 200
-_MERGED = ("metadata", "catchUp")
+_MERGED = ("metadata", "catchUp", "retention")
 _NESTED = {
     "catchUp": (tuple(CatchUp.model_fields), "{policy: latest, window: 24h}"),
+    "retention": (tuple(map(to_camel, Retention.model_fields)), "{keep: 1000, age: 90d}"),
     "expect": (tuple(Expectation.model_fields), '{on: 2027-03-14, fires: ["03:00"]}'),
 }
 """The fields that have fields of their own: which, and an example."""

@@ -18,7 +18,8 @@ from engine.schedules.catch_up import CatchUp
 from engine.schedules.defaults import Defaults
 from engine.schedules.durations import format_duration
 from engine.schedules.model import Schedule
-from engine.schedules.schema_fields import CATCH_UP, EXPECTATION, SCHEDULE, TOP
+from engine.schedules.retention import Retention
+from engine.schedules.schema_fields import CATCH_UP, EXPECTATION, RETENTION, SCHEDULE, TOP
 from engine.schedules.schema_shapes import (
     Shape,
     list_of,
@@ -66,10 +67,12 @@ def _fields_of(model: type[BaseModel], *required: str) -> Shape:
 
 
 def _described(model: type[BaseModel], name: str) -> Shape:
-    table = {CatchUp: CATCH_UP, Expectation: EXPECTATION}.get(model, SCHEDULE)
+    table = {CatchUp: CATCH_UP, Expectation: EXPECTATION, Retention: RETENTION}.get(model, SCHEDULE)
     shape, words = table[to_camel(name)]
     if name == "catch_up":
         shape = {**_fields_of(CatchUp), "default": _defaults_of(CatchUp)}
+    elif name == "retention":
+        shape = _fields_of(Retention)
     elif name == "expect":
         shape = list_of(_fields_of(Expectation, "on", "fires"))
     default = _default(model, name)

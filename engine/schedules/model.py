@@ -23,6 +23,7 @@ from engine.schedules.defaults import CONFIG
 from engine.schedules.durations import format_duration
 from engine.schedules.exclusions import Exclusions, exclusions
 from engine.schedules.instants import from_seconds
+from engine.schedules.retention import Retention
 from engine.schedules.rules import (
     Fault,
     build_spec,
@@ -70,6 +71,7 @@ class Schedule(BaseModel):
         dst: what a fixed-time cron does where its clock skips or repeats a time.
         exclude: days and stretches whose windows are skipped; see `exclusions`.
         spread: each run starts later than its window by a part of this that the key decides.
+        retention: how long its fires keep their details, and how long their rows.
         expect: when it should fire on certain days, for ``sched check``. Changes nothing.
         description, metadata: for people, and for tenant, owner or correlation ids.
     """
@@ -99,6 +101,7 @@ class Schedule(BaseModel):
     dst: when_fields.DstPolicy = "standard"
     exclude: when_fields.Exclude = ()
     spread: fields.Spread = timedelta(0)
+    retention: Annotated[Retention, policy_fields.IsRetention] = Retention()
     expect: when_fields.Expect = ()
     description: fields.Prose = None
     metadata: fields.Metadata = {}  # pydantic copies it for each instance

@@ -1,4 +1,4 @@
-"""The fields about runs in the way and windows that were missed: overlap and catch-up."""
+"""The fields about runs in the way, missed windows, and old rows: overlap, catch-up, retention."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from engine.schedules.rates import Rate, parse_rate
 MOST_QUEUED: Final = 100_000
 MOST_CAUGHT_UP: Final = 1500
 """A day of minutes, and what one transaction of the tick can hold."""
+
+MOST_KEPT: Final = 1_000_000
 
 _Policy = Literal["latest", "all", "none"]
 _Order = Literal["oldest", "newest"]
@@ -37,6 +39,16 @@ def _rate(value: Any) -> Rate | None:
         raise refuse(f"catchUp.rate is {show(value)}", str(error)) from None
 
 
+def _optional(check: BeforeValidator) -> BeforeValidator:
+    return BeforeValidator(lambda value: None if value is None else check.func(value))  # type: ignore[call-arg]  # ours takes the value alone
+
+
+def _retention(value: Any) -> Any:
+    if isinstance(value, str | int | float | list) or value is None:
+        raise refuse(f"retention is {show(value)}", "write {keep: 1000, age: 90d}")
+    return value
+
+
 def _catch_up(value: Any) -> Any:
     if isinstance(value, str | int | float | list) or value is None:
         policy = value if value in get_args(_Policy) else "latest"
@@ -56,3 +68,9 @@ Order = Annotated[_Order, choice("catchUp.order", get_args(_Order))]
 StartRate = Annotated[Rate | None, BeforeValidator(_rate)]
 AfterPause = Annotated[_Policy, choice("catchUp.pause", get_args(_Policy))]
 AfterDeploy = Annotated[_Policy, choice("catchUp.deploy", get_args(_Policy))]
+
+IsRetention = BeforeValidator(_retention)
+Keep = Annotated[int | None, _optional(_count("retention.keep", MOST_KEPT))]
+Age = Annotated[timedelta | None, _optional(duration("retention.age"))]
+FailedAge = Annotated[timedelta | None, _optional(duration("retention.failedAge"))]
+MaxAge = Annotated[timedelta | None, _optional(duration("retention.maxAge"))]

@@ -7,7 +7,7 @@ from typing import Final, get_args
 from engine.schedules.catch_up import CatchUp
 from engine.schedules.cron_clock import Fold, Gap
 from engine.schedules.model import Schedule
-from engine.schedules.policy_fields import MOST_CAUGHT_UP, MOST_QUEUED
+from engine.schedules.policy_fields import MOST_CAUGHT_UP, MOST_KEPT, MOST_QUEUED
 from engine.schedules.schema_shapes import (
     BOUND,
     CALENDAR_NAME,
@@ -47,6 +47,15 @@ CATCH_UP: Final[dict[str, tuple[Shape, str]]] = {
     ),
     "pause": (words(CatchUp, "pause"), "The policy after an operator's pause."),
     "deploy": (words(CatchUp, "deploy"), "The policy after `enabled: false`."),
+}
+RETENTION: Final[dict[str, tuple[Shape, str]]] = {
+    "keep": (
+        {"type": "integer", "minimum": 1, "maximum": MOST_KEPT},
+        "So many of the newest rows keep their details, whatever their age.",
+    ),
+    "age": (LENGTH, "How old other rows become with all their details."),
+    "failedAge": (LENGTH, "The same of runs that failed."),
+    "maxAge": (LENGTH, "No row becomes older."),
 }
 EXPECTATION: Final[dict[str, tuple[Shape, str]]] = {
     "on": (ON, "The day, by the schedule's own clock."),
@@ -167,6 +176,7 @@ SCHEDULE: Final[dict[str, tuple[Shape, str]]] = {
         "Weekdays, days, ranges, stretches and names from `calendars` whose windows are skipped.",
     ),
     "spread": (LENGTH, "Each run starts later than its window by the key's part of this."),
+    "retention": ({}, "How long its fires keep their details, and how long their rows."),
     "expect": ({}, "When it should fire, for `sched check`."),
     "description": ({"type": "string"}, "Shown above the details of each run."),
     "metadata": (

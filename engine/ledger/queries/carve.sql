@@ -1,16 +1,17 @@
--- One row becomes several that say the same of fewer windows each.
+-- One row becomes several that say the same of fewer windows each. Only the row that was read: it may
+-- have grown since, and the pieces would lack what it got.
 WITH gone AS (
     DELETE FROM fires
     WHERE namespace = $1 AND key = $2 AND series = $3 AND fire_time = $4 AND kind = 'window'
-      AND windows > 1
+      AND windows > 1 AND windows = $10 AND last_fire_time = $11
     RETURNING *)
 INSERT INTO fires (namespace, project, key, series, bucket, fire_time, kind, windows,
                    last_fire_time, definition_version, workflow_id, workflow_type, task_queue,
-                   status, reason, timing, missed, attempts, decided_at, error, replica, history)
+                   status, reason, timing, missed, attempts, decided_at, error, replica, history, merged_at)
 SELECT gone.namespace, gone.project, gone.key, gone.series, p.bucket, p.fire_time, gone.kind,
        p.windows, p.last, gone.definition_version, p.workflow_id, gone.workflow_type,
        gone.task_queue, gone.status, gone.reason, gone.timing, gone.missed, gone.attempts,
-       gone.decided_at, gone.error, gone.replica, gone.history
+       gone.decided_at, gone.error, gone.replica, gone.history, gone.merged_at
 FROM gone
 CROSS JOIN unnest($5::bigint[], $6::timestamptz[], $7::int[], $8::timestamptz[], $9::text[])
      AS p (bucket, fire_time, windows, last, workflow_id)

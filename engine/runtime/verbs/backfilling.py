@@ -15,10 +15,11 @@ from typing import Literal
 
 from engine.errors import MomentInFuture, WindowNotFound, WorkflowUnknown
 from engine.ledger import Ledger
-from engine.ledger.records import Fire
+from engine.ledger.records import Fire, ScheduleState
 from engine.runtime import unknown
 from engine.runtime.carving import take_out
 from engine.runtime.verbs.locked import Locked, locked
+from engine.schedules.windows import is_suffixed
 
 _TICK = timedelta(microseconds=1)
 _AT_ONCE = 200
@@ -105,6 +106,7 @@ class _Batch:
 
     def __init__(self, schedule: Locked, overlap: Overlap, reason: str | None) -> None:
         self._schedule, self._overlap, self._reason = schedule, overlap, reason
+        self._forgotten: datetime | None = None
         self.started: list[str] = []
         self.left_alone: list[tuple[str, str]] = []
 
@@ -113,12 +115,13 @@ class _Batch:
         if state.workflow_type is None:
             raise WorkflowUnknown(unknown.reason(state.schedule), cure="start a worker that has it")
         rows = await transaction.between(state.key, fire_times[0], fire_times[-1])
+        self._forgotten = await transaction.forgotten_until(state.key)
         for at in fire_times:
             row = next((row for row in rows if row.fire_time <= at <= row.last_fire_time), None)
             if row is None:
                 await self._begin(at)
             elif row.status not in _NO_RUN:
-                self.left_alone.append((row.workflow_id, row.status))
+                self.left_alone.append((_id_of(state, row, at), row.status))
             else:
                 rows = await self._again(at, row, rows)
         if self.started:
@@ -133,6 +136,8 @@ class _Batch:
         workflow_id = window.workflow_id(state.suffixed or state.series > 1)
         if at > state.cursor:
             self.left_alone.append((window.workflow_id(state.suffixed), "undecided"))
+        elif self._forgotten is not None and at <= self._forgotten:
+            self.left_alone.append((workflow_id, "forgotten, see the archive"))
         elif await self._schedule.transaction.backfill(state, window, workflow_id, self._overlap):
             self.started.append(workflow_id)
         else:
@@ -148,3 +153,10 @@ class _Batch:
         if await transaction.refill(state, workflow_id, at, self._overlap):
             self.started.append(workflow_id)
         return rows
+
+
+def _id_of(state: ScheduleState, row: Fire, at: datetime) -> str:
+    """The id of one window's run, where its row may stand for many."""
+    if row.windows == 1 or row.series != state.series:
+        return row.workflow_id
+    return state.window(at).workflow_id(is_suffixed(row.workflow_id))

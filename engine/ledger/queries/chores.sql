@@ -1,0 +1,11 @@
+-- What the janitor must know of each key to see whether it has work; one index descent each.
+SELECT s.key, s.series, s.cursor, d.definition, c.summarised_until, c.merged_until,
+       c.settled_until, oldest.fire_time AS oldest
+FROM schedules s
+JOIN definitions d ON d.namespace = s.namespace AND d.key = s.key AND d.version = s.definition_version
+LEFT JOIN chores c ON c.namespace = s.namespace AND c.key = s.key
+LEFT JOIN LATERAL (
+    SELECT f.fire_time FROM fires f WHERE f.namespace = s.namespace AND f.key = s.key
+    ORDER BY f.fire_time LIMIT 1) AS oldest ON true
+WHERE s.namespace = $1 AND s.key > $2
+ORDER BY s.key LIMIT $3

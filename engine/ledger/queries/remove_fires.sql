@@ -1,0 +1,1 @@
+DELETE FROM fires WHERE namespace = $1 AND id = ANY ($2::bigint[])

@@ -1,0 +1,207 @@
+"""Keeps the ledger small and right: ranges, archive, daily counts, next fire times, queues.
+
+One replica at a time performs this duty, in slow rounds of short transactions; two at once would
+do no harm, because a row leaves only as it was archived. Nothing here locks a schedule that a tick
+may want, except one whose next fire time is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from datetime import date, datetime, timedelta
+from typing import Protocol
+
+from engine.errors import ArchiveFailed, DefinitionUnreadable, ScheduleError
+from engine.ledger.old_fires import KeyChores
+from engine.ledger.records import Serving
+from engine.ledger.upkeep import Upkeep
+from engine.runtime.archive import Archive
+from engine.runtime.clock import boottime
+from engine.runtime.events import Alert, Listener, Remark, logger
+from engine.runtime.keeping import Cutoffs, midnight
+from engine.runtime.repairing import repair
+from engine.runtime.settings import Settings
+from engine.runtime.sorting import merges, removals
+from engine.runtime.summaries import stretch, summarise
+from engine.runtime.tidying import Piece, Tally, carry_out
+
+_DUTY = "janitor"
+_LEASE = timedelta(seconds=60)
+_KEYS = 200
+_ROWS = 5000
+"""Rows of one file of the archive, about."""
+_OPEN_DAYS = 200
+_DAY = timedelta(days=1)
+_LATE = timedelta(hours=1)
+"""How long after midnight the day before is counted."""
+_BREATH = timedelta(milliseconds=20)
+
+
+class Kept(Protocol):
+    """A ledger that has a janitor: the one in PostgreSQL."""
+
+    def upkeep(self) -> AbstractAsyncContextManager[Upkeep]:
+        """Begin a transaction of the janitor."""
+        ...
+
+    async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
+        """See ``Ledger``."""
+        ...
+
+    async def wake(self) -> list[str]:
+        """See ``Ledger``."""
+        ...
+
+
+class Janitor:
+    """Performs one round after another, a short piece at each turn.
+
+    Args:
+        archive: keeps what leaves; without it nothing leaves, and rows are only merged.
+    """
+
+    def __init__(
+        self,
+        ledger: Kept,
+        archive: Archive | None,
+        serving: Serving,
+        settings: Settings,
+        *,
+        tell: Listener,
+    ) -> None:
+        self._ledger, self._archive = ledger, archive
+        self._serving, self._settings, self._tell = serving, settings, tell
+        self._round: AsyncIterator[None] | None = None
+        self._tidied: date | None = None
+        self._told: set[str] = set()
+
+    async def turn(self) -> timedelta:
+        """Do one piece; returns the wait until the next."""
+        period = self._settings.janitor or _DAY
+        lease = max(_LEASE, self._settings.lease)
+        if await self._ledger.hold_duty(_DUTY, self._serving.replica, lease) is None:
+            self._round = None
+            return min(period, lease)
+        work, begun = self._round or self._rounds(), boottime()
+        self._round = None  # one that fails is begun anew
+        try:
+            await anext(work)
+        except StopAsyncIteration:
+            return period
+        self._round = work
+        # As long a rest as the work took, for whoever needs the database more.
+        return max(_BREATH, timedelta(seconds=boottime() - begun))
+
+    async def _rounds(self) -> AsyncIterator[None]:
+        await self._ledger.wake()
+        async for _ in repair(self._ledger, self._serving.project, self._tell):
+            yield
+        async for _ in self._count_open_days():
+            yield
+        async with self._ledger.upkeep() as upkeep:
+            now, remembered = await upkeep.now(), await upkeep.remembered_for()
+        if remembered is None or self._tidied == now.date():
+            return  # what is old changes at midnight
+        tally = Tally()
+        try:
+            async for _ in self._tidy(now, remembered, tally):
+                yield
+        except ArchiveFailed as error:
+            self._tell_once("failed", Alert(error.code, str(error)))
+            return
+        if "failed" in self._told and self._archive:
+            self._told.discard("failed")
+            self._tell(Remark("the archive can be written again", good=True))
+        self._tidied = now.date()
+        if str(tally):
+            self._tell(Remark(f"tidied the ledger: {tally}", good=True))
+
+    async def _tidy(
+        self, now: datetime, remembered: timedelta, tally: Tally
+    ) -> AsyncIterator[None]:
+        """All keys, those of other projects too: what is old is old whoever serves it."""
+        after, pending = "", _Pending(self._ledger, self._archive, now, tally)
+        while True:
+            async with self._ledger.upkeep() as upkeep:
+                found = await upkeep.keys(after, _KEYS)
+            yield
+            for chores in found:
+                after = chores.key
+                try:
+                    async for _ in self._tidy_key(chores, now, remembered, pending):
+                        yield
+                except (ScheduleError, DefinitionUnreadable) as error:
+                    logger.warning("%s is not tidied: %s", chores.key, error)
+            if len(found) < _KEYS:
+                break
+        await pending.carry_out()
+
+    async def _tidy_key(
+        self, chores: KeyChores, now: datetime, remembered: timedelta, pending: _Pending
+    ) -> AsyncIterator[None]:
+        async for _ in self._summarise(chores, midnight(now - _LATE)):
+            yield
+        cutoffs = Cutoffs.of(chores, self._settings, now, remembered)
+        if self._archive is None and chores.oldest and chores.oldest < cutoffs.remove:
+            text = "SCHED_ARCHIVE is not set: old fires become ranges, and nothing is deleted"
+            self._tell_once("unset", Remark(text, good=True))
+        if self._archive is not None:
+            async for piece, _ in removals(self._ledger, chores, cutoffs):
+                await pending.add(piece)
+            yield
+        async for piece, goes_on in merges(
+            self._ledger, chores, cutoffs, archived=self._archive is not None
+        ):
+            await pending.add(piece, now=goes_on)
+            yield
+
+    async def _summarise(self, chores: KeyChores, until: datetime) -> AsyncIterator[None]:
+        """Count the days that are over and have not been counted."""
+        since = chores.summarised_until or (chores.oldest and midnight(chores.oldest))
+        while since is not None and since < until:
+            end = stretch(chores.schedule, since, until)
+            async with self._ledger.upkeep() as upkeep:
+                await summarise(upkeep, chores.key, since, end)
+                await upkeep.done(chores.key, summarised=end)
+            since = end
+            yield
+
+    async def _count_open_days(self) -> AsyncIterator[None]:
+        after = ("", date.min)
+        while True:
+            async with self._ledger.upkeep() as upkeep:
+                days = await upkeep.open_days(after, _OPEN_DAYS)
+                for key, day in days:
+                    begin = midnight(datetime.fromisoformat(f"{day}T00:00:00+00:00"))
+                    await summarise(upkeep, key, begin, begin + _DAY)
+            if not days:
+                return
+            after = days[-1]
+            yield
+
+    def _tell_once(self, what: str, event: Alert | Remark) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self._tell(event)
+
+
+class _Pending:
+    """Pieces that wait until there are enough rows for a file of the archive."""
+
+    def __init__(self, ledger: Kept, archive: Archive | None, now: datetime, tally: Tally) -> None:
+        self._ledger, self._archive, self._now, self._tally = ledger, archive, now, tally
+        self._pieces: list[Piece] = []
+        self._rows = 0
+
+    async def add(self, piece: Piece, *, now: bool = False) -> None:
+        """Take a piece; ``now``: the next one of its key goes on behind it."""
+        self._pieces.append(piece)
+        self._rows += len(piece.rows)
+        if now or self._rows >= _ROWS or len(self._pieces) >= _KEYS:
+            await self.carry_out()
+
+    async def carry_out(self) -> None:
+        """Archive and change what waits."""
+        pieces, self._pieces, self._rows = self._pieces, [], 0
+        await carry_out(self._ledger, self._archive, pieces, self._now, self._tally)

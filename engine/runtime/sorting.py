@@ -1,0 +1,109 @@
+"""Finds the old rows of one key, a bounded piece at a time, and decides what becomes of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+from engine.ledger.old_fires import KeyChores, OldFire
+from engine.ledger.upkeep import Upkeep
+from engine.runtime.keeping import Cutoffs, groups, midnight
+from engine.runtime.repairing import Tended
+from engine.runtime.tidying import Piece
+from engine.schedules.timing import Spec
+
+_AT_ONCE = 2000
+"""Rows that one piece looks at, and one transaction changes at most."""
+_BEGINNING = datetime.fromtimestamp(0, UTC)
+_TICK = timedelta(microseconds=1)
+
+
+async def removals(
+    ledger: Tended, chores: KeyChores, cutoffs: Cutoffs
+) -> AsyncIterator[tuple[Piece, bool]]:
+    """Yield pieces of rows that may leave; True when there may be more behind a piece.
+
+    The newest row of a key stays, for as long as the key may have another.
+    """
+    if chores.oldest is None:
+        return
+    alone = max(cutoffs.merge, cutoffs.remove)
+    async with ledger.upkeep() as upkeep:
+        newest = await upkeep.edge_of_kept(chores.key, 1)
+        kept = await upkeep.edge_of_kept(chores.key, cutoffs.keep)
+    ends = [(cutoffs.remove, True), (min(alone, kept) if kept else cutoffs.remove, False)]
+    if cutoffs.once:
+        ends = [(alone, True)]
+    for end, windows in ends:
+        since = _BEGINNING
+        while chores.oldest < end:
+            async with ledger.upkeep() as upkeep:
+                rows = await upkeep.old_fires(chores.key, since, end, _AT_ONCE, windows=windows)
+            leave = [row for row in rows if cutoffs.may_leave(row, chores)
+                     and (cutoffs.once or newest is None or row.fire_time < newest)]  # fmt: skip
+            full = len(rows) == _AT_ONCE
+            if leave:
+                yield Piece(chores, removals=leave), full
+            if not full:
+                break
+            since = max(since + _TICK, rows[-1].fire_time)
+
+
+async def merges(
+    ledger: Tended, chores: KeyChores, cutoffs: Cutoffs, *, archived: bool
+) -> AsyncIterator[tuple[Piece, bool]]:
+    """Yield pieces of rows that become ranges; True when the next piece goes on behind it.
+
+    Whoever gets True carries the piece out before asking for the next: a range goes on.
+    """
+    if cutoffs.once or chores.oldest is None:
+        return
+    begun, settled = chores.merged_until or _BEGINNING, chores.settled_until or _BEGINNING
+    together = archived and begun <= settled
+    apart = archived and not together
+    passes = [("merged", begun, cutoffs.merge), ("settled", settled, cutoffs.settle)]
+    for name, done, cut in passes if apart else passes[:1]:
+        if max(done, chores.oldest) >= cut:
+            continue
+        async with ledger.upkeep() as upkeep:
+            edge = await upkeep.edge_of_kept(chores.key, cutoffs.keep)
+        if edge is None:
+            return
+        until = min(cut, edge)
+        since = midnight(done)
+        while since < until:
+            async with ledger.upkeep() as upkeep:
+                rows = await upkeep.old_fires(chores.key, since, until, _AT_ONCE)
+                found = await _groups(upkeep, rows, chores, cutoffs, archived=archived)
+            full = len(rows) == _AT_ONCE
+            following = _behind(rows, found, since) if full else until
+            piece = Piece(chores, groups=found)
+            if name == "merged":
+                piece.merged = following
+            if name == "settled" or together:
+                piece.settled = min(following, cutoffs.settle)
+            yield piece, full or (apart and begun < cutoffs.settle)
+            since = following
+
+
+def _behind(rows: list[OldFire], found: list[list[OldFire]], since: datetime) -> datetime:
+    """Where the next piece begins: at a range that may go on, or with the last row."""
+    last = found[-1][0] if found and found[-1][-1] is rows[-1] else rows[-1]
+    # Rows that somebody writes to are not merged: whoever came back to them would never end.
+    return last.fire_time if last.fire_time > since else rows[-1].fire_time + _TICK
+
+
+async def _groups(
+    upkeep: Upkeep, rows: list[OldFire], chores: KeyChores, cutoffs: Cutoffs, *, archived: bool
+) -> list[list[OldFire]]:
+    specs: dict[int, Spec] = {
+        version: (await upkeep.definition(chores.key, version)).spec
+        for version in {row.definition_version for row in rows}
+    }
+
+    def may_merge(row: OldFire) -> bool:
+        if archived and cutoffs.may_leave(row, chores):
+            return False
+        return cutoffs.may_merge(row, chores, archived=archived)
+
+    return groups(rows, may_merge, specs.__getitem__)
