@@ -12,7 +12,7 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from benchmarks import cron, herd, idle, lag, load
+from benchmarks import apply, cron, herd, idle, lag, load
 from benchmarks.report import Measured, Report, write_document
 
 
@@ -29,6 +29,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "idle": idle.run,
     "cron": cron.run,
     "load": load.run,
+    "apply": apply.run,
 }
 
 

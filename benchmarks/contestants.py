@@ -88,7 +88,7 @@ def _require_ahead(due: datetime) -> None:
 
 def _schedule_file(count: int, due: datetime) -> str:
     cron = f"{due.second} {due.minute} {due.hour} * * *"
-    lines = [f'  - {{key: herd-{n:05}, workflow: noop, cron: "{cron}"}}' for n in range(count)]
+    lines = [f'  - {{key: herd-{n:05}, workflow: bare, cron: "{cron}"}}' for n in range(count)]
     return "\n".join(["schedules:", *lines])
 
 

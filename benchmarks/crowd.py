@@ -15,8 +15,8 @@ from engine.schedules import load_schedules
 SERVING = Serving("benchmark", "default", "sched", frozenset({TYPE}))
 _FILE = """
 schedules:
-  - {{key: due, workflow: noop, at: "{due:%Y-%m-%dT%H:%M:%SZ}"}}
-  - {{key: idle, workflow: noop, cron: "0 0 1 1 *"}}
+  - {{key: due, workflow: bare, at: "{due:%Y-%m-%dT%H:%M:%SZ}"}}
+  - {{key: idle, workflow: bare, cron: "0 0 1 1 *"}}
 """
 _COPY = """
 WITH copies AS (SELECT 'idle-' || n AS key FROM generate_series(1, $1::bigint) AS n),

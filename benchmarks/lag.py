@@ -35,7 +35,7 @@ from tests.waiting import eventually
 SAMPLES, SAMPLES_QUICK = 60, 15
 _WARM_UP = 5
 _CALL_AT = 0.333
-_FILE = "schedules: [{key: lag, workflow: noop, everyMs: 1000, offsetMs: 667}]"
+_FILE = "schedules: [{key: lag, workflow: bare, everyMs: 1000, offsetMs: 667}]"
 _FIRE_TIME = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
 """Both the engine and native Schedules tell it to the run."""
 

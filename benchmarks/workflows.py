@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from engine import Context, workflow
 
-TYPE = "noop@1"
+TYPE = "bare@1"
 
 
-@workflow(name="noop", version="1")
+@workflow(name="bare", version="1")
 class Noop:
     """Does nothing."""
 

@@ -11,6 +11,8 @@
     │   └── MomentInFuture
     ├── ScheduleFileError              a file cannot be used; .problems lists every reason
     ├── KeyForeign                     another project owns the key
+    ├── KeyInUse                       there is, or was, a schedule of this key
+    ├── OwnedByFile                    a file declares the schedule, so only the file changes it
     ├── RevisionTooLow                 a newer file has already been applied
     ├── PruneRefused                   too much would be retired at once
     ├── ScheduleNotFound
@@ -141,6 +143,18 @@ class KeyForeign(EngineError):
     """The key belongs to another project."""
 
     code = "SCHEDULE_KEY_FOREIGN"
+
+
+class KeyInUse(EngineError):
+    """There is, or was, a schedule of this key."""
+
+    code = "SCHEDULE_KEY_IN_USE"
+
+
+class OwnedByFile(EngineError):
+    """A schedule file declares this schedule."""
+
+    code = "SCHEDULE_OWNED_BY_FILE"
 
 
 class RevisionTooLow(EngineError):

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
 from engine.errors import ScheduleNotFound
 from engine.ledger import Ledger
-from engine.ledger.records import ActionRow, Fire, NextFire, ScheduleRow, Status
+from engine.ledger.records import ActionRow, Fire, NextFire, Origin, ScheduleRow, State, Status
 from engine.runtime.declare import PRUNE_AFTER, apply, retire_absent
+from engine.runtime.rehearsing import Rehearsal, rehearse
 from engine.runtime.reports import ApplyReport, PruneReport
 from engine.runtime.settings import Settings
-from engine.runtime.source import read_file
+from engine.runtime.source import DEFAULT_PROJECT, read_file
 from engine.runtime.verbs.backfilling import Progress, backfill
+from engine.runtime.verbs.one_shots import Asked, ask_for, reschedule
 from engine.runtime.verbs.pausing import Paused, Resumed, pause, resume
 from engine.runtime.verbs.requesting import Requested, rerun, trigger
 from engine.runtime.verbs.skipping import Skipped, skip, unskip
@@ -85,6 +87,12 @@ class ScheduleService:
         """
         return await apply(self._ledger, file, by=self._actor, force=force, prune=prune)
 
+    async def plan(
+        self, file: ScheduleFile, *, prune: bool = False, force: bool = False
+    ) -> Rehearsal:
+        """Return what ``apply`` would change; see ``rehearsing.rehearse``."""
+        return await rehearse(self._ledger, file, by=self._actor, prune=prune, force=force)
+
     async def prune(
         self, file: ScheduleFile, *, absent_for: timedelta = PRUNE_AFTER, force: bool = False
     ) -> PruneReport:
@@ -96,6 +104,63 @@ class ScheduleService:
         return await retire_absent(
             self._ledger, file, by=self._actor, absent_for=absent_for, force=force
         )
+
+    async def schedule_at(
+        self,
+        workflow: str,
+        at: datetime | str,
+        *,
+        key: str | None = None,
+        request_id: str | None = None,
+        project: str = DEFAULT_PROJECT,
+        reason: str | None = None,
+        **fields: Any,
+    ) -> Asked:
+        """Start a workflow once, at ``at``; see ``one_shots.ask_for``.
+
+        Args:
+            workflow: what to start, as a schedule file names it.
+            at: an aware instant, or ISO 8601; without an offset it is local to ``timezone``.
+            key: names the schedule; without one it gets a key of its own.
+            request_id: asking twice under one id is refused.
+            project: whose workers start it.
+            reason: why, for the audit.
+            fields: further fields of a schedule, by their names in a file: ``input``,
+                ``timezone``, ``taskQueue``, ``metadata``.
+        """
+        moment = at if isinstance(at, str) else as_text(at)
+        return await ask_for(
+            self._ledger, {"workflow": workflow, "at": moment, **fields}, by=self._actor,
+            project=project, key=key, request_id=request_id, reason=reason,
+        )  # fmt: skip
+
+    async def schedule_repeat(
+        self,
+        workflow: str,
+        *,
+        key: str | None = None,
+        request_id: str | None = None,
+        project: str = DEFAULT_PROJECT,
+        reason: str | None = None,
+        **fields: Any,
+    ) -> Asked:
+        """Start a workflow again and again, by ``everyMs`` or ``cron``; see ``schedule_at``."""
+        return await ask_for(
+            self._ledger, {"workflow": workflow, **fields}, by=self._actor,
+            project=project, key=key, request_id=request_id, reason=reason,
+        )  # fmt: skip
+
+    async def reschedule(self, key: str, *, reason: str | None = None, **when: Any) -> Asked:
+        """Let a schedule of an application fire at other times; see ``one_shots.reschedule``.
+
+        Args:
+            key: of the schedule.
+            reason: why, for the audit.
+            when: the fields that say when, by their names in a file; ``at`` may be an instant.
+        """
+        if isinstance(at := when.get("at"), datetime):
+            when["at"] = as_text(at)
+        return await reschedule(self._ledger, key, when, by=self._actor, reason=reason)
 
     async def pause(self, key: str, *, reason: str | None, until: datetime | None = None) -> Paused:
         """Let a schedule rest; see ``pausing.pause``."""
@@ -159,7 +224,7 @@ class ScheduleService:
     async def cancel(
         self, name: str, *, reason: str | None = None, terminate: bool = False
     ) -> Cancelled:
-        """Cancel a run, or every open run of a schedule; see ``stopping.cancel``."""
+        """Cancel a run, or all of a schedule that an application asked for; see ``stopping``."""
         async with self._near():
             return await cancel(
                 self._ledger, name, by=self._actor, reason=reason, terminate=terminate
@@ -195,9 +260,31 @@ class ScheduleService:
             known = [row.key for row in await self.schedules()]
             raise not_found(error.key, known) from None
 
-    async def schedules(self, project: str | None = None) -> list[ScheduleRow]:
-        """Return every schedule in key order, retired ones too."""
-        return await self._ledger.schedules(project)
+    async def schedules(
+        self,
+        project: str | None = None,
+        *,
+        origin: Origin | None = None,
+        state: State | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> list[ScheduleRow]:
+        """Return every schedule in key order, retired ones too.
+
+        All of them are read, and only those returned of which everything given is true: who
+        declares them, how they stand, and what their metadata say at least.
+        """
+        wanted = (metadata or {}).items()
+        return [
+            row
+            for row in await self._ledger.schedules(project)
+            if origin in {None, row.origin}
+            and state in {None, row.state}
+            and (not wanted or (row.schedule and wanted <= row.schedule.metadata.items()))
+        ]
+
+    async def find(self, key: str) -> ScheduleRow | None:
+        """Return one schedule, be it retired; None when the ledger has no such key."""
+        return next(iter(await self._ledger.schedules(key=key)), None)
 
     async def schedule(self, key: str) -> ScheduleRow:
         """Return one schedule, be it retired.
@@ -229,6 +316,17 @@ class ScheduleService:
     ) -> list[Fire]:
         """Return fires, newest fire time first."""
         return await self._ledger.fires(key=key, status=status, limit=limit)
+
+
+def as_text(moment: datetime) -> str:
+    """Return an instant as a schedule has it: to the millisecond, floored.
+
+    Raises:
+        ValueError: it is naive; its meaning would depend on the machine.
+    """
+    if moment.tzinfo is None:
+        raise ValueError(f"{moment!r} is naive; give it a time zone, e.g. tzinfo=UTC")
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds")
 
 
 def not_found(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 import temporalio.workflow
@@ -40,3 +41,22 @@ class Plain:
     @temporalio.workflow.run
     async def run(self, name: str = "nobody") -> str:
         return f"hello {name}"
+
+
+@workflow(name="rests", version="1")
+class Rests:
+    """Stays open for so many seconds."""
+
+    async def run(self, ctx: Context, seconds: float) -> None:
+        await temporalio.workflow.sleep(seconds)
+
+
+@workflow(name="tidies", version="1")
+class Tidies:
+    """Stays open until it is cancelled, and then takes so many seconds to tidy up."""
+
+    async def run(self, ctx: Context, seconds: float) -> None:
+        try:
+            await temporalio.workflow.sleep(timedelta(hours=1))
+        finally:
+            await asyncio.shield(asyncio.create_task(temporalio.workflow.sleep(seconds)))

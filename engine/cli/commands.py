@@ -19,7 +19,8 @@ MODULES = {
     "list": "listing", "show": "show", "next": "preview", "fires": "fires", "log": "log",
     "pause": "pausing", "resume": "pausing", "trigger": "requesting", "rerun": "requesting",
     "skip": "skipping", "unskip": "skipping", "cancel": "cancel", "backfill": "backfill",
-    "check": "writing", "apply": "writing",
+    "at": "one_shots", "reschedule": "one_shots",
+    "check": "writing", "apply": "writing", "plan": "plan",
     "migrate": "writing", "schema": "schema", "simulate": "simulate",
 }  # fmt: skip
 """In which module of ``engine.cli`` each command is."""
@@ -49,7 +50,12 @@ GROUPS = {
     },
     "Declare": {
         "check": "Name everything that is wrong with a schedule file. Needs no server.",
+        "plan": "Show what applying a schedule file would change, and which fires move.",
         "apply": "Apply a schedule file: make it the newest word on its project.",
+    },
+    "Ask": {
+        "at": "Start a workflow once, at a moment to come.",
+        "reschedule": "Move what an application or `sched at` has scheduled to other times.",
     },
     "Maintain": {
         "migrate": "Bring the ledger's schema up to date.",

@@ -61,6 +61,16 @@ EXAMPLES = {
         "sched backfill cache-sync --from 2026-11-20 --to 2026-11-21 --overlap queue",
     ),
     "check": ("sched check", "sched check other.yaml --json"),
+    "plan": ("sched plan", "sched plan other.yaml --prune --json"),
+    "at": (
+        "sched at 2026-12-24T18:00Z greeting",
+        "sched at 2026-12-24T18:00 greeting --timezone Europe/Berlin --key wishes",
+        "sched at 2027-01-02T09:00Z invoice-run --request-id inv-12 --input '[12]'",
+    ),
+    "reschedule": (
+        "sched reschedule wishes 2026-12-24T17:00Z",
+        "sched reschedule wishes --every 1h",
+    ),
     "apply": ("sched apply", "sched apply other.yaml --prune"),
     "migrate": ("sched migrate",),
     "schema": ("sched schema",),

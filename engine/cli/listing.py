@@ -16,7 +16,7 @@ from engine.cli.output import instant, print_json, print_table, problem_of, sche
 from engine.cli.unserved import unserved
 from engine.ledger.records import ScheduleRow
 
-_SPARE = ("WORKFLOW", "LAST FIRE", "WHEN", "PROJECT", "LAST STATUS")
+_SPARE = ("WORKFLOW", "LAST FIRE", "WHEN", "ORIGIN", "PROJECT", "LAST STATUS")
 _LATE = timedelta(seconds=30)
 """A worker looks every second; what is due for so long is started by none."""
 _NAMED = 5
@@ -93,6 +93,9 @@ def _print(rows: Sequence[ScheduleRow]) -> None:
     if len({row.project for row in rows}) > 1:
         columns.append("PROJECT")
         cells = [[*cell, row.project] for cell, row in zip(cells, rows, strict=True)]
+    if any(row.origin == "api" for row in rows):
+        columns.append("ORIGIN")
+        cells = [[*cell, row.origin] for cell, row in zip(cells, rows, strict=True)]
     if any(problems):
         columns.append("PROBLEM")
         cells = [[*cell, problem] for cell, problem in zip(cells, problems, strict=True)]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import groupby
 
 from engine.cli.output import counted
 from engine.schedules.instants import MINUTE_MS, epoch_ms
@@ -72,7 +73,10 @@ def load_map(simulation: Simulation, values: Sequence[int]) -> LoadMap:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """A value that minutes of one clock time have, on one or more days (UTC)."""
+    """A value that a minute, or each of a stretch of them, has on one or more days (UTC).
+
+    ``clock`` is the minute, or the first and the last of the stretch.
+    """
 
     value: int
     clock: str
@@ -88,13 +92,22 @@ class Peak:
 
 def busiest(simulation: Simulation, values: Sequence[int], most: int = 5) -> list[Peak]:
     """Return the highest values, each with its clock time; equal days are one peak."""
-    highest = heapq.nsmallest(LONGEST.days * most, ((-value, n) for n, value in enumerate(values)))
+    stretches = ((-value, n, last) for value, n, last in _stretches(simulation, values) if value)
     grouped: dict[tuple[int, str], list[datetime]] = {}
-    for value, n in highest:
-        if value:
-            minute = simulation.minute(n)
-            grouped.setdefault((-value, f"{minute:%H:%M}"), []).append(minute)
+    for value, n, last in heapq.nsmallest(LONGEST.days * most, stretches):
+        begin, end = simulation.minute(n), simulation.minute(last)
+        clock = f"{begin:%H:%M}" if n == last else f"{begin:%H:%M} to {end:%H:%M}"
+        grouped.setdefault((-value, clock), []).append(begin)
     return [Peak(value, at, tuple(days)) for (value, at), days in [*grouped.items()][:most]]
+
+
+def _stretches(simulation: Simulation, values: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield each value with the first and the last minute that have it, a day (UTC) at most."""
+    first = epoch_ms(simulation.first) // MINUTE_MS
+    minutes = groupby(enumerate(values), lambda each: (each[1], (first + each[0]) // DAY))
+    for (value, _), stretch in minutes:
+        numbers = [n for n, _ in stretch]
+        yield value, numbers[0], numbers[-1]
 
 
 def length(minutes: int) -> str:

@@ -13,24 +13,27 @@ from engine.schedules.zones import zone
 _FIRST, _END = from_seconds(EARLIEST), from_seconds(HORIZON)
 
 
-def moment(text: str, option: str, *, timezone: str = "UTC") -> datetime:
+def moment(text: str, option: str, *, timezone: str | None = None) -> datetime:
     """Return the instant that ``option`` was given, in UTC.
 
-    A date alone is its midnight in ``timezone``.
+    A date alone is its midnight, in UTC without ``timezone``. With it a time without an offset
+    is that clock's too: where the clock repeats it, the first of the two.
 
     Raises:
-        typer.BadParameter: it is no ISO date and time, the time has no offset, or it lies where
-            nothing ever fires: before 1970 or behind 2100.
+        typer.BadParameter: it is no ISO date and time, the time has neither offset nor
+            ``timezone``, or it lies where nothing ever fires: before 1970 or behind 2100.
         TimezoneInvalid: when ``timezone`` is no zone.
     """
     hint = f"'{option}'"
     try:
-        read = _midnight(text, timezone) if is_date(text) else datetime.fromisoformat(text)
+        read = _midnight(text, timezone or "UTC") if is_date(text) else datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
             f"{text!r} is no moment; write 2026-11-22T02:00:00Z, or a date as 2026-11-22",
             param_hint=hint,
         ) from None
+    if read.tzinfo is None and timezone is not None:
+        read = read.replace(tzinfo=zone(timezone).tzinfo)
     if read.tzinfo is None:
         raise typer.BadParameter(
             f"{text!r} has no offset; append Z for UTC, or an offset as -03:00", param_hint=hint

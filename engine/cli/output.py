@@ -138,6 +138,7 @@ def schedule_json(row: ScheduleRow) -> dict[str, object]:
         "last_fire_at": instant(row.last_fire_at),
         "last_status": row.last_status,
         "workflow_type": row.workflow_type,
+        "origin": row.origin,
         "error": problem_of(row),
     }
 

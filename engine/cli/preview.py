@@ -43,8 +43,8 @@ Start = Annotated[
     typer.Option(
         "--from",
         metavar="ISO",
-        help="After this moment instead of now; a date alone begins with its midnight, in UTC or"
-        " in --timezone.",
+        help="After this moment instead of now; on the clock of --timezone where it has no offset."
+        " A date alone begins with its midnight, in UTC without --timezone.",
     ),
 ]
 Count = Annotated[
@@ -81,7 +81,7 @@ def show_next(
     schedule file.
     """
     now = datetime.now(UTC)
-    after = now if start is None else _after(start, timezone or "UTC")
+    after = now if start is None else _after(start, timezone)
     if cron is not None:
         if key is not None:
             raise typer.BadParameter("KEY and --cron: name one of the two")
@@ -107,7 +107,7 @@ class Found:
     silent: tuple[str, ...] = ()
 
 
-def _after(text: str, timezone: str) -> datetime:
+def _after(text: str, timezone: str | None) -> datetime:
     """Return the instant after which ``--from`` begins: who names a day means all of it."""
     begin = moment(text, "--from", timezone=timezone)
     return begin - _TICK if is_date(text) else begin
@@ -129,7 +129,7 @@ async def _of_ledger(ledger: Target, key: str | None) -> Found:
                 silent.append((row.key, why))
         elif row.schedule:
             kept.append(Source.of(row.schedule))
-    return Found(tuple(kept), f"of the ledger {ledger.place}", _in_words(silent))
+    return Found(tuple(kept), f"of the ledger {ledger.place}", in_words(silent))
 
 
 def _silence(row: ScheduleRow) -> str | None:
@@ -149,7 +149,7 @@ def _of_file(path: Path, key: str | None) -> Found:
     return Found(
         tuple(Source.of(schedule) for name, schedule in by_key.items() if not held[name]),
         f"of the file {path}",
-        _in_words([(name, why) for name, why in held.items() if why]),
+        in_words([(name, why) for name, why in held.items() if why]),
     )
 
 
@@ -163,7 +163,7 @@ def _held(schedule: Schedule) -> str | None:
     return "paused at first" if schedule.paused else None
 
 
-def _in_words(silent: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def in_words(silent: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """One sentence per reason: a herd of paused schedules is one line."""
     by_reason: dict[str, list[str]] = {}
     for key, why in silent:
@@ -190,7 +190,7 @@ def _print_each(found: Found, after: datetime, now: datetime, count: int, *, as_
     rows = one_of_each(found.sources, after)
     fire = {row.source.key for row in rows}
     over = [(one.key, "over") for one in found.sources if one.key not in fire]
-    said = [*found.silent, *_in_words(over)]
+    said = [*found.silent, *in_words(over)]
     if not found.sources and not said:
         said.append("there is no schedule yet")
     if len(rows) > count:
@@ -225,5 +225,5 @@ def _ended(shown: int, after: datetime) -> str:
         return f"after {'that one' if shown == 1 else 'those'} nothing fires any more"
     begin = after + _TICK
     if not begin.microsecond:  # a day was named, and all of it counts
-        return f"nothing fires from {begin.isoformat(sep=' ', timespec='seconds')} on"
-    return f"nothing fires after {after.isoformat(sep=' ', timespec='seconds')}"
+        return f"nothing fires from {begin:%Y-%m-%d %H:%M:%S} UTC on"
+    return f"nothing fires after {after:%Y-%m-%d %H:%M:%S} UTC"

@@ -39,7 +39,7 @@ _ASKED = 100
 _NOTHING_WILL = {
     "paused": "nothing fires until it is resumed",
     "disabled": "nothing fires until its file says `enabled: true`",
-    "retired": "its file no longer names it; nothing fires until a file does again",
+    "retired": "no file names it any more, or it was cancelled; nothing fires until a file does",
 }
 
 

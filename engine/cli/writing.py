@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +21,7 @@ from engine.cli.options import (
     one_file,
 )
 from engine.cli.output import counted, print_json
+from engine.cli.preview import in_words
 from engine.errors import ScheduleFileError
 from engine.runtime.declare import PRUNE_AFTER
 from engine.runtime.reports import ApplyReport
@@ -58,15 +60,18 @@ def check(
         else:
             typer.echo(str(error), err=True)
         raise typer.Exit(code) from None
+    over = _over(file, datetime.now(UTC))
     if as_json:
         keys = [schedule.key for schedule in file.schedules]
         warnings = [asdict(found) for found in file.warnings]
-        head = {"file": str(path), "project": file.project, "keys": keys}
+        head = {"file": str(path), "project": file.project, "keys": keys, "over": over}
         print_json({**head, "problems": [], "warnings": warnings})
         return
     _warn(file)
     found = counted(len(file.schedules), "schedule")
     typer.echo(f"{path}: good, {found} of project {file.project}")
+    for sentence in in_words([(key, "over") for key in over]):
+        typer.echo(sentence)
 
 
 def apply_file(
@@ -109,6 +114,12 @@ def apply_file(
         typer.echo(f"not in the file: {', '.join(report.absent)} (--prune retires them)")
     if retired:
         typer.echo(f"retired: {', '.join(retired)}")
+
+
+def _over(file: ScheduleFile, now: datetime) -> list[str]:
+    """Return the keys of what has had its last window; only ``at`` and ``end`` end one."""
+    ending = [each for each in file.schedules if each.at is not None or each.end is not None]
+    return [each.key for each in ending if each.enabled and each.spec.next(now) is None]
 
 
 def _warn(file: ScheduleFile) -> None:

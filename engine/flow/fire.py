@@ -39,6 +39,8 @@ class FireInfo:
         ledger: The id of the ledger that decided the fire.
         token: The claim this start belongs to.
         missed: How many further windows a catch-up stands for, besides its own.
+        data_from: Where the data of this run begins: the window that started before those it
+            stands for. None where there is none, as of a first run.
     """
 
     key: str
@@ -52,6 +54,7 @@ class FireInfo:
     ledger: str
     token: str
     missed: int = 0
+    data_from: datetime | None = None
 
     def __post_init__(self) -> None:
         """Refuse a naive fire time and keep an aware one in UTC, in whole milliseconds."""
@@ -61,9 +64,18 @@ class FireInfo:
             raise ValueError(
                 f"timing {self.timing!r} is not one of: {', '.join(get_args(Timing))}",
             )
-        utc = self.fire_time.astimezone(UTC)
-        whole_ms = utc.replace(microsecond=utc.microsecond // 1000 * 1000)
-        object.__setattr__(self, "fire_time", whole_ms)
+        for name in ("fire_time", "data_from"):
+            if (moment := getattr(self, name)) is not None:
+                object.__setattr__(self, name, _whole_ms(moment))
+
+    @property
+    def data_to(self) -> datetime:
+        """Where the data of this run ends, which is not part of it: the fire time.
+
+        ``[data_from, data_to)`` of successive runs meet, whatever was missed, skipped or excluded
+        between them.
+        """
+        return self.fire_time
 
     @property
     def local_time(self) -> datetime:
@@ -80,11 +92,13 @@ class FireInfo:
 
     def to_memo(self) -> dict[str, Any]:
         """Return the JSON object that the memo carries under ``MEMO_KEY``."""
-        instant = self.fire_time.replace(tzinfo=None)
-        precision = "milliseconds" if instant.microsecond else "seconds"
-        text = instant.isoformat(timespec=precision) + "Z"
         # `asdict` would copy every value deeply, which is felt when a thousand are due at once.
-        return {"v": MEMO_VERSION, **vars(self), "fire_time": text}
+        memo = {"v": MEMO_VERSION, **vars(self), "fire_time": _written(self.fire_time)}
+        if self.data_from is None:
+            del memo["data_from"]
+        else:
+            memo["data_from"] = _written(self.data_from)
+        return memo
 
     @classmethod
     def from_memo(cls, value: object) -> FireInfo:
@@ -112,7 +126,18 @@ class FireInfo:
             ledger=_text(value, "ledger"),
             token=_text(value, "token"),
             missed=_number(value, "missed") if "missed" in value else 0,
+            data_from=_instant(value, "data_from") if "data_from" in value else None,
         )
+
+
+def _whole_ms(moment: datetime) -> datetime:
+    utc = moment.astimezone(UTC)
+    return utc.replace(microsecond=utc.microsecond // 1000 * 1000)
+
+
+def _written(moment: datetime) -> str:
+    precision = "milliseconds" if moment.microsecond else "seconds"
+    return moment.replace(tzinfo=None).isoformat(timespec=precision) + "Z"
 
 
 def _text(value: Mapping[str, object], name: str) -> str:

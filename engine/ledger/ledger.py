@@ -15,6 +15,7 @@ from engine.ledger.records import (
     Action,
     ActionRow,
     Claim,
+    DriftRow,
     Evidence,
     Fire,
     NewDefinition,
@@ -172,16 +173,7 @@ class Transaction(Protocol):
         """Return the row that holds this window, alone or among others."""
         ...
 
-    async def found(
-        self,
-        seen: Evidence,
-        key: str,
-        series: int,
-        bucket: int,
-        fire_time: datetime,
-        version: int,
-        timing: Timing,
-    ) -> None:
+    async def found(self, seen: Evidence, window: Window, version: int, timing: Timing) -> None:
         """Write the row of a run of which the ledger had nothing."""
         ...
 
@@ -216,6 +208,18 @@ class Transaction(Protocol):
 
     async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
         """Write new definitions and make them the heads of their schedules."""
+        ...
+
+    async def drift(self, project: str) -> list[DriftRow]:
+        """Return the project's schedules that are paused, skip windows, or are in no file."""
+        ...
+
+    async def asked_under(self, request_id: str) -> str | None:
+        """Return the key of the schedule that an application asked for under this request id."""
+        ...
+
+    async def raise_epoch(self) -> None:
+        """Let replicas look once more for schedules whose workflow they know."""
         ...
 
     async def retire(self, keys: Sequence[str], at: datetime) -> None:

@@ -187,6 +187,7 @@ class MemoryLedger(MemoryFires):
                     error=row.error,
                     rules=row.state.rules,
                     pause=row.state.pause,
+                    origin=row.state.origin,
                 )
             )
         return rows

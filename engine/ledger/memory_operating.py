@@ -207,18 +207,14 @@ class MemoryOperating:
     async def found(
         self,
         seen: Evidence,
-        key: str,
-        series: int,
-        bucket: int,
-        fire_time: datetime,
+        window: Window,
         version: int,  # noqa: ARG002 - the present one will do for as long as a process lives
         timing: Timing,
     ) -> None:
         """See ``Transaction``."""
         if seen.workflow_id in self._tables.runs:
             return
-        state = self._tables.schedules[key].state
-        window = Window(key, series, bucket, fire_time)
+        state = self._tables.schedules[window.key].state
         entry = self._entry(state, window, seen.workflow_id, "started", timing)
         self._add(
             replace(

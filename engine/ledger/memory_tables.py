@@ -158,6 +158,7 @@ class Tables:
     runs: dict[str, int] = field(default_factory=dict)
     projects: dict[str, ProjectRow] = field(default_factory=dict)
     definitions: dict[tuple[str, int], Schedule] = field(default_factory=dict)
+    requests: dict[str, str] = field(default_factory=dict)
     actions: dict[int, ActionRow] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=lambda: {"epoch": 1, "fire": 0, "action": 0})
     _journal: list[tuple[MutableMapping[object, object], object, object]] = field(

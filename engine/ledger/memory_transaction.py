@@ -12,6 +12,7 @@ from engine.ledger.memory_tables import FireEntry, ScheduleEntry, Tables
 from engine.ledger.new_fire import NewFire
 from engine.ledger.records import (
     Claim,
+    DriftRow,
     NewDefinition,
     Pause,
     ProjectRow,
@@ -215,6 +216,32 @@ class MemoryTransaction(MemoryOperating):
             )
             self._put(ScheduleEntry(state, new.next_fire_at))
             self._tables.put(self._tables.definitions, (key, new.version), new.schedule)
+            if new.request_id is not None:
+                self._tables.put(self._tables.requests, new.request_id, key)
+
+    async def drift(self, project: str) -> list[DriftRow]:
+        """See ``Transaction``."""
+        found = []
+        for key, row in sorted(self._tables.schedules.items()):
+            if row.state.project != project or row.state.retired_at is not None:
+                continue
+            skipped = sorted(
+                fire.new.fire_time
+                for _, fire in self._of(key, "skipped")
+                if fire.new.series == row.state.series and self._skipped_ahead(fire)
+            )
+            asked_for = row.state.origin == "api" and row.next_fire_at is not None
+            if row.state.pause or skipped or asked_for:
+                found.append(DriftRow(key, row.state.origin, row.state.pause, tuple(skipped)))
+        return found
+
+    async def asked_under(self, request_id: str) -> str | None:
+        """See ``Transaction``."""
+        return self._tables.requests.get(request_id)
+
+    async def raise_epoch(self) -> None:
+        """See ``Transaction``."""
+        self._tables.count("epoch")
 
     async def retire(self, keys: Sequence[str], at: datetime) -> None:
         """See ``Transaction``."""
@@ -247,12 +274,12 @@ class MemoryTransaction(MemoryOperating):
         project: str,
         *,
         revision: int | None,
-        name: str,  # noqa: ARG002 - no audit here
+        name: str,
         digest: str,
-        by: str,  # noqa: ARG002 - no audit here
+        by: str,
     ) -> None:
         """See ``Transaction``."""
-        row = ProjectRow(revision, digest, self._clock())
+        row = ProjectRow(revision, digest, self._clock(), name, by)
         self._tables.put(self._tables.projects, project, row)
         self._tables.count("epoch")
 

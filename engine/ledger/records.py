@@ -72,6 +72,7 @@ class Pause:
 
 
 Origin = Literal["file", "api"]
+State = Literal["active", "paused", "disabled", "retired"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,13 +345,14 @@ class ScheduleRow:
         last_fire_at, last_status: of its newest fire; a window skipped ahead has not come yet.
         error: why it backs off, if it does.
         pause: why and since when it does not fire, where somebody paused it.
+        origin: who declares it, a file or an application.
     """
 
     key: str
     project: str
     workflow: str
     schedule: Schedule | None
-    state: Literal["active", "paused", "disabled", "retired"]
+    state: State
     next_fire_at: datetime | None
     last_fire_at: datetime | None
     last_status: Status | None
@@ -361,6 +363,7 @@ class ScheduleRow:
     error: str | None
     rules: str = TIME_RULES
     pause: Pause | None = None
+    origin: Origin = "file"
 
     @property
     def next_start_at(self) -> datetime | None:
@@ -405,3 +408,21 @@ class ProjectRow:
     revision: int | None
     file_digest: str
     applied_at: datetime
+    file_name: str
+    applied_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class DriftRow:
+    """A schedule that stands otherwise than its file alone would have it.
+
+    Attributes:
+        origin: an application's is in no file.
+        pause: whoever holds it, the file's first state too.
+        skipped: windows to come that an operator skipped.
+    """
+
+    key: str
+    origin: Origin
+    pause: Pause | None
+    skipped: tuple[datetime, ...]

@@ -12,6 +12,7 @@ from engine.errors import EngineError
 from engine.ledger.records import (
     ActionRow,
     Claim,
+    DriftRow,
     Fire,
     NextFire,
     Pause,
@@ -45,8 +46,14 @@ def as_state(row: Row) -> ScheduleState:
     )
 
 
+def as_drift(row: Row) -> DriftRow:
+    """Return the line read by ``drift.sql``."""
+    fields = dict(row)
+    return DriftRow(pause=_as_pause(fields), skipped=tuple(fields.pop("skipped") or ()), **fields)
+
+
 def _as_pause(fields: dict[str, Any]) -> Pause | None:
-    """Take the pause out of a row's columns."""
+    """Take the pause out of a row's fields."""
     pause = [fields.pop(f"paused_{name}") for name in ("at", "reason", "by", "until")]
     return Pause(*pause) if pause[0] else None
 

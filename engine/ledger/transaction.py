@@ -16,6 +16,7 @@ from engine.ledger.noted import noted
 from engine.ledger.records import (
     Action,
     Claim,
+    DriftRow,
     Evidence,
     Fire,
     NewDefinition,
@@ -28,7 +29,7 @@ from engine.ledger.records import (
     Step,
     Timing,
 )
-from engine.ledger.rows import as_fire, as_state, parse_definition
+from engine.ledger.rows import as_drift, as_fire, as_state, parse_definition
 from engine.ledger.sql import query
 from engine.schedules.decisions import Move, Overlap, Stop
 from engine.schedules.diff import Head
@@ -227,6 +228,19 @@ class PostgresTransaction:
         )  # fmt: skip
         await self.run("define_versions", by, *map(list, versions))
 
+    async def drift(self, project: str) -> list[DriftRow]:
+        """See ``Transaction``."""
+        return [as_drift(row) for row in await self.run("drift", project)]
+
+    async def asked_under(self, request_id: str) -> str | None:
+        """See ``Transaction``."""
+        rows = await self.run("asked_under", request_id)
+        return rows[0]["key"] if rows else None
+
+    async def raise_epoch(self) -> None:
+        """See ``Transaction``."""
+        await self.connection.execute(query("raise_epoch"), timeout=self._patience)
+
     async def retire(self, keys: Sequence[str], at: datetime) -> None:
         """See ``Transaction``."""
         await self.run("retire", keys, at)
@@ -385,20 +399,11 @@ class PostgresTransaction:
         rows = await self.run("covering_fire", key, fire_time)
         return as_fire(rows[0]) if rows else None
 
-    async def found(
-        self,
-        seen: Evidence,
-        key: str,
-        series: int,
-        bucket: int,
-        fire_time: datetime,
-        version: int,
-        timing: Timing,
-    ) -> None:
+    async def found(self, seen: Evidence, window: Window, version: int, timing: Timing) -> None:
         """See ``Transaction``."""
         await self.run(
-            "found_run", key, series, bucket, fire_time, version, seen.workflow_id, timing,
-            seen.run_id, seen.started_at,
+            "found_run", window.key, window.series, window.bucket, window.fire_time, version,
+            seen.workflow_id, timing, seen.run_id, seen.started_at,
         )  # fmt: skip
 
     async def act(self, actions: Sequence[Action], *, by: str) -> None:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.errors import DefinitionUnreadable, KeyForeign, RevisionTooLow, ScheduleFileError
+from engine.errors import (
+    DefinitionUnreadable,
+    KeyForeign,
+    LedgerRequired,
+    RevisionTooLow,
+    ScheduleFileError,
+)
 from engine.runtime.events import Remark
 from engine.runtime.reports import ApplyReport
 from engine.schedules import ScheduleFile
 
-REFUSALS: Final = (ScheduleFileError, KeyForeign, RevisionTooLow, DefinitionUnreadable)
+REFUSALS: Final = (
+    ScheduleFileError,
+    KeyForeign,
+    RevisionTooLow,
+    DefinitionUnreadable,
+    LedgerRequired,
+)
 """The file is at fault, and the last good definitions go on."""
 
 

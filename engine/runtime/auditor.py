@@ -7,7 +7,8 @@ whose cursor is much older is asked for by itself.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from temporalio.client import Client
@@ -28,6 +29,7 @@ _TOGETHER = timedelta(hours=1)
 _LAG = timedelta(seconds=60)
 """How far visibility may trail behind: windows younger than this are described one by one."""
 _YOUNG = 100
+_AT_ONCE = 16
 _PAGE = 500
 _MOST = 20_000
 
@@ -71,7 +73,7 @@ class Auditor:
         for state in states:
             if state.cursor <= now - _TOGETHER:
                 await self._book_since(state.cursor, f"sched:{state.key}:")
-            await self._describe_young(state, now)
+        await self._describe_young(states, now)
         for state in states:
             self._audited[state.key] = (state.cursor, asked + _GOOD_FOR)
         for key in [key for key, (_, until) in self._audited.items() if until < asked]:
@@ -82,27 +84,35 @@ class Auditor:
         runs = self._client.list_workflows(
             query, page_size=_PAGE, limit=_MOST, rpc_timeout=self._settings.rpc_timeout
         )
-        evidence: list[Evidence] = []
-        fires: dict[str, FireInfo] = {}
+        found: list[tuple[Evidence, FireInfo]] = []
         async for run in runs:
             info = await read_fire_info(run)
             if info is not None and info.ledger == self._ledger_id:
-                evidence.append(evidence_of(run))
-                fires[run.id] = info
-        if evidence:
+                found.append((evidence_of(run), info))
+        await self._book(found)
+
+    async def _describe_young(self, states: Sequence[ScheduleState], now: datetime) -> None:
+        """Look one by one at windows that visibility may not show yet."""
+        slots = asyncio.Semaphore(_AT_ONCE)
+
+        async def describe(workflow_id: str) -> tuple[Evidence, FireInfo] | None:
+            async with slots:
+                return await self._looker.find(workflow_id)
+
+        found = await asyncio.gather(
+            *(describe(name) for state in states for name in _young(state, now))
+        )
+        await self._book([each for each in found if each is not None])
+
+    async def _book(self, found: Sequence[tuple[Evidence, FireInfo]]) -> None:
+        if found:
+            fires = {seen.workflow_id: info for seen, info in found}
+            evidence = [seen for seen, _ in found]
             await book(self._ledger, evidence, fires, by=self._replica, tell=self._tell)
 
-    async def _describe_young(self, state: ScheduleState, now: datetime) -> None:
-        """What visibility may not show yet."""
-        spec, begin = state.schedule.spec, max(state.cursor, now - _LAG)
-        ids = {
-            state.window(at).workflow_id(state.suffixed): at
-            for at in spec.latest(now, _YOUNG)
-            if at > begin
-        }
-        for workflow_id in ids:
-            found = await self._looker.find(workflow_id)
-            if found is not None:
-                evidence, info = found
-                await book(self._ledger, [evidence], {workflow_id: info}, by=self._replica,
-                           tell=self._tell)  # fmt: skip
+
+def _young(state: ScheduleState, now: datetime) -> Iterator[str]:
+    begin = max(state.cursor, now - _LAG)
+    for at in state.schedule.spec.latest(now, _YOUNG):
+        if at > begin:
+            yield state.window(at).workflow_id(state.suffixed)

@@ -12,10 +12,10 @@ from engine.errors import ScheduleNotFound
 from engine.flow.fire import FireInfo
 from engine.ledger import Ledger
 from engine.ledger.records import Evidence
+from engine.runtime.carving import take_out
 from engine.runtime.events import Alert, Listener
-from engine.runtime.verbs.locked import Locked, locked
-from engine.schedules.ranges import without
-from engine.schedules.windows import Window, is_suffixed
+from engine.runtime.verbs.locked import locked
+from engine.schedules.windows import Window
 
 _CODE = "SCHEDULE_RUN_FOUND"
 
@@ -58,15 +58,8 @@ async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str)
         transaction = schedule.transaction
         row = await transaction.covering(info.key, info.fire_time)
         if row is not None and row.windows > 1 and row.series == info.series:
-            definition = await transaction.definition(row.key, row.definition_version)
-            first = Window(row.key, row.series, row.bucket, row.fire_time)
-            pieces = without(definition.spec, first, row.last_fire_time, info.fire_time)
-            await transaction.carve(row, pieces, suffixed=is_suffixed(row.workflow_id))
+            await take_out(transaction, row, info.fire_time)
             return f"among {row.windows} that were {row.status}"
-        return await _begin_again(schedule, seen, info)
-
-
-async def _begin_again(schedule: Locked, seen: Evidence, info: FireInfo) -> str:
-    await schedule.transaction.found(seen, info.key, info.series, info.bucket, info.fire_time,
-                                     info.definition_version, info.timing)  # fmt: skip
-    return "not at all"
+        window = Window(info.key, info.series, info.bucket, info.fire_time)
+        await transaction.found(seen, window, info.definition_version, info.timing)
+        return "not at all"

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
-from engine.errors import PruneRefused, RevisionTooLow
+from engine.errors import LedgerRequired, PruneRefused, RevisionTooLow
 from engine.ledger import Ledger
+from engine.ledger.records import ProjectRow
 from engine.runtime.editing import Edit, parts, readable
 from engine.runtime.planning import decided_to_the_end
 from engine.runtime.reports import ApplyReport, PruneReport
@@ -40,29 +41,41 @@ async def apply(
         KeyForeign: when another project owns a key of the file; nothing is applied then.
         RevisionTooLow: when a file with a higher ``revision`` was applied, unless forced.
         PruneRefused: when ``prune`` would retire more than half of the project, unless forced.
+        LedgerRequired: when the file asks for what a stateless replica cannot do.
     """
-    for number, schedule in enumerate(file.schedules):
-        # Before anything is locked, and a few at a time: 100,000 digests keep the loop for seconds.
-        _ = schedule.digest, schedule.spec
-        if number % _AT_ONCE == 0:
-            await asyncio.sleep(0)
+    if not ledger.remembers:
+        _require_no_memory(file)
+    if not (force or prune) and await already_applied(ledger, file.project, file.digest):
+        return _unchanged(file)
+    await prepare(file)
     async with ledger.transaction(long=True) as transaction:
         last = await transaction.lock_project(file.project)
         if prune and not force:
             # Before anything is written or waited for: whoever is refused has changed nothing.
             heads = await transaction.heads(file.project, ())
-            _require_half(file, diff(file.project, file.schedules, heads).absent)
+            require_half(file, diff(file.project, file.schedules, heads).absent)
         if last and last.file_digest == file.digest and not force:
-            keys = tuple(schedule.key for schedule in file.schedules)
-            return ApplyReport(unchanged=keys, project=file.project, already_applied=True)
-        newest = last.revision if last else None
-        if not force and None not in {newest, file.revision} and file.revision < newest:  # type: ignore[operator] # neither is None
-            raise RevisionTooLow(
-                f"{file.name} has revision {file.revision}, revision {newest} was applied before",
-                cure="apply the newer file, or force this one",
-            )
+            return _unchanged(file)
+        if not force:
+            require_newer(file, last)
         edit = Edit(transaction, file, by=by, look_back=not ledger.remembers)
         return await edit.write()
+
+
+async def prepare(file: ScheduleFile) -> None:
+    """Compute what every comparison needs, before anything is locked.
+
+    A few schedules at a time: 100,000 digests keep the loop for seconds.
+    """
+    for number, schedule in enumerate(file.schedules):
+        _ = schedule.digest, schedule.spec
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+
+
+def _unchanged(file: ScheduleFile) -> ApplyReport:
+    keys = tuple(schedule.key for schedule in file.schedules)
+    return ApplyReport(unchanged=keys, project=file.project, already_applied=True)
 
 
 async def already_applied(ledger: Ledger, project: str, digest: str) -> bool:
@@ -96,7 +109,7 @@ async def retire_absent(
         if not force:
             # All of them, also those that have not been absent for long: nobody is to be told
             # that a key will be retired, and later that it will not.
-            _require_half(file, compared.absent)
+            require_half(file, compared.absent)
         await transaction.lock_edited(file.project, compared.absent)
         now = await transaction.now()
         since = await transaction.mark_absent(file.project, compared.absent, now)
@@ -114,8 +127,37 @@ async def retire_absent(
         return PruneReport(tuple(ripe), tuple(sorted(set(compared.absent) - set(ripe))))
 
 
-def _require_half(file: ScheduleFile, absent: Sequence[str]) -> None:
-    """Refuse a file that lacks more than half of what its project has once it is applied."""
+def _require_no_memory(file: ScheduleFile) -> None:
+    """Refuse what a replica without a ledger cannot keep: it does not see the others' runs."""
+    needy = [schedule.key for schedule in file.schedules if schedule.overlap != "allow"]
+    if needy:
+        more = f" and {len(needy) - _NAMED} more" if len(needy) > _NAMED else ""
+        raise LedgerRequired(
+            f"overlap of {', '.join(needy[:_NAMED])}{more} needs a ledger",
+            cure="set SCHED_DATABASE_URL, or write overlap: allow",
+        )
+
+
+def require_newer(file: ScheduleFile, last: ProjectRow | None) -> None:
+    """Refuse a file with a lower revision than the one applied last.
+
+    Raises:
+        RevisionTooLow: it is older.
+    """
+    newest = last.revision if last else None
+    if newest is not None and file.revision is not None and file.revision < newest:
+        raise RevisionTooLow(
+            f"{file.name} has revision {file.revision}, revision {newest} was applied before",
+            cure="apply the newer file, or force this one",
+        )
+
+
+def require_half(file: ScheduleFile, absent: Sequence[str]) -> None:
+    """Refuse a file that lacks more than half of what its project has once it is applied.
+
+    Raises:
+        PruneRefused: it does.
+    """
     if len(absent) <= len(file.schedules):
         return
     more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""

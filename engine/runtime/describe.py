@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from engine.flow.fire import FireInfo
 from engine.ledger.records import Claim, Timing
+from engine.schedules.due import TICK, Due
 from engine.schedules.durations import format_duration
+from engine.schedules.instants import from_seconds
 from engine.schedules.planner import FIRST_SIGHT
+
+_ASKED_FOR: Mapping[str, str] = {
+    "manual": "manual: somebody triggered it",
+    "backfill": "backfill: its window had no run in its time",
+    "rerun": "rerun: one more run of its window",
+}
+_BEGINNING = from_seconds(0)
 
 
 def fire_info(claim: Claim, *, ledger: str, timing: Timing) -> FireInfo:
@@ -24,7 +34,15 @@ def fire_info(claim: Claim, *, ledger: str, timing: Timing) -> FireInfo:
         ledger=ledger,
         token=str(claim.token),
         missed=claim.missed,
+        data_from=_data_from(claim),
     )
+
+
+def _data_from(claim: Claim) -> datetime | None:
+    """The last window that may have started before this one, and before what it stands for."""
+    until = (claim.missed_from or claim.fire_time) - TICK
+    due = Due(claim.schedule, claim.series, until, until)
+    return next(iter(due.newest(_BEGINNING, until, 1)), None)
 
 
 def summary(info: FireInfo) -> str:
@@ -69,7 +87,7 @@ def _why(claim: Claim, timing: Timing | str) -> str:
         case "caught_up":
             return f"caught up: its fire time was more than {grace} ago"
         case other:
-            return other
+            return _ASKED_FOR.get(other, other)
 
 
 def _clock(moment: datetime) -> str:

@@ -48,11 +48,10 @@ class Edit:
         heads = await transaction.heads(file.project, list(schedules))
         compared = diff(file.project, file.schedules, heads)
         if compared.foreign:
-            owners = {key: heads[key].project for key in compared.foreign}
-            named = ", ".join(f"{key} (of project {owner})" for key, owner in owners.items())
+            named = ", ".join(f"{key} (of {heads[key].owner})" for key in compared.foreign)
             raise KeyForeign(
-                f"{file.name} declares keys of other projects: {named}",
-                cure="rename them, or retire them in the project that has them",
+                f"{file.name} declares keys of others: {named}",
+                cure="rename them, or let their owners retire or cancel them",
             )
         self._types = await transaction.resolve(
             (schedule.task_queue, schedule.workflow)

@@ -28,7 +28,8 @@ _ENDINGS: Final = {".yaml", ".yml", ".json"}
 # faster to search than a beginning of a line.
 _PROJECT = re.compile(r"""project:(?<![^\n]project:)[ \t]*["']?([a-z0-9._-]+)""")
 _JSON_HEAD = re.compile(
-    r"""\s*\{\s*(?:"(?:version|revision)"\s*:\s*\d+\s*,\s*)*"project"\s*:\s*"([a-z0-9._-]+)"\s*[,}]"""
+    r"""\s*\{\s*(?:(?:"(?:version|revision)"\s*:\s*\d+|"\$schema"\s*:\s*"[^"\\]*")\s*,\s*)*"""
+    r""""project"\s*:\s*"([a-z0-9._-]+)"\s*[,}]"""
 )
 _HEAD = re.compile(
     r"""(?:[ \t]*(?:#.*|---|version:[ \t]*1|revision:[ \t]*\d+)?[ \t]*\n)*"""
@@ -137,7 +138,7 @@ def _files(path: Path) -> list[Path]:
             return [path]
         found = sorted(file for file in path.iterdir() if _is_schedules(file))
     except OSError as error:
-        what, cure = f"it cannot be read: {error.strerror}", "mend its permissions"
+        what, cure = f"it cannot be read: {error.strerror}", "see what it is and who may read it"
         raise ScheduleFileError(str(path), (_unreadable(what, cure),)) from None
     if not found:
         what, cure = "the folder has no schedule file", "put a .yaml, .yml or .json file into it"
@@ -169,12 +170,14 @@ def _text(path: Path) -> str:
     """
     try:
         size = path.stat().st_size
-        data = path.read_bytes() if size <= MAX_BYTES else b""
+        with path.open("rb") as file:  # what grows, or is a device, is larger than it says
+            data = file.read(MAX_BYTES + 1) if size <= MAX_BYTES else b""
+        size = max(size, len(data))
     except FileNotFoundError:
         what = "there is no such file"
         cure = "name the file, run in the folder that has it, or let `sched init` write a first one"
     except OSError as error:
-        what, cure = f"it cannot be read: {error.strerror}", "mend its permissions"
+        what, cure = f"it cannot be read: {error.strerror}", "see what it is and who may read it"
     else:
         if size <= MAX_BYTES:
             text = decoded(data, str(path)).removeprefix("\ufeff")

@@ -92,4 +92,4 @@ def _instant(moment: datetime) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:80]
+    return (str(error).splitlines() or [type(error).__name__])[0][:80].rstrip(".")

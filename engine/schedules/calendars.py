@@ -53,6 +53,8 @@ def _dates(name: str, value: Any, open_ics: OpenIcs | None) -> Any:
     file = value.get("ics")
     if value.keys() != {"ics"} or not isinstance(file, str):
         raise refuse(f"calendar {shorten(name)} is {show(value)}", f"write {_EXAMPLE}")
+    if "://" in file:
+        raise refuse(f"{shorten(file)} is an address", "save the calendar here, and name that file")
     if open_ics is None:
         raise refuse(f"calendar {shorten(name)} names a file", "load the schedules from a file too")
     from engine.schedules.calendar_file import read_ics  # noqa: PLC0415 - costs 50 ms, rarely needed

@@ -83,6 +83,12 @@ def parse(expression: str, key: str = "") -> Fields:
             f'cron "{shown(expression)}" holds the character {strange!a}',
             cure="write plain digits, letters and blanks",
         )
+    clock, _, rest = expression.strip().partition(" ")
+    if clock.startswith(("TZ=", "CRON_TZ=")):
+        raise CronInvalid(
+            f'cron "{shown(expression)}" names a timezone',
+            cure=f'write timezone: {shown(clock.partition("=")[2])} and cron: "{shown(rest)}"',
+        )
     upper = expression.upper()
     second, minute, hour, day, month, weekday = _split(upper)
     return Fields(

@@ -5,11 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, Final
 
 from engine.schedules.model import FIELDS, Schedule
 
 _SHOWN: Final = 60
+_BEFORE: Final = 10  # characters shown of what two long values begin with
+_NAMED: Final = 3  # days off named of those that went, and of those that came
+
+WHEN: Final = (
+    *("everyMs", "offsetMs", "cron", "at", "timezone"),
+    *("start", "end", "dst", "exclude"),
+)
+"""The fields that say when windows open and which of them start, by their names in a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +30,11 @@ class Head:
     digest: str
     retired: bool
     origin: str = "file"
+
+    @property
+    def owner(self) -> str:
+        """Who declares it, in words."""
+        return "an application" if self.origin == "api" else f"project {self.project}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +91,39 @@ def edits(old: Schedule, new: Schedule) -> tuple[str, ...]:
         for name in FIELDS
         if (name in before) != (name in after) or not _same(before.get(name), after.get(name))
     ]
-    return tuple(f"{name} {_value(before, name)} → {_value(after, name)}".strip() for name in names)
+    return tuple(_edit(name, before, after) for name in names)
+
+
+def _edit(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    if name == "exclude" and name in before and name in after:
+        old, new = _days_off(before[name]), _days_off(after[name])
+        gone, come = [day for day in old if day not in new], [day for day in new if day not in old]
+        sides = (("without", gone), ("with", come))
+        said = [f"{word} {_some(days)}" for word, days in sides if days]
+        if said:
+            return f"{name} {', '.join(said)}"
+    one, other = _value(before, name), _value(after, name)
+    if max(len(one), len(other)) > _SHOWN:
+        # What both begin with says nothing, and would fill the room for what differs.
+        signs = zip(one, other, strict=False)
+        alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], signs))
+        same = max(alike - _BEFORE, 0)
+        one, other = _cut(one, same), _cut(other, same)
+    return f"{name} {one} → {other}".strip()
+
+
+def _days_off(items: Iterable[Any]) -> dict[str, None]:
+    """Return the items of an ``exclude``, those of calendars with its name; a set in order."""
+    return dict.fromkeys(
+        f"{item['name']} {day}" if isinstance(item, dict) else item
+        for item in items
+        for day in (item["dates"] if isinstance(item, dict) else (item,))
+    )
+
+
+def _some(days: list[str]) -> str:
+    more = len(days) - _NAMED
+    return ", ".join(days[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -96,7 +142,11 @@ def _value(dump: Mapping[str, Any], name: str) -> str:
     value = dump.get(name)
     if name not in dump:
         return "(none)" if name in {"everyMs", "cron", "at", "input", "description"} else "default"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _cut(text: str, begin: int) -> str:
+    text = f"…{text[begin:]}" if begin else text
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 

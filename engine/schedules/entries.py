@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from engine.schedules import second_opinion
 from engine.schedules.catch_up import CatchUp
 from engine.schedules.defaults import Defaults
-from engine.schedules.exclusions import is_item
+from engine.schedules.exclusions import Calendar, is_item
 from engine.schedules.fields import FIELD_INVALID, shorten
 from engine.schedules.model import FIELDS, FIELDS_ONLY, Schedule
 from engine.schedules.names import nearest
@@ -34,6 +34,8 @@ _NESTED = {
 
 _NEUTRAL = {"spread": "0s", "exclude": "[]"}
 """What a schedule writes that a default of the file cannot fit."""
+
+_NO_DAYS = Calendar("broken", ())
 
 # A mapping's fields by their right names: the name as written, and its value.
 _Given = dict[str, tuple[Scalar, Node]]
@@ -139,7 +141,9 @@ class Shared:
         found = [
             self._calendars.get(item, item) if isinstance(item, str) else item for item in listed
         ]
-        return {**values, "exclude": BROKEN if BROKEN in found else found}
+        # In the place of a broken calendar stands none, and the rest is judged.
+        sound = [_NO_DAYS if each is BROKEN else each for each in found]
+        return {**values, "exclude": sound}
 
     def complete(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return a schedule's values with the defaults for those it does not give."""

@@ -201,9 +201,22 @@ def _span(text: str) -> _Span:
 def _how_to_write(text: str) -> str:
     if text.isalpha() and _LONG_WEEKDAY.fullmatch(text.upper()):
         return f"write {text[:3].upper()}"
+    first, _, last = text.partition("/")
+    if _DATE.fullmatch(first) and _DATE.fullmatch(last):
+        return f"write {first}..{last}"
+    first, _, last = text.upper().partition("-")
+    if {first, last} <= set(WEEKDAYS):
+        return f"name each day: {', '.join(_weekdays(first, last))}"
     if ".." in text and _WITH_TIME.search(text):
         return "write both ends in UTC, as 2026-12-24T12:00:00Z..2026-12-25T00:00:00Z"
     return "write 2026-12-25, 2026-12-24..2027-01-01, SAT, or a name from calendars:"
+
+
+def _weekdays(first: str, last: str) -> list[str]:
+    """Return the weekdays from ``first`` to ``last``, both included, over the week's end too."""
+    begin = WEEKDAYS.index(first)
+    count = (WEEKDAYS.index(last) - begin) % len(WEEKDAYS) + 1
+    return [WEEKDAYS[(begin + n) % len(WEEKDAYS)] for n in range(count)]
 
 
 def _day(text: str) -> int:

@@ -33,7 +33,9 @@ from engine.schedules.yaml_text import read_yaml
 
 DEFAULT_PROJECT: Final = "default"
 
-_TOP: Final = ("version", "project", "revision", "calendars", "defaults", "queues", "schedules")
+_TOP: Final = (
+    "$schema", "version", "project", "revision", "calendars", "defaults", "queues", "schedules",
+)  # fmt: skip
 _FILE_EMPTY: Final = "SCHEDULE_FILE_EMPTY"
 KEY_DUPLICATE: Final = "SCHEDULE_KEY_DUPLICATE"
 _MAX_REVISION: Final = 2**63 - 1  # PostgreSQL's bigint
@@ -223,6 +225,7 @@ class Reading:
         report = Report() if self.tree.references else self.report
         fields = read_fields(root, _TOP, "the file", report)
         nodes = {name: value for name, (_, value) in fields.items()}
+        self._check_schema(nodes.get("$schema"))
         self._check_version(nodes.get("version"))
         self._read_project(nodes.get("project"))
         self._read_revision(nodes.get("revision"))
@@ -297,6 +300,15 @@ class Reading:
         self.report.add(
             node, FIELD_INVALID, message, "write a whole number from 0 upwards", value=node
         )
+
+    def _check_schema(self, node: Node | None) -> None:
+        """Let editors have it: JSON has no comment that could name the schema."""
+        if node is not None and not isinstance(named := node.plain(), str) and named is not BROKEN:
+            message, cure = (
+                f"$schema is {show(named)}",
+                'write "schedules.schema.json", or remove it',
+            )
+            self.report.add(node, FIELD_INVALID, message, cure, value=node)
 
     def _check_queues(self, node: Node | None) -> None:
         if node is not None and node.plain() is not BROKEN and node.plain() not in (None, {}, []):

@@ -199,9 +199,10 @@ class Schedule(BaseModel):
         no digest. ``Schedule.from_json`` reads it back exactly.
         """
         dump: dict[str, Any] = {}
+        declared = type(self).model_fields  # asked for once: each time it is computed
         for name, field in FIELDS.items():
             value = getattr(self, field)
-            keep = value != type(self).model_fields[field].default
+            keep = value != declared[field].default
             if field == "input":
                 keep = self.has_input
             elif field == "timezone" and self.kind == "at":

@@ -17,7 +17,11 @@ _ELSEWHERE = {
     "id": "key", "name": "key",
     "every": "everyMs", "interval": "everyMs", "offset": "offsetMs",
     "crontab": "cron", "expression": "cron", "pattern": "cron",
+    "schedule": "cron", "scheduleinterval": "cron",
     "tz": "timezone", "zone": "timezone", "runat": "at",
+    "startdate": "start", "starttime": "start", "enddate": "end", "endtime": "end",
+    "active": "enabled", "disabled": "enabled", "suspend": "enabled", "suspended": "enabled",
+    "concurrencypolicy": "overlap", "jitter": "spread", "calendar": "exclude",
     "args": "input", "payload": "input", "data": "input", "queue": "taskQueue",
     "jobs": "schedules", "tasks": "schedules",
 }  # fmt: skip

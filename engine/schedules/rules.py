@@ -63,7 +63,8 @@ def relation_faults(given: Mapping[str, Any]) -> list[Fault]:
         message = f"offsetMs does not belong to a schedule with {kinds[0]}"
         faults.append(Fault(("offsetMs",), FIELD_INVALID, message, "remove it"))
     elif "timezone" in given and kinds == ["everyMs"] and not any(map(given.get, BY_CLOCK)):
-        message, cure = "an interval has no timezone", "remove it, or use cron"
+        message = "an interval without start, end or exclude has no timezone"
+        cure = "remove it, or use cron"
         faults.append(Fault(("timezone",), FIELD_INVALID, message, cure))
     elif kinds == ["at"]:
         faults += [

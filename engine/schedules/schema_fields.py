@@ -179,6 +179,7 @@ SCHEDULE: Final[dict[str, tuple[Shape, str]]] = {
 }  # fmt: skip
 
 TOP: Final[dict[str, tuple[Shape, str]]] = {
+    "$schema": ({"type": "string"}, "Where this schema is, for editors; nothing else reads it."),
     "version": ({"const": 1}, "The format of the file."),
     "project": (
         text(KEY_PATTERN, "Use 1 to 200 of a-z, 0-9, '.', '_' and '-'.", "billing"),

@@ -15,6 +15,7 @@ _SENTENCES = (
      "write one, and close the list or mapping that is still open"),
     ("expected the node content", "a value is missing here",
      "write one, and close the list or mapping that is still open"),
+    ("found a tab character", "a tab is not possible here", "indent with spaces"),
     ("alphabetic or numeric", "'&' and '*' are special at the beginning of a value",
      "put the value in quotes"),
     ("directive", "'%' is special at the beginning of a line", "put the value in quotes"),

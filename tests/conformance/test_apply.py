@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import KeyForeign, PruneRefused, RevisionTooLow
+from engine.errors import KeyForeign, LedgerRequired, PruneRefused, RevisionTooLow
 from engine.ledger import MemoryLedger
 from engine.ledger.records import Step
 from engine.runtime.declare import apply, retire_absent
@@ -440,3 +440,11 @@ def test_a_ledger_without_a_memory_owes_each_run_of_the_last_minute(shape, first
     assert all(at > cursor_at for at in wanted)
     owed = [*schedule.spec.fires(cursor_at, now)]
     assert first == "now" or owed == wanted
+
+
+async def test_a_replica_without_a_ledger_refuses_overlap_that_needs_memory():
+    ledger = MemoryLedger()
+    file = load_schedules("schedules: [{key: k, workflow: w, everyMs: 60000, overlap: skip}]")
+    with pytest.raises(LedgerRequired, match="overlap of k needs a ledger"):
+        await apply(ledger, file, by="test")
+    assert await ledger.schedules() == []

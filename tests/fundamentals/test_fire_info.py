@@ -85,6 +85,14 @@ def test_fields_of_a_newer_minor_version_are_ignored():
     assert FireInfo.from_memo({**fire().to_memo(), "colour": "blue"}) == fire()
 
 
+def test_the_data_of_successive_runs_meet_at_their_fire_times():
+    began = datetime(2027, 1, 1, tzinfo=UTC)
+    info = fire(data_from=began)
+    assert (info.data_from, info.data_to) == (began, info.fire_time)
+    assert FireInfo.from_memo(info.to_memo()) == info
+    assert "data_from" not in fire().to_memo()
+
+
 def test_a_memo_without_missed_windows_missed_none():
     memo = fire().to_memo()
     del memo["missed"]

@@ -108,6 +108,67 @@ async def take_over(primary: PostgresServer, successor: PostgresServer) -> int:
     return await fires(successor_url(primary, successor))
 
 
+def family(pid: int) -> list[int]:
+    """A server and its children; each backend has a session of its own."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *map(int, children)]
+
+
+async def as_of_now(primary: PostgresServer, successor: PostgresServer) -> None:
+    """Give the second server what the first one has at this instant, as a standby would."""
+
+    def copy() -> None:
+        shutil.rmtree(successor.data_dir)
+        for pid in family(primary.pid):
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            subprocess.run(["cp", "-a", primary.data_dir, successor.data_dir], check=True)
+        finally:
+            for pid in family(primary.pid):
+                os.kill(pid, signal.SIGCONT)
+
+    await asyncio.to_thread(copy)
+
+
+async def test_after_a_failover_that_lost_commits_every_run_is_booked_and_none_is_doubled(
+    client, primary
+):
+    """The second guard speaks: a window that is decided again finds its run in Temporal."""
+    successor = PostgresServer(primary.data_dir.parent / "second")
+    await successor.start()
+    await successor.stop()
+    plugin = SchedulePlugin(load_schedules(PULSE), database_url=both(primary, successor))
+    async with Worker(client, task_queue="sched", workflows=[Noop], plugins=[plugin]):
+
+        async def begun(count: int = 3) -> bool:
+            return await fires(primary.url) >= count
+
+        await eventually(begun, timeout=30, every=0.2)
+        await as_of_now(primary, successor)
+        kept = await fires(primary.url)
+        await eventually(lambda: begun(kept + 4), timeout=30, every=0.2)
+        os.kill(primary.pid, signal.SIGKILL)
+        await primary.stop()
+        await successor.start()
+        url = successor_url(primary, successor)
+        after = await fires(url)
+        assert after <= kept, "the last commits are gone"
+
+        async def goes_on() -> bool:
+            return await fires(url) >= after + 8
+
+        await eventually(goes_on, timeout=60, every=0.2)
+    ran = [run.id async for run in client.list_workflows('WorkflowId STARTS_WITH "sched:pulse:"')]
+    assert len(ran) == len(set(ran)), "no window ran twice"
+    ledger = await PostgresLedger.connect(url, namespace=client.namespace)
+    booked = {fire.workflow_id: fire.status for fire in await ledger.fires(limit=1000)}
+    await ledger.close()
+    await successor.stop()
+    assert {booked.get(run) for run in ran} <= {"started", "completed"}
+    windows = sorted(int(run.rpartition(":")[2]) for run in ran)
+    assert windows == list(range(windows[0], windows[-1] + 1)), "and none was left out"
+
+
 async def test_a_primary_that_became_a_standby_is_waited_for_and_said_once(client, primary):
     told: list[Event] = []
     plugin = SchedulePlugin(load_schedules(PULSE), database_url=primary.url, on_event=told.append)

@@ -57,6 +57,7 @@ def test_a_cancelled_event_is_no_day_off():
     [
         ("", "this is no calendar"),
         ("<html>", "this is no calendar"),
+        ("root:x:0:0", "this is no calendar: .*[^.]$"),
         (ics(), "the calendar has no events"),
         (ics("DTSTART:soon"), "this is no calendar"),
         (ics(f"{ONE_DAY}\nRRULE:FREQ=DAILY"), "more than 5,000 days off"),
@@ -110,6 +111,7 @@ def test_every_fault_of_the_calendars_is_named_at_its_line():
         "  odd: [2026-99-99]\n"
         "  file: {ics: holidays.ics}\n"
         "  foo: {icz: a}\n"
+        "  web: {ics: 'https://example.org/a.ics'}\n"
         "schedules:\n"
         "  - {key: a, workflow: w, cron: '0 9 * * *', exclude: [holiday]}\n"
     )
@@ -119,7 +121,8 @@ def test_every_fault_of_the_calendars_is_named_at_its_line():
         "4: 2026-99-99 is no day of the calendar",
         "5: calendar file names a file",
         "6: calendar foo is a mapping",
-        "8: 'holiday' is no date, weekday or calendar of this file",
+        "7: https://example.org/a.ics is an address",
+        "9: 'holiday' is no date, weekday or calendar of this file",
     ]
 
 
@@ -160,3 +163,16 @@ def test_the_zone_of_an_intervals_days_off_is_checked_like_any_other():
     assert [line.partition(":")[0] for line in found] == ["2", "3", "4"]
     assert "Mars/X" in found[0]
     assert "outside 1970 to 2100" in found[2]
+
+
+def test_beside_a_broken_calendar_the_rest_of_the_list_is_judged():
+    found = problems(
+        "calendars: {team: {ics: team.ics}}\n"
+        "schedules:\n"
+        "  - {key: a, workflow: w, cron: '0 9 * * *', exclude: [team, holiday]}\n"
+        "  - {key: b, workflow: w, cron: '0 9 * * *', exclude: [team]}\n"
+    )
+    assert found == [
+        "1: calendar team names a file",
+        "3: 'holiday' is no date, weekday or calendar of this file",
+    ]

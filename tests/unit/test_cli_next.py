@@ -115,9 +115,9 @@ def test_without_a_ledger_the_file_answers_and_the_output_says_so(folder, capsys
         (
             ("once", "--from", "2027-01-01T09:00:00Z"),
             0,
-            "nothing fires after 2027-01-01 09:00:00+00:00\n",
+            "nothing fires after 2027-01-01 09:00:00 UTC\n",
         ),
-        (("once", "--from", "2027-01-02"), 0, "nothing fires from 2027-01-02 00:00:00+00:00 on\n"),
+        (("once", "--from", "2027-01-02"), 0, "nothing fires from 2027-01-02 00:00:00 UTC on\n"),
         (("off",), 0, "disabled, so that nothing fires: off\n"),
     ],
 )
@@ -183,3 +183,17 @@ def test_a_spread_field_is_said_to_depend_on_the_key(folder, capsys):
     assert "H is spread by a schedule's key" in capsys.readouterr().out
     assert run(["next", "--cron", "0 2 * MAR THU"]) == 0
     assert "spread" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [
+        ("2026-11-01T00:30", "2026-11-01T05:00:00Z"),  # 01:00 EDT, half an hour later
+        ("2026-11-01T01:30", "2026-11-01T06:00:00Z"),  # the first of the two 01:30
+        ("2026-11-01T00:30Z", "2026-11-01T01:00:00Z"),
+    ],
+)
+def test_a_time_without_offset_is_on_the_clock_of_the_expression(folder, capsys, start, first):
+    zone = ("--timezone", "America/New_York")
+    (row,) = rows(capsys, "--cron", "0 * * * *", *zone, "--from", start, "-n", "1")
+    assert row["fire_time"] == first

@@ -150,6 +150,21 @@ def test_an_expectation_that_fails_is_a_fault_of_a_file_that_can_be_used(tmp_pat
     assert run(["check", str(file)]) == 0
 
 
+def test_a_check_says_what_will_never_fire_again(tmp_path, capsys):
+    file = tmp_path / "schedules.yaml"
+    file.write_text(
+        "schedules:\n"
+        "- {key: past, workflow: w, at: 2020-01-01T00:00:00Z}\n"
+        "- {key: ended, workflow: w, cron: '0 2 * * *', end: 2020-01-01}\n"
+        "- {key: off, workflow: w, at: 2020-01-01T00:00:00Z, enabled: false}\n"
+        "- {key: ahead, workflow: w, at: 2099-01-01T00:00:00Z}\n"
+    )
+    assert run(["check", str(file)]) == 0
+    assert "over, so that nothing fires: past, ended\n" in capsys.readouterr().out
+    assert run(["check", str(file), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["over"] == ["past", "ended"]
+
+
 def test_a_check_says_what_is_probably_not_meant(tmp_path, capsys):
     file = tmp_path / "schedules.yaml"
     file.write_text("schedules: [{key: a, workflow: w, everyMs: 1000, input: 010}]")

@@ -116,6 +116,19 @@ def test_each_cell_is_the_busiest_minute_of_its_stretch():
     assert (peak.value, peak.clock, peak.when) == (1, "13:59", "on 2026-12-21")
 
 
+def test_equal_minutes_in_a_row_are_one_peak_and_leave_room_for_others():
+    schedule = Schedule.from_json({"key": "k", "workflow": "w", "cron": "0 2 * * *"})
+    start = datetime(2026, 12, 20, tzinfo=UTC)
+    found = simulate([schedule], start, start + timedelta(days=2))
+    values = [3 if 120 <= n % 1440 < 150 else 1 if n > 1500 else 0 for n in range(2880)]
+    told = [(peak.value, peak.clock, peak.when) for peak in busiest(found, values)]
+    assert told == [
+        (3, "02:00 to 02:29", "on 2026-12-20 and 1 more day"),
+        (1, "01:01 to 01:59", "on 2026-12-21"),
+        (1, "02:30 to 23:59", "on 2026-12-21"),
+    ]
+
+
 class Page(HTMLParser):
     def __init__(self) -> None:
         super().__init__()

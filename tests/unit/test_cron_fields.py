@@ -294,6 +294,10 @@ def test_blanks_case_and_leading_zeros_change_nothing(text):
         ("H(20-10) * * * *", ["minute field", "a <= b"]),
         ("@every 5m", ["@EVERY", "everyMs"]),
         ("@reboot", ["@REBOOT"]),
+        (
+            "CRON_TZ=America/New_York 0 2 * * *",
+            ["names a timezone", 'write timezone: America/New_York and cron: "0 2 * * *"'],
+        ),
         ("@fortnightly", ["@FORTNIGHTLY", "@weekly"]),
         ("0 0 30 2 *", ["day, month and weekday", "never fire", "L for the last day"]),
         ("0 0 31 4,6,9,11 *", ["never fire"]),

@@ -43,3 +43,30 @@ def test_a_long_value_is_cut():
     (told,) = edits(schedule("everyMs: 5000"), schedule(f"everyMs: 5000, input: {'x' * 500}"))
     assert len(told) < 100
     assert told.endswith("…")
+
+
+def test_two_long_values_are_shown_from_where_they_differ():
+    before, after = (f"everyMs: 5000, description: {'x' * 90} {end}" for end in ("old", "new"))
+    (told,) = edits(schedule(before), schedule(after))
+    assert told == "description …xxxxxxxxx old → …xxxxxxxxx new"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        ("[SAT, team]", "[SUN, team]", "exclude without SAT, with SUN"),
+        ("[SAT, team]", "[SAT]", "exclude without team 2027-01-04, team 2027-01-08..2027-01-09"),
+        (
+            "[team]",
+            "[team, SUN, MON, TUE, WED, THU]",
+            "exclude with SUN, MON, TUE and 2 more",
+        ),
+        ("[SAT, SUN]", "[SUN, SAT]", 'exclude ["SAT", "SUN"] → ["SUN", "SAT"]'),
+        ("[]", "[SAT]", 'exclude default → ["SAT"]'),
+    ],
+)
+def test_an_edit_of_days_off_names_the_days(before, after, told):
+    days = "calendars: {team: [2027-01-04, 2027-01-08..2027-01-09]}\n"
+    entry = "schedules: [{key: k, workflow: w, everyMs: 5000, exclude: %s}]"
+    one, other = (load_schedules(days + entry % items).schedules[0] for items in (before, after))
+    assert edits(one, other) == (told,)

@@ -292,3 +292,10 @@ def test_no_value_of_the_file_is_refused_that_the_loader_takes(name):
 def test_whatever_the_schema_refuses_the_loader_refuses_too(value):
     if said := complaints(value):
         assert not is_loaded(json.dumps(value)), said
+
+
+def test_a_json_file_may_name_its_schema():
+    named = {"$schema": "./schedules.schema.json", **one(everyMs=1000)}
+    assert is_loaded(json.dumps(named))
+    assert not complaints(named)
+    assert not is_loaded(json.dumps({**named, "$schema": 7}))

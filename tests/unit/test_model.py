@@ -55,7 +55,9 @@ def test_exactly_one_kind_is_given():
 
 def test_offset_belongs_to_intervals_and_timezone_to_clocks():
     assert "offsetMs does not belong" in refusal(cron="* * * * *", offset_ms=0)
-    assert "an interval has no timezone" in refusal(every_ms=1000, timezone="UTC")
+    assert "an interval without start, end or exclude has no timezone" in refusal(
+        every_ms=1000, timezone="UTC"
+    )
 
 
 def test_cron_and_timezone_are_both_reported():

@@ -19,6 +19,8 @@ from tests.unit.schedule_files import entry, load, only, problems
         ("everyMs: ~", "SCHEDULE_FIELD_INVALID", "remove the line"),
         ("every: 5000", "SCHEDULE_FIELD_UNKNOWN", "did you mean everyMs?"),
         ("interval: 5m", "SCHEDULE_FIELD_UNKNOWN", "did you mean everyMs?"),
+        ("suspend: true, everyMs: 5000", "SCHEDULE_FIELD_UNKNOWN", "did you mean enabled?"),
+        ("schedule: 0 2 * * *", "SCHEDULE_FIELD_UNKNOWN", "did you mean cron?"),
         ("EveryMS: 5000", "SCHEDULE_FIELD_UNKNOWN", "did you mean everyMs?"),
         ("everyMs: 1000, offsetMs: 1.5", "SCHEDULE_FIELD_INVALID", "whole number"),
         ("everyMs: 1000, timezone: UTC", "SCHEDULE_FIELD_INVALID", "remove it"),
@@ -156,6 +158,12 @@ def test_a_default_that_a_schedule_cannot_fit_is_named_with_its_line_and_the_way
     ("line", "message", "cure"),
     [
         ("exclude: [saturday]", "'saturday' is no date", "write SAT"),
+        ("exclude: [FRI-MON]", "'FRI-MON' is no date", "name each day: FRI, SAT, SUN, MON"),
+        (
+            "exclude: [2026-12-24/2026-12-26]",
+            "'2026-12-24/2026-12-26' is no date",
+            "write 2026-12-24..2026-12-26",
+        ),
         ("exclude: [holiday]", "'holiday' is no date", "did you mean holidays?"),
         ("exclude: [Holidays]", "'Holidays' is no date", "did you mean holidays?"),
         (

@@ -249,7 +249,11 @@ def test_ordinary_files_leave_no_doubt_about_their_project(tmp_path):
         path.write_text(head + entry("a", f"everyMs: 1000{named}"))
         look = Source(path).look()
         assert (look.project(), look.is_certain()) == (project, True)
-    for head in ('{"project": "billing", ', '{\n "version": 1,\n "project": "billing"\n,'):
+    for head in (
+        '{"project": "billing", ',
+        '{\n "version": 1,\n "project": "billing"\n,',
+        '{"$schema": "./s.json", "project": "billing", ',
+    ):
         path.write_text(head + '"schedules": []}')
         look = Source(path).look()
         assert (look.project(), look.is_certain()) == ("billing", True)
@@ -282,3 +286,8 @@ def test_zeros_in_dates_times_and_expressions_are_not_warned_of(tmp_path):
     path.write_text(dedent(fields))
     assert read_file(path).warnings == ()
     assert Source(path).look().digest() == read_file(path).digest
+
+
+def test_a_device_without_an_end_is_read_no_further_than_a_file_may_be_large():
+    (found,) = problems(Source(["/dev/zero"]))
+    assert found.code == "SCHEDULE_FILE_TOO_LARGE"

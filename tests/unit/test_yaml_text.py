@@ -190,6 +190,7 @@ def test_twenty_levels_are_read():
     [
         ("a: b: c", 1, "': ' is not possible here"),
         ("a:\n\tb: 1", 2, "a tab is not possible here"),
+        ("a:\n  - b: 1\n\tc: 2", 3, "a tab is not possible here"),
         ("a: [1, 2", 1, "a ',' or ']' is missing"),
         ("a: {b: 1", 1, "a ',' or '}' is missing"),
         ("a:\n  - b\n  c: 1\n", 3, "indicator|item of the list|indentation"),

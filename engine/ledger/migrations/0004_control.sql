@@ -42,6 +42,7 @@ CREATE INDEX fires_leased ON fires (namespace, project, lease_until, id)
     WHERE status IN ('claimed', 'starting');
 CREATE INDEX fires_to_stop ON fires (namespace, project, stop_at)
     WHERE stop IS NOT NULL AND status = 'started';
+CREATE INDEX fires_queued ON fires (namespace, key) WHERE status = 'queued';
 -- What a plan must know of a key: its open runs, and those that wait.
 CREATE INDEX fires_in_the_way ON fires (namespace, key, id)
     WHERE status IN ('claimed', 'queued', 'starting', 'started') AND lost_at IS NULL;

@@ -1,6 +1,6 @@
 SELECT s.key, s.project, s.workflow, d.definition, s.retired_at, s.paused_at, s.paused_reason,
        s.paused_by, s.paused_until, s.next_fire_at, s.workflow_type,
-       s.definition_version, s.series, s.effective_from, s.error, s.rules, last.last_fire_time AS last_fire_at, last.status AS last_status
+       s.definition_version, s.series, s.effective_from, s.error, s.rules, s.origin, last.last_fire_time AS last_fire_at, last.status AS last_status
 FROM schedules s
 JOIN definitions d ON d.namespace = s.namespace AND d.key = s.key AND d.version = s.definition_version
 LEFT JOIN LATERAL (

@@ -17,9 +17,8 @@ from engine.errors import MomentInFuture, WindowNotFound, WorkflowUnknown
 from engine.ledger import Ledger
 from engine.ledger.records import Fire
 from engine.runtime import unknown
+from engine.runtime.carving import take_out
 from engine.runtime.verbs.locked import Locked, locked
-from engine.schedules.ranges import without
-from engine.schedules.windows import Window, is_suffixed
 
 _TICK = timedelta(microseconds=1)
 _AT_ONCE = 200
@@ -144,19 +143,8 @@ class _Batch:
         state, transaction = self._schedule.state, self._schedule.transaction
         workflow_id = row.workflow_id
         if row.windows > 1:
-            rows, workflow_id = await self._carved(at, row, rows)
+            workflow_id = await take_out(transaction, row, at)
+            rows = await transaction.between(row.key, row.fire_time, rows[-1].last_fire_time)
         if await transaction.refill(state, workflow_id, at, self._overlap):
             self.started.append(workflow_id)
         return rows
-
-    async def _carved(self, at: datetime, row: Fire, rows: list[Fire]) -> tuple[list[Fire], str]:
-        """Take the window out of its range; returns the rows as they are now, and its run id."""
-        transaction = self._schedule.transaction
-        definition = await transaction.definition(row.key, row.definition_version)
-        first = Window(row.key, row.series, row.bucket, row.fire_time)
-        pieces = without(definition.spec, first, row.last_fire_time, at)
-        suffixed = is_suffixed(row.workflow_id)
-        await transaction.carve(row, pieces, suffixed=suffixed)
-        mine = next(piece.window for piece in pieces if piece.window.fire_time == at)
-        rows = await transaction.between(row.key, row.fire_time, rows[-1].last_fire_time)
-        return rows, mine.workflow_id(suffixed)

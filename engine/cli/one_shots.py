@@ -1,0 +1,161 @@
+"""``sched at`` and ``sched reschedule``: schedules that are in no file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from engine.cli.environment import service
+from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key
+from engine.cli.output import instant, print_json
+from engine.cli.times import clock
+from engine.runtime.verbs.one_shots import Asked
+from engine.schedules.durations import parse_duration
+
+Moment = Annotated[
+    str,
+    typer.Argument(
+        metavar="MOMENT",
+        help="When: 2026-12-24T18:00Z, or local to --timezone without an offset.",
+    ),
+]
+Zone = Annotated[
+    str | None,
+    typer.Option("--timezone", metavar="TZ", help="The IANA zone of a moment without an offset."),
+]
+Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the audit.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("at")(at)
+    app.command("reschedule")(reschedule)
+
+
+def at(
+    moment: Moment,
+    workflow: Annotated[str, typer.Argument(metavar="WORKFLOW", help="What to start.")],
+    *,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="Its name, instead of a made one.")
+    ] = None,
+    own_input: Annotated[
+        str | None, typer.Option("--input", metavar="JSON", help="The workflow's argument.")
+    ] = None,
+    timezone: Zone = None,
+    request_id: Annotated[
+        str | None,
+        typer.Option("--request-id", metavar="ID", help="Asking twice under one id is refused."),
+    ] = None,
+    task_queue: Annotated[
+        str, typer.Option("--task-queue", metavar="NAME", help="Where its workers listen.")
+    ] = "sched",
+    external: Annotated[
+        bool, typer.Option("--external", help="WORKFLOW is a Temporal type of other code.")
+    ] = False,
+    project: Annotated[
+        str, typer.Option("--project", metavar="NAME", help="Whose workers start it.")
+    ] = "default",
+    reason: Reason = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Start a workflow once, at a moment to come.
+
+    It prints the key by which `sched show`, `reschedule` and `cancel` know it.
+    """
+    fields: dict[str, Any] = {"taskQueue": task_queue, "external": external}
+    if own_input is not None:
+        fields["input"] = _json(own_input)
+    if timezone is not None:
+        fields["timezone"] = timezone
+
+    async def ask() -> Asked:
+        async with service(data_dir) as opened:
+            return await opened.schedule_at(
+                workflow, moment, key=key, request_id=request_id, project=project,
+                reason=reason, **fields,
+            )  # fmt: skip
+
+    _tell(asyncio.run(ask()), as_json=as_json)
+
+
+def reschedule(
+    key: Key,
+    moment: Annotated[
+        str | None, typer.Argument(metavar="MOMENT", help="When now, as for `sched at`.")
+    ] = None,
+    *,
+    every: Annotated[
+        str | None, typer.Option("--every", metavar="5m", help="From now on again and again.")
+    ] = None,
+    cron: Annotated[
+        str | None, typer.Option("--cron", metavar="EXPR", help="From now on by this expression.")
+    ] = None,
+    timezone: Zone = None,
+    reason: Reason = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Move what an application or `sched at` has scheduled to other times.
+
+    What a schedule file declares is changed in its file.
+    """
+    when = _when(moment, every, cron)
+    if timezone is not None:
+        when["timezone"] = timezone
+
+    async def ask() -> Asked:
+        async with service(data_dir) as opened:
+            return await opened.reschedule(key, reason=reason, **when)
+
+    _tell(asyncio.run(ask()), as_json=as_json)
+
+
+def _when(moment: str | None, every: str | None, cron: str | None) -> dict[str, Any]:
+    given = {
+        name: value
+        for name, value in {"at": moment, "everyMs": every, "cron": cron}.items()
+        if value is not None
+    }
+    if len(given) != 1:
+        raise typer.BadParameter("name one of MOMENT, --every and --cron", param_hint="MOMENT")
+    if every is not None:
+        try:
+            return {"everyMs": round(parse_duration(every).total_seconds() * 1000)}
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="'--every'") from None
+    return given
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(
+            f"{text!r} is no JSON: {error}; write e.g. '{{\"id\": 7}}'", param_hint="'--input'"
+        ) from None
+
+
+def _tell(asked: Asked, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "key": asked.key,
+                "next_fire_at": instant(asked.next_fire_at),
+                "definition": asked.schedule.to_json(),
+                "waiting": asked.waiting,
+            }
+        )
+        return
+    typer.echo(f"{asked.key}: {asked.schedule.workflow}, {_clock(asked.next_fire_at, asked)}")
+    if asked.waiting:
+        typer.echo(asked.waiting)
+
+
+def _clock(moment: datetime | None, asked: Asked) -> str:
+    return "paused" if moment is None else clock(moment, asked.schedule.timezone, seconds=True)

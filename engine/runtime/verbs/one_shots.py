@@ -1,0 +1,203 @@
+"""Schedules that applications ask for while they run: one moment, or one that repeats.
+
+They live in the ledger beside those of the files, and no file changes or retires them. What an
+application may do to them afterwards is here and in `stopping`; whoever calls has been authorized
+before.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from engine.errors import (
+    KeyInUse,
+    LedgerRequired,
+    MomentInPast,
+    NotCancellable,
+    OwnedByFile,
+    RequestInUse,
+    RequestInvalid,
+)
+from engine.ledger import Ledger, Transaction
+from engine.ledger.records import Action, NewDefinition
+from engine.runtime import unknown
+from engine.runtime.definitions import first_definition, next_definition
+from engine.runtime.planning import decided_to_the_end
+from engine.runtime.verbs.locked import locked
+from engine.schedules import Schedule
+from engine.schedules.diff import WHEN
+from engine.schedules.due import TICK
+from engine.schedules.instants import epoch_ms
+from engine.schedules.windows import REQUEST_ID
+
+_DRAFT = "draft"
+"""The key of what is checked before its own key is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A schedule that an application asked for, or changed.
+
+    Attributes:
+        key: the id under which it is found, changed and cancelled.
+        schedule: what is in force now.
+        next_fire_at: when it fires next; None while it is paused.
+        waiting: why nobody can run its workflow yet, if so.
+    """
+
+    key: str
+    schedule: Schedule
+    next_fire_at: datetime | None
+    waiting: str | None = None
+
+
+async def ask_for(
+    ledger: Ledger,
+    fields: Mapping[str, Any],
+    *,
+    by: str,
+    project: str = "default",
+    key: str | None = None,
+    request_id: str | None = None,
+    reason: str | None = None,
+) -> Asked:
+    """Schedule a workflow for one moment, or again and again.
+
+    Args:
+        ledger: the memory to write it to.
+        fields: the schedule as an entry of a file has it, without its key.
+        by: who asks.
+        project: whose workers start it.
+        key: names it; without one it gets a key of its own, in the order of time.
+        request_id: asking twice under one id is refused, so that a repeated request does nothing.
+        reason: why, for the audit.
+
+    Raises:
+        ScheduleError: a field is wrong; its code says which.
+        MomentInPast: it would never fire.
+        KeyInUse: the key is, or was, another schedule's.
+        RequestInvalid: the request id is none.
+        RequestInUse: it was used before, whatever became of that schedule.
+        LedgerRequired: the ledger forgets.
+    """
+    _require_memory(ledger)
+    if request_id is not None and REQUEST_ID.fullmatch(request_id) is None:
+        raise RequestInvalid(
+            f"request id {request_id[:80]!r}", cure="use 1 to 64 of a-z, A-Z, 0-9, _ and -"
+        )
+    draft = Schedule.from_json({**fields, "key": key or _DRAFT})
+    async with ledger.transaction(long=True) as transaction:
+        # As an apply does: two that reach for one key, or one request id, come one by one.
+        await transaction.lock_project(project)
+        if request_id is not None and (other := await transaction.asked_under(request_id)):
+            raise RequestInUse(f"request id {request_id} was used before, for {other}")
+        now = await transaction.now()
+        if key is None:
+            key = _new_key(draft, now)
+            draft = draft.model_copy(update={"key": key})
+        if await transaction.heads("", [key]):  # of this key alone, and no project's
+            raise KeyInUse(f"there is, or was, a schedule {key}", cure="choose another key")
+        _require_future(draft, now)
+        new = first_definition(
+            draft, now, project=project, workflow_type=await _type_of(transaction, draft),
+            origin="api", request_id=request_id,
+        )  # fmt: skip
+        await transaction.define([new], by=by)
+        action = Action(project, key, "schedule", reason, after=draft.to_json())
+        await transaction.act([action], by=by)
+        return await _asked(transaction, new)
+
+
+async def reschedule(
+    ledger: Ledger, key: str, when: Mapping[str, Any], *, by: str, reason: str | None = None
+) -> Asked:
+    """Let a schedule of an application fire at other times; all else stays.
+
+    Args:
+        ledger: the memory that has it.
+        key: of the schedule.
+        when: the fields that say when, as a file has them; they replace all that said it before.
+        by: who asks.
+        reason: why, for the audit.
+
+    Raises:
+        ScheduleNotFound: there is none of this key.
+        OwnedByFile: a file declares it.
+        NotCancellable: it was cancelled, or its last window has come.
+        ScheduleError: a field is wrong.
+        MomentInPast: it would never fire again.
+    """
+    _require_memory(ledger)
+    async with locked(ledger, key, by=by, retired=True) as held:
+        before = held.state
+        if before.origin == "file":
+            raise OwnedByFile(f"{key} is declared by a file", cure="change the file and apply it")
+        if before.retired_at is not None:
+            raise NotCancellable(f"{key} was cancelled at {before.retired_at:%Y-%m-%d %H:%M:%S}Z")
+        if before.schedule.spec.next(held.now) is None:
+            raise NotCancellable(f"the last window of {key} has come", cure="ask for a new one")
+        changed = _with(before.schedule, when)
+        _require_future(changed, held.now)
+        owed = decided_to_the_end(before, held.now)
+        await held.transaction.record([owed], strict=True)
+        new = next_definition(
+            owed, changed, held.now, project=before.project, origin="api",
+            workflow_type=await _type_of(held.transaction, changed),
+        )  # fmt: skip
+        await held.transaction.define([new], by=by)
+        await held.act(
+            "reschedule", reason=reason,
+            before=before.schedule.to_json(), after=changed.to_json(),
+        )  # fmt: skip
+        return await _asked(held.transaction, new)
+
+
+def _with(schedule: Schedule, when: Mapping[str, Any]) -> Schedule:
+    kept = {name: value for name, value in schedule.to_json().items() if name not in WHEN}
+    return Schedule.from_json({**kept, **when})
+
+
+async def _type_of(transaction: Transaction, schedule: Schedule) -> str | None:
+    if schedule.external:
+        return schedule.workflow
+    wanted = (schedule.task_queue, schedule.workflow)
+    return (await transaction.resolve([wanted]))[wanted]
+
+
+async def _asked(transaction: Transaction, new: NewDefinition) -> Asked:
+    waiting, schedule = None, new.schedule
+    if new.workflow_type is None:
+        # A worker that announces it at this very moment has not seen this row.
+        await transaction.raise_epoch()
+        announced = await transaction.announced([schedule.task_queue])
+        waiting = unknown.explained(schedule, announced.get(schedule.task_queue, ()))
+    return Asked(schedule.key, schedule, new.next_fire_at, waiting)
+
+
+def _require_memory(ledger: Ledger) -> None:
+    if not ledger.remembers:
+        raise LedgerRequired(
+            "a schedule of an application needs a ledger", cure="set SCHED_DATABASE_URL"
+        )
+
+
+def _require_future(schedule: Schedule, now: datetime) -> None:
+    if schedule.first_start(now + TICK) is None:
+        past = schedule.spec.previous(now)
+        moment = f"{past:%Y-%m-%d %H:%M:%S}Z" if past else schedule.when
+        raise MomentInPast(
+            f"{moment} has passed, it is {now:%Y-%m-%d %H:%M:%S}Z", cure="name one to come"
+        )
+
+
+def _new_key(schedule: Schedule, now: datetime) -> str:
+    """Return a key nobody has: the clock's milliseconds and 74 random bits, a UUID of version 7."""
+    number = epoch_ms(now) << 80 | secrets.randbits(80)
+    number = number & ~(0xF << 76) | 0x7 << 76
+    number = number & ~(0x3 << 62) | 0x2 << 62
+    return f"{'at' if schedule.kind == 'at' else 'repeat'}-{UUID(int=number)}"
