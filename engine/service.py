@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -238,7 +238,7 @@ class ScheduleService:
         *,
         reason: str | None = None,
         overlap: Literal["allow", "queue"] | None = None,
-    ) -> AsyncIterator[Progress]:
+    ) -> AsyncGenerator[Progress, None]:
         """Start windows of the past that have no run; see ``backfilling.backfill``."""
         async with self._near():
             async for progress in backfill(

@@ -50,8 +50,7 @@ async def renew_skips(
 
 
 def _forgotten(states: Mapping[str, ScheduleState], skip: SkippedAhead) -> Action:
-    return Action(
-        states[skip.key].project, skip.key, "unskip", "edited: no window opens then any more",
-        skip.workflow_id,
-        before={"status": "skipped", "fire_time": skip.fire_time, "reason": skip.reason},
-    )  # fmt: skip
+    before = {"status": "skipped", "fire_time": skip.fire_time, "reason": skip.reason}
+    reason = "edited: no window opens then any more"
+    project = states[skip.key].project
+    return Action(project, skip.key, "unskip", reason, skip.workflow_id, before=before)

@@ -15,7 +15,7 @@ HOUR = timedelta(hours=1)
 MINUTE = timedelta(minutes=1)
 
 
-def operator(bench) -> ScheduleService:
+def operator(bench):
     return ScheduleService(bench.ledger, actor="ops")
 
 
@@ -38,7 +38,7 @@ async def run_of(bench, claim: Claim, run_id: str = "run") -> str:
     return claim.workflow_id
 
 
-async def taken(bench, limit: int = 10_000) -> list[Claim]:
+async def taken(bench, limit: int = 10_000):
     """Take what is claimed and nobody sends yet, as a sweeper does."""
     return await bench.ledger.take_over(bench.serving, limit=limit, lease=LEASE)
 

@@ -33,7 +33,7 @@ async def backfilled(bench, begin: datetime, end: datetime, **options):
     return seen[-1].windows, started, left_alone
 
 
-async def a_paused_past(bench) -> datetime:
+async def a_paused_past(bench):
     """Ten hours of minutes in one row that says paused; returns its first window."""
     await declare_ago(bench, MINUTES, 10 * HOUR, paused=True)
     await operator(bench).resume("k")

@@ -1,0 +1,254 @@
+"""What an operator does on the command line, beside a worker and on the real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.service import RPCError
+
+from engine.cli.environment import actor
+from tests.acceptance.fleet import SCHED, Fleet
+from tests.waiting import eventually
+
+DECLARED = """
+schedules:
+  - {key: echo, workflow: echo, everyMs: 86400000, firstFire: next, input: {from: file}}
+  - {key: busy, workflow: echo, everyMs: 1000, firstFire: next}
+  - {key: long, workflow: reserves, everyMs: 86400000, firstFire: next}
+  - {key: brief, workflow: brief, everyMs: 60000, firstFire: next}
+"""
+CLOSED = {"completed", "failed", "cancelled", "terminated", "timed_out"}
+
+
+class Operator:
+    """Types commands; each is a process of its own."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self._fleet = fleet
+
+    async def sched(self, *arguments: str) -> tuple[int, str, str]:
+        process = await asyncio.create_subprocess_exec(
+            str(SCHED), *arguments, cwd=self._fleet.folder, env=self._fleet.environment,
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, told = await process.communicate()
+        return process.returncode or 0, out.decode(), told.decode()
+
+    async def did(self, *arguments: str) -> Any:
+        """Run a command that succeeds, and read its JSON."""
+        code, out, told = await self.sched(*arguments, "--json")
+        assert code == 0, (out, told)
+        return json.loads(out)
+
+    async def fires(self, key: str) -> list[dict[str, Any]]:
+        found = await self.did("fires", key, "-n", "1000")
+        return sorted(found, key=lambda fire: fire["fire_time"])
+
+    async def closed(self, workflow_id: str) -> dict[str, Any]:
+        key = workflow_id.split(":")[1]
+
+        async def ended() -> Any:
+            for fire in await self.fires(key):
+                if fire["workflow_id"] == workflow_id and fire["status"] in CLOSED:
+                    return fire
+            return None
+
+        found: dict[str, Any] = await eventually(ended, timeout=30, every=0.2)
+        return found
+
+
+@pytest.fixture
+async def operator(fleet: Fleet) -> Operator:
+    fleet.environment["SCHED_IMPORTS"] = "tests.operated_workflows"
+    await fleet.start(DECLARED)
+    made = Operator(fleet)
+
+    async def serves() -> bool:
+        code, out, _ = await made.sched("fires", "busy", "--json")
+        return code == 0 and any(fire["run_id"] for fire in json.loads(out))
+
+    await eventually(serves, timeout=60, every=0.3)
+    return made
+
+
+async def test_a_pause_stops_the_windows_and_resume_goes_on_with_the_next(operator: Operator):
+    code, out, told = await operator.sched("pause", "busy", "--reason", "stocktaking")
+    assert (code, out, told) == (0, "busy is paused until it is resumed: stocktaking\n", "")
+    paused = await operator.did("show", "busy")
+    assert (paused["state"], paused["next"]) == ("paused", [])
+    assert (paused["paused"]["reason"], paused["paused"]["by"]) == ("stocktaking", actor())
+    _, page, _ = await operator.sched("show", "busy")
+    assert f"by {actor()}: stocktaking" in page
+    begin = datetime.fromisoformat(paused["paused"]["at"])
+    beyond = begin + timedelta(seconds=3)
+
+    async def three_windows_later() -> bool:
+        return datetime.now(UTC) > beyond
+
+    await eventually(three_windows_later)
+    resumed = await operator.did("resume", "busy")
+    assert resumed["before"]["reason"] == "stocktaking"
+    assert resumed["caught_up"] == 0
+
+    async def goes_on() -> bool:
+        return any(
+            fire["run_id"] for fire in await operator.fires("busy")
+            if fire["fire_time"] >= resumed["next_fire_at"]
+        )  # fmt: skip
+
+    await eventually(goes_on, timeout=20, every=0.2)
+    during = [
+        fire for fire in await operator.fires("busy")
+        if begin <= datetime.fromisoformat(fire["fire_time"]) < beyond
+    ]  # fmt: skip
+    assert {(fire["status"], fire["reason"]) for fire in during} == {("skipped", "paused")}
+    assert [row["verb"] for row in await operator.did("log", "busy")] == ["resume", "pause"]
+    code, out, _ = await operator.sched("resume", "busy")
+    assert (code, out) == (0, "busy was not paused\n")
+
+
+async def test_a_manual_run_keeps_to_overlap_and_each_run_to_its_own_argument(
+    operator: Operator, client: Client
+):
+    ordinary = await operator.did("trigger", "echo", "--request-id", "one")
+    again = await operator.did("trigger", "echo", "--request-id", "one")
+    assert (ordinary["new"], again["new"]) == (True, False)
+    own = await operator.did("trigger", "echo", "--input", '{"from": "operator"}')
+    first = (await operator.closed(ordinary["workflow_id"]), {"from": "file"})
+    second = (await operator.closed(own["workflow_id"]), {"from": "operator"})
+    for fire, received in (first, second):
+        handle = client.get_workflow_handle(fire["workflow_id"], run_id=fire["run_id"])
+        assert await handle.result() == received
+        assert (fire["timing"], fire["status"]) == ("manual", "completed")
+    await operator.did("trigger", "long", "--request-id", "open")
+    code, out, _ = await operator.sched("trigger", "long", "--overlap", "skip")
+    assert code == 1
+    assert "skipped: overlap: sched:long:manual:open" in out
+    waiting = await operator.did("trigger", "long", "--overlap", "queue", "--request-id", "next")
+    assert waiting["status"] == "queued"
+    page = await operator.did("show", "long")
+    assert [fire["workflow_id"] for fire in page["queued"]] == ["sched:long:manual:next"]
+
+
+async def test_a_skipped_window_has_no_run_and_can_be_run_after_all_with_another_argument(
+    operator: Operator, client: Client
+):
+    at = (datetime.now(UTC) + timedelta(seconds=8)).strftime("%Y-%m-%dT%H:%M:%SZ")
+    skipped = await operator.did("skip", "busy", "--at", at, "--reason", "holiday")
+    assert skipped["changed"]
+    bucket = skipped["workflow_id"].rpartition(":")[2]
+
+    async def passed() -> bool:
+        return any(
+            fire["run_id"] for fire in await operator.fires("busy") if fire["fire_time"] > at
+        )
+
+    await eventually(passed, timeout=20, every=0.2)
+    (fire,) = [fire for fire in await operator.fires("busy") if fire["fire_time"] == at]
+    assert (fire["status"], fire["reason"], fire["run_id"]) == ("skipped", "user: holiday", None)
+    code, _, told = await operator.sched("unskip", "busy", "--at", at)
+    assert code == 2
+    assert told.startswith("sched: SCHEDULE_MOMENT_IN_PAST: ")
+    run = await operator.did("rerun", "busy", bucket, "--input", '{"why": "after all"}')
+    assert run["workflow_id"] == f"sched:busy:{bucket}:rerun:1"
+    done = await operator.closed(run["workflow_id"])
+    assert (done["status"], done["timing"], done["fire_time"]) == ("completed", "rerun", at)
+    handle = client.get_workflow_handle(done["workflow_id"], run_id=done["run_id"])
+    assert await handle.result() == {"why": "after all"}
+
+
+async def test_a_cancelled_run_undoes_what_it_did_before_it_ends(
+    operator: Operator, client: Client
+):
+    asked = await operator.did("trigger", "long", "--request-id", "cancelled")
+    handle = client.get_workflow_handle(asked["workflow_id"])
+
+    async def reserved() -> bool:
+        return "reserve" in await steps(client, asked["workflow_id"])
+
+    await eventually(reserved, timeout=20, every=0.1)
+    done = await operator.did("cancel", asked["workflow_id"], "--reason", "wrong data")
+    assert done["asked"] == [asked["workflow_id"]]
+    fire = await operator.closed(asked["workflow_id"])
+    assert fire["status"] == "cancelled"
+    assert (await handle.describe()).status == WorkflowExecutionStatus.CANCELED
+    assert await steps(client, asked["workflow_id"]) == ["reserve", "release"]
+    code, _, told = await operator.sched("cancel", asked["workflow_id"])
+    assert code == 2
+    assert told.startswith("sched: SCHEDULE_JOB_NOT_CANCELLABLE: ")
+
+
+async def steps(client: Client, workflow_id: str) -> list[str]:
+    """The steps of a run that have been completed, in their order."""
+    scheduled: dict[int, str] = {}
+    completed: list[str] = []
+    try:
+        history = await client.get_workflow_handle(workflow_id).fetch_history()
+    except RPCError:  # it has not been started yet
+        return completed
+    for event in history.events:
+        if event.HasField("activity_task_scheduled_event_attributes"):
+            attributes = event.activity_task_scheduled_event_attributes
+            scheduled[event.event_id] = attributes.activity_type.name
+        if event.HasField("activity_task_completed_event_attributes"):
+            number = event.activity_task_completed_event_attributes.scheduled_event_id
+            completed.append(scheduled[number].rpartition(".")[2])
+    return completed
+
+
+@pytest.mark.slow
+async def test_twenty_windows_are_backfilled_strictly_one_after_another(operator: Operator):
+    now = datetime.now(UTC).replace(second=30, microsecond=0) - timedelta(minutes=2)
+    begin, end = (f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in (now - timedelta(minutes=20), now))
+    period = ("--from", begin, "--to", end)
+    code, out, told = await operator.sched("backfill", "brief", *period, "--overlap", "queue")
+    assert (code, told) == (0, "")
+    assert out == "brief: 20 windows, 20 to start, 0 left alone\n"
+
+    async def closed() -> list[dict[str, Any]]:
+        fires = [fire for fire in await operator.fires("brief") if fire["timing"] == "backfill"]
+        return fires if all(fire["status"] == "completed" for fire in fires) else []
+
+    fires = await eventually(closed, timeout=90, every=0.5)
+    assert len(fires) == 20
+    for earlier, later in pairwise(fires):
+        assert earlier["closed_at"] <= later["started_at"]
+    code, out, _ = await operator.sched("backfill", "brief", *period)
+    assert code == 0
+    assert "brief: 20 windows, 0 to start, 20 left alone\nleft alone, completed: 20" in out
+
+
+REFUSED = [
+    (["pause", "ehco", "--reason", "x"], "there is no schedule ehco; did you mean echo?"),
+    (["resume", "ehco"], "did you mean echo?"),
+    (["trigger", "ehco"], "did you mean echo?"),
+    (["rerun", "ehco", "1"], "did you mean echo?"),
+    (["skip", "ehco", "--at", "2030-01-01"], "did you mean echo?"),
+    (["cancel", "sched:ehco:1"], "did you mean echo?"),
+    (["backfill", "ehco", "--from", "2026-01-01", "--to", "2026-01-02"], "did you mean echo?"),
+    (["log", "ehco"], "did you mean echo?"),
+    (["pause", "echo", "--reason", "x", "--until", "2026-01-01"], "SCHEDULE_MOMENT_IN_PAST"),
+    (["skip", "echo", "--at", "2026-01-01"], "SCHEDULE_MOMENT_IN_PAST"),
+    (["backfill", "echo", "--from", "2026-01-01", "--to", "2099-01-01"], "MOMENT_IN_FUTURE"),
+    (["rerun", "echo", "7"], "SCHEDULE_WINDOW_NOT_FOUND"),
+]
+
+
+async def test_what_cannot_be_done_is_explained_in_one_line(fleet: Fleet):
+    path = fleet.folder / "declared.yaml"
+    path.write_text(DECLARED)
+    operator = Operator(fleet)
+    await operator.did("apply", str(path))
+    for arguments, said in REFUSED:
+        code, _, told = await operator.sched(*arguments)
+        assert code == 2, arguments
+        assert said in told
+        assert told.count("\n") == 1
+    code, out, _ = await operator.sched("log", "echo")
+    assert (code, out) == (0, "nobody has done anything to echo yet\n")
