@@ -29,7 +29,8 @@ ifdef ARGS
 	$(BIN)/pytest $(ARGS)
 else
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --ignore tests/acceptance
-	$(BIN)/pytest tests/acceptance
+	$(BIN)/pytest --numprocesses 3 --dist loadfile -m waits tests/acceptance
+	$(BIN)/pytest -m "not waits" tests/acceptance
 endif
 
 fuzz: $(STAMP) ## Search for schedule files that break the loader (ARGS="--seconds 60")

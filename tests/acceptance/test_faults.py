@@ -12,6 +12,8 @@ from engine.faults import Point
 from engine.schedules import load_schedules
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.waits
+
 FILE = """
 schedules:
   - {key: one, workflow: noop, everyMs: 1000}

@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 COUNT = 600
 LIMITS = {"frontend.namespaceRPS": 30, "frontend.namespaceBurstRatio": 1.0}
 PAUSE_MS = 20
+REPLICAS = 3
 
 
 async def prepared_in_time(server: PostgresServer, replicas: int) -> Herd:
@@ -31,12 +32,11 @@ async def prepared_in_time(server: PostgresServer, replicas: int) -> Herd:
     raise AssertionError("the machine is too busy to prepare")
 
 
-@pytest.mark.parametrize("replicas", [1, 3])
-async def test_a_limited_server_is_used_to_the_full_and_no_window_starves(replicas: int) -> None:
+async def test_a_limited_server_is_used_to_the_full_and_no_window_starves() -> None:
     async with postgres() as server:
         async with arena(server, limits=LIMITS) as place:
-            bare = await floor(9, PAUSE_MS)(place, COUNT, replicas, 1)
-        ours = await prepared_in_time(server, replicas)
+            bare = await floor(9, PAUSE_MS)(place, COUNT, REPLICAS, 1)
+        ours = await prepared_in_time(server, REPLICAS)
     assert len(ours.lags) == COUNT
     assert bare.started > COUNT / LIMITS["frontend.namespaceRPS"] * 0.8, "nothing was limited"
     figures = f"{ours.started:.1f} s, the bare loop {bare.started:.1f} s"

@@ -16,6 +16,8 @@ from tests.sample_workflows import Noop
 from tests.servers import register_namespace
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.waits
+
 RETENTION = timedelta(seconds=4)
 FILE = """
 schedules:

@@ -15,6 +15,8 @@ from engine.schedules import load_schedules
 from tests.acceptance.fleet import windows_between
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.waits
+
 COUNT = 60
 FILE = "schedules:\n" + "\n".join(
     f"  - {{key: k{n:02}, workflow: noop, everyMs: 3000, offsetMs: {n * 50}, grace: 2s}}"
