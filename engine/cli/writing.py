@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -20,7 +21,7 @@ from engine.cli.options import (
     one_file,
 )
 from engine.cli.output import counted, print_json
-from engine.errors import ScheduleFileError
+from engine.errors import LedgerError, ScheduleFileError
 from engine.runtime.declare import PRUNE_AFTER
 from engine.runtime.reports import ApplyReport
 from engine.schedules import ScheduleFile
@@ -88,6 +89,9 @@ def apply_file(
     All of it in one transaction. What another project owns is refused.
     """
     path = one_file(context, path, schedules)
+    if not (as_json or prune or force) and (report := asyncio.run(_unchanged(path, data_dir))):
+        typer.echo(str(report))
+        return
     file = ScheduleService.check(path)
     if not as_json:
         _warn(file)
@@ -109,6 +113,17 @@ def apply_file(
         typer.echo(f"not in the file: {', '.join(report.absent)} (--prune retires them)")
     if retired:
         typer.echo(f"retired: {', '.join(retired)}")
+
+
+async def _unchanged(path: Path, data_dir: Path) -> ApplyReport | None:
+    """Return what there is to say of a file that is applied already; it is hashed, and not read.
+
+    A file that cannot be used, and a ledger that is away, are for whoever reads and writes them.
+    """
+    with suppress(ScheduleFileError, LedgerError):
+        async with service(data_dir) as opened:
+            return await opened.unchanged(path)
+    return None
 
 
 def _warn(file: ScheduleFile) -> None:

@@ -6,10 +6,13 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from engine.errors import ScheduleError
 from engine.schedules.durations import parse_duration
+
+
+ApplyWhen: TypeAlias = Literal["on-start", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,8 @@ class Settings:
             Temporal server to say when there are too many.
         max_skew: how far the database's clock may differ from the time that has passed here
             before nothing is started.
+        apply: whether a worker applies its file when it starts. With ``never`` somebody else
+            does, e.g. a deploy with ``sched apply``, and the file only names the project.
     """
 
     tick: timedelta = timedelta(seconds=1)
@@ -70,6 +75,7 @@ class Settings:
     drain: timedelta = timedelta(seconds=20)
     start_rate: Rate | None = None
     max_skew: timedelta = timedelta(seconds=5)
+    apply: ApplyWhen = "on-start"
 
     @property
     def alive(self) -> timedelta:
@@ -81,7 +87,7 @@ class Settings:
         """Return the settings that ``SCHED_*`` variables name.
 
         Raises:
-            ScheduleError: when one of them is no duration, positive number or rate.
+            ScheduleError: when one of them is no duration, positive number, rate or word.
         """
         given: dict[str, Any] = {}
         for field in fields(cls):
@@ -105,5 +111,15 @@ def _count(text: str) -> int:
     return int(text)
 
 
-_PARSERS: dict[str, Callable[[str], Any]] = {"int": _count, "Rate | None": Rate.parse}
+def _apply(text: str) -> str:
+    if text not in {"on-start", "never"}:
+        raise ValueError("write on-start or never")
+    return text
+
+
+_PARSERS: dict[str, Callable[[str], Any]] = {
+    "int": _count,
+    "Rate | None": Rate.parse,
+    "ApplyWhen": _apply,
+}
 """How a setting is read, by its annotation; any other is a duration."""
