@@ -12,11 +12,11 @@ from typing import Any, Literal
 from engine.errors import ScheduleNotFound
 from engine.ledger import Ledger
 from engine.ledger.records import ActionRow, Fire, NextFire, Origin, ScheduleRow, State, Status
-from engine.runtime.declare import PRUNE_AFTER, apply, retire_absent
+from engine.runtime.declare import PRUNE_AFTER, already_applied, apply, retire_absent
 from engine.runtime.rehearsing import Rehearsal, rehearse
 from engine.runtime.reports import ApplyReport, PruneReport
 from engine.runtime.settings import Settings
-from engine.runtime.source import DEFAULT_PROJECT, read_file
+from engine.runtime.source import DEFAULT_PROJECT, Source, read_file
 from engine.runtime.verbs.backfilling import Progress, backfill
 from engine.runtime.verbs.one_shots import Asked, ask_for, reschedule
 from engine.runtime.verbs.pausing import Paused, Resumed, pause, resume
@@ -86,6 +86,20 @@ class ScheduleService:
             PruneRefused: when ``prune`` would retire more than half of the project, unless forced.
         """
         return await apply(self._ledger, file, by=self._actor, force=force, prune=prune)
+
+    async def unchanged(self, path: Path) -> ApplyReport | None:
+        """Return what applying this file would say if it is what was applied last, else None.
+
+        It is hashed and not read, which of 10,000 schedules spares seconds.
+
+        Raises:
+            ScheduleFileError: when it cannot be read.
+        """
+        look = Source(path).look()
+        project = look.project()
+        if look.is_certain() and await already_applied(self._ledger, project, look.digest()):
+            return ApplyReport(project=project, already_applied=True)
+        return None
 
     async def plan(
         self, file: ScheduleFile, *, prune: bool = False, force: bool = False

@@ -7,6 +7,7 @@ from datetime import datetime
 from html import escape
 
 from engine.cli.load_map import LoadMap, Row, busiest, length, load_map, utc
+from engine.cli.load_text import overlap_remark
 from engine.cli.output import counted
 from engine.schedules.instants import MINUTE_MS, epoch_ms
 from engine.schedules.simulated import Fate, Outcome, Simulation
@@ -160,8 +161,14 @@ def _table(found: Simulation) -> str:
     note = f"<p>Of {len(fates):,} schedules the {_SHOWN} with most windows.</p>" if more > 0 else ""
     return (
         f"<section><h2>What becomes of each window</h2>{note}<table><tr><th>key</th>"
-        f"<th>windows</th>{heads}</tr>{rows}{_table_row(found.total, names)}</table></section>"
+        f"<th>windows</th>{heads}</tr>{rows}{_table_row(found.total, names)}</table>"
+        f"{_remark(found)}</section>"
     )
+
+
+def _remark(found: Simulation) -> str:
+    remark = overlap_remark(found)
+    return f"<p>{escape(remark)}</p>" if remark else ""
 
 
 def _table_row(fate: Fate, names: Sequence[Outcome]) -> str:

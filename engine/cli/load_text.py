@@ -10,11 +10,15 @@ from rich.text import Text
 
 from engine.cli.load_map import LoadMap, busiest, length, load_map, utc
 from engine.cli.output import console, counted, print_table
-from engine.schedules.simulated import Fate, Simulation
+from engine.schedules.simulated import Fate, Outcome, Simulation
 
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = ("green", "green", "green", "yellow", "yellow", "yellow", "red", "red")
 _SHOWN = 20
+_NAMED = 5
+_UNUSUAL: tuple[Outcome, ...] = (
+    "late", "caught_up", "queued", "overlapped", "coalesced", "expired",
+)  # fmt: skip
 
 
 def print_simulation(found: Simulation) -> None:
@@ -50,10 +54,29 @@ def _print_fates(found: Simulation) -> None:
     print_table(columns, map(row, [*fates[:_SHOWN], *total]))
     if len(fates) > _SHOWN:
         typer.echo(f"({len(fates) - _SHOWN:,} more schedules are in `all`; --json lists them)")
+    if remark := overlap_remark(found):
+        typer.echo(remark)
+
+
+def overlap_remark(found: Simulation) -> str:
+    """Say of which schedules it is not known what gets in the way of what; empty if of none."""
+    unknown = [fate.key for fate in found.fates if fate.overlap_unknown]
+    if not unknown:
+        return ""
+    more = f" and {len(unknown) - _NAMED:,} more" if len(unknown) > _NAMED else ""
+    cure = (
+        "overlap is not simulated across an --outage"
+        if found.outages
+        else "say with --duration how long its runs take"
+    )
+    return (
+        f"not known how runs get in each other's way: {', '.join(unknown[:_NAMED])}{more};"
+        f" counted as with `overlap: allow`; {cure}"
+    )
 
 
 def _unusual(fate: Fate) -> int:
-    return sum(fate.counts.get(name, 0) for name in ("late", "caught_up", "coalesced", "expired"))
+    return sum(fate.counts.get(name, 0) for name in _UNUSUAL)
 
 
 def _print_map(found: Simulation, values: Sequence[int], noun: str) -> None:

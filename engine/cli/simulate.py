@@ -138,6 +138,7 @@ def _as_json(found: Simulation) -> dict[str, object]:
                 "windows": fate.windows,
                 **{name: fate.counts.get(name, 0) for name in OUTCOMES},
                 "first_sight": fate.first_sight,
+                "overlap_unknown": fate.overlap_unknown,
             }
             for fate in found.fates
         ],

@@ -11,7 +11,7 @@ from contextlib import (
     AsyncExitStack,
     nullcontext,
 )
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +39,7 @@ from engine.errors import ScheduleFileError
 from engine.runtime import SchedulePlugin, database
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
 from engine.runtime.events import Event, Listener
+from engine.runtime.settings import Settings
 from engine.schedules import ScheduleFile
 from engine.service import ScheduleService
 
@@ -138,7 +139,11 @@ class _Application:
             desk = await stack.enter_async_context(Desk(target.database_url, _NAMESPACE))
             source = self.schedules if isinstance(self.file, ScheduleFileError) else self.file
             hearing = _Hearing()
-            plugin = SchedulePlugin(source, database_url=target.database_url, on_event=hearing)
+            # Whoever runs it all here means the file that is beside it.
+            settings = replace(Settings.from_environment(), apply="on-start")
+            plugin = SchedulePlugin(
+                source, database_url=target.database_url, settings=settings, on_event=hearing
+            )
             living = await self._living(desk, plugin.project)
             if self.open_ui and target.ui_url:
                 lines.say(await open_page(target.ui_url))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +23,7 @@ from engine.cli.options import (
 )
 from engine.cli.output import counted, print_json
 from engine.cli.preview import in_words
-from engine.errors import ScheduleFileError
+from engine.errors import LedgerError, ScheduleFileError
 from engine.runtime.declare import PRUNE_AFTER
 from engine.runtime.reports import ApplyReport
 from engine.schedules import ScheduleFile
@@ -93,6 +94,9 @@ def apply_file(
     All of it in one transaction. What another project owns is refused.
     """
     path = one_file(context, path, schedules)
+    if not (as_json or prune or force) and (report := asyncio.run(_unchanged(path, data_dir))):
+        typer.echo(str(report))
+        return
     file = ScheduleService.check(path)
     if not as_json:
         _warn(file)
@@ -120,6 +124,17 @@ def _over(file: ScheduleFile, now: datetime) -> list[str]:
     """Return the keys of what has had its last window; only ``at`` and ``end`` end one."""
     ending = [each for each in file.schedules if each.at is not None or each.end is not None]
     return [each.key for each in ending if each.enabled and each.spec.next(now) is None]
+
+
+async def _unchanged(path: Path, data_dir: Path) -> ApplyReport | None:
+    """Return what there is to say of a file that is applied already; it is hashed, and not read.
+
+    A file that cannot be used, and a ledger that is away, are for whoever reads and writes them.
+    """
+    with suppress(ScheduleFileError, LedgerError):
+        async with service(data_dir) as opened:
+            return await opened.unchanged(path)
+    return None
 
 
 def _warn(file: ScheduleFile) -> None:

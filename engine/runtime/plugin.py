@@ -14,7 +14,7 @@ from temporalio.plugin import SimplePlugin
 from temporalio.worker import Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
-from engine.errors import ScheduleFileError
+from engine.errors import LedgerRequired, ScheduleFileError
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
 from engine.ledger.records import Serving
 from engine.runtime import database
@@ -49,6 +49,7 @@ class SchedulePlugin(SimplePlugin):
     Raises:
         ScheduleFileError: when the file is broken and there is no ledger that could hold the
             last good one.
+        LedgerRequired: when nothing is to be applied, and no ledger has anything.
     """
 
     def __init__(
@@ -73,6 +74,11 @@ class SchedulePlugin(SimplePlugin):
         self._database_url = database_url or database.url()
         self.settings = settings or Settings.from_environment()
         self._on_event = on_event
+        if self.settings.apply == "never" and self._database_url is None:
+            raise LedgerRequired(
+                "with SCHED_APPLY=never the ledger has the schedules, and there is none",
+                cure="set SCHED_DATABASE_URL, or SCHED_APPLY=on-start",
+            )
         # Whatever is wrong must be said here: raised later it would hang `async with Worker`.
         self._project = project or _project_of(self._source, must_load=self._database_url is None)
         self._replicas: list[Replica] = []
@@ -114,7 +120,7 @@ class SchedulePlugin(SimplePlugin):
         return Replica(
             worker.client,
             lambda: self._open_ledger(worker.client.namespace),
-            source=self._source,
+            source=self._source if self.settings.apply == "on-start" else None,
             serving=serving,
             settings=self.settings,
             tell=self._tell,

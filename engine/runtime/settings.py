@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from engine.errors import ScheduleError
 from engine.schedules.durations import parse_duration
+
+ApplyWhen: TypeAlias = Literal["on-start", "never"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Settings:
         retention_age: how old others become before they are merged, or leave.
         retention_failed_age: the same of failed ones.
         retention_max_age: nothing becomes older. A schedule's own ``retention`` wins over all four.
+        apply: whether a worker applies its file when it starts. With ``never`` somebody else
+            does, e.g. a deploy with ``sched apply``, and the file only names the project.
     """
 
     tick: timedelta = timedelta(seconds=1)
@@ -87,6 +91,7 @@ class Settings:
     retention_age: timedelta = timedelta(days=90)
     retention_failed_age: timedelta = timedelta(days=365)
     retention_max_age: timedelta = timedelta(days=730)
+    apply: ApplyWhen = "on-start"
 
     @property
     def alive(self) -> timedelta:
@@ -98,7 +103,7 @@ class Settings:
         """Return the settings that ``SCHED_*`` variables name.
 
         Raises:
-            ScheduleError: when one of them is no duration, positive number or rate.
+            ScheduleError: when one of them is no duration, positive number, rate or word.
         """
         given: dict[str, Any] = {}
         for field in fields(cls):
@@ -131,10 +136,17 @@ def _period(text: str) -> Period:
     return period
 
 
+def _apply(text: str) -> str:
+    if text not in {"on-start", "never"}:
+        raise ValueError("write on-start or never")
+    return text
+
+
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "int": _count,
     "Rate | None": Rate.parse,
     "Period": _period,
     "Path | None": Path,
+    "ApplyWhen": _apply,
 }
 """How a setting is read, by its annotation; any other is a duration."""

@@ -8,12 +8,14 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 Outcome = Literal[
-    "on_time", "late", "caught_up", "coalesced", "excluded", "expired", "disabled", "paused"
-]
+    "on_time", "late", "caught_up", "queued",
+    "overlapped", "coalesced", "excluded", "expired", "disabled", "paused",
+]  # fmt: skip
 OUTCOMES: Final[tuple[Outcome, ...]] = (
-    "on_time", "late", "caught_up", "coalesced", "excluded", "expired", "disabled", "paused",
+    "on_time", "late", "caught_up", "queued",
+    "overlapped", "coalesced", "excluded", "expired", "disabled", "paused",
 )  # fmt: skip
-"""What becomes of a window; the first three have a run."""
+"""What becomes of a window; the first four have a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +35,15 @@ class Fate:
         windows: how many fire times lie in the simulated time.
         counts: how many of them ended how; together they are ``windows``.
         first_sight: runs of a window that was open before, owed to a new schedule.
+        overlap_unknown: its runs may be in each other's way, and how is not known here: they
+            are counted as with ``overlap: allow``.
     """
 
     key: str
     windows: int
     counts: Mapping[Outcome, int]
     first_sight: int = 0
+    overlap_unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)

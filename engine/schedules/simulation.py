@@ -45,7 +45,8 @@ def simulate(
         end: the first instant that is not simulated any more.
         outages: when nothing is looked at. Each ends before ``end``, so that what it owes is
             decided within the time.
-        durations: how long runs take, by key; a key without one is left out of ``most_open``.
+        durations: how long runs take, by key; a key without one is left out of ``most_open``, and
+            what its runs do to each other is not known.
         new: the ledger has never seen these schedules, so that first sight owes a window.
 
     Raises:
@@ -55,7 +56,7 @@ def simulate(
     listed = list(schedules)
     lengths = {key: length // _MILLISECOND for key, length in (durations or {}).items()}
     herds = []
-    for places in _alike(listed):
+    for places in _alike(listed, lengths):
         known = Counter(lengths[key] for key in (listed[n].key for n in places) if key in lengths)
         herds.append(_Herd(places, Life(listed[places[0]], start, end, gaps), known))
     first = epoch_ms(start) // MINUTE_MS
@@ -94,22 +95,33 @@ def _load(
             for minute, count in Counter(at // MINUTE_MS for at in herd.life.live(new=new)).items():
                 if minute - first < minutes:
                     starts[minute - first] += count * len(herd.places)
-    for at, herd in _together([herd for herd in herds if herd.lengths], new=new):
+    for at, herd, lengths in _together([herd for herd in herds if herd.lengths], new=new):
         if at // MINUTE_MS - first < minutes:
             starts[at // MINUTE_MS - first] += len(herd.places)
-        for length, count in herd.lengths.items():
+        for length, count in lengths.items():
             open_runs.start(at, length, count)
     return starts, open_runs.finish()
 
 
-def _together(herds: Sequence[_Herd], *, new: bool) -> Iterator[tuple[int, _Herd]]:
-    """Return the starts of all herds in the order of time: what is open at once is seen so."""
+def _together(
+    herds: Sequence[_Herd], *, new: bool
+) -> Iterator[tuple[int, _Herd, Mapping[int, int]]]:
+    """Return the starts of all herds in the order of time: what is open at once is seen so.
 
-    def told(number: int) -> Iterator[tuple[int, int]]:
-        return ((at, number) for at in herds[number].life.live(new=new))
+    With each how long its runs are open, in ms, and how many of them are known to be.
+    """
 
-    merged = heapq.merge(*map(told, range(len(herds))))
-    return ((at, herds[number]) for at, number in merged)
+    def told(number: int) -> Iterator[tuple[int, int, int]]:
+        herd = herds[number]
+        if not herd.life.can_line_up():
+            return ((at, number, -1) for at in herd.life.live(new=new))
+        (length,) = herd.lengths  # those of different ones are of different herds
+        runs = herd.life.in_line(length, new=new)
+        return ((begin, number, end - begin) for begin, end in runs)
+
+    for at, number, length in heapq.merge(*map(told, range(len(herds)))):
+        herd = herds[number]
+        yield at, herd, herd.lengths if length < 0 else {length: len(herd.places)}
 
 
 def _checked(start: datetime, end: datetime, outages: Iterable[Outage]) -> tuple[Outage, ...]:
@@ -135,13 +147,14 @@ def _checked(start: datetime, end: datetime, outages: Iterable[Outage]) -> tuple
     return tuple(found)
 
 
-def _alike(schedules: Sequence[Schedule]) -> Iterable[list[int]]:
+def _alike(schedules: Sequence[Schedule], lengths: Mapping[str, int]) -> Iterable[list[int]]:
     """Return the places of schedules that start at the same instants, together: one life each."""
     groups: dict[str, list[int]] = {}
     for index, schedule in enumerate(schedules):
         dump = schedule.to_json()
         by_key = schedule.spread or "H" in (schedule.cron or "").upper()
         said = {name: value for name, value in dump.items() if name not in _NO_MATTER}
-        shape = json.dumps([said, schedule.key if by_key else ""], sort_keys=True)
+        length = lengths.get(schedule.key) if schedule.overlap != "allow" else None
+        shape = json.dumps([said, length, schedule.key if by_key else ""], sort_keys=True)
         groups.setdefault(shape, []).append(index)
     return groups.values()

@@ -12,16 +12,18 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 from engine.schedules.instants import epoch_ms
+from engine.schedules.line import Line
 from engine.schedules.model import Schedule
 from engine.schedules.planner import Decision, first_sight, plan
 from engine.schedules.simulated import Fate, Outage, Outcome
 
 _TICK: Final = timedelta(microseconds=1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_WITH_A_RUN: Final[tuple[Outcome, ...]] = ("on_time", "late", "caught_up")
 
 
 class Life:
@@ -37,15 +39,51 @@ class Life:
     def __init__(
         self, schedule: Schedule, start: datetime, end: datetime, outages: tuple[Outage, ...]
     ) -> None:
+        self._overlap = schedule.overlap
+        if schedule.overlap != "allow":
+            # What a run is in the way of depends on how long it takes; see `in_line`.
+            schedule = schedule.model_copy(update={"overlap": "allow"})
         self._schedule, self._start, self._end = schedule, start, end
         self._outages = outages
-        self._first_sight = 0
+        self._first_sight: list[int] = []  # when these start, in ms
+        self._lined_up = False
         self._counts: Counter[Outcome] = Counter()
         self._waiting: list[int] = []  # starts to come, those at an outage's end and later: a heap
 
     def fate(self, key: str) -> Fate:
         """Return what became of the windows, after ``live``, under this key."""
-        return Fate(key, self._windows, dict(self._counts), self._first_sight)
+        may_overlap = self._overlap != "allow" and not self._lined_up
+        runs = sum(self._counts[name] for name in _WITH_A_RUN) + len(self._first_sight)
+        return Fate(
+            key, self._windows, dict(self._counts), len(self._first_sight),
+            overlap_unknown=may_overlap and runs > 0,
+        )  # fmt: skip
+
+    def can_line_up(self) -> bool:
+        """Whether runs get in each other's way, and only their duration is to be known."""
+        return self._overlap != "allow" and not self._outages
+
+    def in_line(self, duration: int, *, new: bool) -> Iterator[tuple[int, int]]:
+        """Yield when runs of this duration begin and end, in order; all in ms. Instead of `live`.
+
+        They are in each other's way as ``overlap`` says.
+        """
+        for _ in self.live(new=new):  # counts what becomes of the windows, were they alone
+            pass
+        line = Line(self._overlap, duration, self._schedule.max_queued)
+        yield from line.runs(chain(((at, at) for at in self._first_sight), self._moments()))
+        self._counts["on_time"] -= line.queued + line.skipped
+        self._counts["queued"] += line.queued
+        self._counts["overlapped"] += line.skipped
+        self._lined_up = True
+
+    def _moments(self) -> Iterator[tuple[int, int]]:
+        """Yield each window that may start, and when its run would."""
+        declared = self._schedule
+        if not declared.enabled or declared.paused:
+            return
+        for at in declared.starts(self._start - _TICK, self._end - _TICK):
+            yield epoch_ms(at), epoch_ms(at + declared.delay(at))
 
     @property
     def _windows(self) -> int:
@@ -79,8 +117,8 @@ class Life:
         )
         for decision in decided.decisions:
             if decision.verdict == "claimed":
-                self._first_sight += 1
-                self._begin(max(decision.not_before or seen, self._start))
+                began = self._begin(max(decision.not_before or seen, self._start))
+                self._first_sight.append(epoch_ms(began))
 
     def _watch(self, after: datetime, until: datetime) -> Iterator[int]:
         """Decide the windows in ``(after, until]``, each at its fire time."""

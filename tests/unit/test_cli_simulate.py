@@ -49,7 +49,9 @@ def test_every_window_is_in_the_json_and_the_minutes_add_up(folder, capsys):
     assert by_key["off"]["disabled"] == by_key["off"]["windows"] == 7 * 1440
     for row in by_key.values():
         assert row["windows"] == sum(
-            count for name, count in row.items() if name not in {"windows", "first_sight"}
+            count
+            for name, count in row.items()
+            if name not in {"windows", "first_sight", "overlap_unknown"}
         )
     assert found["windows"] == sum(found["totals"].values())
     runs = sum(found["totals"].get(name, 0) for name in ("on_time", "late", "caught_up"))
@@ -187,3 +189,17 @@ def test_what_cannot_be_simulated_ends_with_2_and_says_what_to_write(
     out = capsys.readouterr()
     assert out.out == ""
     assert said in " ".join(out.err.replace("│", "").split())
+
+
+def test_where_it_is_not_known_what_is_in_the_way_text_page_and_json_say_so(folder, capsys):
+    declared = "schedules: [{key: import, workflow: w, everyMs: 600000, overlap: skip}]"
+    (folder / "schedules.yaml").write_text(declared)
+    remark = "not known how runs get in each other's way: import; counted as with `overlap: allow`"
+    assert remark in told(capsys, *WEEK, "--html", "load.html")
+    assert "not known how runs get in each other" in (folder / "load.html").read_text()
+    (row,) = json.loads(told(capsys, *WEEK, "--json"))["schedules"]
+    assert (row["overlap_unknown"], row["overlapped"]) == (True, 0)
+    known = (*WEEK, "--duration", "import=15m")
+    assert "not known" not in told(capsys, *known)
+    (row,) = json.loads(told(capsys, *known, "--json"))["schedules"]
+    assert (row["overlap_unknown"], row["on_time"], row["overlapped"]) == (False, 504, 504)

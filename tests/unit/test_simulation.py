@@ -340,3 +340,43 @@ def test_the_starts_of_a_life_come_in_the_order_of_time_whatever_an_outage_delay
     started = list(Life(declared, DAY, at(48), gaps).live(new=True))
     assert started == sorted(started)
     assert started
+
+
+def in_line(overlap: str, minutes: int, **fields: Any) -> tuple[dict[str, int], list[int], int]:
+    """What six windows of ten minutes become if each run takes so long, and when runs start."""
+    declared = schedule(everyMs=600_000, overlap=overlap, **fields)
+    found = simulate([declared], DAY, at(1), durations={"k": minutes * MINUTE})
+    (fate,) = found.fates
+    assert sum(fate.counts.values()) == fate.windows == 6
+    assert not fate.overlap_unknown
+    starts = [minute for minute, count in enumerate(found.starts) if count]
+    return {name: n for name, n in fate.counts.items() if n}, starts, max(found.most_open)
+
+
+def test_runs_are_in_each_others_way_as_their_durations_say():
+    assert in_line("allow", 25) == ({"on_time": 6}, [0, 10, 20, 30, 40, 50], 3)
+    assert in_line("skip", 25) == ({"on_time": 2, "overlapped": 4}, [0, 30], 1)
+    assert in_line("skip", 10) == ({"on_time": 6}, [0, 10, 20, 30, 40, 50], 1)
+    assert in_line("queue", 25) == ({"on_time": 1, "queued": 5}, [0, 25, 50], 1)
+    queue_of_one = ({"on_time": 1, "queued": 3, "overlapped": 2}, [0, 25, 50], 1)
+    assert in_line("queue_one", 25) == queue_of_one
+    assert in_line("queue", 25, maxQueued=1) == queue_of_one
+    for policy in ("cancel_previous", "terminate_previous"):
+        assert in_line(policy, 25) == ({"on_time": 6}, [0, 10, 20, 30, 40, 50], 1)
+
+
+def test_schedules_that_differ_in_their_durations_alone_differ_in_what_they_skip():
+    both = [schedule(key, everyMs=600_000, overlap="skip") for key in ("a", "b")]
+    durations = {"a": 5 * MINUTE, "b": 15 * MINUTE}
+    found = simulate(both, DAY, at(1), durations=durations)
+    assert [fate.counts.get("overlapped", 0) for fate in found.fates] == [0, 3]
+
+
+def test_it_says_where_it_does_not_know_what_is_in_the_way():
+    declared = schedule(everyMs=600_000, overlap="skip")
+    assert simulate([declared], DAY, at(1)).fates[0].overlap_unknown
+    outage = [Outage(at(0.2), at(0.4))]
+    (fate,) = simulate([declared], DAY, at(1), outages=outage, durations={"k": MINUTE}).fates
+    assert fate.overlap_unknown
+    assert "overlapped" not in fate.counts
+    assert not simulate([schedule(everyMs=600_000)], DAY, at(1)).fates[0].overlap_unknown

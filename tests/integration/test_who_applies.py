@@ -1,0 +1,66 @@
+"""Who applies the file: a worker when it starts, or with `SCHED_APPLY=never` somebody else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from temporalio.worker import Worker
+
+from engine.cli.app import run
+from engine.errors import LedgerRequired, ScheduleError
+from engine.ledger import PostgresLedger
+from engine.runtime import SchedulePlugin, Settings
+from engine.runtime.declare import apply
+from engine.schedules import load_schedules
+from tests.sample_workflows import Noop
+from tests.waiting import eventually
+
+FILE = "schedules: [{key: %s, workflow: noop, everyMs: 1000}]"
+NEVER = replace(Settings(), apply="never")
+
+
+@pytest.fixture
+async def ledger(client, database_url):
+    opened = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    yield opened
+    await opened.close()
+
+
+async def test_a_worker_that_never_applies_starts_what_the_ledger_has(client, database_url, ledger):
+    await apply(ledger, load_schedules(FILE % "deployed"), by="deploy")
+    plugin = SchedulePlugin(
+        load_schedules(FILE % "beside-the-worker"), database_url=database_url, settings=NEVER
+    )
+    async with Worker(client, task_queue="sched", workflows=[Noop], plugins=[plugin]):
+
+        async def has_run():
+            return [fire for fire in await ledger.fires() if fire.status == "completed"]
+
+        fires = await eventually(has_run, timeout=20)
+    assert {fire.key for fire in fires} == {"deployed"}
+    assert [row.key for row in await ledger.schedules()] == ["deployed"]
+
+
+def test_without_a_ledger_somebody_must_apply():
+    with pytest.raises(LedgerRequired, match="SCHED_APPLY=never"):
+        SchedulePlugin(load_schedules(FILE % "k"), settings=NEVER)
+
+
+def test_only_two_words_say_who_applies():
+    assert Settings.from_environment({"SCHED_APPLY": "never"}).apply == "never"
+    assert Settings.from_environment({}).apply == "on-start"
+    with pytest.raises(ScheduleError, match="write on-start or never"):
+        Settings.from_environment({"SCHED_APPLY": "always"})
+
+
+def test_an_unchanged_file_is_applied_again_without_being_read(
+    tmp_path, monkeypatch, database_url, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCHED_DATABASE_URL", database_url)
+    (tmp_path / "schedules.yaml").write_text(FILE % "k")
+    assert run(["apply"]) == 0
+    monkeypatch.setattr("engine.runtime.source.parse", None)  # whoever reads a file calls it
+    assert run(["apply"]) == 0
+    assert "nothing changed since the last apply" in capsys.readouterr().out
