@@ -117,7 +117,7 @@ def _change(change: Change, zone: str) -> Iterator[str]:
 
 def _starts(sign: str, starts: Starts, zone: str) -> Iterator[str]:
     for at in starts.first:
-        yield f"    {sign} {clock(at, zone)}  {instant(at)}"
+        yield f"    {sign} {clock(at, zone)}" + (f"  {instant(at)}" if zone != "UTC" else "")
     if more := starts.count - len(starts.first):
         yield f"    {sign} and {more} more"
 

@@ -35,9 +35,9 @@ class Upkeep:
         return retention
 
     async def keys(self, after: str, limit: int) -> list[KeyChores]:
-        """Return keys in order from ``after`` on, retired ones too, and what is known of each."""
+        """Return keys in order from ``after`` on, retired ones too."""
         rows = [dict(row) for row in await self._run("chores", after, limit)]
-        return [KeyChores(schedule=_readable(row.pop("definition")), **row) for row in rows]  # fmt: skip
+        return [KeyChores(schedule=_readable(row.pop("definition")), **row) for row in rows]
 
     async def edge_of_kept(self, key: str, keep: int) -> datetime | None:
         """Return the fire time of the ``keep``-th newest row; None when there are fewer."""

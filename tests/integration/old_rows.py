@@ -23,8 +23,9 @@ SERVING = Serving("one", "default", "sched", frozenset({"noop@1"}))
 NOW = datetime.now(UTC)
 TODAY = NOW.replace(hour=0, minute=0, second=0, microsecond=0)
 _WRITE = """
-INSERT INTO sched.fires (namespace, project, key, series, bucket, fire_time, last_fire_time, windows,
-    definition_version, workflow_id, workflow_type, task_queue, status, reason, timing, run_id,
+INSERT INTO sched.fires (namespace, project, key, series, bucket, fire_time, last_fire_time,
+    windows, definition_version, workflow_id, workflow_type, task_queue, status, reason, timing,
+    run_id,
     started_at, closed_at, decided_at, error, kind, lost_at)
 SELECT 'test', 'default', $1, 1, extract(epoch FROM t)::bigint * 1000, t, t, 1, 1,
        'sched:' || $1 || ':' || CASE WHEN $6 = 'window' THEN '' ELSE $6 || ':' END
@@ -62,7 +63,9 @@ class Past:
         await self.sql(_WRITE, key, list(moments), status, reason, status in _RAN, kind)
 
     def janitor(self, **settings: Any) -> Janitor:
-        keeps = self.archive and Archive(self.archive, ledger_id="the-ledger", namespace="test")
+        keeps = None
+        if self.archive is not None:
+            keeps = Archive(self.archive, ledger_id="the-ledger", namespace="test")
         chosen = Settings(**{"retention_keep": 1, **settings})
         return Janitor(self.ledger, keeps, SERVING, chosen, tell=self.heard.append)
 

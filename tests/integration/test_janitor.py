@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -201,7 +202,7 @@ async def booked(past: Past, at, closed):
 
     workflow_id = f"sched:hourly:{at.timestamp() // 3600:.0f}"
     seen = Evidence(workflow_id, "run-x", at, closed, at + timedelta(seconds=1) if closed else None)
-    fields = dict.fromkeys(FireInfo.__dataclass_fields__)
+    fields: dict[str, Any] = dict.fromkeys(FireInfo.__dataclass_fields__)
     fields |= {"key": "hourly", "series": 1, "fire_time": at, "timing": "on_time",
                "bucket": int(at.timestamp() // 3600), "definition_version": 1}  # fmt: skip
     info = FireInfo(**fields)

@@ -1,0 +1,55 @@
+"""What both ledgers say of runs whose rows may leave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from engine.ledger.records import Evidence, NewRequest
+from engine.runtime.verbs.backfilling import backfill
+
+HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"
+
+
+async def test_a_rerun_never_takes_the_number_of_one_before(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim()
+    async with bench.ledger.transaction() as transaction:
+        (state,) = await transaction.read(["hourly"])
+        for number in (3, 11):
+            new = NewRequest("rerun", 1, claim.bucket, claim.fire_time,
+                             f"{claim.workflow_id}:rerun:{number}", "claimed")  # fmt: skip
+            await transaction.request(state, new)
+        assert await transaction.count_reruns(claim.workflow_id) == 11
+
+
+async def test_nothing_is_forgotten_of_a_key_whose_rows_are_all_there(bench):
+    await bench.declare(HOURLY)
+    await bench.claim()
+    async with bench.ledger.transaction() as transaction:
+        assert await transaction.forgotten_until("hourly") is None
+
+
+async def forget(bench, key: str) -> None:
+    """Let the newest row of a key leave, as the ledger would in time."""
+    tables = getattr(bench.ledger, "_tables", None)
+    if tables is not None:
+        for number, fire in list(tables.fires.items()):
+            tables.fires[number] = replace(fire, status="completed")
+        tables.forget_closed(0)
+        return
+    async with bench.ledger.upkeep() as upkeep:
+        rows = await bench.ledger._run("list_fires", key, None, None, 1)
+        await upkeep.transaction.connection.execute("DELETE FROM fires")
+        await upkeep.done(key, forgotten=rows[0]["fire_time"])
+
+
+async def test_a_forgotten_window_is_not_started_again_by_a_backfill(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim()
+    await bench.ledger.witness([Evidence(claim.workflow_id, "run", claim.fire_time, "completed",
+                                         claim.fire_time)])  # fmt: skip
+    await forget(bench, "hourly")
+    at = claim.fire_time
+    told = [each async for each in backfill(bench.ledger, "hourly", at, at, by="test")]
+    assert [each.started for each in told] == [()]
+    assert await bench.ledger.fires() == []
