@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.doors import door
-from engine.ledger.ledger import Ledger, Transaction
+from engine.ledger.ledger import Ledger
+from engine.ledger.transactions import Transaction
 
 if TYPE_CHECKING:
     from engine.ledger.memory import MemoryLedger

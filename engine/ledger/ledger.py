@@ -6,244 +6,26 @@ once when the block ends, or not at all when it raises. A fire moves by compare-
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from engine.ledger.records import (
-    Action,
     ActionRow,
     Claim,
-    DriftRow,
     Evidence,
     Fire,
-    NewDefinition,
-    NewRequest,
     NextFire,
     OpenRun,
     Outcome,
-    Pause,
     Probe,
-    ProjectRow,
     ScheduleRow,
-    ScheduleState,
     Serving,
-    SkippedAhead,
     Status,
-    Step,
     StopOrder,
-    Timing,
 )
-from engine.schedules.decisions import Move, Overlap, Stop
-from engine.schedules.diff import Head
-from engine.schedules.model import Schedule
-from engine.schedules.ranges import Piece
-from engine.schedules.windows import Window
-
-
-class Transaction(Protocol):
-    """The statements of one transaction."""
-
-    async def now(self) -> datetime:
-        """Return the ledger's clock, read now and not at the transaction's start."""
-        ...
-
-    async def lock_due(self, serving: Serving, limit: int) -> list[str]:
-        """Lock due schedules that nobody else has locked; return their keys, earliest first."""
-        ...
-
-    async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
-        """Lock what older rules of time computed in our lanes, in key order from ``after`` on."""
-        ...
-
-    async def lock(self, keys: Sequence[str]) -> None:
-        """Lock these schedules, waiting for whoever holds them."""
-        ...
-
-    async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
-        """Lock these schedules and those of the project that are noted as absent; wait."""
-        ...
-
-    async def lock_project(self, project: str) -> ProjectRow | None:
-        """Lock the project against another apply and return what was applied last."""
-        ...
-
-    async def heads(self, project: str, keys: Sequence[str]) -> dict[str, Head]:
-        """Return the heads of these keys and of every key of the project."""
-        ...
-
-    async def read(self, keys: Sequence[str], *, all_open: bool = False) -> list[ScheduleState]:
-        """Return the schedules' state; call it after the lock, so that it is fresh.
-
-        With ``all_open`` the open fires also of schedules whose runs may overlap.
-        A definition that this version cannot read is left out, and its schedule backs off.
-        """
-        ...
-
-    async def record(
-        self,
-        steps: Sequence[Step],
-        *,
-        owner: str | None = None,
-        lease: timedelta = timedelta(0),
-        strict: bool = False,
-    ) -> list[Claim]:
-        """Write decisions and move cursors; return the claims that are the owner's to start.
-
-        With ``owner`` None the claims are written as ``claimed`` and left to the sweepers.
-        One step that fails backs off alone: its schedule is due again later, with the error.
-        ``strict`` raises instead, for callers that must not go on without it.
-        """
-        ...
-
-    async def pause(self, key: str, pause: Pause) -> None:
-        """Let a schedule rest, and revoke the ``claimed`` fires of its windows."""
-        ...
-
-    async def resume(self, key: str, next_fire_at: datetime | None) -> None:
-        """Let a schedule fire again; it is looked at from ``next_fire_at`` on."""
-        ...
-
-    async def move(self, state: ScheduleState, moves: Sequence[Move]) -> None:
-        """Carry out what overlap decided about open fires of one schedule."""
-        ...
-
-    async def stop(self, fire_id: int, stop: Stop, *, grace: timedelta | None, reason: str) -> None:
-        """Ask for the end of a run; after ``grace`` a cancelled one is terminated, None never."""
-        ...
-
-    async def request(self, state: ScheduleState, new: NewRequest) -> bool:
-        """Write a run that somebody asks for; False when its id is there already."""
-        ...
-
-    async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
-        """Forget that an operator skipped a window that is still to come; False when none did."""
-        ...
-
-    async def lift_skips(self, keys: Sequence[str]) -> list[SkippedAhead]:
-        """Forget what operators skipped of windows that are still to come, and return it."""
-        ...
-
-    async def give_up(self, workflow_id: str, reason: str) -> bool:
-        """Skip a fire that nobody has begun to send; False when there is none such."""
-        ...
-
-    async def note_ahead(self, step: Step) -> None:
-        """Write decisions on windows that are still to come; cursor and next fire time stay."""
-        ...
-
-    async def fire(self, workflow_id: str) -> Fire | None:
-        """Return the fire of one run id."""
-        ...
-
-    async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:
-        """Return the row of the window, or of the range it begins; else of the newest series."""
-        ...
-
-    async def count_reruns(self, workflow_id: str) -> int:
-        """Return the highest number of a rerun of a window's run; 0 when there was none."""
-        ...
-
-    async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
-        """Return the rows of windows in ``first <= t <= last``, by fire time, of every series."""
-        ...
-
-    async def definition(self, key: str, version: int) -> Schedule:
-        """Return one version of a schedule's definition."""
-        ...
-
-    async def forgotten_until(self, key: str) -> datetime | None:
-        """Return up to where a window without a row may have had one; read the rows before.
-
-        What it was, the archive knows.
-        """
-        ...
-
-    async def carve(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
-        """Divide a row of many windows into these pieces."""
-        ...
-
-    async def refill(
-        self, state: ScheduleState, workflow_id: str, fire_time: datetime, overlap: Overlap
-    ) -> bool:
-        """Let a window start that was decided against; False when its row says otherwise."""
-        ...
-
-    async def backfill(
-        self, state: ScheduleState, window: Window, workflow_id: str, overlap: Overlap
-    ) -> bool:
-        """Let a window start that has no row; False when its id is another window's."""
-        ...
-
-    async def covering(self, key: str, fire_time: datetime) -> Fire | None:
-        """Return the row that holds this window, alone or among others."""
-        ...
-
-    async def found(self, seen: Evidence, window: Window, version: int, timing: Timing) -> None:
-        """Write the row of a run of which the ledger had nothing."""
-        ...
-
-    async def act(self, actions: Sequence[Action], *, by: str) -> None:
-        """Note what somebody did."""
-        ...
-
-    async def unservable(
-        self, serving: Serving, *, alive: timedelta, steady: timedelta, limit: int
-    ) -> list[str]:
-        """Return keys of this lane, due beyond ``grace``, that no living replica can serve.
-
-        A replica lives that announced within ``alive``. ``steady`` is how long the caller has
-        announced without a gap: before ``alive`` and a schedule's ``grace`` have passed in that
-        time, nothing is known of the others.
-        """
-        ...
-
-    async def back_off(self, key: str, error: str) -> None:
-        """Let one schedule that fails wait, longer each time, with nothing decided."""
-        ...
-
-    async def resolve(
-        self, wanted: Iterable[tuple[str, str]]
-    ) -> Mapping[tuple[str, str], str | None]:
-        """Return the announced type for each (task queue, workflow)."""
-        ...
-
-    async def announced(self, task_queues: Collection[str]) -> Mapping[str, Sequence[str]]:
-        """Return every type ever announced on each of these task queues, where there is one."""
-        ...
-
-    async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
-        """Write new definitions and make them the heads of their schedules."""
-        ...
-
-    async def drift(self, project: str) -> list[DriftRow]:
-        """Return the project's schedules that are paused, skip windows, or are in no file."""
-        ...
-
-    async def asked_under(self, request_id: str) -> str | None:
-        """Return the key of the schedule that an application asked for under this request id."""
-        ...
-
-    async def raise_epoch(self) -> None:
-        """Let replicas look once more for schedules whose workflow they know."""
-        ...
-
-    async def retire(self, keys: Sequence[str], at: datetime) -> None:
-        """Retire schedules and revoke their ``claimed`` fires. Rows stay for ever."""
-        ...
-
-    async def mark_absent(
-        self, project: str, absent: Sequence[str], at: datetime
-    ) -> dict[str, datetime]:
-        """Note which keys the file lacks, and since when; forget it for all others."""
-        ...
-
-    async def save_project(
-        self, project: str, *, revision: int | None, name: str, digest: str, by: str
-    ) -> None:
-        """Note what was applied and raise the configuration epoch."""
-        ...
+from engine.ledger.transactions import Transaction
 
 
 class Ledger(Protocol):

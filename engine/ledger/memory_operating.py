@@ -31,7 +31,7 @@ from engine.schedules.windows import Window
 
 
 class MemoryOperating:
-    """See ``engine.ledger.ledger.Transaction``."""
+    """See ``engine.ledger.transactions.Transaction``."""
 
     _tables: Tables
     _clock: Callable[[], datetime]

@@ -28,7 +28,7 @@ _BY_THE_FILE = "paused: true in the file"
 
 
 class MemoryTransaction(MemoryOperating):
-    """See ``engine.ledger.ledger.Transaction``."""
+    """See ``engine.ledger.transactions.Transaction``."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 
 from engine.ledger.records import NewDefinition
-from engine.ledger.transaction import bounded
+from engine.ledger.declaring import bounded
 from engine.schedules import Schedule
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

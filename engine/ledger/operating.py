@@ -1,0 +1,182 @@
+"""The PostgreSQL ledger's statements for operators and applications."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from engine.ledger.new_fire import NewFire
+from engine.ledger.noted import noted
+from engine.ledger.records import (
+    Action,
+    Evidence,
+    Fire,
+    NewRequest,
+    Pause,
+    ScheduleState,
+    SkippedAhead,
+    Step,
+    Timing,
+)
+from engine.ledger.rows import as_fire, parse_definition
+from engine.ledger.statements import Statements
+from engine.schedules.decisions import Move, Overlap, Stop
+from engine.schedules.model import Schedule
+from engine.schedules.ranges import Piece
+from engine.schedules.windows import Window
+
+_NO_TIME = timedelta(0)
+
+
+class PostgresOperating(Statements):
+    """What operators and applications need; see ``Operating``."""
+
+    async def pause(self, key: str, pause: Pause) -> None:
+        """See ``Transaction``."""
+        await self.run("pause", key, pause.at, pause.reason, pause.by, pause.until)
+        await self.run("revoke", [key], "paused", False)
+
+    async def resume(self, key: str, next_fire_at: datetime | None) -> None:
+        """See ``Transaction``."""
+        await self.run("resume", key, next_fire_at)
+
+    async def move(self, state: ScheduleState, moves: Sequence[Move]) -> None:
+        """See ``Transaction``."""
+        await self._move([(state.schedule.cancel_grace, move) for move in moves])
+
+    async def stop(self, fire_id: int, stop: Stop, *, grace: timedelta | None, reason: str) -> None:
+        """See ``Transaction``."""
+        await self.run("wish_stops", [fire_id], [stop], [grace], [reason])
+
+    async def request(self, state: ScheduleState, new: NewRequest) -> bool:
+        """See ``Transaction``."""
+        rows = await self.run(
+            "request_fire", state.project, state.key, new.series, new.bucket, new.fire_time,
+            new.kind, state.definition_version, new.workflow_id, state.workflow_type,
+            state.schedule.task_queue, new.status, new.reason, new.kind, new.overlap,
+            json.dumps(new.own_input[0]) if new.own_input else None,
+        )  # fmt: skip
+        return bool(rows)
+
+    async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
+        """See ``Transaction``."""
+        return bool(await self.run("unskip", key, series, fire_time))
+
+    async def lift_skips(self, keys: Sequence[str]) -> list[SkippedAhead]:
+        """See ``Transaction``."""
+        return [SkippedAhead(**row) for row in await self.run("lift_skips", keys)]
+
+    async def give_up(self, workflow_id: str, reason: str) -> bool:
+        """See ``Transaction``."""
+        return bool(await self.run("give_up_run", workflow_id, reason))
+
+    async def note_ahead(self, step: Step) -> None:
+        """See ``Transaction``."""
+        await self._insert(
+            [NewFire.of(step, each, None) for each in step.decisions], None, _NO_TIME
+        )
+
+    async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:
+        """See ``Transaction``."""
+        rows = await self.run("window_fire", key, bucket, series)
+        return as_fire(rows[0]) if rows else None
+
+    async def count_reruns(self, workflow_id: str) -> int:
+        """See ``Transaction``."""
+        (row,) = await self.run("count_reruns", workflow_id)
+        return int(row["reruns"])
+
+    async def fire(self, workflow_id: str) -> Fire | None:
+        """See ``Transaction``."""
+        rows = await self.run("list_fires", None, None, workflow_id, 1)
+        return as_fire(rows[0]) if rows else None
+
+    async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
+        """See ``Transaction``."""
+        return [as_fire(row) for row in await self.run("fires_between", key, first, last)]
+
+    async def definition(self, key: str, version: int) -> Schedule:
+        """See ``Transaction``."""
+        (row,) = await self.run("definition", key, version)
+        return parse_definition(row["definition"])
+
+    async def forgotten_until(self, key: str) -> datetime | None:
+        """See ``Transaction``."""
+        rows = await self.run("forgotten_until", key)
+        return rows[0]["forgotten_until"] if rows else None
+
+    async def carve(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
+        """See ``Transaction``."""
+        columns = [
+            (piece.window.bucket, piece.window.fire_time, piece.windows, piece.last,
+             piece.window.workflow_id(suffixed))
+            for piece in pieces
+        ]  # fmt: skip
+        await self.run(
+            "carve", row.key, row.series, row.fire_time, *map(list, zip(*columns, strict=True)),
+            row.windows, row.last_fire_time,
+        )  # fmt: skip
+
+    async def refill(
+        self, state: ScheduleState, workflow_id: str, fire_time: datetime, overlap: Overlap
+    ) -> bool:
+        """See ``Transaction``."""
+        rows = await self.run(
+            "refill",
+            workflow_id,
+            fire_time,
+            _begun(overlap),
+            overlap,
+            state.definition_version,
+            state.workflow_type,
+            state.schedule.task_queue,
+        )
+        return bool(rows)
+
+    async def backfill(
+        self, state: ScheduleState, window: Window, workflow_id: str, overlap: Overlap
+    ) -> bool:
+        """See ``Transaction``."""
+        rows = await self.run(
+            "insert_backfill",
+            state.project,
+            state.key,
+            window.series,
+            window.bucket,
+            window.fire_time,
+            state.definition_version,
+            workflow_id,
+            state.workflow_type,
+            state.schedule.task_queue,
+            _begun(overlap),
+            overlap,
+        )
+        return bool(rows)
+
+    async def covering(self, key: str, fire_time: datetime) -> Fire | None:
+        """See ``Transaction``."""
+        rows = await self.run("covering_fire", key, fire_time)
+        return as_fire(rows[0]) if rows else None
+
+    async def found(self, seen: Evidence, window: Window, version: int, timing: Timing) -> None:
+        """See ``Transaction``."""
+        await self.run(
+            "found_run", window.key, window.series, window.bucket, window.fire_time, version,
+            seen.workflow_id, timing, seen.run_id, seen.started_at,
+        )  # fmt: skip
+
+    async def act(self, actions: Sequence[Action], *, by: str) -> None:
+        """See ``Transaction``."""
+        columns = [
+            (each.project, each.key, each.verb, each.reason, each.workflow_id,
+             noted(each.before), noted(each.after))
+            for each in actions
+        ]  # fmt: skip
+        if columns:
+            await self.run("act", by, *map(list, zip(*columns, strict=True)))
+
+
+def _begun(overlap: Overlap) -> str:
+    """How a window begins that is to start after all: promotions come from the queue."""
+    return "claimed" if overlap == "allow" else "queued"
