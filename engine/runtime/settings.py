@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeAlias
 from engine.errors import ScheduleError
 from engine.schedules.durations import parse_duration
 
-
 ApplyWhen: TypeAlias = Literal["on-start", "never"]
 
 
