@@ -31,7 +31,7 @@ from engine.runtime.rehearsing import rehearse
 from engine.schedules import Schedule, ScheduleFile, load_schedules
 
 SIZES = (1_000, 10_000)
-SAMPLES = 3
+SAMPLES = 5
 MOVES = ("first", "again", "plan", "edit")
 _ZONES = ("UTC", "America/Sao_Paulo", "Europe/Berlin", "Asia/Tokyo")
 _NO_LANE = "lane"
