@@ -375,6 +375,25 @@ async def test_a_row_that_somebody_writes_to_stays_as_it_is(past):
     assert await shape(past) == [("completed", 1)] * 5
 
 
+async def test_a_row_that_changes_while_it_is_archived_leaves_only_as_it_became(past, monkeypatch):
+    from engine.ledger.upkeep import Upkeep
+
+    await past.declare(HOURLY)
+    await past.had("hourly", [*hours(OLD, 3), *hours(ANCIENT, 3), TODAY])
+    unchanged = Upkeep.unchanged
+
+    async def late(upkeep, rows):
+        await past.sql("UPDATE sched.fires SET error = 'seen late' WHERE fire_time < $1", TODAY)
+        return await unchanged(upkeep, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Upkeep, "unchanged", late)
+        await past.round()
+    assert await shape(past) == [("completed", 1)] * 7
+    await past.round()
+    assert "seen late" in {line.get("error") for line in past.lines() if line["removed"]}
+
+
 async def asyncpg_connect(past: Past):
     import asyncpg
 
