@@ -174,7 +174,8 @@ class ScheduleService:
         """
         if isinstance(at := when.get("at"), datetime):
             when["at"] = as_text(at)
-        return await reschedule(self._ledger, key, when, by=self._actor, reason=reason)
+        async with self._near():
+            return await reschedule(self._ledger, key, when, by=self._actor, reason=reason)
 
     async def pause(self, key: str, *, reason: str | None, until: datetime | None = None) -> Paused:
         """Let a schedule rest; see ``pausing.pause``."""

@@ -1,5 +1,5 @@
 -- A pause that ends by itself is looked at when it ends.
 UPDATE schedules
-SET paused_at = coalesce(paused_at, $3), paused_reason = $4, paused_by = $5, paused_until = $6::timestamptz,
+SET paused_at = $3, paused_reason = $4, paused_by = $5, paused_until = $6::timestamptz,
     next_fire_at = CASE WHEN enabled THEN $6::timestamptz END
 WHERE namespace = $1 AND key = $2

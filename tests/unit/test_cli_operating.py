@@ -1,0 +1,113 @@
+"""What the commands of operators read and say, without any server."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+import typer
+
+from engine.cli.app import run
+from engine.cli.backfill import Done, _Lines, _shown
+from engine.cli.given import given_input
+from engine.cli.output import fire_lag
+from engine.ledger.records import Fire
+from engine.runtime.verbs.backfilling import Progress
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["pause", "k"], "Missing option '--reason'"),
+        (["pause", "k", "--reason", "x", "--until", "soon"], "'soon' is no moment; write"),
+        (["resume", "k", "--catch-up", "lates"], "no policy; did you mean latest?"),
+        (["resume", "k", "--max", "5"], "'--max': goes with `--catch-up all`"),
+        (["resume", "k", "--catch-up", "latest", "--rate", "5/1s"], "'--rate': goes with"),
+        (["resume", "k", "--catch-up", "none", "--window", "1h"], "'--window': goes with"),
+        (["resume", "k", "--catch-up", "all", "--max", "1501"], "write at most 1500"),
+        (["resume", "k", "--catch-up", "all", "--rate", "fast"], "'fast'; write a number and"),
+        (["resume", "k", "--catch-up", "all", "--window", "1 h"], "'1 h'; write a number and"),
+        (["trigger", "k", "--overlap", "que"], "'que' is no policy; did you mean queue?"),
+        (["trigger", "k", "--input", "{a: 1}"], "'{a: 1}' is no JSON; write for example"),
+        (["trigger", "k", "--input", "NaN"], "'NaN' is no JSON"),
+        (["trigger", "k", "--input", '"\\u0000"'], "no database keeps the character U+0000"),
+        (["rerun", "k", "1.5"], "'1.5' is no bucket; write the number in the run's id"),
+        (["skip", "k", "--at", "2026-12-25T02:00:00"], "has no offset; append Z for UTC"),
+        (["backfill", "k", "--from", "2026-12-25"], "Missing option '--to'"),
+    ],
+)
+def test_a_slip_is_answered_before_anything_is_asked_of_a_ledger(capsys, arguments, said):
+    assert run(arguments) == 2
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "argument"),
+    [
+        (None, ()), ("null", (None,)), ('"text"', ("text",)), ('{"a": [1.5]}', ({"a": [1.5]},)),
+        ('"\\ud83d\\ude00"', ("😀",)), ('"\\\\u0000"', ("\\u0000",)),
+    ],
+)  # fmt: skip
+def test_an_argument_is_whatever_json_says_and_without_one_there_is_none(text, argument):
+    assert given_input(text) == argument
+
+
+@pytest.mark.parametrize("text", ['"\\ud83d"', "[" * 100_000, "", "{"])
+def test_what_cannot_be_an_argument_is_refused(text):
+    with pytest.raises(typer.BadParameter):
+        given_input(text)
+
+
+def part(done: int, **fields) -> Progress:
+    return Progress(NOON, 1000, done, **fields)
+
+
+def test_a_backfill_tells_each_tenth_once_where_there_is_no_terminal(capsys):
+    show = _Lines()
+    for done in (20, 99, 200, 201, 999, 1000):
+        show(part(done))
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.splitlines() == [
+        "200 of 1000 windows, up to 2026-11-21T12:00:00Z",
+        "999 of 1000 windows, up to 2026-11-21T12:00:00Z",
+    ]
+
+
+def test_a_backfill_that_prints_json_tells_nothing_else(capsys):
+    with _shown(quiet=True) as show:
+        show(part(500))
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_backfill_ends_with_what_was_started_and_what_was_left_alone_and_why(capsys):
+    done = Done("k")
+    done.add(part(500, started=("sched:k:1",)))
+    done.add(part(1000, left_alone=tuple((f"sched:k:{n}", "completed") for n in range(2, 27))))
+    done.print()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:3] == [
+        "k: 1000 windows, 1 to start, 25 left alone",
+        "left alone, completed: 25 windows",
+        "  sched:k:2  completed",
+    ]
+    assert lines[-1] == "  and 5 more; --json names them all"
+    shown = done.as_json()
+    assert shown["started"] == ["sched:k:1"]
+    assert len(shown["left_alone"]) == 25  # type: ignore[arg-type] # a list
+
+
+@pytest.mark.parametrize(
+    ("timing", "lag"),
+    [("on_time", "0.012 s"), ("manual", "0.012 s"), ("backfill", None), ("rerun", None)],
+)
+def test_a_run_that_was_asked_for_long_after_its_window_is_not_called_late(timing, lag):
+    fire = Fire(
+        key="k", series=1, bucket=7, fire_time=NOON, windows=1, last_fire_time=NOON,
+        workflow_id="sched:k:7", run_id="r", status="completed", reason=None, timing=timing,
+        started_at=NOON, closed_at=NOON, lag_ms=12, error=None, replica=None,
+        definition_version=1, project="default",
+    )  # fmt: skip
+    assert fire_lag(fire) == lag
