@@ -13,7 +13,7 @@ from engine.flow.fire import FireInfo
 from engine.ledger import Ledger
 from engine.ledger.records import Evidence
 from engine.runtime.events import Alert, Listener
-from engine.runtime.verbs.locked import Locked, locked
+from engine.runtime.verbs.locked import Locked, has_window, locked
 from engine.schedules.ranges import without
 from engine.schedules.windows import Window, is_suffixed
 
@@ -57,7 +57,8 @@ async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str)
     async with locked(ledger, info.key, by=by, retired=True) as schedule:
         transaction = schedule.transaction
         row = await transaction.covering(info.key, info.fire_time)
-        if row is not None and row.windows > 1 and row.series == info.series:
+        mine = row is not None and row.windows > 1 and row.series == info.series
+        if row and mine and await has_window(transaction, row, info.fire_time):
             definition = await transaction.definition(row.key, row.definition_version)
             first = Window(row.key, row.series, row.bucket, row.fire_time)
             pieces = without(definition.spec, first, row.last_fire_time, info.fire_time)

@@ -17,7 +17,7 @@ from engine.errors import MomentInPast, WindowNotFound, WorkflowUnknown
 from engine.ledger import Ledger
 from engine.ledger.records import Fire
 from engine.runtime import unknown
-from engine.runtime.verbs.locked import Locked, locked
+from engine.runtime.verbs.locked import Locked, has_window, locked
 from engine.schedules.ranges import without
 from engine.schedules.windows import Window, is_suffixed
 
@@ -115,7 +115,7 @@ class _Batch:
             raise WorkflowUnknown(unknown.reason(state.schedule), cure="start a worker that has it")
         rows = await transaction.between(state.key, fire_times[0], fire_times[-1])
         for at in fire_times:
-            row = next((row for row in rows if row.fire_time <= at <= row.last_fire_time), None)
+            row = await self._row_of(at, rows)
             if row is None:
                 await self._begin(at)
             elif row.status not in _NO_RUN:
@@ -125,6 +125,14 @@ class _Batch:
         if self.started:
             after = {"windows": len(self.started), "until": fire_times[-1]}
             await self._schedule.act("backfill", reason=self._reason, after=after)
+
+    async def _row_of(self, at: datetime, rows: Sequence[Fire]) -> Fire | None:
+        for row in rows:
+            if row.fire_time <= at <= row.last_fire_time and await has_window(
+                self._schedule.transaction, row, at
+            ):
+                return row
+        return None
 
     async def _begin(self, at: datetime) -> None:
         """A window without any row: before the definition, or still undecided."""
