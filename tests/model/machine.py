@@ -13,8 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from engine.ledger import Ledger
 from engine.schedules.catch_up import CatchUp
 from engine.service import ScheduleService
-from tests.model.moments import windows
 from tests.model.drawn import catch_ups, entries, overlaps, policies, whens
+from tests.model.moments import windows
 from tests.model.temporal import Faults
 from tests.model.world import BROKEN, GHOST, World
 

@@ -17,9 +17,9 @@ from engine.runtime.declare import apply, retire_absent
 from engine.runtime.events import Alert, Event
 from engine.schedules import load_schedules
 from tests.model.account import CLOSED, Account, Broken
-from tests.model.moments import is_excluded, windows
 from tests.model.loop import Loop
 from tests.model.member import Member
+from tests.model.moments import is_excluded, windows
 from tests.model.temporal import Faults, Run, Server
 from tests.model.wire import Line, Wire
 
