@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test fuzz test-wheel check format bench prove-time ci lock wheel clean
+.PHONY: help install up test fuzz test-wheel check format bench prove-time prove-account ci lock wheel clean
 
 help: ## Show this help
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: $(STAMP) ## Make .venv with everything, from hashed requirements
 
@@ -51,6 +51,9 @@ bench: $(STAMP) ## Measure, against a rival in the same run
 
 prove-time: $(STAMP) ## Compare fire times with a brute-force scan (ARGS=SEED)
 	$(BIN)/python -m tests.unit.prove_time $(ARGS)
+
+prove-account: $(STAMP) ## Let everything happen in every order (ARGS="3000" examples)
+	SCHED_PROVE_EXAMPLES=$(or $(ARGS),3000) $(BIN)/pytest tests/model -q -s --timeout 7200
 
 ci: ## Run what CI runs
 	.ci/run

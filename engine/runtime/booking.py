@@ -14,7 +14,7 @@ from engine.ledger import Ledger
 from engine.ledger.records import Evidence
 from engine.runtime.carving import take_out
 from engine.runtime.events import Alert, Listener
-from engine.runtime.verbs.locked import locked
+from engine.runtime.verbs.locked import has_window, locked
 from engine.schedules.windows import Window
 
 _CODE = "SCHEDULE_RUN_FOUND"
@@ -61,7 +61,8 @@ async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str)
     async with locked(ledger, info.key, by=by, retired=True) as schedule:
         transaction = schedule.transaction
         row = await transaction.covering(info.key, info.fire_time)
-        if row is not None and row.windows > 1 and row.series == info.series:
+        mine = row is not None and row.windows > 1 and row.series == info.series
+        if row and mine and await has_window(transaction, row, info.fire_time):
             if row.status == seen.closed:
                 return None
             await take_out(transaction, row, info.fire_time)

@@ -38,11 +38,12 @@ def resolve(
     most_queued: int,
     named: Callable[[Decision], str],
     final: bool = False,
+    standing: Overlap | None = None,
 ) -> Resolved:
     """Apply ``policy`` to the starts among ``decisions``, and promote what has waited.
 
     Args:
-        policy: of the schedule.
+        policy: of the schedule, or of the one run that is asked for.
         decisions: the starts among them in the order in which they are to be considered. Where
             one takes the place of another they are considered in the order of time: it is
             always the newest window that stays.
@@ -50,8 +51,10 @@ def resolve(
         most_queued: with ``queue``, how many may wait; the others are skipped.
         named: returns the run id of a start.
         final: nothing can be looked at any more; what the ledger has not seen end is open.
+        standing: the schedule's own policy, where ``policy`` is that of one run alone: the
+            windows that wait already keep to theirs.
     """
-    line = _Line(policy, most_queued if policy == "queue" else 1, named)
+    line = _Line(policy, most_queued if policy == "queue" else 1, named, standing or policy)
     line.join(open_fires)
     line.promote()
     starts = [each.window.fire_time for each in decisions if each.verdict == "claimed"]
@@ -79,6 +82,7 @@ class _Line:
     policy: Overlap
     most_queued: int
     named: Callable[[Decision], str]
+    standing: Overlap
     running: list[OpenFire] = field(default_factory=list)
     waiting: list[OpenFire] = field(default_factory=list)
     settled: list[Decision] = field(default_factory=list)
@@ -93,7 +97,7 @@ class _Line:
     def promote(self) -> None:
         """Start what has waited, in the order it came, as soon as nothing runs any more."""
         for fire in [*self.waiting]:
-            own = fire.overlap or self.policy
+            own = fire.overlap or self.standing
             if own != "allow" and self.running:
                 break
             self.moves.append(Move(fire, "start"))

@@ -18,7 +18,7 @@ from engine.ledger import Ledger
 from engine.ledger.records import Fire, ScheduleState
 from engine.runtime import unknown
 from engine.runtime.carving import take_out
-from engine.runtime.verbs.locked import Locked, locked
+from engine.runtime.verbs.locked import Locked, has_window, locked
 from engine.schedules.windows import is_suffixed
 
 _TICK = timedelta(microseconds=1)
@@ -117,7 +117,7 @@ class _Batch:
         rows = await transaction.between(state.key, fire_times[0], fire_times[-1])
         self._forgotten = await transaction.forgotten_until(state.key)
         for at in fire_times:
-            row = next((row for row in rows if row.fire_time <= at <= row.last_fire_time), None)
+            row = await self._row_of(at, rows)
             if row is None:
                 await self._begin(at)
             elif row.status not in _NO_RUN:
@@ -127,6 +127,14 @@ class _Batch:
         if self.started:
             after = {"windows": len(self.started), "until": fire_times[-1]}
             await self._schedule.act("backfill", reason=self._reason, after=after)
+
+    async def _row_of(self, at: datetime, rows: Sequence[Fire]) -> Fire | None:
+        for row in rows:
+            if row.fire_time <= at <= row.last_fire_time and await has_window(
+                self._schedule.transaction, row, at
+            ):
+                return row
+        return None
 
     async def _begin(self, at: datetime) -> None:
         """A window without any row: before the definition, or still undecided."""

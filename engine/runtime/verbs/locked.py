@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.errors import ScheduleNotFound, ScheduleRetired
 from engine.ledger import Ledger, Transaction
-from engine.ledger.records import Action, ScheduleState, Step
+from engine.ledger.records import Action, Fire, ScheduleState, Step
 from engine.runtime.planning import decided_to_the_end
 from engine.schedules.catch_up import CatchUp
 
@@ -82,3 +82,14 @@ async def locked(
                 cure="declare it again",
             )
         yield Locked(transaction, state, await transaction.now(), by)
+
+
+async def has_window(transaction: Transaction, row: Fire, at: datetime) -> bool:
+    """Whether a row stands for a window at ``at``.
+
+    A range of an older definition may span moments at which it had no window.
+    """
+    if row.windows == 1:
+        return row.fire_time == at
+    definition = await transaction.definition(row.key, row.definition_version)
+    return row.fire_time <= at <= row.last_fire_time and definition.spec.previous(at) == at

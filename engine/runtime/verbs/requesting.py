@@ -10,7 +10,7 @@ from engine.errors import FireStillOpen, RequestInvalid, WindowNotFound, Workflo
 from engine.ledger import Ledger
 from engine.ledger.records import OPEN, Fire, NewRequest
 from engine.runtime import unknown
-from engine.runtime.verbs.locked import Locked, locked
+from engine.runtime.verbs.locked import Locked, has_window, locked
 from engine.schedules.decisions import Decision, Overlap
 from engine.schedules.instants import epoch_ms, from_ms
 from engine.schedules.overlap import Resolved, resolve
@@ -109,6 +109,11 @@ async def decided_window(schedule: Locked, bucket: int, series: int | None) -> F
     if fire is None and series in {None, state.series}:
         moment = state.schedule.spec.fire_time(bucket)
         fire = await transaction.covering(state.key, moment)
+        # What covers the moment may be a range of an older series, or without such a window.
+        if fire and (
+            fire.series != state.series or not await has_window(transaction, fire, moment)
+        ):
+            fire = None
     if fire is None:
         raise WindowNotFound(
             f"the ledger has no window {bucket} of {state.key}",
@@ -165,4 +170,5 @@ def _resolved(
         most_queued=schedule.state.schedule.max_queued,
         named=lambda _: workflow_id,
         final=True,
+        standing=schedule.state.schedule.overlap,
     )

@@ -1,0 +1,109 @@
+"""One replica of the real code, on a line to the ledger and a client of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextvars import copy_context
+from datetime import timedelta
+from typing import Any, cast
+
+from temporalio.client import Client as TemporalClient
+from temporalio.service import RPCError
+
+from engine.errors import EngineError, LedgerUnavailable
+from engine.ledger import Ledger
+from engine.ledger.records import Serving
+from engine.runtime.auditor import Auditor
+from engine.runtime.clock import LedgerClock
+from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.events import Event
+from engine.runtime.looking import Looker
+from engine.runtime.poller import Poller
+from engine.runtime.settings import Settings
+from engine.runtime.sight import Sight
+from engine.runtime.starter import Starter
+from engine.runtime.stopper import Stopper
+from engine.runtime.tracker import Tracker
+from tests.model.loop import WHOSE, Loop, Mortal
+from tests.model.temporal import Client, Server
+from tests.model.wire import Wire
+
+PROJECT, QUEUE = "default", "sched"
+TYPES = frozenset({"noop@1"})
+SETTINGS = Settings(lease=timedelta(seconds=30), concurrency=4)
+
+
+class Member(Mortal):
+    """A replica whose loops turn when somebody says so."""
+
+    def __init__(self, name: str, loop: Loop, server: Server, wire: Wire,
+                 tell: Callable[[Event], None]) -> None:  # fmt: skip
+        super().__init__(name)
+        self._loop = loop
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        ledger, client = cast("Ledger", wire), cast("TemporalClient", Client(server))
+        serving = Serving(name, PROJECT, QUEUE, TYPES)
+        clock = LedgerClock()
+        starter = Starter(client, clock, SETTINGS)
+        self.dispatcher = Dispatcher(ledger, starter, clock, SETTINGS, tell=tell)
+        identity = str(wire._ledger._identity)
+        starter.ledger = identity
+        looker = Looker(client, ledger, clock, SETTINGS, ledger_id=identity, tell=tell)
+        stopper = Stopper(client, ledger, looker, serving, SETTINGS, tell=tell)
+        auditor = Auditor(client, ledger, looker, clock, SETTINGS,
+                          ledger_id=identity, replica=name, tell=tell)  # fmt: skip
+        sight = Sight(ledger, looker=looker, auditor=auditor, stopper=stopper)
+        self.poller = Poller(ledger, self.dispatcher, clock, serving, SETTINGS,
+                             sight=sight, tell=tell)  # fmt: skip
+        tracker = Tracker(
+            client, ledger, clock, SETTINGS, looker=looker, ledger_id=identity, replica=name,
+            busy=lambda: not self.dispatcher.room, tell=tell,
+        )  # fmt: skip
+
+        async def begin() -> None:
+            await ledger.announce(serving, engine="0", tzdata="0", retention=server.retention)
+            clock.observe((await ledger.probe(serving)).now)
+
+        self._begin, self._begun = begin, False
+        self._loops: dict[str, Callable[[], Awaitable[Any]]] = {
+            "poller": self.poller.turn,
+            "tracker": tracker.turn,
+            "leases": self.dispatcher.leases.turn,
+            "starts": self.dispatcher.breaker.turn,
+            "presence": begin,
+        }
+
+    @property
+    def loops(self) -> list[str]:
+        return [*self._loops] if self._begun else ["begin"]
+
+    def turn(self, name: str) -> None:
+        """Begin one turn of a loop, unless the one before has not ended."""
+        if self.dead or ((task := self._tasks.get(name)) and not task.done()):
+            return
+        context = copy_context()
+        context.run(WHOSE.set, self)
+        turn = self._first if name == "begin" else self._loops[name]
+        self._tasks[name] = self._loop.create_task(self._guarded(name, turn), context=context)
+
+    async def _first(self) -> None:
+        await self._begin()
+        self._begun = True
+
+    async def _guarded(self, name: str, turn: Callable[[], Awaitable[Any]]) -> None:
+        try:
+            await turn()
+        except (EngineError, RPCError) as error:
+            if not _is_weather(error):
+                self._loop.troubles.append(f"{name}: {error!r}")
+
+    def die(self) -> None:
+        """Never do anything again; what a transaction had written is undone."""
+        self.dead = True
+        self._loop.kill(self)
+
+
+def _is_weather(error: Exception) -> bool:
+    """Whether a fault that was made explains it."""
+    return isinstance(error, LedgerUnavailable | RPCError)

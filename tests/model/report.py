@@ -1,0 +1,28 @@
+"""What a run of the proof has come to: a proof that reaches nothing proves nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+REACHED: Final = (
+    "started on_time", "started late", "started caught_up", "started manual", "started backfill",
+    "started rerun", "completed", "failed", "cancelled", "terminated", "timed_out",
+    "skipped overlap", "skipped paused", "skipped disabled", "skipped retired", "skipped excluded",
+    "skipped coalesced", "skipped user", "expired older than the catch-up window",
+    "expired beyond catchUp.max", "expired missed, and catchUp is none",
+    "expired had passed when it was declared", "rejected no worker", "unvouched may have run",
+    "queued", "queued to claimed", "queued to skipped", "claimed to skipped",
+    "starting to unvouched",
+    "started after skipped", "started after lost", "alert SCHEDULE_RUN_FOUND",
+    "alert SCHEDULE_RUN_LOST", "commits lost", "restored empty", "refused CommitUnknown",
+)  # fmt: skip
+"""Classes, reasons and paths that every run with the fixed seed has to come through."""
+
+
+def report(rules: Counter[str], seen: Counter[str]) -> str:
+    """Return it in lines: how many steps, awaits and runs, and how often each class came to be."""
+    head = f"{sum(rules.values())} steps, {seen['await']} awaits, {seen['run']} runs"
+    steps = ", ".join(f"{name} {count}" for name, count in sorted(rules.items()))
+    lines = [f"{count:8} {name}" for name, count in sorted(seen.items())]
+    return "\n".join([head, steps, *lines])

@@ -1,0 +1,42 @@
+"""Whatever happens, in whichever order: every window is accounted for.
+
+Several replicas of the real code share a ledger in memory and a Temporal server in memory, and
+hypothesis says what comes next. ``make prove-account`` goes on for longer.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.model.machine import RULES, SEEN, Machine
+from tests.model.report import REACHED, report
+
+FIXED = "SCHED_PROVE_EXAMPLES" not in os.environ
+EXAMPLES = int(os.environ.get("SCHED_PROVE_EXAMPLES", "260"))
+STEPS = 50
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)  # of a machine that does other things too
+def test_every_window_is_accounted_for_whatever_happens() -> None:
+    run_state_machine_as_test(
+        Machine,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=STEPS,
+            derandomize=FIXED,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate, Phase.shrink],
+            print_blob=False,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    print(report(RULES, SEEN))  # noqa: T201 - what a person wants to see with -s
+    if FIXED:
+        assert sum(RULES.values()) >= 10_000
+        assert not [name for name in REACHED if not SEEN[name]]

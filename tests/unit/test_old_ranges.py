@@ -1,0 +1,43 @@
+"""Rows of older definitions that span moments of the present one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from engine.ledger import MemoryLedger
+from engine.runtime.declare import apply
+from engine.schedules import load_schedules
+from engine.service import ScheduleService
+
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+async def declared(ledger: MemoryLedger, entry: str) -> None:
+    file = load_schedules(f"schedules:\n  - {{key: k, workflow: noop, external: true, {entry}}}")
+    await apply(ledger, file, by="test")
+
+
+async def test_a_backfill_across_an_edit_starts_windows_that_no_older_row_stands_for() -> None:
+    ledger = MemoryLedger(remembers=True)
+    service = ScheduleService(ledger, actor="test")
+    ledger.travel(NOON)
+    await declared(ledger, "everyMs: 600000, firstFire: next")
+    await service.pause("k", reason=None)
+    ledger.travel(NOON + HOUR)
+    await declared(ledger, "everyMs: 600000, offsetMs: 60000, firstFire: next")  # one row: paused
+    filled = [step async for step in service.backfill("k", NOON, NOON + HOUR)]
+    assert filled[-1].windows == 6
+    assert len(filled[-1].started) == 6
+
+
+async def test_a_run_that_may_overlap_lets_nothing_else_out_of_the_queue() -> None:
+    ledger = MemoryLedger(remembers=True)
+    service = ScheduleService(ledger, actor="test")
+    ledger.travel(NOON)
+    await declared(ledger, "everyMs: 600000, overlap: queue, firstFire: next")
+    await service.trigger("k", request_id="runs")
+    await service.trigger("k", request_id="waits")
+    await service.trigger("k", request_id="beside", overlap="allow")
+    fires = {fire.workflow_id.rpartition(":")[2]: fire.status for fire in await ledger.fires()}
+    assert fires == {"runs": "claimed", "waits": "queued", "beside": "claimed"}
