@@ -95,10 +95,10 @@ async def test_no_window_is_lost_or_doubled_while_temporal_is_away(
         await killed_for_a_while(server)
         await goes_on_with_every_window(fleet, books)
         logs = [replica.log.read_text() for replica in fleet.replicas]
-        # Said once, whatever number of windows met it.
-        held = "WARNING sched starts holds: Temporal does not answer"
-        assert [log.count(held) for log in logs] == [1, 1, 1]
-        assert [log.count("INFO sched starts goes on") for log in logs] == [1, 1, 1]
+        # Said once, whatever number of windows met it; a replica that had none to send says nothing.
+        held = [log.count("WARNING sched starts holds: Temporal does not answer") for log in logs]
+        assert max(held) == 1
+        assert [log.count("INFO sched starts goes on") for log in logs] == held
         assert not [log for log in logs if "starting: " in log], "a line for each window"
         # The cursors stood still: most was claimed when it could be sent, and sent once.
         rows = await books.fires()

@@ -100,7 +100,9 @@ async def test_closes_go_on_when_the_replica_that_looks_for_them_stands_still(
     assert stood["holder"] == holder
 
     async def taken_over():
-        row = await database.fetchrow("SELECT *, clock_timestamp() AS now FROM duties")
+        row = await database.fetchrow(
+            "SELECT *, clock_timestamp() AS now FROM duties WHERE duty = 'tracker'"
+        )
         return row if row["holder"] != holder else None
 
     row = await eventually(taken_over, timeout=20)
