@@ -95,7 +95,7 @@ async def test_no_window_is_lost_or_doubled_while_temporal_is_away(
         await killed_for_a_while(server)
         await goes_on_with_every_window(fleet, books)
         logs = [replica.log.read_text() for replica in fleet.replicas]
-        # Said once, whatever number of windows met it; a replica that had none to send says nothing.
+        # Said once, however many windows met it; a replica that had none to send says nothing.
         held = [log.count("WARNING sched starts holds: Temporal does not answer") for log in logs]
         assert max(held) == 1
         assert [log.count("INFO sched starts goes on") for log in logs] == held
