@@ -13,8 +13,8 @@ from engine.cli.options import (
     AnyKey,
     DataDir,
     Json,
+    Limit,
     one_of,
-    whole_number,
 )
 from engine.cli.output import fire_json, fire_lag, instant, print_json, print_table, why
 from engine.ledger.records import Fire, Status
@@ -43,10 +43,7 @@ def list_fires(
             autocompletion=_completed,
         ),
     ] = None,
-    limit: Annotated[
-        int,
-        typer.Option("--limit", "-n", metavar="N", help="At most so many.", parser=whole_number),
-    ] = 20,
+    limit: Limit = 20,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from engine.cli.environment import service
-from engine.cli.options import DEFAULT_DATA_DIR, AnyKey, DataDir, Json, whole_number
+from engine.cli.options import DEFAULT_DATA_DIR, AnyKey, DataDir, Json, Limit
 from engine.cli.output import instant, print_json, print_table
 from engine.ledger.records import ActionRow
 
@@ -22,10 +22,7 @@ def register(app: typer.Typer) -> None:
 
 def list_actions(
     key: AnyKey = None,
-    limit: Annotated[
-        int,
-        typer.Option("--limit", "-n", metavar="N", help="At most so many.", parser=whole_number),
-    ] = 20,
+    limit: Limit = 20,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:

@@ -159,6 +159,10 @@ AsOverlap = Annotated[
         show_default=False,
     ),
 ]
+Limit = Annotated[
+    int,
+    typer.Option("--limit", "-n", metavar="N", help="At most so many.", parser=whole_number),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
