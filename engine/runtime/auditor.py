@@ -13,15 +13,14 @@ from datetime import datetime, timedelta
 
 from temporalio.client import Client
 
-from engine.flow.fire import FireInfo
 from engine.ledger import Ledger
-from engine.ledger.records import Evidence, ScheduleState
+from engine.ledger.records import ScheduleState
 from engine.runtime.booking import book
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.events import Listener
-from engine.runtime.looking import Looker
+from engine.runtime.looking import Looker, Seen
 from engine.runtime.settings import Settings
-from engine.runtime.starter import evidence_of, read_fire_info
+from engine.runtime.starter import evidence_of
 
 _GOOD_FOR = 60.0
 """Seconds for which an answer is good: whoever plans later asks again."""
@@ -45,13 +44,11 @@ class Auditor:
         clock: LedgerClock,
         settings: Settings,
         *,
-        ledger_id: str,
         replica: str,
         tell: Listener,
     ) -> None:
         self._client, self._ledger, self._looker, self._clock = client, ledger, looker, clock
-        self._settings, self._ledger_id, self._replica = settings, ledger_id, replica
-        self._tell = tell
+        self._settings, self._replica, self._tell = settings, replica, tell
         self._audited: dict[str, tuple[datetime, float]] = {}
 
     def is_audited(self, state: ScheduleState) -> bool:
@@ -84,10 +81,10 @@ class Auditor:
         runs = self._client.list_workflows(
             query, page_size=_PAGE, limit=_MOST, rpc_timeout=self._settings.rpc_timeout
         )
-        found: list[tuple[Evidence, FireInfo]] = []
+        found: list[Seen] = []
         async for run in runs:
-            info = await read_fire_info(run)
-            if info is not None and info.ledger == self._ledger_id:
+            info = await self._looker.fire_of(run)
+            if info is not None:
                 found.append((evidence_of(run), info))
         await self._book(found)
 
@@ -95,7 +92,7 @@ class Auditor:
         """Look one by one at windows that visibility may not show yet."""
         slots = asyncio.Semaphore(_AT_ONCE)
 
-        async def describe(workflow_id: str) -> tuple[Evidence, FireInfo] | None:
+        async def describe(workflow_id: str) -> Seen | None:
             async with slots:
                 return await self._looker.find(workflow_id)
 
@@ -104,11 +101,8 @@ class Auditor:
         )
         await self._book([each for each in found if each is not None])
 
-    async def _book(self, found: Sequence[tuple[Evidence, FireInfo]]) -> None:
-        if found:
-            fires = {seen.workflow_id: info for seen, info in found}
-            evidence = [seen for seen, _ in found]
-            await book(self._ledger, evidence, fires, by=self._replica, tell=self._tell)
+    async def _book(self, found: Sequence[Seen]) -> None:
+        await book(self._ledger, found, by=self._replica, tell=self._tell)
 
 
 def _young(state: ScheduleState, now: datetime) -> Iterator[str]:

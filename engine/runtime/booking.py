@@ -6,7 +6,7 @@ row back. Then the evidence is written as ever.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from engine.errors import ScheduleNotFound
 from engine.flow.fire import FireInfo
@@ -14,16 +14,17 @@ from engine.ledger import Ledger
 from engine.ledger.records import Evidence
 from engine.runtime.carving import take_out
 from engine.runtime.events import Alert, Listener
+from engine.runtime.looking import Seen
 from engine.runtime.verbs.locked import has_window, locked
 from engine.schedules.windows import Window
 
 _CODE = "SCHEDULE_RUN_FOUND"
+_NO_WINDOW = {"manual", "rerun"}
 
 
 async def book(
     ledger: Ledger,
-    evidence: Sequence[Evidence],
-    fires: Mapping[str, FireInfo],
+    found: Sequence[Seen],
     *,
     by: str,
     tell: Listener,
@@ -32,25 +33,22 @@ async def book(
 
     Args:
         ledger: the memory they belong to.
-        evidence: of runs whose memo names this ledger.
-        fires: what their memos say, by run id of ours.
+        found: runs whose memo names this ledger, and what it says.
         by: who saw them.
         tell: hears of runs that the ledger had not.
     """
-    unknown = await ledger.unknown_runs([each.workflow_id for each in evidence])
-    for each in evidence:
-        info = fires.get(each.workflow_id)
-        if each.workflow_id in unknown and info is not None and info.timing not in _NO_WINDOW:
+    if not found:
+        return []
+    unknown = await ledger.unknown_runs([each.workflow_id for each, _ in found])
+    for each, info in found:
+        if each.workflow_id in unknown and info.timing not in _NO_WINDOW:
             try:
                 said = await _make_room(ledger, each, info, by=by)
             except ScheduleNotFound:
                 continue  # its schedule was lost too: nothing can be owed by it
             if said is not None:
                 tell(Alert(_CODE, f"{each.workflow_id} has a run, and the ledger had it {said}"))
-    return await ledger.witness(evidence)
-
-
-_NO_WINDOW = {"manual", "rerun"}
+    return await ledger.witness([each for each, _ in found])
 
 
 async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str) -> str | None:

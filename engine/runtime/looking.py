@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import Client, WorkflowExecution, WorkflowFailureError
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.flow.fire import FireInfo
@@ -20,6 +20,9 @@ from engine.runtime.starter import evidence_of, read_fire_info
 _ERROR_LENGTH = 1000
 _LOST = "it was started, and Temporal does not know it any more"
 _LOST_CURE = "find out whether it did its work; `sched rerun` starts it again"
+
+Seen = tuple[Evidence, FireInfo]
+"""A run of ours, and the window that its memo names."""
 
 
 class Looker:
@@ -80,7 +83,12 @@ class Looker:
         found = await self.find(workflow_id)
         return found[0] if found else None
 
-    async def find(self, workflow_id: str) -> tuple[Evidence, FireInfo] | None:
+    async def fire_of(self, run: WorkflowExecution) -> FireInfo | None:
+        """Return which window a run's memo names; None: the run is not of this ledger."""
+        info = await read_fire_info(run)
+        return info if info is not None and info.ledger == self._ledger_id else None
+
+    async def find(self, workflow_id: str) -> Seen | None:
         """Return what ``describe`` does, and which window the run's memo names."""
         handle = self._client.get_workflow_handle(workflow_id)
         try:
@@ -89,8 +97,8 @@ class Looker:
             if error.status == RPCStatusCode.NOT_FOUND:
                 return None
             raise
-        info = await read_fire_info(run)
-        if info is None or info.ledger != self._ledger_id:
+        info = await self.fire_of(run)
+        if info is None:
             return None
         evidence = evidence_of(run)
         if evidence.closed in {"failed", "timed_out", "terminated"}:

@@ -113,7 +113,7 @@ class Replica:
         stopper = Stopper(client, ledger, looker, self._serving, settings, tell=tell)
         auditor = Auditor(
             client, ledger, looker, clock, settings,
-            ledger_id=identity, replica=self._serving.replica, tell=tell,
+            replica=self._serving.replica, tell=tell,
         )  # fmt: skip
         sight = Sight(ledger, looker=looker, auditor=auditor, stopper=stopper)
         poller = Poller(ledger, dispatcher, clock, self._serving, settings, sight=sight, tell=tell)
@@ -123,7 +123,7 @@ class Replica:
         )  # fmt: skip
         tracker = Tracker(
             client, ledger, clock, settings, looker=looker,
-            ledger_id=identity, replica=self._serving.replica, tell=tell,
+            replica=self._serving.replica, tell=tell,
             busy=lambda: not dispatcher.room,
         )  # fmt: skip
         janitor = self._janitor(ledger, identity)

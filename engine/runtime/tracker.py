@@ -13,15 +13,14 @@ from datetime import UTC, datetime, timedelta
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from engine.flow.fire import FireInfo
 from engine.ledger import Ledger
 from engine.ledger.records import Evidence
 from engine.runtime.booking import book
 from engine.runtime.clock import LedgerClock
 from engine.runtime.events import Closed, Listener, logger
-from engine.runtime.looking import Looker
+from engine.runtime.looking import Looker, Seen
 from engine.runtime.settings import Settings
-from engine.runtime.starter import evidence_of, read_fire_info
+from engine.runtime.starter import evidence_of
 
 _VISIBILITY_LAG = timedelta(seconds=60)
 """Visibility is eventual; a close that appears later than this is found by ``describe``."""
@@ -52,15 +51,13 @@ class Tracker:
         settings: Settings,
         *,
         looker: Looker,
-        ledger_id: str,
         replica: str,
         busy: Callable[[], bool] = lambda: False,
         tell: Listener,
     ) -> None:
         self._client, self._ledger, self._clock = client, ledger, clock
         self._settings, self._tell = settings, tell
-        self._looker = looker
-        self._ledger_id, self._replica = ledger_id, replica
+        self._looker, self._replica = looker, replica
         self._seen: dict[str, None] = {}
         self._turns = 0
         self._busy, self._put_off = busy, 0
@@ -93,20 +90,15 @@ class Tracker:
             await self._ledger.set_watermark(_DUTY, self._replica, now - _VISIBILITY_LAG)
         return self._settings.track
 
-    async def _book(self, found: Sequence[tuple[Evidence, FireInfo]]) -> set[str]:
-        evidence = [seen for seen, _ in found]
-        fires = {seen.workflow_id: info for seen, info in found}
-        changed = set(
-            await book(self._ledger, evidence, fires, by=self._replica, tell=self._tell)
-            if evidence else ()
-        )  # fmt: skip
+    async def _book(self, found: Sequence[Seen]) -> set[str]:
+        changed = set(await book(self._ledger, found, by=self._replica, tell=self._tell))
         # Visibility answers the newest first; whoever listens hears them as they came.
-        for seen in sorted(evidence, key=_closed_at):
+        for seen in sorted((seen for seen, _ in found), key=_closed_at):
             if seen.closed and seen.workflow_id in changed:
                 self._tell(Closed(seen))
         return changed
 
-    async def _closed_since(self, since: datetime) -> dict[str, tuple[Evidence, FireInfo] | None]:
+    async def _closed_since(self, since: datetime) -> dict[str, Seen | None]:
         """Closed runs not seen before, by run id; None is a run that is not ours to settle."""
         query = f'WorkflowId STARTS_WITH "sched:" AND CloseTime >= "{since.isoformat()}"'
         found = {}
@@ -121,12 +113,10 @@ class Tracker:
                     logger.warning("%s: %s", run.id, error)
         return found
 
-    async def _evidence(self, run: WorkflowExecution) -> tuple[Evidence, FireInfo] | None:
+    async def _evidence(self, run: WorkflowExecution) -> Seen | None:
         """A closed run of ours, or None: foreign, or continued under the same id."""
-        info = await read_fire_info(run)
-        if info is None or info.ledger != self._ledger_id:
-            return None
-        if run.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
+        info = await self._looker.fire_of(run)
+        if info is None or run.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
             return None
         if run.status == WorkflowExecutionStatus.COMPLETED:
             return evidence_of(run), info

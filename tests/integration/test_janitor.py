@@ -206,7 +206,7 @@ async def booked(past: Past, at, closed):
     fields |= {"key": "hourly", "series": 1, "fire_time": at, "timing": "on_time",
                "bucket": int(at.timestamp() // 3600), "definition_version": 1}  # fmt: skip
     info = FireInfo(**fields)
-    await book(past.ledger, [seen], {workflow_id: info}, by="test", tell=past.heard.append)
+    await book(past.ledger, [(seen, info)], by="test", tell=past.heard.append)
 
 
 async def test_a_run_seen_again_leaves_the_range_that_says_the_same(past):

@@ -52,12 +52,12 @@ class Member(Mortal):
         looker = Looker(client, ledger, clock, SETTINGS, ledger_id=identity, tell=tell)
         stopper = Stopper(client, ledger, looker, serving, SETTINGS, tell=tell)
         auditor = Auditor(client, ledger, looker, clock, SETTINGS,
-                          ledger_id=identity, replica=name, tell=tell)  # fmt: skip
+                          replica=name, tell=tell)  # fmt: skip
         sight = Sight(ledger, looker=looker, auditor=auditor, stopper=stopper)
         self.poller = Poller(ledger, self.dispatcher, clock, serving, SETTINGS,
                              sight=sight, tell=tell)  # fmt: skip
         tracker = Tracker(
-            client, ledger, clock, SETTINGS, looker=looker, ledger_id=identity, replica=name,
+            client, ledger, clock, SETTINGS, looker=looker, replica=name,
             busy=lambda: not self.dispatcher.room, tell=tell,
         )  # fmt: skip
 
