@@ -11,9 +11,31 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from engine.errors import EngineError
-    from engine.flow import Context, FireInfo, Retry, step, workflow
+    from engine.flow import (
+        CompensationFailed,
+        Context,
+        FatalError,
+        FireInfo,
+        Retry,
+        StepInfo,
+        step,
+        step_info,
+        workflow,
+    )
 
-__all__ = ["Context", "EngineError", "FireInfo", "Retry", "__version__", "step", "workflow"]
+__all__ = [
+    "CompensationFailed",
+    "Context",
+    "EngineError",
+    "FatalError",
+    "FireInfo",
+    "Retry",
+    "StepInfo",
+    "__version__",
+    "step",
+    "step_info",
+    "workflow",
+]
 
 # A literal: reading the installed metadata would search the disk in every sandbox.
 __version__ = "0.1.0"
@@ -30,13 +52,13 @@ if not TYPE_CHECKING:  # a checker would believe that there is any name
         # ten times the cost of everything else it does; nothing in there may differ from run to
         # run. All names at once: in there each look is slow.
         with unsafe.imports_passed_through():
-            from engine.errors import EngineError  # noqa: PLC0415
-            from engine.flow import Context, FireInfo, Retry, step, workflow  # noqa: PLC0415
+            from engine import errors, flow  # noqa: PLC0415
 
         globals().update(
             {
-                each.__name__: each
-                for each in (Context, EngineError, FireInfo, Retry, step, workflow)
+                each: getattr(errors if each == "EngineError" else flow, each)
+                for each in __all__
+                if each != "__version__"
             }
         )
         return globals()[name]

@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Self
 
@@ -21,7 +20,6 @@ from engine.runtime.connect import connect_temporal
 from engine.runtime.discovery import UserCode
 
 _PATIENCE = 1.0
-_STEP_THREADS = 32
 _DRAINING = "draining: nothing new is claimed, what is in flight finishes (again to leave at once)"
 
 
@@ -103,23 +101,21 @@ async def serve(
     """
     if not code.workflows:
         say("no workflows found here: only external schedules fire (--import names packages)")
-    with ThreadPoolExecutor(_STEP_THREADS, thread_name_prefix="step") as threads:
-        worker = Worker(
-            client,
-            task_queue=task_queue,
-            workflows=code.workflows,
-            activities=code.activities or [_nothing],
-            activity_executor=threads,
-            plugins=[plugin],
-            graceful_shutdown_timeout=plugin.settings.drain,
-        )
-        running = asyncio.create_task(worker.run())
-        asked = asyncio.create_task(signals.asked.wait())
-        await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
-        asked.cancel()
-        if not running.done():
-            plugin.drain()
-            with contextlib.suppress(OSError):  # the terminal may be what has gone
-                say(_DRAINING)
-            await worker.shutdown()
-        await running
+    worker = Worker(
+        client,
+        task_queue=task_queue,
+        workflows=code.workflows,
+        activities=code.activities or [_nothing],
+        plugins=[plugin],
+        graceful_shutdown_timeout=plugin.settings.drain,
+    )
+    running = asyncio.create_task(worker.run())
+    asked = asyncio.create_task(signals.asked.wait())
+    await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
+    if not running.done():
+        plugin.drain()
+        with contextlib.suppress(OSError):  # the terminal may be what has gone
+            say(_DRAINING)
+        await worker.shutdown()
+    await running

@@ -9,27 +9,34 @@ copies of a class apart by ``isinstance``.
 fire.py         ``FireInfo``: the window a run was started for, as its memo says it
 zones.py        the zones for its local time
 decorator.py    ``@workflow``: an ordinary class becomes a Temporal workflow
-steps.py        ``@step`` and ``Retry``: an ordinary function becomes a Temporal activity
-calls.py        one call of a step, checked
-saga.py         undo steps, and their way back
-context.py      ``Context``: what ``run(self, ctx)`` is given
+definition.py   what it notes on the class
+shapes.py       what a type checker demands of the class
+steps.py        ``@step``: an ordinary function becomes a Temporal activity
+retries.py      ``Retry``: how often, how patiently and after what it is tried again
+failures.py     ``FatalError``, ``CompensationFailed``
 registry.py     which of them exist in this process
+context.py      ``Context``: what ``run(self, ctx)`` is given, which is made of
+calls.py        one call of a step, checked
+notes.py        what a call says to its worker beside the input
+step_info.py    what the step can know of it: ``step_info()``
+saga.py         undo steps, and their way back
+children.py     runs that a run waits for
+parallel.py     several things at once
+signals.py      what comes from outside
+progress.py     what is told to people
 ==============  ==============================================================
 """
 
 from __future__ import annotations
 
 from engine.flow.context import Context
-from engine.flow.decorator import (
-    WorkflowDefinition,
-    definition_of,
-    registered_workflows,
-    version_key,
-    workflow,
-)
+from engine.flow.decorator import registered_workflows, version_key, workflow
+from engine.flow.definition import WorkflowDefinition, definition_of
+from engine.flow.failures import CompensationFailed, FatalError, NotUndone
 from engine.flow.fire import MEMO_KEY, FireInfo, Timing
+from engine.flow.retries import Retry
+from engine.flow.step_info import StepInfo, step_info
 from engine.flow.steps import (
-    Retry,
     StepDefinition,
     registered_steps,
     step,
@@ -39,10 +46,14 @@ from engine.flow.steps import (
 
 __all__ = [
     "MEMO_KEY",
+    "CompensationFailed",
     "Context",
+    "FatalError",
     "FireInfo",
+    "NotUndone",
     "Retry",
     "StepDefinition",
+    "StepInfo",
     "Timing",
     "WorkflowDefinition",
     "definition_of",
@@ -50,6 +61,7 @@ __all__ = [
     "registered_workflows",
     "step",
     "step_definition_of",
+    "step_info",
     "step_named",
     "version_key",
     "workflow",

@@ -5,19 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import temporalio.workflow
+from temporalio.common import Priority
 
-from engine.flow.steps import (
-    DEFAULT_TIMEOUT,
-    Retry,
-    StepDefinition,
-    duration,
-    step_definition_of,
-)
+from engine.flow.notes import StepNote, noted
+from engine.flow.retries import Retry, duration
+from engine.flow.step_info import step_key
+from engine.flow.steps import DEFAULT_TIMEOUT, StepDefinition, step_definition_of
 
 NOT_GIVEN: Final[Any] = object()  # None is an input like any other
+
+
+_PRIORITIES: Final = (1, 2, 3, 4, 5)  # Temporal's own
+
+
+class StepOptions(TypedDict, total=False):
+    """How one call of a step differs from what ``@step`` declares; see ``Context.step``."""
+
+    retry: Retry | None
+    timeout: timedelta | float | None
+    priority: int | None
+    idempotency_key: str | None
+    summary: str | None
 
 
 @dataclass(frozen=True)
@@ -28,6 +39,9 @@ class StepCall:
     args: list[Any]
     timeout: timedelta
     retry: Retry | None
+    priority: int | None = None
+    key: str | None = None
+    summary: str | None = None
 
     @property
     def name(self) -> str:
@@ -35,32 +49,48 @@ class StepCall:
         definition = step_definition_of(self.fn)
         return definition.name if definition else getattr(self.fn, "__name__", repr(self.fn))
 
-    def start(self, summary: str | None = None) -> temporalio.workflow.ActivityHandle[Any]:
-        """Start it. A cancel waits until the step says that it has stopped."""
-        return temporalio.workflow.start_activity(
-            self.fn,
-            args=self.args,
-            start_to_close_timeout=self.timeout,
-            retry_policy=None if self.retry is None else self.retry.to_policy(),
-            # With Temporal's default an undo could run while the step still works.
-            cancellation_type=temporalio.workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            summary=summary,
-        )
+    def idempotency_key(self, place: str) -> str:
+        """Return the key that the step sees when it is called at this place of the run."""
+        return self.key or step_key(_origin(), place)
+
+    def start(
+        self, place: str, *, undoes: str | None = None
+    ) -> temporalio.workflow.ActivityHandle[Any]:
+        """Start it. A cancel waits until the step says that it has stopped.
+
+        Args:
+            place: what tells this call from the others of its run: the activity's id.
+            undoes: the idempotency key of the step that it takes back.
+        """
+        with noted(self._note(undoes)):
+            return temporalio.workflow.start_activity(
+                self.fn,
+                args=self.args,
+                activity_id=place,
+                start_to_close_timeout=self.timeout,
+                retry_policy=None if self.retry is None else self.retry.to_policy(),
+                # With Temporal's default an undo could run while the step still works.
+                cancellation_type=temporalio.workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                summary=self.summary,
+                priority=Priority(priority_key=self.priority),
+            )
+
+    def _note(self, undoes: str | None) -> StepNote:
+        rules = {} if self.retry is None else self.retry.told_to_worker()
+        origin = _origin()
+        is_reset = origin != temporalio.workflow.info().run_id
+        return StepNote(origin=origin if is_reset else None, key=self.key, undoes=undoes, **rules)
 
 
-def call_of(
-    fn: Callable[..., Any],
-    given: Any,
-    *,
-    retry: Retry | None = None,
-    timeout: timedelta | float | None = None,
-) -> StepCall:
+def call_of(fn: Callable[..., Any], given: Any, options: StepOptions) -> StepCall:
     """Return the call ``ctx.step`` was asked for; ``given`` is its input or ``NOT_GIVEN``.
 
     Raises:
         TypeError: ``fn`` is not a step, or its signature and the input do not fit.
+        ValueError: A value of ``options`` is out of its bounds.
     """
     definition = _checked(fn, "ctx.step needs")
+    retry, timeout = options.get("retry"), options.get("timeout")
     if definition is not None:
         if given is not NOT_GIVEN and not definition.accepts_input:
             raise TypeError(f"the step {definition.name!r} takes no input")
@@ -73,6 +103,9 @@ def call_of(
         [] if given is NOT_GIVEN else [given],
         duration(DEFAULT_TIMEOUT if timeout is None else timeout, "timeout"),
         retry,
+        _checked_priority(options.get("priority")),
+        _checked_key(options.get("idempotency_key")),
+        options.get("summary"),
     )
 
 
@@ -84,7 +117,26 @@ def undo_of(fn: Callable[..., Any], call: StepCall) -> StepCall:
     """
     definition = _checked(fn, "compensate= needs")
     takes_input = definition is None or definition.accepts_input
-    return call_of(fn, call.args[0] if call.args and takes_input else NOT_GIVEN)
+    given = call.args[0] if call.args and takes_input else NOT_GIVEN
+    return call_of(fn, given, {"summary": f"undo of {call.name}"})
+
+
+def _origin() -> str:
+    """The run that this one began as: an operator's reset makes a new run of it."""
+    info = temporalio.workflow.info()
+    return info.original_execution_run_id or info.run_id
+
+
+def _checked_priority(priority: int | None) -> int | None:
+    if priority is not None and priority not in _PRIORITIES:
+        raise ValueError(f"priority is from 1 (first) to 5 (last); got {priority!r}")
+    return priority
+
+
+def _checked_key(key: str | None) -> str | None:
+    if key is not None and not key:
+        raise ValueError("idempotency_key is a text that is not empty")
+    return key
 
 
 def _checked(fn: Callable[..., Any], who_needs: str) -> StepDefinition | None:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, overload
+from random import Random
+from typing import Any, TypeVar, Unpack, overload
+from uuid import UUID
 
 import temporalio.workflow
 
 from engine.errors import EngineError
-from engine.flow.calls import NOT_GIVEN, call_of, undo_of
+from engine.flow.calls import NOT_GIVEN, StepOptions, call_of, undo_of
+from engine.flow.children import Children
+from engine.flow.failures import NotUndone
 from engine.flow.fire import MEMO_KEY, FireInfo
+from engine.flow.parallel import all_of
+from engine.flow.progress import progress_line
+from engine.flow.retries import Retry, duration
 from engine.flow.saga import Saga
-from engine.flow.steps import Retry
+from engine.flow.shapes import RunsAlone, RunsWithInput
+from engine.flow.signals import Signals
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -27,7 +35,7 @@ class Context:
     """
 
     def __init__(self) -> None:
-        self._saga = Saga()
+        self._saga, self._children, self._signals = Saga(), Children(), Signals()
 
     @property
     def scheduled(self) -> bool:
@@ -69,8 +77,7 @@ class Context:
         fn: Callable[[], Awaitable[R]],
         *,
         compensate: Callable[[], Any] | None = ...,
-        retry: Retry | None = ...,
-        timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - of the step, as declared
+        **options: Unpack[StepOptions],
     ) -> R: ...
 
     @overload
@@ -80,8 +87,7 @@ class Context:
         input: T,
         *,
         compensate: Callable[[T], Any] | Callable[[], Any] | None = ...,
-        retry: Retry | None = ...,
-        timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - of the step, as declared
+        **options: Unpack[StepOptions],
     ) -> R: ...
 
     @overload
@@ -90,8 +96,7 @@ class Context:
         fn: Callable[[], R],
         *,
         compensate: Callable[[], Any] | None = ...,
-        retry: Retry | None = ...,
-        timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - of the step, as declared
+        **options: Unpack[StepOptions],
     ) -> R: ...
 
     @overload
@@ -101,8 +106,7 @@ class Context:
         input: T,
         *,
         compensate: Callable[[T], Any] | Callable[[], Any] | None = ...,
-        retry: Retry | None = ...,
-        timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - of the step, as declared
+        **options: Unpack[StepOptions],
     ) -> R: ...
 
     async def step(
@@ -111,8 +115,7 @@ class Context:
         input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
         *,
         compensate: Callable[..., Any] | None = None,
-        retry: Retry | None = None,
-        timeout: timedelta | float | None = None,  # noqa: ASYNC109 - kept by the server
+        **options: Unpack[StepOptions],
     ) -> Any:
         """Run a step on a worker and return what it returned.
 
@@ -126,24 +129,203 @@ class Context:
                 the undo steps of all steps begun run in reverse order, each with the input of
                 its step (or none where it takes none) and by its own retry rule and timeout. It
                 is noted before the step runs, so it must cope with a step that had no effect.
-                One that fails is logged and the others still run; the run ends with its own
-                error.
-            retry: Instead of the step's own retry rule.
-            timeout: How long one attempt may take (timedelta or seconds), instead of the step's
-                own; 10 minutes where neither says.
+                One that fails is logged and the others still run; the run ends with
+                ``CompensationFailed`` then, whose cause is its own error.
+            **options: ``retry``, instead of the step's own rule; ``timeout``, how long one
+                attempt may take (timedelta or seconds; 10 minutes where neither says);
+                ``priority``, from 1 (first) to 5 (last), 3 where none is said, in which waiting
+                steps are given to workers; ``idempotency_key``, instead of the one that
+                ``step_info()`` makes up; ``summary``, a line beside the step in the Web UI.
 
         Raises:
             TypeError: ``fn`` or ``compensate`` is not a step, or does not fit the input.
             temporalio.exceptions.ActivityError: The step failed for good; ``.cause`` says why.
             asyncio.CancelledError: The run was cancelled; the step has stopped or finished.
         """
-        call = call_of(fn, input, retry=retry, timeout=timeout)
+        call = call_of(fn, input, options)
         undo = None if compensate is None else undo_of(compensate, call)
         return await self._saga.run(call, undo)
 
-    async def _unwind(self) -> None:
+    @overload
+    async def child(
+        self,
+        workflow: type[RunsAlone[R]],
+        *,
+        task_queue: str | None = ...,
+        timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - of the child, as declared
+        retry: Retry | None = ...,
+    ) -> R: ...
+
+    @overload
+    async def child(
+        self,
+        workflow: type[RunsWithInput[T, R]],
+        input: T,
+        *,
+        task_queue: str | None = ...,
+        timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - of the child, as declared
+        retry: Retry | None = ...,
+    ) -> R: ...
+
+    @overload
+    async def child(
+        self,
+        workflow: str,
+        input: Any = ...,
+        *,
+        task_queue: str | None = ...,
+        timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - of the child, as declared
+        retry: Retry | None = ...,
+        result_type: type | None = ...,
+    ) -> Any: ...
+
+    async def child(
+        self,
+        workflow: Any,
+        input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
+        *,
+        task_queue: str | None = None,
+        timeout: timedelta | float | None = None,  # noqa: ASYNC109 - kept by the server
+        retry: Retry | None = None,
+        result_type: type | None = None,
+    ) -> Any:
+        """Run another workflow as a child of this run, and return what it returned.
+
+        The child's id is ``child:<this run's id>:<name>:<n>``. It is cancelled with this run,
+        which waits until it has undone what it did, and it is terminated when this run is.
+
+        Args:
+            workflow: A ``@workflow`` class, or any Temporal workflow type as text.
+            input: Its argument. Without it the child is started with none.
+            task_queue: Where it runs; by default where this run does.
+            timeout: How long it may take (timedelta or seconds), instead of its own.
+            retry: Instead of its own rule.
+            result_type: What to decode the result into, where ``workflow`` is text.
+
+        Raises:
+            TypeError: It is no workflow, or does not fit the input.
+            temporalio.exceptions.ChildWorkflowError: It ended badly; ``.cause`` says why.
+            asyncio.CancelledError: This run was cancelled.
+        """
+        return await self._children.run(
+            workflow,
+            input,
+            task_queue=task_queue,
+            timeout=timeout,
+            retry=retry,
+            result_type=result_type,
+        )
+
+    async def parallel(
+        self, things: Sequence[Awaitable[R]], *, limit: int | None = None
+    ) -> list[R]:
+        """Wait for several steps or children at once, and return their results in order.
+
+        ``await ctx.parallel([ctx.step(resize, each) for each in pictures], limit=4)``
+
+        Args:
+            things: Calls of ``ctx.step``, ``ctx.child`` or any coroutines of the workflow.
+            limit: How many may be under way at a time; None means all.
+
+        Raises:
+            ValueError: ``limit`` is below 1.
+            BaseException: Whatever the first to fail raised. The others are cancelled, and have
+                ended; those that had not begun do not begin.
+        """
+        return await all_of(things, limit)
+
+    @overload
+    async def wait_for(
+        self,
+        signal: str,
+        wanted: type[R],
+        *,
+        timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - durable, kept by the server
+    ) -> R: ...
+
+    @overload
+    async def wait_for(
+        self,
+        signal: str,
+        *,
+        timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - durable, kept by the server
+    ) -> Any: ...
+
+    async def wait_for(
+        self,
+        signal: str,
+        wanted: Any = None,
+        *,
+        timeout: timedelta | float | None = None,  # noqa: ASYNC109 - durable, kept by the server
+    ) -> Any:
+        """Wait for a signal and return what it carries.
+
+        Signals of one name are returned one by one, in the order in which they came, those
+        included that came before anybody waited.
+
+        Args:
+            signal: Its name, as in ``temporal workflow signal --name``.
+            wanted: What to decode its value into; without it plain JSON values are returned, and
+                None where the signal carries none.
+            timeout: How long to wait (timedelta or seconds); None means without end.
+
+        Raises:
+            TimeoutError: None came in time.
+        """
+        longest = None if timeout is None else duration(timeout, "timeout")
+        return await self._signals.wait_for(signal, wanted, longest)
+
+    async def sleep(self, span: timedelta | float) -> None:
+        """Sleep that long (timedelta or seconds), durably: no crash or deploy shortens it.
+
+        Nothing is waited for where the span is zero or negative.
+        """
+        seconds = span.total_seconds() if isinstance(span, timedelta) else span
+        if seconds > 0:
+            await temporalio.workflow.sleep(seconds)
+
+    async def sleep_until(self, moment: datetime) -> None:
+        """Sleep until this moment, durably; not at all where it has passed.
+
+        Raises:
+            ValueError: The moment has no timezone.
+        """
+        if moment.tzinfo is None:
+            raise ValueError(f"{moment} has no timezone; give an aware datetime")
+        await self.sleep(moment - self.now())
+
+    def random(self) -> Random:
+        """Return the run's own source of random numbers: the same on every replay."""
+        return temporalio.workflow.random()
+
+    def uuid(self) -> UUID:
+        """Return a new UUID: the same on every replay."""
+        return temporalio.workflow.uuid4()
+
+    def patched(self, change: str) -> bool:
+        """Return whether this run may take the new way of a change of its code.
+
+        A run that passed here with the old code takes the old way for good, every other one the
+        new way: ``if ctx.patched("send-twice"): ... else: ...``. Once no run of the old code is
+        left, Temporal's ``workflow.deprecate_patch`` and then removal end it.
+        """
+        return temporalio.workflow.patched(change)
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Say how far the run is, for whoever looks at it: in the Web UI and ``sched fires``.
+
+        It costs nothing in the history, so say it as often as there is something new.
+
+        Args:
+            done: How much is done, in whatever unit.
+            total: Of how much; None where that is not known.
+            note: A line for people.
+        """
+        temporalio.workflow.set_current_details(progress_line(done, total, note))
+
+    async def _unwind(self) -> list[NotUndone]:
         """Take back what has been done; the decorator calls it when ``run`` ends badly."""
-        await self._saga.unwind()
+        return await self._saga.unwind()
 
     def _read_fire(self) -> FireInfo:
         value = temporalio.workflow.memo_value(MEMO_KEY, None)

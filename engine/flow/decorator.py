@@ -6,51 +6,24 @@ import asyncio
 import inspect
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar, get_type_hints, overload
+from datetime import timedelta
+from typing import Any, Final, get_type_hints, overload
 
 import temporalio.workflow
 from temporalio.exceptions import ApplicationError, FailureError
 
 from engine.errors import EngineError
 from engine.flow.context import Context
+from engine.flow.definition import MARK, WorkflowDefinition
+from engine.flow.failures import CompensationFailed
 from engine.flow.registry import Registry, checked_name
+from engine.flow.retries import Retry, duration
+from engine.flow.shapes import WorkflowClass
 
-_MARK: Final = "__sched_workflow__"
 _RUN_METHOD: Final = "_temporal_run"
 _TEMPORAL_MARK: Final = "__temporal_workflow_definition"
 _VERSION: Final = re.compile(r"(0|[1-9][0-9]{0,8})(\.(0|[1-9][0-9]{0,8})){0,7}")
 _WORD_START: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|_+")
-
-C = TypeVar("C", bound=type)
-
-
-@dataclass(frozen=True)
-class WorkflowDefinition:
-    """What ``@workflow`` knows about a class.
-
-    Attributes:
-        name: The name schedules use.
-        version: Dotted integers.
-        cls: The user's class.
-        accepts_input: ``run`` has a second parameter.
-        requires_input: That parameter has no default.
-        input_type: Its annotation, resolved; None where it has none.
-        result_type: The annotation of what ``run`` returns, resolved; None where it has none.
-    """
-
-    name: str
-    version: str
-    cls: type
-    accepts_input: bool
-    requires_input: bool
-    input_type: Any = None
-    result_type: Any = None
-
-    @property
-    def type(self) -> str:
-        """The Temporal workflow type."""
-        return f"{self.name}@{self.version}"
 
 
 _registry: Registry[WorkflowDefinition] = Registry("workflow")
@@ -59,12 +32,6 @@ _registry: Registry[WorkflowDefinition] = Registry("workflow")
 def registered_workflows() -> dict[str, WorkflowDefinition]:
     """Return every workflow imported into this process, by Temporal type (``name@version``)."""
     return _registry.snapshot()
-
-
-def definition_of(cls: type) -> WorkflowDefinition | None:
-    """Return what ``@workflow`` noted on this very class; None for any other (also a subclass)."""
-    found: WorkflowDefinition | None = vars(cls).get(_MARK)
-    return found
 
 
 def version_key(version: str) -> tuple[int, ...]:
@@ -85,20 +52,30 @@ def version_key(version: str) -> tuple[int, ...]:
 
 
 @overload
-def workflow(cls: C, /) -> C: ...
+def workflow(cls: WorkflowClass, /) -> WorkflowClass: ...
 
 
 @overload
-def workflow(*, name: str | None = None, version: str = "1") -> Callable[[C], C]: ...
+def workflow(
+    *,
+    name: str | None = None,
+    version: str = "1",
+    timeout: timedelta | float | None = None,
+    retry: Retry | None = None,
+    compensate_on_terminate: bool = False,
+) -> Callable[[WorkflowClass], WorkflowClass]: ...
 
 
 def workflow(
-    cls: C | None = None,
+    cls: Any = None,
     /,
     *,
     name: str | None = None,
     version: str = "1",
-) -> C | Callable[[C], C]:
+    timeout: timedelta | float | None = None,
+    retry: Retry | None = None,
+    compensate_on_terminate: bool = False,
+) -> Any:
     """Make a class with ``async def run(self, ctx)`` or ``run(self, ctx, input)`` a workflow.
 
     The class stays the user's own: its ``run`` can be called in a unit test with a stand-in for
@@ -112,20 +89,34 @@ def workflow(
         cls: The class, when the decorator is written without parentheses.
         name: What schedules call it; by default the class's name in kebab-case.
         version: Dotted integers. Runs finish on the version they started with.
+        timeout: How long one run may take (timedelta or seconds). Temporal ends a run that takes
+            longer, and nothing in the run hears of it; see ``compensate_on_terminate``.
+        retry: Begin a failed run again, as a new run of the same id, once it has undone what it
+            did. By default a failed run stays failed. ``max_attempts`` has to be said.
+        compensate_on_terminate: When a run was terminated, or ran into ``timeout``, what it did is
+            undone for it, by a run of its own.
+
+    ``timeout`` and ``retry`` go with runs that the engine starts, and with ``ctx.child``; whoever
+    starts the workflow with Temporal's own client says there what holds.
 
     Raises:
         TypeError: The class has no proper ``run``, or cannot be found by Temporal's sandbox.
-        ValueError: The name or version is not valid, or another class has both.
+        ValueError: The name, version or a rule is not valid, or another class has both names.
     """
+    rules: dict[str, Any] = {
+        "timeout": None if timeout is None else duration(timeout, "timeout"),
+        "retry": _checked_retry(retry),
+        "compensate_on_terminate": compensate_on_terminate,
+    }
 
-    def decorate(target: C) -> C:
-        _mark(target, name, version)
+    def decorate(target: Any) -> Any:
+        _mark(target, name, version, rules)
         return target
 
     return decorate if cls is None else decorate(cls)
 
 
-def _mark(cls: type, name: str | None, version: str) -> None:
+def _mark(cls: type, name: str | None, version: str, rules: dict[str, Any]) -> None:
     if not inspect.isclass(cls):
         raise TypeError(f"@workflow marks a class; got {cls!r} (write @workflow(name=...))")
     if "." in cls.__qualname__:
@@ -133,7 +124,7 @@ def _mark(cls: type, name: str | None, version: str) -> None:
             f"{cls.__qualname__} is not at the top level of its module; Temporal's sandbox could "
             "not import it",
         )
-    if _MARK in vars(cls):
+    if MARK in vars(cls):
         raise TypeError(f"{cls.__qualname__} is already a workflow; decorate it once")
     run = _checked_run(cls)
     parameter = _input_parameter(run, cls)
@@ -147,6 +138,7 @@ def _mark(cls: type, name: str | None, version: str) -> None:
         requires_input=parameter is not None and parameter.default is inspect.Parameter.empty,
         input_type=hints.get(parameter.name) if parameter else None,
         result_type=hints.get("return"),
+        **rules,
     )
     setattr(cls, _RUN_METHOD, _temporal_run(definition, parameter, hints))
     temporalio.workflow.defn(
@@ -158,8 +150,24 @@ def _mark(cls: type, name: str | None, version: str) -> None:
     if "run" in vars(cls):
         # So that clients may also name the workflow as `TheClass.run`, as Temporal's own do.
         setattr(run, _TEMPORAL_MARK, getattr(cls, _TEMPORAL_MARK))
-    setattr(cls, _MARK, definition)
+    setattr(cls, MARK, definition)
     _registry.add(definition.type, cls, definition)
+
+
+def _checked_retry(retry: Retry | None) -> Retry | None:
+    if retry is None:
+        return None
+    if retry.intervals or retry.jitter:
+        raise ValueError(
+            "the retry of a workflow has neither intervals nor jitter: Temporal itself begins the "
+            "run again; say initial_interval, backoff and max_interval"
+        )
+    if retry.max_attempts is None:
+        raise ValueError(
+            "the retry of a workflow has no end: say max_attempts, as a run that fails for a "
+            "reason of its own would begin again for ever"
+        )
+    return retry
 
 
 def _checked_run(cls: type) -> Callable[..., Any]:
@@ -223,7 +231,10 @@ def _temporal_run(
             _check_inputs(definition, inputs)
             return await self.run(context, *inputs)
         except (Exception, asyncio.CancelledError) as error:
-            await context._unwind()  # noqa: SLF001 - not for users, who see the rest of it
+            # Not for users, who see the rest of it.
+            not_undone = await context._unwind()  # noqa: SLF001
+            if not_undone:
+                raise CompensationFailed(definition.type, not_undone) from error
             if isinstance(error, (FailureError, asyncio.CancelledError)):
                 raise
             # An ordinary exception would retry the workflow task for ever. Listing Exception in

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityHandle
 
 from engine.flow.calls import StepCall
+from engine.flow.failures import NotUndone
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class _Undo:
 
     call: StepCall
     step: StepCall
+    key: str  # the step's idempotency key
 
 
 class Saga:
@@ -33,6 +36,7 @@ class Saga:
         self._undos: list[_Undo] = []
         self._under_way: dict[ActivityHandle[Any], None] = {}
         self._unwinding = False
+        self._calls: Counter[str] = Counter()
 
     async def run(self, call: StepCall, undo: StepCall | None) -> Any:
         """Run a step and return its result.
@@ -47,12 +51,13 @@ class Saga:
             raise asyncio.CancelledError("the run is being undone")
         task = asyncio.current_task()
         cancelled = task.cancelling() if task else 0
-        handle = call.start()
+        place = self._place_of(call)
+        handle = call.start(place)
         if undo is not None:
             # Before the step runs (nothing is sent until this task yields), since a step whose
             # answer got lost has to be undone too. After start(): what could not be sent needs
             # no undo.
-            self._undos.append(_Undo(undo, call))
+            self._undos.append(_Undo(undo, call, call.idempotency_key(place)))
         self._under_way[handle] = None
         try:
             result = await handle
@@ -69,19 +74,22 @@ class Saga:
             raise asyncio.CancelledError(f"cancelled while {call.name!r} ran")
         return result
 
-    async def unwind(self) -> None:
-        """Undo every step, the newest first. Neither errors nor a cancel keep it from its end."""
+    async def unwind(self) -> list[NotUndone]:
+        """Undo every step, the newest first, and return what could not be undone.
+
+        Neither errors nor a cancel keep it from its end.
+        """
         if not self._undos:
-            return
+            return []
         self._unwinding = True
         unwinding = asyncio.create_task(self._unwind())
         while not unwinding.done():
             # A cancel of the run arrives in this task; the undo steps go on.
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.shield(unwinding)
-        await unwinding
+        return await unwinding
 
-    async def _unwind(self) -> None:
+    async def _unwind(self) -> list[NotUndone]:
         # Parallel branches may still be at work on what is to be taken back.
         under_way = list(self._under_way)
         for handle in under_way:
@@ -89,12 +97,20 @@ class Saga:
         for handle in under_way:
             with contextlib.suppress(Exception, asyncio.CancelledError):
                 await handle
+        not_undone: list[NotUndone] = []
         while self._undos:
             undo = self._undos.pop()
             try:
-                await undo.call.start(summary=f"undo of {undo.step.name}")
+                await undo.call.start(self._place_of(undo.call), undoes=undo.key)
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
-                # The others are undone all the same, and the run's own error stays what it was.
+                # The others are undone all the same, and the run's own error stays its cause.
                 # (Never BaseException: that is how the SDK takes a run out of its cache.)
                 names, cause = (undo.call.name, undo.step.name), error.__cause__ or error
                 temporalio.workflow.logger.error("the undo %r of %r failed: %s", *names, cause)
+                not_undone.append(NotUndone(undo.step.name, undo.call.name, str(cause)))
+        return not_undone
+
+    def _place_of(self, call: StepCall) -> str:
+        """Name a call so that it is called the same on every replay: by how often it was made."""
+        self._calls[call.name] += 1
+        return f"{call.name}/{self._calls[call.name]}"

@@ -9,9 +9,9 @@ from datetime import timedelta
 from typing import Any, Final, TypeVar, overload
 
 from temporalio import activity
-from temporalio.common import RetryPolicy
 
 from engine.flow.registry import Registry, checked_name
+from engine.flow.retries import Retry, duration
 
 DEFAULT_TIMEOUT: Final = timedelta(minutes=10)
 """How long one attempt of a step may take unless the step or the call says otherwise."""
@@ -22,63 +22,6 @@ DEFAULT_HEARTBEAT: Final = timedelta(seconds=30)
 _MARK: Final = "__sched_step__"
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def duration(value: timedelta | float, name: str) -> timedelta:
-    """Return ``value`` as a timedelta; a bare number means seconds.
-
-    Raises:
-        TypeError: It is neither.
-        ValueError: It is not above zero.
-    """
-    if isinstance(value, bool) or not isinstance(value, (timedelta, int, float)):
-        raise TypeError(f"{name} is a timedelta or a number of seconds; got {value!r}")
-    span = value if isinstance(value, timedelta) else timedelta(seconds=value)
-    if span <= timedelta(0):
-        raise ValueError(f"{name} is longer than zero; got {value!r}")
-    return span
-
-
-@dataclass(frozen=True, kw_only=True)
-class Retry:
-    """How often and how patiently a failing step is tried again.
-
-    Attributes:
-        max_attempts: Attempts in all, the first one included; None means without end.
-        initial_interval: The wait before the second attempt (timedelta or seconds).
-        backoff: Each further wait is this many times the one before; at least 1.
-        max_interval: No wait grows beyond this; None means 100 times ``initial_interval``.
-
-    Raises:
-        TypeError, ValueError: A value is none of these (at construction).
-    """
-
-    max_attempts: int | None = None
-    initial_interval: timedelta | float = 1.0
-    backoff: float = 2.0
-    max_interval: timedelta | float | None = None
-
-    def __post_init__(self) -> None:
-        """Refuse at import what Temporal would refuse in the middle of a run."""
-        if self.max_attempts is not None and self.max_attempts < 1:
-            raise ValueError(f"max_attempts counts the first attempt too; got {self.max_attempts}")
-        if self.backoff < 1:
-            raise ValueError(
-                f"backoff is at least 1, so that waits do not shrink; got {self.backoff}"
-            )
-        first = duration(self.initial_interval, "initial_interval")
-        if self.max_interval is not None and duration(self.max_interval, "max_interval") < first:
-            raise ValueError("max_interval is not shorter than initial_interval")
-
-    def to_policy(self) -> RetryPolicy:
-        """Return Temporal's form of it."""
-        longest = self.max_interval
-        return RetryPolicy(
-            maximum_attempts=self.max_attempts or 0,
-            initial_interval=duration(self.initial_interval, "initial_interval"),
-            backoff_coefficient=self.backoff,
-            maximum_interval=None if longest is None else duration(longest, "max_interval"),
-        )
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,12 @@ import os
 import socket
 import uuid
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
+from temporalio.contrib.pydantic import PydanticPayloadConverter
+from temporalio.converter import DataConverter, DefaultPayloadConverter
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
@@ -23,10 +26,14 @@ from engine.runtime.heartbeats import HEARD_WITHIN, StepHeartbeats
 from engine.runtime.replica import Replica
 from engine.runtime.settings import Settings
 from engine.runtime.source import DEFAULT_PROJECT, Paths, Source
+from engine.runtime.step_notes import StepNotes
 from engine.schedules import ScheduleFile
 
 _PASSED_THROUGH = ("asyncpg", "croniter", "yaml", "opentelemetry", "engine")
 """Re-imported inside the sandbox, asyncpg 0.31 segfaults the worker; the others only cost time."""
+
+_STEPS_AT_ONCE = 100
+"""The SDK's own default of ``max_concurrent_activities``."""
 
 _served: WeakKeyDictionary[Worker, set[str]] = WeakKeyDictionary()
 
@@ -64,7 +71,8 @@ class SchedulePlugin(SimplePlugin):
         super().__init__(
             "sched-engine",
             workflow_runner=_let_modules_through,
-            interceptors=[StepHeartbeats()],
+            interceptors=[StepHeartbeats(), StepNotes()],
+            data_converter=_understanding_models,
         )
         self._source = (
             schedules
@@ -92,7 +100,12 @@ class SchedulePlugin(SimplePlugin):
         """See the base class."""
         config = super().configure_worker(config)
         given = config.get("max_heartbeat_throttle_interval", HEARD_WITHIN)
-        return {**config, "max_heartbeat_throttle_interval": min(given, HEARD_WITHIN)}
+        config["max_heartbeat_throttle_interval"] = min(given, HEARD_WITHIN)
+        if config.get("activity_executor") is None:
+            # As many as there may be steps: the SDK warns of fewer, and threads begin when needed.
+            most = config.get("max_concurrent_activities") or _STEPS_AT_ONCE
+            config["activity_executor"] = ThreadPoolExecutor(most, thread_name_prefix="step")
+        return config
 
     def drain(self) -> None:
         """Claim nothing more, ahead of the worker's own shutdown."""
@@ -208,6 +221,14 @@ def _project_of(source: Source | ScheduleFile | None, *, must_load: bool) -> str
         if must_load:
             raise
     return look.project() if look else DEFAULT_PROJECT
+
+
+def _understanding_models(given: DataConverter | None) -> DataConverter:
+    """Let inputs and results be pydantic models; what somebody chose instead stays."""
+    converter = given or DataConverter.default
+    if converter.payload_converter_class is not DefaultPayloadConverter:
+        return converter
+    return replace(converter, payload_converter_class=PydanticPayloadConverter)
 
 
 def _let_modules_through(runner: WorkflowRunner | None) -> WorkflowRunner:

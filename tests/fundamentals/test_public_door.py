@@ -15,12 +15,16 @@ import engine
 
 def test_the_door_offers_exactly_these_names():
     assert sorted(engine.__all__) == [
+        "CompensationFailed",
         "Context",
         "EngineError",
+        "FatalError",
         "FireInfo",
         "Retry",
+        "StepInfo",
         "__version__",
         "step",
+        "step_info",
         "workflow",
     ]
     assert all(hasattr(engine, name) for name in engine.__all__)

@@ -88,6 +88,31 @@ class Bare:
         await ctx.step(double, 2, compensate=write)  # type: ignore[arg-type] # takes no number
         await ctx.step(gather, compensate=undo_double)  # type: ignore[arg-type] # there is no input
         await ctx.step(gather, timeout="10m")  # type: ignore[call-overload]
+        assert_type(await ctx.step(gather, priority=1, idempotency_key="k"), list[str])
+        assert_type(await ctx.child(Typed, "2026-11-21"), Report)
+        await ctx.child(Typed)  # type: ignore[arg-type] # the input is missing
+        await ctx.child(Typed, 3)  # type: ignore[misc] # and it is text
+        assert_type(await ctx.parallel([ctx.step(count), ctx.step(double, 2)], limit=1), list[int])
+        assert_type(await ctx.wait_for("approve", Report, timeout=60), Report)
+
+
+@workflow
+class NotAsync:  # type: ignore[type-var] # run is not async
+    def run(self, ctx: Context) -> None: ...
+
+
+@workflow(name="no-context")
+class NoContext:  # type: ignore[type-var] # and this one has no ctx
+    async def run(self) -> None: ...
+
+
+@workflow(name="wrong-context")
+class WrongContext:  # type: ignore[type-var]
+    async def run(self, ctx: str, day: str) -> None: ...
+
+
+@workflow(name="no-run")
+class NoRun: ...  # type: ignore[type-var]
 
 
 async def decorated_functions_keep_their_types(client: Client) -> None:

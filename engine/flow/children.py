@@ -1,0 +1,86 @@
+"""Runs that a run starts and waits for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import temporalio.workflow
+from temporalio.workflow import ChildWorkflowHandle
+
+from engine.flow.calls import NOT_GIVEN
+from engine.flow.definition import WorkflowDefinition, definition_of
+from engine.flow.retries import Retry, duration
+
+
+class Children:
+    """The children of one run, numbered so that each has the same id on every replay."""
+
+    def __init__(self) -> None:
+        self._started: Counter[str] = Counter()
+
+    async def run(
+        self,
+        child: type | str | Callable[..., Any],
+        given: Any,
+        *,
+        task_queue: str | None,
+        timeout: timedelta | float | None,  # noqa: ASYNC109 - kept by the server
+        retry: Retry | None,
+        result_type: Any,
+    ) -> Any:
+        """Start a child and return its result.
+
+        Raises:
+            TypeError: it is no workflow, or its input does not fit.
+            temporalio.exceptions.ChildWorkflowError: the child ended badly.
+        """
+        definition = definition_of(child) if isinstance(child, type) else None
+        if definition is not None:
+            _check_input(definition, given)
+            timeout = definition.timeout if timeout is None else timeout
+            retry = retry or definition.retry
+            result_type = result_type or definition.result_type
+        name, target = _named(child, definition)
+        self._started[name] += 1
+        handle: ChildWorkflowHandle[Any, Any] = await temporalio.workflow.start_child_workflow(
+            target,
+            args=[] if given is NOT_GIVEN else [given],
+            id=_id_of(name, self._started[name]),
+            task_queue=task_queue,
+            run_timeout=None if timeout is None else duration(timeout, "timeout"),
+            retry_policy=None if retry is None else retry.to_policy(),
+            result_type=result_type,
+        )
+        return await handle
+
+
+def _named(child: Any, definition: WorkflowDefinition | None) -> tuple[str, Any]:
+    if definition is not None:
+        return definition.name, definition.type
+    if isinstance(child, str):
+        return child.partition("@")[0], child
+    plain = getattr(child, "__temporal_workflow_definition", None)
+    if plain is None:
+        raise TypeError(
+            "ctx.child needs a class marked with @workflow, or a Temporal workflow type as text; "
+            f"got {child!r}"
+        )
+    return plain.name or getattr(child, "__name__", "child"), plain.name or child
+
+
+def _check_input(definition: WorkflowDefinition, given: Any) -> None:
+    if given is not NOT_GIVEN and not definition.accepts_input:
+        raise TypeError(f"the workflow {definition.name!r} takes no input")
+    if given is NOT_GIVEN and definition.requires_input:
+        raise TypeError(f"the workflow {definition.name!r} needs an input")
+
+
+def _id_of(name: str, number: int) -> str:
+    """Return the child's id; never one that begins like those of our own runs."""
+    info = temporalio.workflow.info()
+    # A later run of the same id must not find the children of an earlier one in its way.
+    again = "" if info.run_id == info.first_execution_run_id else f":{info.run_id[:8]}"
+    return f"child:{info.workflow_id}{again}:{name}:{number}"

@@ -1,0 +1,61 @@
+"""Signals that a run waits for, each kept until somebody asks for it."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from datetime import timedelta
+from typing import Any
+
+import temporalio.workflow
+from temporalio.common import RawValue
+
+from engine.errors import EngineError
+
+
+class Signals:
+    """The signals of one run, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._waiting: defaultdict[str, deque[RawValue | None]] = defaultdict(deque)
+        self._heard: set[str] = set()
+
+    async def wait_for(
+        self,
+        name: str,
+        wanted: Any,
+        timeout: timedelta | None,  # noqa: ASYNC109 - durable, kept by the server
+    ) -> Any:
+        """Return the oldest signal of this name that was not returned before.
+
+        Raises:
+            TimeoutError: none came in time.
+            EngineError: the class has a handler of its own for the name.
+        """
+        self._listen(name)
+        waiting = self._waiting[name]
+        await temporalio.workflow.wait_condition(
+            lambda: bool(waiting),
+            timeout=timeout,
+            timeout_summary=f"waits for the signal {name}",
+        )
+        given = waiting.popleft()
+        if given is None:
+            return None
+        return temporalio.workflow.payload_converter().from_payload(given.payload, wanted)
+
+    def _listen(self, name: str) -> None:
+        if name in self._heard:
+            return
+        if temporalio.workflow.get_signal_handler(name) is not None:
+            raise EngineError(
+                f"ctx.wait_for({name!r}): the workflow has a @workflow.signal of that name",
+                cure="wait for what the handler sets, or take the handler away",
+            )
+
+        def heard(value: RawValue | None = None) -> None:
+            self._waiting[name].append(value)
+
+        heard.__annotations__ = {"value": RawValue}  # Temporal asks what to decode it into
+        # What came before this moment was kept by the SDK and arrives now.
+        temporalio.workflow.set_signal_handler(name, heard)
+        self._heard.add(name)

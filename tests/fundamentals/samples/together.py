@@ -1,0 +1,181 @@
+"""The workflows of test_together.py and test_waiting_runs.py."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pydantic
+import temporalio.workflow
+from temporalio import activity
+
+from engine import Context, FatalError, Retry, step, workflow
+
+BEGUN: list[str] = []
+"""What began, in order; the test and its steps share a process."""
+
+
+class Approval(pydantic.BaseModel):
+    by: str
+    amount: int = 0
+
+
+@dataclass
+class Work:
+    parts: list[str] = field(default_factory=list)
+    limit: int | None = None
+
+
+@dataclass
+class Busy:
+    now: int = 0
+    most: int = 0
+
+
+BUSY = Busy()
+
+
+@step(timeout=30, retry=Retry(max_attempts=1))
+async def do(part: str) -> str:
+    BEGUN.append(part)
+    BUSY.now += 1
+    BUSY.most = max(BUSY.most, BUSY.now)
+    try:
+        if part == "fails":
+            raise LookupError("no such part")
+        if part == "waits":
+            await asyncio.Event().wait()
+        await asyncio.sleep(0.02)  # so that others may begin meanwhile
+    finally:
+        if activity.is_cancelled():
+            BEGUN.append(f"{part} stopped")
+        BUSY.now -= 1
+    return part.upper()
+
+
+@step
+async def undo(part: str) -> None:
+    BEGUN.append(f"undo {part}")
+
+
+@workflow
+class Parallel:
+    async def run(self, ctx: Context, work: Work) -> list[str]:
+        steps = [ctx.step(do, each, compensate=undo) for each in work.parts]
+        return await ctx.parallel(steps, limit=work.limit)
+
+
+@workflow
+class Part:
+    async def run(self, ctx: Context, part: str) -> str:
+        return await ctx.step(do, part, compensate=undo)
+
+
+@workflow
+class Whole:
+    """Children beside each other, each a run of its own."""
+
+    async def run(self, ctx: Context, work: Work) -> list[str]:
+        return await ctx.parallel([ctx.child(Part, each) for each in work.parts])
+
+
+@workflow(retry=Retry(max_attempts=3, initial_interval=0.01))
+class BeginsAgain:
+    async def run(self, ctx: Context, ends: str) -> int:
+        attempt = temporalio.workflow.info().attempt
+        if ends == "fatal":
+            raise FatalError(f"attempt {attempt}")
+        if attempt < 3:
+            raise ConnectionError(f"attempt {attempt}")
+        return attempt
+
+
+@workflow(timeout=1)
+class TakesTooLong:
+    async def run(self, ctx: Context) -> None:
+        await ctx.sleep(3600)
+
+
+@temporalio.workflow.defn(name="PlainChild")
+class PlainChild:
+    @temporalio.workflow.run
+    async def run(self, name: str) -> str:
+        return f"plain {name}"
+
+
+@workflow
+class Family:
+    """Whatever may be a child: a class of ours, a plain one, a type by name."""
+
+    async def run(self, ctx: Context, of: str) -> Any:
+        if of == "again":
+            return await ctx.child(BeginsAgain, "well")
+        if of == "fatal":
+            return await ctx.child(BeginsAgain, "fatal")
+        if of == "too long":
+            return await ctx.child(TakesTooLong)
+        if of == "no workflow":
+            return await ctx.child(Work)  # type: ignore[arg-type]
+        if of == "without":
+            return await ctx.child(Part)  # type: ignore[arg-type]
+        return [
+            await ctx.child("part@1", "named", result_type=str),
+            await ctx.child("PlainChild", "named"),
+        ]
+
+
+@workflow
+class Approved:
+    """Waits for two approvals, the second for a while only."""
+
+    async def run(self, ctx: Context, patience: float) -> list[Any]:
+        await ctx.sleep(0.01)
+        first = await ctx.wait_for("approve", Approval)
+        said = await ctx.wait_for("anything")
+        try:
+            second = await ctx.wait_for("approve", Approval, timeout=patience)
+        except TimeoutError:
+            return [first.by, said, "nobody"]
+        return [first.by, said, second.by]
+
+
+@workflow
+class HandledTwice:
+    @temporalio.workflow.signal
+    def approve(self) -> None: ...
+
+    async def run(self, ctx: Context) -> None:
+        await ctx.wait_for("approve")
+
+
+@workflow
+class Calendar:
+    """Chance, ids and time, as a run sees them."""
+
+    async def run(self, ctx: Context) -> list[Any]:
+        drawn = [ctx.random().random(), str(ctx.uuid())]
+        begin = ctx.now()
+        await ctx.sleep(timedelta(seconds=1))
+        await ctx.sleep(0)
+        await ctx.sleep_until(begin + timedelta(seconds=2))
+        await ctx.sleep_until(datetime(2001, 1, 1, tzinfo=UTC))
+        slept = (ctx.now() - begin).total_seconds()
+        ctx.progress(1, 3, "one of three")
+        await ctx.wait_for("go on")
+        ctx.progress(3, 3)
+        return [*drawn, slept]
+
+
+@workflow
+class Naive:
+    async def run(self, ctx: Context) -> None:
+        await ctx.sleep_until(datetime(2027, 1, 1))  # noqa: DTZ001 - what is refused
+
+
+ALL: list[Any] = [
+    Parallel, Part, Whole, BeginsAgain, TakesTooLong, PlainChild, Family, Approved, HandledTwice,
+    Calendar, Naive,
+]  # fmt: skip
+STEPS: list[Any] = [do, undo]

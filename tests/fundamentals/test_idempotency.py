@@ -1,0 +1,86 @@
+"""Idempotency: ``step_info()`` gives each call of a step a key that its attempts share."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.worker import Worker
+
+from engine import EngineError, StepInfo, step_info
+from engine.runtime import SchedulePlugin
+from tests.fundamentals.samples import retries
+from tests.fundamentals.samples.retries import SEEN
+
+
+@pytest.fixture
+async def worker(client: Client) -> AsyncIterator[None]:
+    SEEN.infos.clear()
+    async with Worker(
+        client,
+        task_queue="keys",
+        workflows=retries.ALL,
+        activities=retries.STEPS,
+        plugins=[SchedulePlugin(None)],
+    ):
+        yield
+
+
+async def keys_of_a_run(client: Client, workflow_id: str) -> list[StepInfo]:
+    handle = await client.start_workflow("keys@1", id=workflow_id, task_queue="keys")
+    with pytest.raises(WorkflowFailureError):
+        await handle.result()
+    return [*SEEN.infos]
+
+
+async def test_attempts_share_a_key_and_no_other_call_has_it(client: Client, worker):
+    first, again, second, own, *_ = await keys_of_a_run(client, "run")
+    assert (first.attempt, again.attempt) == (1, 2)
+    assert first.idempotency_key == again.idempotency_key
+    assert first.workflow_id == "run"
+    assert own.idempotency_key == "invoice-42"
+    SEEN.infos.clear()
+    others = await keys_of_a_run(client, "other-run")
+    keys = {each.idempotency_key for each in (first, second)}
+    assert len(keys) == 2
+    assert keys.isdisjoint({each.idempotency_key for each in others})
+
+
+async def test_an_undo_knows_the_key_of_what_it_takes_back_and_has_one_of_its_own(client, worker):
+    first, _, second, own, *undone = await keys_of_a_run(client, "run")
+    expected = [each.idempotency_key for each in (own, second, first)]
+    assert [each.undoes for each in undone] == expected
+    assert len({each.idempotency_key for each in (first, second, own, *undone)}) == 6
+
+
+async def test_after_a_reset_the_steps_have_the_keys_they_had(client: Client, worker):
+    before = await keys_of_a_run(client, "run")
+    history = await client.get_workflow_handle("run").fetch_history()
+    begun = next(
+        each.event_id
+        for each in history.events
+        if each.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+    )
+    SEEN.infos.clear()
+    await client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id="run"),
+            workflow_task_finish_event_id=begun,
+            request_id="reset",
+        )
+    )
+    with pytest.raises(WorkflowFailureError):
+        await client.get_workflow_handle("run").result()
+    assert [each.idempotency_key for each in SEEN.infos] == [
+        each.idempotency_key for each in before
+    ]
+
+
+def test_outside_of_a_step_there_is_no_key():
+    with pytest.raises(EngineError, match="outside of a step"):
+        step_info()

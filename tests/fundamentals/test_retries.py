@@ -1,0 +1,157 @@
+"""Retries: ``Retry`` says when a failing step is tried again, and what is not tried again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Replayer, Worker
+
+from engine import Retry
+from engine.flow.notes import StepNote
+from engine.runtime import SchedulePlugin, step_notes
+from tests.fundamentals.samples import retries
+from tests.fundamentals.samples.retries import SEEN, AccountClosed, NoSuchAccount, Rules
+
+
+@pytest.fixture(params=[1000, 0], ids=["cached", "replayed from the start each time"])
+async def worker(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    SEEN.began.clear()
+    async with Worker(
+        client,
+        task_queue="retries",
+        workflows=retries.ALL,
+        activities=retries.STEPS,
+        max_cached_workflows=request.param,
+        plugins=[SchedulePlugin(None)],
+    ):
+        yield
+
+
+async def start(client: Client, workflow_type: str, *args: object) -> WorkflowHandle[Any, Any]:
+    return await client.start_workflow(workflow_type, args=args, id="run", task_queue="retries")
+
+
+async def result(handle: WorkflowHandle[Any, Any]) -> object:
+    """Wait for the end, and replay what happened."""
+    try:
+        return await handle.result()
+    finally:
+        history = await handle.fetch_history()
+        replayed = await Replayer(workflows=retries.ALL).replay_workflow(history)
+        assert replayed.replay_failure is None
+
+
+def wait_after(note: StepNote, attempt: int) -> float:
+    wait = step_notes.wait_after(note, attempt)
+    assert wait is not None
+    return wait.total_seconds()
+
+
+def waits() -> list[float]:
+    moments = [each.timestamp() for each in SEEN.began]
+    return [after - before for before, after in pairwise(moments)]
+
+
+@pytest.mark.waits
+async def test_the_waits_are_those_of_intervals_and_the_last_one_repeats(client: Client, worker):
+    rules = Rules("always", intervals=[1, 3], max_attempts=4)
+    with pytest.raises(WorkflowFailureError):
+        await result(await start(client, "charging@1", rules))
+    assert waits() == pytest.approx([1, 3, 3], abs=0.3)
+
+
+async def test_max_attempts_counts_the_first_attempt_and_the_last_error_is_the_steps(
+    client: Client, worker
+):
+    rules = Rules("always", intervals=[0.01], max_attempts=2)
+    with pytest.raises(WorkflowFailureError) as failure:
+        await result(await start(client, "charging@1", rules))
+    assert len(SEEN.began) == 2
+    cause = failure.value.cause.__cause__
+    assert isinstance(cause, ApplicationError)
+    assert (cause.type, cause.message) == ("ConnectionError", "attempt 2")
+
+
+async def test_a_step_that_succeeds_in_the_end_returns_its_result(client: Client, worker):
+    assert await result(await start(client, "charging@1", Rules("twice", intervals=[0.01]))) == 3
+
+
+@pytest.mark.parametrize("given_up", [AccountClosed, NoSuchAccount, "NoSuchAccount"])
+async def test_what_is_given_up_on_is_not_tried_again_nor_are_its_subclasses(
+    client: Client, worker, given_up: Any
+):
+    names = [str(each) for each in Retry(give_up_on=[given_up]).give_up_on]
+    with pytest.raises(WorkflowFailureError) as failure:
+        await result(await start(client, "charging@1", Rules("AccountClosed", give_up_on=names)))
+    assert len(SEEN.began) == 1
+    cause = failure.value.cause.__cause__
+    assert isinstance(cause, ApplicationError)
+    assert (cause.type, cause.message) == ("AccountClosed", "closed in 2019")
+
+
+async def test_a_fatal_error_is_never_tried_again_and_keeps_its_details(client: Client, worker):
+    with pytest.raises(WorkflowFailureError) as failure:
+        await result(await start(client, "charging@1", Rules("CardStolen", intervals=[0.01])))
+    assert len(SEEN.began) == 1
+    cause = failure.value.cause.__cause__
+    assert isinstance(cause, ApplicationError)
+    assert (cause.type, list(cause.details)) == ("CardStolen", [{"card": 4}])
+
+
+async def test_a_step_may_say_itself_how_long_to_wait(client: Client, worker):
+    rules = Rules("own word", intervals=[3600])
+    assert await result(await start(client, "charging@1", rules)) == 2
+
+
+def test_no_wait_is_longer_than_the_longest_however_many_attempts_there_were():
+    note = StepNote(**Retry(jitter=0.5, max_interval=60).told_to_worker())
+    assert wait_after(note, 100_000) <= 90
+
+
+@given(
+    intervals=st.lists(st.floats(0.001, 10_000), min_size=1, max_size=5),
+    jitter=st.floats(0, 1),
+    attempt=st.integers(1, 50),
+)
+def test_a_wait_is_its_interval_give_or_take_the_jitter(intervals, jitter, attempt):
+    retry = Retry(intervals=intervals, jitter=jitter)
+    meant = intervals[-1] if attempt > len(intervals) else intervals[attempt - 1]
+    # What the worker reads has been JSON in between.
+    wait = wait_after(StepNote.from_json(StepNote(**retry.told_to_worker()).to_json()), attempt)
+    assert abs(wait - meant) <= meant * jitter + 1e-5
+
+
+@given(jitter=st.floats(0.01, 1), attempt=st.integers(1, 200))
+def test_jitter_goes_with_a_growing_wait_too(jitter, attempt):
+    retry = Retry(initial_interval=2, backoff=3, max_interval=500, jitter=jitter)
+    wait = wait_after(StepNote(**retry.told_to_worker()), attempt)
+    meant = min(2 * 3 ** (attempt - 1), 500)
+    assert abs(wait - meant) <= meant * jitter + 1e-5
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"intervals": [1, 0]}, "each of intervals is longer than zero"),
+        ({"intervals": [1], "backoff": 3}, "intervals says every wait"),
+        ({"jitter": 1.5}, "a part of the wait, from 0 to 1"),
+    ],
+)
+def test_a_rule_that_says_two_things_or_nothing_is_refused_at_import(values, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        Retry(**values)
+
+
+@pytest.mark.parametrize(
+    "values", [{"give_up_on": ValueError}, {"give_up_on": [3]}, {"intervals": "60"}]
+)
+def test_a_rule_of_the_wrong_type_is_refused_at_import(values):
+    with pytest.raises(TypeError, match="list"):
+        Retry(**values)

@@ -1,0 +1,115 @@
+"""Several things at once, and runs of other workflows: ``ctx.parallel`` and ``ctx.child``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
+from temporalio.worker import Worker
+
+from engine.runtime import SchedulePlugin
+from tests.fundamentals.flow_runs import Runs
+from tests.fundamentals.samples import together
+from tests.fundamentals.samples.together import BEGUN, BUSY, Work
+from tests.waiting import eventually
+
+
+@pytest.fixture(params=[1000, 0], ids=["cached", "replayed from the start each time"])
+async def runs(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[Runs]:
+    BEGUN.clear()
+    BUSY.now = BUSY.most = 0
+    async with Worker(
+        client,
+        task_queue="together",
+        workflows=together.ALL,
+        activities=together.STEPS,
+        max_cached_workflows=request.param,
+        plugins=[SchedulePlugin(None)],
+    ):
+        yield Runs(client, "together", together.ALL)
+
+
+async def test_results_come_in_the_order_of_the_list_and_no_more_run_than_allowed(runs: Runs):
+    parts = [f"part {n}" for n in range(7)]
+    result = await runs.result("parallel@1", Work(parts, limit=2))
+    assert result == [each.upper() for each in parts]
+    assert BUSY.most <= 2
+
+
+async def test_without_a_limit_all_begin_at_once_and_none_is_an_empty_list(runs: Runs):
+    assert await runs.result("parallel@1", Work([])) == []
+
+
+async def test_the_first_failure_stops_the_others_and_what_had_not_begun_does_not(runs: Runs):
+    failure = await runs.result("parallel@1", Work(["waits", "fails", "never"], limit=2))
+    assert isinstance(failure, ActivityError)
+    assert "no such part" in str(failure.cause)
+    assert "waits stopped" in BEGUN
+    assert "never" not in BEGUN
+    assert BEGUN[-2:] == ["undo fails", "undo waits"]
+
+
+async def test_a_cancel_of_the_run_reaches_everything_under_way(runs: Runs):
+    handle = await runs.start("parallel@1", Work(["waits", "waits", "never"], limit=2))
+
+    async def both_wait() -> bool:
+        return BEGUN == ["waits", "waits"]
+
+    await eventually(both_wait)
+    await handle.cancel()
+    await runs.end(handle)
+    assert (await handle.describe()).status == WorkflowExecutionStatus.CANCELED
+    assert BEGUN[2:] == ["waits stopped", "waits stopped", "undo waits", "undo waits"]
+
+
+async def test_children_are_runs_of_their_own_under_readable_ids(runs: Runs):
+    assert await runs.result("whole@1", Work(["wheel", "frame"])) == ["WHEEL", "FRAME"]
+    for number in (1, 2):
+        child = await runs.client.get_workflow_handle(f"child:run:part:{number}").describe()
+        assert child.workflow_type == "part@1"
+        assert child.status == WorkflowExecutionStatus.COMPLETED
+
+
+async def test_a_child_that_fails_undoes_its_own_and_fails_its_parent(runs: Runs):
+    failure = await runs.result("whole@1", Work(["waits", "fails"]))
+    assert isinstance(failure, ChildWorkflowError)
+    # The other child is cancelled, and its parent waits until it has undone what it did.
+    assert {"undo fails", "undo waits"} <= set(BEGUN)
+
+
+async def test_a_child_keeps_to_its_own_retry_rule_and_timeout(runs: Runs):
+    assert await runs.result("family@1", "again") == 3
+
+
+async def test_a_fatal_error_ends_the_retries_of_a_run_too(runs: Runs):
+    failure = await runs.result("family@1", "fatal")
+    assert isinstance(failure, ChildWorkflowError)
+    assert "attempt 1" in str(failure.cause)
+
+
+async def test_a_child_that_takes_too_long_is_timed_out(runs: Runs):
+    failure = await runs.result("family@1", "too long")
+    assert isinstance(failure, ChildWorkflowError)
+    child = await runs.client.get_workflow_handle("child:run:takes-too-long:1").describe()
+    assert child.status == WorkflowExecutionStatus.TIMED_OUT
+
+
+async def test_any_temporal_type_may_be_a_child_by_its_name(runs: Runs):
+    assert await runs.result("family@1", "named") == ["NAMED", "plain named"]
+
+
+@pytest.mark.parametrize(
+    ("of", "sentence"),
+    [
+        ("no workflow", "needs a class marked with @workflow"),
+        ("without", "the workflow 'part' needs an input"),
+    ],
+)
+async def test_what_cannot_be_a_child_fails_the_run_with_one_clear_error(
+    runs: Runs, of: str, sentence: str
+):
+    failure = await runs.result("family@1", of)
+    assert isinstance(failure, ApplicationError)
+    assert sentence in failure.message

@@ -1,0 +1,90 @@
+"""What a run waits for and tells: signals, time, chance and progress."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from temporalio.api.sdk.v1 import WorkflowMetadata
+from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Worker
+
+from engine.flow.progress import progress_line
+from engine.runtime import SchedulePlugin
+from tests.fundamentals.flow_runs import Runs
+from tests.fundamentals.samples import together
+from tests.fundamentals.samples.together import Approval
+from tests.waiting import eventually
+
+
+@pytest.fixture(params=[1000, 0], ids=["cached", "replayed from the start each time"])
+async def runs(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[Runs]:
+    # On the client the plugin brings pydantic models to both sides.
+    knowing = await Client.connect(
+        client.service_client.config.target_host,
+        namespace=client.namespace,
+        plugins=[SchedulePlugin(None)],
+    )
+    async with Worker(
+        knowing,
+        task_queue="waiting",
+        workflows=together.ALL,
+        activities=together.STEPS,
+        max_cached_workflows=request.param,
+    ):
+        yield Runs(knowing, "waiting", together.ALL)
+
+
+async def test_signals_wait_for_whoever_asks_and_come_in_order(runs: Runs):
+    handle = await runs.start("approved@1", 30)
+    await handle.signal("approve", Approval(by="Ana"))  # perhaps before anybody listens
+    await handle.signal("approve", Approval(by="Bob"))
+    await handle.signal("anything")
+    assert await runs.end(handle) == ["Ana", None, "Bob"]
+
+
+async def test_a_signal_that_does_not_come_in_time_is_a_timeout(runs: Runs):
+    handle = await runs.start("approved@1", 0.05)
+    await handle.signal("anything", {"of": ["any", "shape"]})
+    await handle.signal("approve", Approval(by="Ana"))
+    assert await runs.end(handle) == ["Ana", {"of": ["any", "shape"]}, "nobody"]
+
+
+async def test_a_signal_that_the_class_handles_itself_cannot_be_waited_for(runs: Runs):
+    failure = await runs.result("handled-twice@1")
+    assert isinstance(failure, ApplicationError)
+    assert "has a @workflow.signal of that name" in failure.message
+
+
+async def test_time_and_chance_are_the_runs_own_and_progress_can_be_seen(runs: Runs):
+    handle = await runs.start("calendar@1")
+
+    async def seen() -> bool:
+        found = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
+        return bool(found.current_details == "1 of 3 (33 %): one of three")
+
+    await eventually(seen)
+    await handle.signal("go on")
+    number, name, slept = await runs.end(handle)
+    assert 0 <= number < 1
+    assert len(name) == 36
+    assert 2 <= slept < 4
+
+
+async def test_a_moment_without_a_timezone_is_refused(runs: Runs):
+    failure = await runs.result("naive@1")
+    assert isinstance(failure, ApplicationError)
+    assert "has no timezone" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("done", "total", "note", "line"),
+    [
+        (0, 0, "", "0 of 0"),
+        (999, 1000, "", "999 of 1,000 (99 %)"),
+        (12, None, "mails", "12: mails"),
+    ],
+)
+def test_progress_says_all_of_it_only_when_it_is(done, total, note, line):
+    assert progress_line(done, total, note) == line
