@@ -106,16 +106,33 @@ async def test_a_cancel_stops_the_step_under_way_and_then_undoes_it_all(
 
 
 @pytest.mark.parametrize("place", ["refund", "release"])
-async def test_an_undo_that_fails_leaves_the_others_and_the_runs_error_as_they_are(
+async def test_an_undo_that_fails_leaves_the_others_and_the_run_says_what_is_left(
     client: Client, worker, place: str, caplog: pytest.LogCaptureFixture
 ):
     order = Order(fails_at="notify", undo_fails_at=place)
     cause = await ended(await start(client, "fulfil@1", order))
     expected = [f"cannot {undo}" if undo == place else undo for undo in UNDONE["notify"]]
     assert await lines() == DONE["notify"] + expected
-    assert "notify failed for order 7" in str(cause.__cause__)
     step = {"refund": "charge", "release": "reserve"}[place]
     assert f"the undo '{place}' of '{step}' failed: {place} failed, too" in caplog.text
+    assert isinstance(cause, ApplicationError)
+    assert cause.type == "CompensationFailed"
+    assert cause.details == ({"step": step, "undo": place, "error": f"{place} failed, too"},)
+    assert f"could not undo '{step}'" in cause.message
+    own = cause.__cause__
+    assert isinstance(own, ActivityError), "the error that ended the run is kept"
+    assert "notify failed for order 7" in str(own.__cause__)
+
+
+async def test_a_cancelled_run_that_could_not_undo_everything_has_failed(client: Client, worker):
+    order = Order(waits_at="notify", undo_fails_at="refund")
+    handle = await start(client, "fulfil@1", order)
+    await eventually(written("notify"))
+    await handle.cancel()
+    cause = await ended(handle)
+    assert isinstance(cause, ApplicationError)
+    assert cause.type == "CompensationFailed"
+    assert (await handle.describe()).status == WorkflowExecutionStatus.FAILED
 
 
 async def test_a_cancel_does_not_interrupt_the_undoing(client: Client, worker):
