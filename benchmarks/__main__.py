@@ -12,7 +12,7 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from benchmarks import apply, cron, herd, idle, lag, load
+from benchmarks import apply, cron, herd, idle, lag, load, step
 from benchmarks.report import Measured, Report, write_document
 
 
@@ -30,6 +30,7 @@ BENCHMARKS: dict[str, Benchmark] = {
     "cron": cron.run,
     "load": load.run,
     "apply": apply.run,
+    "step": step.run,
 }
 
 

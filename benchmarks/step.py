@@ -1,0 +1,78 @@
+"""What ``ctx.step`` costs beside the bare ``workflow.execute_activity``.
+
+Runs of many steps, one after another, on one Temporal server in memory: a plain worker with plain
+activities, and a worker with the plugin with steps, taking turns. A history that is longer would
+cost everybody who replays it, so its events are counted too.
+"""
+
+from __future__ import annotations
+
+import time
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from benchmarks.arena import arena, postgres
+from benchmarks.report import Measured, Row
+from benchmarks.spread import median
+from benchmarks.step_workflows import STEPS, BareSteps, OurSteps, bare_nothing, step_nothing
+from engine.runtime import SchedulePlugin
+
+SAMPLES = 30
+_WARM = 3
+"""Runs before the first one that counts."""
+Contestant = tuple[str, str]
+"""A Temporal type and a task queue."""
+
+CONTESTANTS: dict[str, Contestant] = {
+    "execute_activity": ("BareSteps", "bare"),
+    "ctx.step": ("our-steps@1", "ours"),
+}
+
+
+async def run(*, quick: bool = False) -> Measured:
+    """Measure both in turns."""
+    samples: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
+    events: dict[str, int] = {}
+    async with (
+        postgres() as server,
+        arena(server) as place,
+        Worker(place.client, task_queue="bare", workflows=[BareSteps], activities=[bare_nothing]),
+        Worker(
+            place.client,
+            task_queue="ours",
+            workflows=[OurSteps],
+            activities=[step_nothing],
+            plugins=[SchedulePlugin(None)],
+        ),
+    ):
+        for number in range(_WARM + (2 if quick else SAMPLES)):
+            for name, contestant in _in_turn(number):
+                took, events[name] = await _run(place.client, contestant, f"{name} {number}")
+                if number >= _WARM:
+                    samples[name].append(took)
+    base = median(samples["execute_activity"])
+    rows: list[Row] = [
+        {
+            "": name,
+            "ms per step": round(1000 * median(samples[name]) / STEPS, 2),
+            "ratio": round(median(samples[name]) / base, 3),
+            "events of a run": events[name],
+        }
+        for name in CONTESTANTS
+    ]
+    return Measured("step", rows, samples)
+
+
+def _in_turn(number: int) -> list[tuple[str, Contestant]]:
+    """Whoever goes first has the server to itself a little more, so they take turns in that too."""
+    return sorted(CONTESTANTS.items(), reverse=bool(number % 2))
+
+
+async def _run(client: Client, contestant: Contestant, workflow_id: str) -> tuple[float, int]:
+    workflow_type, task_queue = contestant
+    begin = time.perf_counter()
+    handle = await client.start_workflow(workflow_type, id=workflow_id, task_queue=task_queue)
+    await handle.result()
+    took = time.perf_counter() - begin
+    return took, len((await handle.fetch_history()).events)

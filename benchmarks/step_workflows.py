@@ -1,0 +1,48 @@
+"""The two ways to the same work: Temporal's own, and a step. The work does nothing."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import temporalio.workflow
+from temporalio import activity
+
+from engine import Context, step, workflow
+
+STEPS = 50
+"""Activities of one run, one after another."""
+
+
+@activity.defn
+async def bare_nothing(number: int) -> int:
+    """Do nothing, as a plain activity."""
+    return number
+
+
+@step(name="step-nothing")
+async def step_nothing(number: int) -> int:
+    """Do nothing, as a step."""
+    return number
+
+
+@temporalio.workflow.defn(name="BareSteps")
+class BareSteps:
+    """Calls plain activities, with the one timeout that Temporal demands."""
+
+    @temporalio.workflow.run
+    async def run(self) -> None:
+        """Call them one after another."""
+        for number in range(STEPS):
+            await temporalio.workflow.execute_activity(
+                bare_nothing, number, start_to_close_timeout=timedelta(minutes=10)
+            )
+
+
+@workflow(name="our-steps")
+class OurSteps:
+    """Calls steps."""
+
+    async def run(self, ctx: Context) -> None:
+        """Call them one after another."""
+        for number in range(STEPS):
+            await ctx.step(step_nothing, number)
