@@ -1,0 +1,65 @@
+"""The only worker is killed in the middle of a saga; another one goes on where it was."""
+
+from __future__ import annotations
+
+import signal
+from itertools import pairwise
+
+import asyncpg
+import pytest
+from temporalio.client import Client, WorkflowFailureError
+
+from tests.killed_saga import TABLE, Plan
+
+pytestmark = pytest.mark.waits
+
+STEPS = ["reserve", "charge", "send"]
+UNDONE = ["void", "refund", "release"]
+FILE = """
+schedules:
+  - key: journey
+    workflow: killed-saga
+    everyMs: 86400000
+    input: {{step: {0.step}, moment: {0.moment}}}
+"""
+PATIENT_FILE = "schedules: [{key: patient, workflow: killed-retry, everyMs: 86400000}]"
+
+
+@pytest.mark.parametrize("moment", ["before", "in", "after"])
+@pytest.mark.parametrize("place", [*STEPS, *UNDONE])
+async def test_every_step_and_every_undo_has_its_effect_once_wherever_the_worker_is_killed(
+    place: str, moment: str, fleet, books, database_url: str, client: Client
+):
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(TABLE)
+    file = FILE.format(Plan(place, moment))
+    doomed = await fleet.start(file, SCHED_IMPORTS="tests.killed_saga")
+    assert await doomed.gone() == -signal.SIGKILL
+    await fleet.start(file, SCHED_IMPORTS="tests.killed_saga")
+    await books.until_fired(["journey"], 1, timeout=60)
+    (fire,) = await books.fires()
+    with pytest.raises(WorkflowFailureError) as failure:
+        await client.get_workflow_handle(fire["workflow_id"]).result()
+    assert "no such train" in str(failure.value.cause)
+    done = [row["name"] for row in await connection.fetch("SELECT name FROM effects ORDER BY id")]
+    assert done == STEPS + UNDONE
+    await connection.close()
+
+
+async def test_attempts_and_their_waits_go_on_where_a_killed_worker_left_them(
+    fleet, books, database_url: str, client: Client
+):
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(TABLE)
+    doomed = await fleet.start(PATIENT_FILE, SCHED_IMPORTS="tests.killed_saga")
+    assert await doomed.gone() == -signal.SIGKILL
+    await fleet.start(PATIENT_FILE, SCHED_IMPORTS="tests.killed_saga")
+    await books.until_fired(["patient"], 1, timeout=60)
+    (fire,) = await books.fires()
+    await client.get_workflow_handle(fire["workflow_id"]).result()
+    rows = await connection.fetch("SELECT name, at FROM effects ORDER BY id")
+    await connection.close()
+    assert [row["name"] for row in rows] == ["attempt 1", "attempt 2", "attempt 3", "attempt 4"]
+    waits = [(after["at"] - before["at"]).total_seconds() for before, after in pairwise(rows)]
+    assert waits[0] == pytest.approx(1, abs=0.3)
+    assert waits[2] == pytest.approx(3, abs=0.3), "the third wait, not the first again"
