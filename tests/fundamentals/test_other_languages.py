@@ -46,9 +46,9 @@ async def fires(client: Client, database_url: str) -> AsyncIterator[dict[str, Fi
     ):
         ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
 
-        async def started() -> dict[str, Fire] | None:
+        async def started() -> dict[str, Fire]:
             found = {fire.key: fire for fire in await ledger.fires() if fire.run_id}
-            return found if len(found) == 2 else None
+            return found if len(found) == 2 else {}
 
         yield await eventually(started, timeout=20)
         await ledger.close()
