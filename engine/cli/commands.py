@@ -45,7 +45,7 @@ GROUPS = {
         "rerun": "Start one more run of a window that was decided.",
         "skip": "Skip one window before its run is sent.",
         "unskip": "Let a window start that was skipped before it came.",
-        "cancel": "Cancel a run, or every open run of a schedule.",
+        "cancel": "Cancel a run, every open run of a schedule, or all of one that is in no file.",
         "backfill": "Give windows of the past the runs that they never had.",
     },
     "Declare": {

@@ -64,10 +64,14 @@ class MemoryOperating:
                 self._settle(number, "skipped", move.reason)
             elif move.to in {"cancel", "terminate"}:
                 grace = state.schedule.cancel_grace
-                await self.stop(number, move.to, grace=grace, reason=move.reason or "")
+                self._wish(number, move.to, grace, move.reason or "")
 
-    async def stop(self, fire_id: int, stop: Stop, *, grace: timedelta | None, reason: str) -> None:
+    async def stop(self, fire_ids: Sequence[int], stop: Stop, *, reason: str) -> None:
         """See ``Transaction``."""
+        for fire_id in fire_ids:
+            self._wish(fire_id, stop, None, reason)
+
+    def _wish(self, fire_id: int, stop: Stop, grace: timedelta | None, reason: str) -> None:
         fire = self._tables.fires[fire_id]
         stronger = fire.stop is None or (fire.stop == "cancel" and stop == "terminate")
         if fire.status in {"starting", "started"} and stronger:
@@ -108,13 +112,15 @@ class MemoryOperating:
                     )
         return lifted
 
-    async def give_up(self, workflow_id: str, reason: str) -> bool:
+    async def give_up(self, workflow_ids: Sequence[str], reason: str) -> frozenset[str]:
         """See ``Transaction``."""
-        number = self._tables.runs.get(workflow_id)
-        if number is None or self._tables.fires[number].status not in {"claimed", "queued"}:
-            return False
-        self._settle(number, "skipped", reason)
-        return True
+        given_up = set()
+        for workflow_id in workflow_ids:
+            number = self._tables.runs.get(workflow_id)
+            if number is not None and self._tables.fires[number].status in {"claimed", "queued"}:
+                self._settle(number, "skipped", reason)
+                given_up.add(workflow_id)
+        return frozenset(given_up)
 
     async def note_ahead(self, step: Step) -> None:
         """See ``Transaction``."""

@@ -45,9 +45,10 @@ class PostgresOperating(Statements):
         """See ``Transaction``."""
         await self._move([(state.schedule.cancel_grace, move) for move in moves])
 
-    async def stop(self, fire_id: int, stop: Stop, *, grace: timedelta | None, reason: str) -> None:
+    async def stop(self, fire_ids: Sequence[int], stop: Stop, *, reason: str) -> None:
         """See ``Transaction``."""
-        await self.run("wish_stops", [fire_id], [stop], [grace], [reason])
+        many = len(fire_ids)
+        await self.run("wish_stops", fire_ids, [stop] * many, [None] * many, [reason] * many)
 
     async def request(self, state: ScheduleState, new: NewRequest) -> bool:
         """See ``Transaction``."""
@@ -67,9 +68,10 @@ class PostgresOperating(Statements):
         """See ``Transaction``."""
         return [SkippedAhead(**row) for row in await self.run("lift_skips", keys)]
 
-    async def give_up(self, workflow_id: str, reason: str) -> bool:
+    async def give_up(self, workflow_ids: Sequence[str], reason: str) -> frozenset[str]:
         """See ``Transaction``."""
-        return bool(await self.run("give_up_run", workflow_id, reason))
+        rows = await self.run("give_up_runs", workflow_ids, reason)
+        return frozenset(row["workflow_id"] for row in rows)
 
     async def note_ahead(self, step: Step) -> None:
         """See ``Transaction``."""

@@ -102,8 +102,8 @@ class Operating(Protocol):
         """Carry out what overlap decided about open fires of one schedule."""
         ...
 
-    async def stop(self, fire_id: int, stop: Stop, *, grace: timedelta | None, reason: str) -> None:
-        """Ask for the end of a run; after ``grace`` a cancelled one is terminated, None never."""
+    async def stop(self, fire_ids: Sequence[int], stop: Stop, *, reason: str) -> None:
+        """Ask for the end of runs."""
         ...
 
     async def request(self, state: ScheduleState, new: NewRequest) -> bool:
@@ -118,8 +118,8 @@ class Operating(Protocol):
         """Forget what operators skipped of windows that are still to come, and return it."""
         ...
 
-    async def give_up(self, workflow_id: str, reason: str) -> bool:
-        """Skip a fire that nobody has begun to send; False when there is none such."""
+    async def give_up(self, workflow_ids: Sequence[str], reason: str) -> frozenset[str]:
+        """Skip those of these fires that nobody has begun to send, and return them."""
         ...
 
     async def note_ahead(self, step: Step) -> None:

@@ -199,6 +199,14 @@ async def test_a_window_whose_run_is_open_or_that_nobody_knows_is_not_run_again(
         await ops.rerun("k", bucket, series=2)
 
 
+async def test_the_number_of_a_run_that_was_triggered_is_no_window(bench):
+    await bench.declare(HOURLY)
+    ops = operator(bench)
+    manual = (await ops.trigger("k")).fire
+    with pytest.raises(WindowNotFound):
+        await ops.rerun("k", manual.bucket)
+
+
 async def test_each_request_notes_who_asked_and_why(bench):
     await declare_ago(bench, MINUTES, HOUR, paused=True)
     ops = operator(bench)

@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 import pytest
 import typer
 
+from engine.cli import cancel
 from engine.cli.app import run
 from engine.cli.backfill import Done, _Lines, _shown
 from engine.cli.given import given_input
 from engine.cli.output import fire_lag
 from engine.ledger.records import Fire
 from engine.runtime.verbs.backfilling import Progress
+from engine.runtime.verbs.stopping import Cancelled
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
@@ -97,6 +99,23 @@ def test_a_backfill_ends_with_what_was_started_and_what_was_left_alone_and_why(c
     shown = done.as_json()
     assert shown["started"] == ["sched:k:1"]
     assert len(shown["left_alone"]) == 25  # type: ignore[arg-type] # a list
+
+
+def test_a_cancel_says_that_a_schedule_in_no_file_is_over_for_good():
+    assert list(cancel._told(Cancelled("k", retired=True), "cancelled")) == [
+        "k is cancelled for good: none of its windows will come"
+    ]
+    assert list(cancel._told(Cancelled("k", was_retired=True), "cancelled")) == [
+        "k was cancelled before"
+    ]
+
+
+def test_a_cancel_of_thousands_of_runs_names_some_and_counts_the_rest():
+    done = Cancelled("k", asked=("sched:k:1",), skipped=tuple(f"sched:k:{n}" for n in range(500)))
+    lines = list(cancel._told(done, "terminated"))
+    assert lines[0] == "sched:k:1 is being terminated"
+    assert len(lines) == 22
+    assert lines[-1] == "and 480 more had not begun to start, and will not; --json names them all"
 
 
 @pytest.mark.parametrize(

@@ -107,19 +107,27 @@ async def decided_window(schedule: Locked, bucket: int, series: int | None) -> F
     state, transaction = schedule.state, schedule.transaction
     fire = await transaction.window(state.key, bucket, series)
     if fire is None and series in {None, state.series}:
-        moment = state.schedule.spec.fire_time(bucket)
-        fire = await transaction.covering(state.key, moment)
-        # What covers the moment may be a range of an older series, or without such a window.
-        if fire and (
-            fire.series != state.series or not await has_window(transaction, fire, moment)
-        ):
-            fire = None
+        fire = await _covering(schedule, bucket)
     if fire is None:
         raise WindowNotFound(
             f"the ledger has no window {bucket} of {state.key}",
             cure=f"see `sched fires {state.key}`",
         )
     return fire
+
+
+async def _covering(schedule: Locked, bucket: int) -> Fire | None:
+    """Return the range of many windows that this one is in."""
+    state = schedule.state
+    try:
+        moment = state.schedule.spec.fire_time(bucket)
+    except OverflowError:  # the number of a manual run, which is a time, taken for a window's
+        return None
+    fire = await schedule.transaction.covering(state.key, moment)
+    # What covers the moment may be a range of an older series, or without such a window.
+    if fire is None or fire.series != state.series:
+        return None
+    return fire if await has_window(schedule.transaction, fire, moment) else None
 
 
 async def _ask(

@@ -49,7 +49,7 @@ async def skip(
         fire = await schedule.transaction.fire(workflow_id)
         if fire and fire.status == "skipped" and (fire.reason or "").startswith(BY_A_USER):
             return Skipped(key, at, workflow_id, changed=False)
-        if fire and not await schedule.transaction.give_up(workflow_id, why):
+        if fire and not await schedule.transaction.give_up([workflow_id], why):
             raise WindowDecided(f"{workflow_id} is {fire.status} already")
         if fire is None:
             state = schedule.state

@@ -5,10 +5,11 @@ For a run the wish is written down, and a replica carries it out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.errors import NotCancellable
 from engine.ledger import Ledger
+from engine.ledger.records import Action
 from engine.runtime.verbs.locked import Locked, locked
 from engine.runtime.verbs.skipping import BY_A_USER
 from engine.schedules.decisions import OpenFire, Stop
@@ -54,9 +55,6 @@ async def cancel(
     """
     parsed = parse_workflow_id(name)
     key = parsed.key if parsed else name
-    why = f"{BY_A_USER}: {reason}" if reason else f"{BY_A_USER}: cancelled by {by}"
-    stop: Stop = "terminate" if terminate else "cancel"
-    asked, skipped, already = [], [], []
     async with locked(ledger, key, by=by, all_open=True, retired=True) as schedule:
         own = parsed is None and schedule.state.origin == "api"
         was_retired = own and schedule.state.retired_at is not None
@@ -66,28 +64,45 @@ async def cancel(
         ]
         if not fires and not retires and not was_retired:
             raise NotCancellable(f"no run of {name} is open", cure=f"see `sched fires {key}`")
-        for fire in fires:
-            after: dict[str, str] = {"stop": stop}
-            if await schedule.transaction.give_up(fire.workflow_id, why):
-                skipped.append(fire.workflow_id)
-                after = {"status": "skipped"}
-            elif _is_asked(fire, stop):
-                already.append(fire.workflow_id)
-                continue
-            else:
-                await schedule.transaction.stop(fire.fire_id, stop, grace=None, reason=why)
-                asked.append(fire.workflow_id)
-            before = {"status": fire.status, "stop": fire.stop}
-            await schedule.act(
-                "cancel", reason=reason, workflow_id=fire.workflow_id, before=before, after=after
-            )
+        done = await _ended(schedule, fires, "terminate" if terminate else "cancel", reason)
         if own and not was_retired:
             await schedule.transaction.retire([key], schedule.now)
             await schedule.act("cancel", reason=reason)
+    return replace(done, retired=own and not was_retired, was_retired=was_retired)
+
+
+async def _ended(
+    schedule: Locked, fires: list[OpenFire], stop: Stop, reason: str | None
+) -> Cancelled:
+    """Skip what nobody has begun to send, ask the other runs to end, and note each.
+
+    All at once: under the lock of the schedule nothing of it starts, and a backfill may have left
+    thousands.
+    """
+    why = f"{BY_A_USER}: {reason or f'cancelled by {schedule.by}'}"
+    state, transaction = schedule.state, schedule.transaction
+    given_up = await transaction.give_up([fire.workflow_id for fire in fires], why)
+    left = [fire for fire in fires if fire.workflow_id not in given_up]
+    asked = [fire for fire in left if not _is_asked(fire, stop)]
+    await transaction.stop([fire.fire_id for fire in asked], stop, reason=why)
+    noted: list[tuple[OpenFire, dict[str, str]]] = [
+        *((fire, {"status": "skipped"}) for fire in fires if fire.workflow_id in given_up),
+        *((fire, {"stop": stop}) for fire in asked),
+    ]
+    actions = [
+        Action(
+            state.project, state.key, "cancel", reason, fire.workflow_id,
+            before={"status": fire.status, "stop": fire.stop}, after=after,
+        )
+        for fire, after in noted
+    ]  # fmt: skip
+    await transaction.act(actions, by=schedule.by)
     return Cancelled(
-        key, tuple(asked), tuple(skipped), tuple(already),
-        retired=own and not was_retired, was_retired=was_retired,
-    )  # fmt: skip
+        state.key,
+        asked=tuple(fire.workflow_id for fire in asked),
+        skipped=tuple(fire.workflow_id for fire in fires if fire.workflow_id in given_up),
+        already=tuple(fire.workflow_id for fire in left if _is_asked(fire, stop)),
+    )
 
 
 async def _is_to_come(schedule: Locked) -> bool:
