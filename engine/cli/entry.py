@@ -8,6 +8,7 @@ from typing import Any
 
 from engine.schedules import Schedule
 from engine.schedules.durations import format_duration
+from engine.schedules.exclusions import Calendar, Item
 
 _FIRST = ("key", "workflow", "everyMs", "offsetMs", "cron", "at", "timezone", "input")
 _PLAIN = re.compile(r"[A-Za-z](?:[\w./@ -]*\w)?|(?:\d+(?:ms|[smhd]))+", re.ASCII)
@@ -28,8 +29,21 @@ def as_yaml(schedule: Schedule) -> list[str]:
     if schedule.kind == "cron":
         said["timezone"] = schedule.timezone
     ordered = {name: said.pop(name) for name in _FIRST if name in said} | said
-    lines = [f"{name}: {_value(value)}" for name, value in ordered.items()]
+    lines = [
+        _excluded(schedule.exclude) if name == "exclude" else f"{name}: {_value(value)}"
+        for name, value in ordered.items()
+    ]
     return [("  - " if number == 0 else "    ") + line for number, line in enumerate(lines)]
+
+
+def _excluded(items: tuple[Item, ...]) -> str:
+    """Return ``exclude`` as a file has it: a calendar, which may have 5000 items, by its name."""
+    named = [item.name if isinstance(item, Calendar) else item for item in items]
+    sizes = [
+        f"{item.name}: {len(item.dates)} items" for item in items if isinstance(item, Calendar)
+    ]
+    said = f"  # {', '.join(sizes)}; --json has them" if sizes else ""
+    return f"exclude: [{', '.join(map(_value, named))}]{said}"
 
 
 def _value(value: Any) -> str:

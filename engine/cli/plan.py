@@ -23,6 +23,7 @@ from engine.cli.options import (
 )
 from engine.cli.output import console, counted, instant, print_json
 from engine.cli.times import clock
+from engine.cli.unsaid_zones import unsaid_zones, unsaid_zones_in_words
 from engine.ledger.records import DriftRow
 from engine.runtime.rehearsing import Change, Rehearsal
 from engine.schedules import ScheduleFile
@@ -73,6 +74,8 @@ def plan(
         out = console()
         for line in lines(found, file):
             out.print(Text(line, style=_COLOURS.get(line[:1], "")))
+        if note := unsaid_zones_in_words(unsaid_zones(file)):
+            typer.echo(note, err=True)
     if found.refused is not None:
         if not as_json:
             typer.echo(f"sched: {found.refused.code}: {found.refused}", err=True)

@@ -23,6 +23,7 @@ from engine.cli.options import (
 )
 from engine.cli.output import counted, print_json
 from engine.cli.preview import in_words
+from engine.cli.unsaid_zones import unsaid_zones, unsaid_zones_in_words
 from engine.errors import LedgerError, ScheduleFileError
 from engine.runtime.declare import PRUNE_AFTER
 from engine.runtime.reports import ApplyReport
@@ -61,18 +62,24 @@ def check(
         else:
             typer.echo(str(error), err=True)
         raise typer.Exit(code) from None
-    over = _over(file, datetime.now(UTC))
+    _tell_good(file, path, as_json=as_json)
+
+
+def _tell_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
+    over, unsaid = _over(file, datetime.now(UTC)), unsaid_zones(file)
     if as_json:
         keys = [schedule.key for schedule in file.schedules]
         warnings = [asdict(found) for found in file.warnings]
         head = {"file": str(path), "project": file.project, "keys": keys, "over": over}
-        print_json({**head, "problems": [], "warnings": warnings})
+        print_json({**head, "no_timezone": unsaid, "problems": [], "warnings": warnings})
         return
     _warn(file)
     found = counted(len(file.schedules), "schedule")
     typer.echo(f"{path}: good, {found} of project {file.project}")
     for sentence in in_words([(key, "over") for key in over]):
         typer.echo(sentence)
+    if note := unsaid_zones_in_words(unsaid):
+        typer.echo(note)
 
 
 def apply_file(

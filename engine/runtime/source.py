@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -170,8 +172,8 @@ def _text(path: Path) -> str:
     """
     try:
         size = path.stat().st_size
-        with path.open("rb") as file:  # what grows, or is a device, is larger than it says
-            data = file.read(MAX_BYTES + 1) if size <= MAX_BYTES else b""
+        # What grows, or is a device or a pipe, is larger than it says.
+        data = _read(path) if size <= MAX_BYTES else b""
         size = max(size, len(data))
     except FileNotFoundError:
         what = "there is no such file"
@@ -186,6 +188,23 @@ def _text(path: Path) -> str:
         too_large = Problem("SCHEDULE_FILE_TOO_LARGE", what, "split it into several projects")
         raise ScheduleFileError(str(path), (too_large,))
     raise ScheduleFileError(str(path), (_unreadable(what, cure),))
+
+
+def _read(path: Path) -> bytes:
+    """Return at most one byte more than a file may have; of a pipe what its writer writes.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe that nobody writes to: that would wait for ever.
+    """
+    begun = b""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+            with suppress(BlockingIOError):  # somebody will write
+                begun = os.read(file.fileno(), 1)
+                if not begun:
+                    raise OSError(errno.EPIPE, "a pipe that nobody writes to")
+        os.set_blocking(file.fileno(), True)
+        return begun + file.read(MAX_BYTES + 1 - len(begun))
 
 
 def _unreadable(what: str, cure: str) -> Problem:

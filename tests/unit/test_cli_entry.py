@@ -34,6 +34,7 @@ def read_back(schedule: Schedule) -> Schedule:
         {"everyMs": None, "at": "2027-01-01T09:00:00Z"},
         {"metadata": {"owner": "a: b # c"}, "description": "Line one.\nLine two, ähm: 100 %"},
         {"external": True, "workflow": "Some Type: v2"},
+        {"exclude": ["SAT", "2026-12-24..2027-01-01"]},
         *({"input": value} for value in VALUES),
     ],
 )  # fmt: skip
@@ -58,3 +59,10 @@ def test_a_link_encodes_what_an_address_would_take_for_its_own():
     listed = urlsplit(runs_link("http://ui", "default", "a.b"))
     assert listed.path == "/namespaces/default/workflows"
     assert parse_qs(listed.query)["query"] == ['WorkflowId STARTS_WITH "sched:a.b:"']
+
+
+def test_a_calendar_is_shown_by_its_name_and_not_by_its_thousand_days():
+    days = [f"2{number // 365:03}-01-{number % 28 + 1:02}" for number in range(1000)]
+    declared = {**WHEN, "exclude": [{"name": "holidays", "dates": days}, "SAT"]}
+    shown = as_yaml(Schedule.from_json(declared))
+    assert "    exclude: [holidays, SAT]  # holidays: 1000 items; --json has them" in shown

@@ -176,3 +176,26 @@ def test_a_check_says_what_is_probably_not_meant(tmp_path, capsys):
     (warning,) = shown["warnings"]
     assert (warning["line"], warning["column"]) == (1, 57)
     assert warning["message"] == "010 is read as the number 10"
+
+
+CRONS = """
+schedules:
+  - {key: forgot, workflow: w, cron: "0 3 * * *"}
+  - {key: said, workflow: w, cron: "0 3 * * *", timezone: UTC}
+  - {key: hourly, workflow: w, cron: "15 * * * *"}
+  - {key: every, workflow: w, everyMs: 1000}
+"""
+
+
+@pytest.mark.parametrize(
+    ("defaults", "noted"), [("", ["forgot"]), ("defaults: {timezone: UTC}", [])]
+)
+def test_a_forgotten_timezone_is_noted_and_one_that_says_utc_is_not(
+    tmp_path, capsys, defaults, noted
+):
+    path = tmp_path / "schedules.yaml"
+    path.write_text(defaults + CRONS)
+    assert run(["check", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["no_timezone"] == noted
+    assert run(["check", str(path)]) == 0
+    assert ("UTC is meant: forgot;" in capsys.readouterr().out) is bool(noted)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from textwrap import dedent
+from threading import Thread
 
 import pytest
 
@@ -286,6 +287,30 @@ def test_zeros_in_dates_times_and_expressions_are_not_warned_of(tmp_path):
     path.write_text(dedent(fields))
     assert read_file(path).warnings == ()
     assert Source(path).look().digest() == read_file(path).digest
+
+
+def test_a_pipe_that_nobody_writes_to_is_no_file_and_keeps_nobody_waiting(tmp_path):
+    pipe = tmp_path / "schedules.yaml"
+    os.mkfifo(pipe)
+    (found,) = problems(Source([pipe]))
+    assert found.code == "SCHEDULE_FILE_UNREADABLE"
+    assert "a pipe that nobody writes to" in found.message
+
+
+def test_a_pipe_is_read_to_its_end_however_late_it_is_written():
+    reader, writer = os.pipe()
+
+    def write() -> None:
+        os.write(writer, b"schedules: [{key: k, workflow: w, everyMs: 1000}]")
+        os.close(writer)
+
+    late = Thread(target=write)
+    late.start()
+    try:
+        assert [each.key for each in read_file(f"/dev/fd/{reader}").schedules] == ["k"]
+    finally:
+        late.join()
+        os.close(reader)
 
 
 def test_a_device_without_an_end_is_read_no_further_than_a_file_may_be_large():

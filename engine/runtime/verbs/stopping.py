@@ -85,16 +85,14 @@ async def _ended(
     left = [fire for fire in fires if fire.workflow_id not in given_up]
     asked = [fire for fire in left if not _is_asked(fire, stop)]
     await transaction.stop([fire.fire_id for fire in asked], stop, reason=why)
-    noted: list[tuple[OpenFire, dict[str, str]]] = [
-        *((fire, {"status": "skipped"}) for fire in fires if fire.workflow_id in given_up),
-        *((fire, {"stop": stop}) for fire in asked),
-    ]
+    noted = [fire for fire in fires if fire.workflow_id in given_up] + asked
     actions = [
         Action(
             state.project, state.key, "cancel", reason, fire.workflow_id,
-            before={"status": fire.status, "stop": fire.stop}, after=after,
+            before={"status": fire.status, "stop": fire.stop},
+            after={"status": "skipped"} if fire.workflow_id in given_up else {"stop": stop},
         )
-        for fire, after in noted
+        for fire in noted
     ]  # fmt: skip
     await transaction.act(actions, by=schedule.by)
     return Cancelled(
