@@ -66,6 +66,8 @@ def backfill(
     was when it is run again.
     """
     begin, last = moment(start, "--from"), moment(end, "--to")
+    if begin > last:
+        raise typer.BadParameter(f"{end!r} is before --from; name it first", param_hint="'--to'")
 
     async def act() -> Done:
         done = Done(key)
@@ -77,7 +79,11 @@ def backfill(
                     show(progress)
         return done
 
-    done = asyncio.run(act())
+    try:
+        done = asyncio.run(act())
+    except KeyboardInterrupt:
+        typer.echo("broken off; run it again, and it goes on where it was", err=True)
+        raise
     if as_json:
         print_json(done.as_json())
     else:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import json
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
 from engine.cli.environment import service
-from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key
+from engine.cli.given import given_input
+from engine.cli.moments import is_date
+from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key, Reason
 from engine.cli.output import instant, print_json
 from engine.cli.times import clock
 from engine.runtime.verbs.one_shots import Asked
@@ -27,7 +29,6 @@ Zone = Annotated[
     str | None,
     typer.Option("--timezone", metavar="TZ", help="The IANA zone of a moment without an offset."),
 ]
-Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the audit.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -69,8 +70,9 @@ def at(
     It prints the key by which `sched show`, `reschedule` and `cancel` know it.
     """
     fields: dict[str, Any] = {"taskQueue": task_queue, "external": external}
-    if own_input is not None:
-        fields["input"] = _json(own_input)
+    _require_place(moment, timezone)
+    if argument := given_input(own_input):
+        (fields["input"],) = argument
     if timezone is not None:
         fields["timezone"] = timezone
 
@@ -106,6 +108,8 @@ def reschedule(
     What a schedule file declares is changed in its file.
     """
     when = _when(moment, every, cron)
+    if moment is not None:
+        _require_place(moment, timezone)
     if timezone is not None:
         when["timezone"] = timezone
 
@@ -132,13 +136,18 @@ def _when(moment: str | None, every: str | None, cron: str | None) -> dict[str, 
     return given
 
 
-def _json(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise typer.BadParameter(
-            f"{text!r} is no JSON: {error}; write e.g. '{{\"id\": 7}}'", param_hint="'--input'"
-        ) from None
+def _require_place(moment: str, timezone: str | None) -> None:
+    """Refuse what the file's own sentence would explain with a field, where there are options."""
+    with suppress(ValueError):  # what is no moment at all is explained by whoever reads it
+        if (
+            timezone is None
+            and not is_date(moment)
+            and datetime.fromisoformat(moment).tzinfo is None
+        ):
+            raise typer.BadParameter(
+                f"{moment!r} has no offset; append Z for UTC, or name its --timezone",
+                param_hint="MOMENT",
+            )
 
 
 def _tell(asked: Asked, *, as_json: bool) -> None:

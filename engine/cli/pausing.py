@@ -23,6 +23,40 @@ from engine.service import ScheduleService
 _POLICIES: tuple[str, ...] = get_args(get_args(Policy)[0])
 _ORDERS: tuple[str, ...] = get_args(get_args(Order)[0])
 
+Made = Annotated[
+    str | None,
+    typer.Option(
+        "--catch-up",
+        metavar="POLICY",
+        help=f"What becomes of the windows of the pause: {', '.join(_POLICIES)}."
+        "  [default: the schedule's catchUp.pause]",
+        parser=one_of("policy", _POLICIES),
+        show_default=False,
+    ),
+]
+Most = Annotated[
+    int | None,
+    typer.Option(
+        "--max", metavar="N", help="Of `all`: the newest so many.", parser=whole_number,
+        show_default=False,
+    ),
+]  # fmt: skip
+Ordered = Annotated[
+    str | None,
+    typer.Option(
+        "--order", metavar="ORDER", help="Of `all`: oldest or newest first.",
+        parser=one_of("order", _ORDERS), show_default=False,
+    ),
+]  # fmt: skip
+Paced = Annotated[
+    str | None,
+    typer.Option("--rate", metavar="RATE", help="Of `all`: so fast.", show_default=False),
+]
+Within = Annotated[
+    str | None,
+    typer.Option("--window", metavar="TIME", help="No window older than this.", show_default=False),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
@@ -46,6 +80,10 @@ def pause(
     reason and end.
     """
     end = moment(until, "--until") if until is not None else None
+    if not reason.strip():
+        raise typer.BadParameter(
+            "it is empty; say why, for whoever wonders", param_hint="'--reason'"
+        )
 
     async def act() -> Paused:
         async with service(data_dir) as opened:
@@ -64,44 +102,14 @@ def resume(
     key: Key,
     *,
     reason: Reason = None,
-    policy: Annotated[
-        str | None,
-        typer.Option(
-            "--catch-up",
-            metavar="POLICY",
-            help=f"What becomes of the windows of the pause: {', '.join(_POLICIES)}."
-            "  [default: the schedule's catchUp.pause]",
-            parser=one_of("policy", _POLICIES),
-            show_default=False,
-        ),
-    ] = None,
-    most: Annotated[
-        int | None,
-        typer.Option(
-            "--max", metavar="N", help="Of `all`: the newest so many.", parser=whole_number,
-            show_default=False,
-        ),
-    ] = None,
-    order: Annotated[
-        str | None,
-        typer.Option(
-            "--order", metavar="ORDER", help="Of `all`: oldest or newest first.",
-            parser=one_of("order", _ORDERS), show_default=False,
-        ),
-    ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option("--rate", metavar="RATE", help="Of `all`: so fast.", show_default=False),
-    ] = None,
-    window: Annotated[
-        str | None,
-        typer.Option(
-            "--window", metavar="TIME", help="No window older than this.", show_default=False
-        ),
-    ] = None,
+    policy: Made = None,
+    most: Most = None,
+    order: Ordered = None,
+    rate: Paced = None,
+    window: Within = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Let a paused schedule fire again. Replays nothing unless asked.
 
     With --catch-up what is not named is as in the schedule's own catchUp.

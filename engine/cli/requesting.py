@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -20,7 +22,9 @@ from engine.cli.options import (
     whole_number,
 )
 from engine.cli.output import fire_json, print_json, why
+from engine.cli.unserved import unserved
 from engine.runtime.verbs.requesting import Requested
+from engine.service import ScheduleService
 
 _NO_RUN = {"skipped", "rejected"}
 _LONGEST = 18
@@ -63,14 +67,13 @@ def trigger(
     Also of a schedule that is paused. Ends with 1 when overlap left it without a run.
     """
     argument = given_input(own_input)
-
-    async def act() -> Requested:
-        async with service(data_dir) as opened:
-            return await opened.trigger(
-                key, reason=reason, request_id=request_id, overlap=overlap, own_input=argument
-            )
-
-    _tell(asyncio.run(act()), as_json=as_json)
+    _ask(
+        data_dir,
+        lambda opened: opened.trigger(
+            key, reason=reason, request_id=request_id, overlap=overlap, own_input=argument
+        ),
+        as_json=as_json,
+    )
 
 
 def rerun(
@@ -100,23 +103,38 @@ def rerun(
     a run.
     """
     argument = given_input(own_input)
+    _ask(
+        data_dir,
+        lambda opened: opened.rerun(
+            key, bucket, reason=reason, series=series, overlap=overlap, own_input=argument
+        ),
+        as_json=as_json,
+    )
 
-    async def act() -> Requested:
+
+def _ask(
+    data_dir: Path, request: Callable[[ScheduleService], Awaitable[Requested]], *, as_json: bool
+) -> None:
+    async def act() -> tuple[Requested, str]:
         async with service(data_dir) as opened:
-            return await opened.rerun(
-                key, bucket, reason=reason, series=series, overlap=overlap, own_input=argument
-            )
+            asked = await request(opened)
+            row = await opened.schedule(asked.fire.key)
+            return asked, unserved([row], await opened.served())
 
-    _tell(asyncio.run(act()), as_json=as_json)
-
-
-def _tell(asked: Requested, *, as_json: bool) -> None:
-    fire = asked.fire
+    asked, alone = asyncio.run(act())
     if as_json:
-        print_json({**fire_json(fire), "new": asked.new})
+        print_json({**fire_json(asked.fire), "new": asked.new})
     else:
-        first = "" if asked.new else "asked for before: "
-        told = _SOON.get(fire.status) or why(fire)
-        typer.echo(f"{first}{fire.workflow_id} {fire.status}{': ' if told else ''}{told}")
-    if fire.status in _NO_RUN:
+        typer.echo(told(asked, alone=bool(alone)))
+    if alone and asked.fire.status in _SOON:
+        typer.echo(alone, err=True)
+    if asked.fire.status in _NO_RUN:
         raise typer.Exit(1)
+
+
+def told(asked: Requested, *, alone: bool) -> str:
+    """Return what people read; where they are ``alone``, without a worker, nothing is promised."""
+    fire = asked.fire
+    first = "" if asked.new else "asked for before: "
+    more = ("" if alone else _SOON.get(fire.status)) or why(fire)
+    return f"{first}{fire.workflow_id} {fire.status}{': ' if more else ''}{more}"

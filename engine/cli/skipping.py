@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import typer
 
@@ -11,6 +13,7 @@ from engine.cli.moments import moment
 from engine.cli.options import DEFAULT_DATA_DIR, At, DataDir, Json, Key, Reason
 from engine.cli.output import instant, print_json
 from engine.runtime.verbs.skipping import Skipped
+from engine.service import ScheduleService
 
 
 def register(app: typer.Typer) -> None:
@@ -28,12 +31,7 @@ def skip(
 ) -> None:
     """Skip one window before its run is sent."""
     opens = moment(at, "--at")
-
-    async def act() -> Skipped:
-        async with service(data_dir) as opened:
-            return await opened.skip(key, opens, reason=reason)
-
-    done = asyncio.run(act())
+    done = _done(data_dir, lambda opened: opened.skip(key, opens, reason=reason))
     _tell(done, "will not start" if done.changed else "was skipped before", as_json=as_json)
 
 
@@ -46,13 +44,16 @@ def unskip(
 ) -> None:
     """Let a window start that was skipped before it came."""
     opens = moment(at, "--at")
+    done = _done(data_dir, lambda opened: opened.unskip(key, opens, reason=reason))
+    _tell(done, "starts as declared" if done.changed else "was not skipped", as_json=as_json)
 
+
+def _done(data_dir: Path, verb: Callable[[ScheduleService], Awaitable[Skipped]]) -> Skipped:
     async def act() -> Skipped:
         async with service(data_dir) as opened:
-            return await opened.unskip(key, opens, reason=reason)
+            return await verb(opened)
 
-    done = asyncio.run(act())
-    _tell(done, "starts as declared" if done.changed else "was not skipped", as_json=as_json)
+    return asyncio.run(act())
 
 
 def _tell(done: Skipped, told: str, *, as_json: bool) -> None:

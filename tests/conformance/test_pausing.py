@@ -196,6 +196,18 @@ async def test_a_pause_lets_wait_what_waits(bench):
     assert promoted.workflow_id == waiting.fire.workflow_id
 
 
+async def test_resume_names_the_next_window_also_where_something_waits_in_the_queue(bench):
+    await bench.declare("schedules: [{key: k, workflow: noop, everyMs: 3600000, overlap: queue}]")
+    (claim,) = await bench.claim()
+    await run_of(bench, claim)
+    ops = operator(bench)
+    await ops.trigger("k")
+    await ops.pause("k", reason="x")
+    resumed = await ops.resume("k")
+    spec = (await ops.schedule("k")).schedule.spec
+    assert resumed.next_fire_at == spec.next(datetime.now(UTC))
+
+
 async def test_pause_and_resume_note_who_did_it_why_and_what_was_before(bench):
     await bench.declare(HOURLY)
     ops = operator(bench)

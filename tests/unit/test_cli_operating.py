@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -12,17 +13,33 @@ from engine.cli.app import run
 from engine.cli.backfill import Done, _Lines, _shown
 from engine.cli.given import given_input
 from engine.cli.output import fire_lag
+from engine.cli.requesting import told
 from engine.ledger.records import Fire
 from engine.runtime.verbs.backfilling import Progress
+from engine.runtime.verbs.requesting import Requested
 from engine.runtime.verbs.stopping import Cancelled
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+FIRE = Fire(
+    key="k", series=1, bucket=7, fire_time=NOON, windows=1, last_fire_time=NOON,
+    workflow_id="sched:k:7", run_id="r", status="completed", reason=None, timing="on_time",
+    started_at=NOON, closed_at=NOON, lag_ms=12, error=None, replica=None,
+    definition_version=1, project="default",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["pause", "k"], "Missing option '--reason'"),
+        (["pause", "k", "--reason", " "], "'--reason': it is empty; say why"),
+        (
+            ["at", "2027-12-24T18:00", "w"],
+            "has no offset; append Z for UTC, or name its --timezone",
+        ),
+        (["reschedule", "k", "2027-12-24T18:00"], "or name its --timezone"),
+        (["at", "2027-12-24T18:00Z", "w", "--input", "NaN"], "'NaN' is no JSON"),
+        (["backfill", "k", "--from", "2026-11-02", "--to", "2026-11-01"], "is before --from"),
         (["pause", "k", "--reason", "x", "--until", "soon"], "'soon' is no moment; write"),
         (["resume", "k", "--catch-up", "lates"], "no policy; did you mean latest?"),
         (["resume", "k", "--max", "5"], "'--max': goes with `--catch-up all`"),
@@ -118,15 +135,15 @@ def test_a_cancel_of_thousands_of_runs_names_some_and_counts_the_rest():
     assert lines[-1] == "and 480 more had not begun to start, and will not; --json names them all"
 
 
+def test_a_request_that_no_worker_will_take_up_is_not_said_to_start_at_once():
+    asked = Requested(replace(FIRE, status="claimed"), new=True)
+    assert told(asked, alone=False) == "sched:k:7 claimed: starts at once"
+    assert told(asked, alone=True) == "sched:k:7 claimed"
+
+
 @pytest.mark.parametrize(
     ("timing", "lag"),
     [("on_time", "0.012 s"), ("manual", "0.012 s"), ("backfill", None), ("rerun", None)],
 )
 def test_a_run_that_was_asked_for_long_after_its_window_is_not_called_late(timing, lag):
-    fire = Fire(
-        key="k", series=1, bucket=7, fire_time=NOON, windows=1, last_fire_time=NOON,
-        workflow_id="sched:k:7", run_id="r", status="completed", reason=None, timing=timing,
-        started_at=NOON, closed_at=NOON, lag_ms=12, error=None, replica=None,
-        definition_version=1, project="default",
-    )  # fmt: skip
-    assert fire_lag(fire) == lag
+    assert fire_lag(replace(FIRE, timing=timing)) == lag

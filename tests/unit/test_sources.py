@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from textwrap import dedent
 from threading import Thread
 
@@ -307,7 +308,7 @@ def test_a_pipe_is_read_to_its_end_however_late_it_is_written():
     late = Thread(target=write)
     late.start()
     try:
-        assert [each.key for each in read_file(f"/dev/fd/{reader}").schedules] == ["k"]
+        assert [each.key for each in read_file(Path(f"/dev/fd/{reader}")).schedules] == ["k"]
     finally:
         late.join()
         os.close(reader)

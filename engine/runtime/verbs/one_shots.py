@@ -21,7 +21,6 @@ from engine.errors import (
     NotCancellable,
     OwnedByFile,
     RequestInUse,
-    RequestInvalid,
 )
 from engine.ledger import Ledger, Transaction
 from engine.ledger.records import Action, NewDefinition
@@ -29,11 +28,11 @@ from engine.runtime import unknown
 from engine.runtime.definitions import first_definition, next_definition
 from engine.runtime.planning import decided_to_the_end
 from engine.runtime.verbs.locked import locked
+from engine.runtime.verbs.request_ids import require_request_id
 from engine.schedules import Schedule
 from engine.schedules.diff import WHEN
 from engine.schedules.due import TICK
 from engine.schedules.instants import epoch_ms
-from engine.schedules.windows import REQUEST_ID
 
 _DRAFT = "draft"
 """The key of what is checked before its own key is known."""
@@ -86,10 +85,8 @@ async def ask_for(
         LedgerRequired: the ledger forgets.
     """
     _require_memory(ledger)
-    if request_id is not None and REQUEST_ID.fullmatch(request_id) is None:
-        raise RequestInvalid(
-            f"request id {request_id[:80]!r}", cure="use 1 to 64 of a-z, A-Z, 0-9, _ and -"
-        )
+    if request_id is not None:
+        require_request_id(request_id)
     draft = Schedule.from_json({**fields, "key": key or _DRAFT})
     async with ledger.transaction(long=True) as transaction:
         # As an apply does: two that reach for one key, or one request id, come one by one.
@@ -98,19 +95,22 @@ async def ask_for(
             raise RequestInUse(f"request id {request_id} was used before, for {other}")
         now = await transaction.now()
         if key is None:
-            key = _new_key(draft, now)
-            draft = draft.model_copy(update={"key": key})
-        if await transaction.heads("", [key]):  # of this key alone, and no project's
-            raise KeyInUse(f"there is, or was, a schedule {key}", cure="choose another key")
+            draft = draft.model_copy(update={"key": _new_key(draft, now)})
+        await _require_free(transaction, draft.key)
         _require_future(draft, now)
         new = first_definition(
             draft, now, project=project, workflow_type=await _type_of(transaction, draft),
             origin="api", request_id=request_id,
         )  # fmt: skip
         await transaction.define([new], by=by)
-        action = Action(project, key, "schedule", reason, after=draft.to_json())
+        action = Action(project, draft.key, "schedule", reason, after=draft.to_json())
         await transaction.act([action], by=by)
         return await _asked(transaction, new)
+
+
+async def _require_free(transaction: Transaction, key: str) -> None:
+    if await transaction.heads("", [key]):  # of this key alone, and no project's
+        raise KeyInUse(f"there is, or was, a schedule {key}", cure="choose another key")
 
 
 async def reschedule(

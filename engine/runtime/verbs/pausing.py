@@ -28,6 +28,7 @@ class Resumed:
     """What resuming came to; without ``before`` it was not paused.
 
     Attributes:
+        next_fire_at: when its next window opens.
         caught_up: windows of the pause that start after all, or wait in the queue.
     """
 
@@ -81,19 +82,24 @@ async def resume(
     async with locked(ledger, key, by=by, all_open=make_up is not None) as schedule:
         state = schedule.state
         if state.pause is None:
-            return Resumed(key, None, _next(schedule))
+            return Resumed(key, None, _next_window(schedule))
         caught_up = 0
         if state.schedule.enabled:  # otherwise the file holds it still, and its windows are its own
             step = await schedule.decide(make_up or state.schedule.catch_up.after("pause"))
             caught_up = sum(each.verdict in {"claimed", "queued"} for each in step.decisions)
-        following = _next(schedule)
-        await schedule.transaction.resume(key, following)
+        await schedule.transaction.resume(key, _next_look(schedule))
         await schedule.act("resume", reason=reason, before=_shown(state.pause))
-        return Resumed(key, state.pause, following, caught_up)
+        return Resumed(key, state.pause, _next_window(schedule), caught_up)
 
 
-def _next(schedule: Locked) -> datetime | None:
+def _next_look(schedule: Locked) -> datetime | None:
     state = replace(schedule.state, pause=None)
+    return looked_at_next(state, state.schedule, state.cursor, schedule.now)
+
+
+def _next_window(schedule: Locked) -> datetime | None:
+    """Return when it fires next: what waits in its queue is looked at sooner, and fires nothing."""
+    state = replace(schedule.state, pause=None, open_fires=())
     return looked_at_next(state, state.schedule, state.cursor, schedule.now)
 
 

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from engine.errors import FireStillOpen, RequestInvalid, WindowNotFound, WorkflowUnknown
+from engine.errors import FireStillOpen, WindowNotFound, WorkflowUnknown
 from engine.ledger import Ledger
 from engine.ledger.records import OPEN, Fire, NewRequest
 from engine.runtime import unknown
 from engine.runtime.verbs.locked import Locked, has_window, locked
+from engine.runtime.verbs.request_ids import require_request_id
 from engine.schedules.decisions import Decision, Overlap
 from engine.schedules.instants import epoch_ms, from_ms
 from engine.schedules.overlap import Resolved, resolve
-from engine.schedules.windows import REQUEST_ID, Window, is_suffixed
+from engine.schedules.windows import Window, is_suffixed
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,7 @@ async def trigger(
         WorkflowUnknown: no worker ever announced the workflow.
     """
     request_id = request_id or uuid4().hex
-    if REQUEST_ID.fullmatch(request_id) is None:
-        raise RequestInvalid(
-            f"request id {request_id[:80]!r}", cure="use 1 to 64 of a-z, A-Z, 0-9, _ and -"
-        )
+    require_request_id(request_id)
     workflow_id = f"sched:{key}:manual:{request_id}"
     async with locked(ledger, key, by=by, all_open=overlap is not None) as schedule:
         if fire := await schedule.transaction.fire(workflow_id):
