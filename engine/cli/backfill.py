@@ -31,6 +31,18 @@ from engine.runtime.verbs.backfilling import Overlap, Progress
 _NAMED = 20
 _TENTHS = 10
 
+InLine = Annotated[
+    Overlap | None,
+    typer.Option(
+        "--overlap",
+        metavar="POLICY",
+        help="allow: all as fast as it goes; queue: one after another."
+        "  [default: what comes nearer to the schedule's own]",
+        parser=one_of("policy", get_args(Overlap)),
+        show_default=False,
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -45,17 +57,7 @@ def backfill(
     end: Annotated[
         str, typer.Option("--to", metavar="ISO", help="The last moment, which has passed.")
     ],
-    overlap: Annotated[
-        Overlap | None,
-        typer.Option(
-            "--overlap",
-            metavar="POLICY",
-            help="allow: all as fast as it goes; queue: one after another."
-            "  [default: what comes nearer to the schedule's own]",
-            parser=one_of("policy", get_args(Overlap)),
-            show_default=False,
-        ),
-    ] = None,
+    overlap: InLine = None,
     reason: Reason = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
@@ -65,9 +67,7 @@ def backfill(
     A window that has, had or may have had a run is left alone. Broken off, it goes on where it
     was when it is run again.
     """
-    begin, last = moment(start, "--from"), moment(end, "--to")
-    if begin > last:
-        raise typer.BadParameter(f"{end!r} is before --from; name it first", param_hint="'--to'")
+    begin, last = _between(start, end)
 
     async def act() -> Done:
         done = Done(key)
@@ -88,6 +88,15 @@ def backfill(
         print_json(done.as_json())
     else:
         done.print()
+
+
+def _between(start: str, end: str) -> tuple[datetime, datetime]:
+    begin, last = moment(start, "--from"), moment(end, "--to")
+    if begin > last:
+        raise typer.BadParameter(
+            f"{end!r} is before --from; write the earlier moment there", param_hint="'--to'"
+        )
+    return begin, last
 
 
 class Done:

@@ -126,8 +126,10 @@ async def open_service(of: Target) -> AsyncIterator[ScheduleService]:
     except LedgerUnavailable as error:
         if database.url() is not None:
             raise
-        # Whoever is killed with -9 leaves its note behind.
+        # Whoever is killed with -9 leaves its note behind; then nobody is there to let us wait.
         cure = "the `sched up` of this folder seems not to run; start it"
+        if isinstance(error.__cause__, TimeoutError):
+            cure = "it is there and does not answer; see what the `sched up` of this folder says"
         raise LedgerUnavailable(error.message, cure=cure) from error
 
 

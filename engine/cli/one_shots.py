@@ -30,6 +30,18 @@ Zone = Annotated[
     typer.Option("--timezone", metavar="TZ", help="The IANA zone of a moment without an offset."),
 ]
 
+RequestId = Annotated[
+    str | None,
+    typer.Option("--request-id", metavar="ID", help="Asking twice under one id is refused."),
+]
+TaskQueue = Annotated[
+    str, typer.Option("--task-queue", metavar="NAME", help="Where its workers listen.")
+]
+External = Annotated[
+    bool, typer.Option("--external", help="WORKFLOW is a Temporal type of other code.")
+]
+Project = Annotated[str, typer.Option("--project", metavar="NAME", help="Whose workers start it.")]
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
@@ -48,19 +60,10 @@ def at(
         str | None, typer.Option("--input", metavar="JSON", help="The workflow's argument.")
     ] = None,
     timezone: Zone = None,
-    request_id: Annotated[
-        str | None,
-        typer.Option("--request-id", metavar="ID", help="Asking twice under one id is refused."),
-    ] = None,
-    task_queue: Annotated[
-        str, typer.Option("--task-queue", metavar="NAME", help="Where its workers listen.")
-    ] = "sched",
-    external: Annotated[
-        bool, typer.Option("--external", help="WORKFLOW is a Temporal type of other code.")
-    ] = False,
-    project: Annotated[
-        str, typer.Option("--project", metavar="NAME", help="Whose workers start it.")
-    ] = "default",
+    request_id: RequestId = None,
+    task_queue: TaskQueue = "sched",
+    external: External = False,
+    project: Project = "default",
     reason: Reason = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,

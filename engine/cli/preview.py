@@ -23,7 +23,7 @@ from engine.cli.options import (
     Schedules,
     whole_number,
 )
-from engine.cli.output import counted, print_json, print_table
+from engine.cli.output import counted, paused_until, print_json, print_table
 from engine.cli.upcoming import SPARE, Source, Upcoming, missing, one_of_each, table, upcoming
 from engine.errors import ScheduleNotFound
 from engine.ledger.records import ScheduleRow
@@ -133,6 +133,8 @@ async def _of_ledger(ledger: Target, key: str | None) -> Found:
 
 
 def _silence(row: ScheduleRow) -> str | None:
+    if row.pause and row.pause.until and row.state == "paused":
+        return f"paused {paused_until(row.pause)}"
     if row.state != "active":
         return row.state
     return None if row.schedule else "unreadable for this version"

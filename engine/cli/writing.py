@@ -117,7 +117,11 @@ def apply_file(
     if as_json:
         warnings = [asdict(found) for found in file.warnings]
         print_json({**asdict(report), "retired": retired, "warnings": warnings})
-        return
+    else:
+        _tell_applied(report, retired, prune=prune)
+
+
+def _tell_applied(report: ApplyReport, retired: tuple[str, ...], *, prune: bool) -> None:
     typer.echo(str(report))
     for remark in report.remarks:
         typer.echo(remark)

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
 from engine.cli.app import run
 from engine.cli.environment import Target, note_running
+from engine.cli.preview import _silence
+from engine.errors import LedgerUnavailable
+from engine.ledger.records import Pause
+from engine.service import ScheduleService
+from tests.unit.test_cli_listing import row
 
 FILE = """
 schedules:
@@ -138,6 +145,24 @@ def test_a_file_that_is_named_is_read_and_a_ledger_that_is_configured_is_never_p
     monkeypatch.setenv("SCHED_SCHEDULES", "schedules.yaml")
     assert run(["next", "nightly"]) == 2
     assert "SCHEDULE_LEDGER_UNAVAILABLE" in capsys.readouterr().err
+
+
+def test_a_ledger_that_is_there_and_silent_is_not_said_to_be_gone(folder, capsys, monkeypatch):
+    def silent(*_: object, **__: object) -> None:
+        raise LedgerUnavailable("no answer") from TimeoutError()
+
+    (folder / ".sched").mkdir()
+    note_running(folder / ".sched", Target("postgresql://nobody@127.0.0.1:1/none", "default", None))
+    monkeypatch.setattr(ScheduleService, "connect", silent)
+    assert run(["next"]) == 2
+    assert "it is there and does not answer" in capsys.readouterr().err
+
+
+def test_a_pause_that_ends_is_named_with_its_end():
+    until = datetime(2026, 12, 1, tzinfo=UTC)
+    paused = replace(row("k", None), state="paused", pause=Pause(until, "x", "ana", until))
+    assert _silence(paused) == "paused until 2026-12-01T00:00:00Z"
+    assert _silence(replace(paused, pause=Pause(until, "x", "ana", None))) == "paused"
 
 
 def test_the_note_of_an_up_that_was_killed_is_said_to_be_one(folder, capsys):

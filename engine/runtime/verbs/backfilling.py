@@ -79,15 +79,10 @@ async def backfill(
     while True:
         async with locked(ledger, key, by=by) as schedule:
             spec = schedule.state.schedule.spec
-            if end > schedule.now:
-                raise MomentInFuture(
-                    f"{end:%Y-%m-%d %H:%M:%S}Z is still to come",
-                    cure="end at one that has passed",
-                )
+            _require_past(end, schedule.now)
+            total = total or spec.count(cursor, end)
             if not total:
-                total = spec.count(cursor, end)
-                if not total:
-                    raise WindowNotFound(f"no window of {key} opens between the two")
+                raise WindowNotFound(f"no window of {key} opens between the two")
             fires = [*islice(spec.fires(cursor, end), _AT_ONCE)]
             if not fires:
                 return
@@ -95,6 +90,13 @@ async def backfill(
             await batch.fill(fires)
         cursor, done = fires[-1], done + len(fires)
         yield Progress(cursor, total, done, tuple(batch.started), tuple(batch.left_alone))
+
+
+def _require_past(end: datetime, now: datetime) -> None:
+    if end > now:
+        raise MomentInFuture(
+            f"{end:%Y-%m-%d %H:%M:%S}Z is still to come", cure="end at one that has passed"
+        )
 
 
 def _like(schedule: Locked) -> Overlap:

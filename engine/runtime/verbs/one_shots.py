@@ -23,7 +23,7 @@ from engine.errors import (
     RequestInUse,
 )
 from engine.ledger import Ledger, Transaction
-from engine.ledger.records import Action, NewDefinition
+from engine.ledger.records import Action, NewDefinition, ScheduleState
 from engine.runtime import unknown
 from engine.runtime.definitions import first_definition, next_definition
 from engine.runtime.planning import decided_to_the_end
@@ -71,10 +71,10 @@ async def ask_for(
         ledger: the memory to write it to.
         fields: the schedule as an entry of a file has it, without its key.
         by: who asks.
+        reason: why, for the audit.
         project: whose workers start it.
         key: names it; without one it gets a key of its own, in the order of time.
         request_id: asking twice under one id is refused, so that a repeated request does nothing.
-        reason: why, for the audit.
 
     Raises:
         ScheduleError: a field is wrong; its code says which.
@@ -85,30 +85,41 @@ async def ask_for(
         LedgerRequired: the ledger forgets.
     """
     _require_memory(ledger)
-    if request_id is not None:
-        require_request_id(request_id)
-    draft = Schedule.from_json({**fields, "key": key or _DRAFT})
+    draft = _draft(fields, key, request_id)
     async with ledger.transaction(long=True) as transaction:
         # As an apply does: two that reach for one key, or one request id, come one by one.
         await transaction.lock_project(project)
-        if request_id is not None and (other := await transaction.asked_under(request_id)):
-            raise RequestInUse(f"request id {request_id} was used before, for {other}")
         now = await transaction.now()
         if key is None:
             draft = draft.model_copy(update={"key": _new_key(draft, now)})
-        await _require_free(transaction, draft.key)
+        await _require_unused(transaction, draft.key, request_id)
         _require_future(draft, now)
         new = first_definition(
             draft, now, project=project, workflow_type=await _type_of(transaction, draft),
             origin="api", request_id=request_id,
         )  # fmt: skip
-        await transaction.define([new], by=by)
-        action = Action(project, draft.key, "schedule", reason, after=draft.to_json())
-        await transaction.act([action], by=by)
+        await _declare(transaction, new, by=by, reason=reason)
         return await _asked(transaction, new)
 
 
-async def _require_free(transaction: Transaction, key: str) -> None:
+def _draft(fields: Mapping[str, Any], key: str | None, request_id: str | None) -> Schedule:
+    if request_id is not None:
+        require_request_id(request_id)
+    return Schedule.from_json({**fields, "key": key or _DRAFT})
+
+
+async def _declare(
+    transaction: Transaction, new: NewDefinition, *, by: str, reason: str | None
+) -> None:
+    await transaction.define([new], by=by)
+    asked = new.schedule
+    action = Action(new.project, asked.key, "schedule", reason, after=asked.to_json())
+    await transaction.act([action], by=by)
+
+
+async def _require_unused(transaction: Transaction, key: str, request_id: str | None) -> None:
+    if request_id is not None and (other := await transaction.asked_under(request_id)):
+        raise RequestInUse(f"request id {request_id} was used before, for {other}")
     if await transaction.heads("", [key]):  # of this key alone, and no project's
         raise KeyInUse(f"there is, or was, a schedule {key}", cure="choose another key")
 
@@ -135,12 +146,7 @@ async def reschedule(
     _require_memory(ledger)
     async with locked(ledger, key, by=by, retired=True) as held:
         before = held.state
-        if before.origin == "file":
-            raise OwnedByFile(f"{key} is declared by a file", cure="change the file and apply it")
-        if before.retired_at is not None:
-            raise NotCancellable(f"{key} was cancelled at {before.retired_at:%Y-%m-%d %H:%M:%S}Z")
-        if before.schedule.spec.next(held.now) is None:
-            raise NotCancellable(f"the last window of {key} has come", cure="ask for a new one")
+        _require_movable(before, held.now)
         changed = _with(before.schedule, when)
         _require_future(changed, held.now)
         owed = decided_to_the_end(before, held.now)
@@ -155,6 +161,16 @@ async def reschedule(
             before=before.schedule.to_json(), after=changed.to_json(),
         )  # fmt: skip
         return await _asked(held.transaction, new)
+
+
+def _require_movable(state: ScheduleState, now: datetime) -> None:
+    key = state.key
+    if state.origin == "file":
+        raise OwnedByFile(f"{key} is declared by a file", cure="change the file and apply it")
+    if state.retired_at is not None:
+        raise NotCancellable(f"{key} was cancelled at {state.retired_at:%Y-%m-%d %H:%M:%S}Z")
+    if state.schedule.spec.next(now) is None:
+        raise NotCancellable(f"the last window of {key} has come", cure="ask for a new one")
 
 
 def _with(schedule: Schedule, when: Mapping[str, Any]) -> Schedule:

@@ -54,7 +54,10 @@ async def skip(
         if fire is None:
             state = schedule.state
             if at <= state.cursor:
-                raise MomentInPast(f"{at:%Y-%m-%d %H:%M:%S}Z was decided before")
+                raise MomentInPast(
+                    f"{at:%Y-%m-%d %H:%M:%S}Z has come already",
+                    cure=f"see `sched fires {key}` for what became of it",
+                )
             decision = Decision(window, "skipped", why)
             await schedule.transaction.note_ahead(Step(state, (decision,), state.cursor, None))
         await schedule.act(
