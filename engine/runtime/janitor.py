@@ -20,11 +20,12 @@ from engine.runtime.archive import Archive
 from engine.runtime.clock import boottime
 from engine.runtime.events import Alert, Listener, Remark, logger
 from engine.runtime.keeping import Cutoffs, midnight
+from engine.runtime.pacing import AIM, Paces
 from engine.runtime.repairing import repair
 from engine.runtime.settings import Settings
 from engine.runtime.sorting import merges, removals
-from engine.runtime.summaries import stretch, summarise
-from engine.runtime.tidying import Piece, Tally, carry_out
+from engine.runtime.summaries import count_days, summarise
+from engine.runtime.tidying import Piece, Tidying
 
 _DUTY = "janitor"
 _LEASE = timedelta(seconds=60)
@@ -72,6 +73,7 @@ class Janitor:
     ) -> None:
         self._ledger, self._archive = ledger, archive
         self._serving, self._settings, self._tell = serving, settings, tell
+        self._paces = Paces()
         self._round: AsyncIterator[None] | None = None
         self._tidied: date | None = None
         self._told: set[str] = set()
@@ -103,9 +105,9 @@ class Janitor:
             now, remembered = await upkeep.now(), await upkeep.remembered_for()
         if remembered is None or self._tidied == now.date():
             return  # what is old changes at midnight
-        tally = Tally()
+        tidying = Tidying(self._ledger, self._archive, self._paces, now)
         try:
-            async for _ in self._tidy(now, remembered, tally):
+            async for _ in self._tidy(now, remembered, tidying):
                 yield
         except ArchiveFailed as error:
             self._tell_once("failed", Alert(error.code, str(error)))
@@ -114,14 +116,14 @@ class Janitor:
             self._told.discard("failed")
             self._tell(Remark("the archive can be written again", good=True))
         self._tidied = now.date()
-        if str(tally):
-            self._tell(Remark(f"tidied the ledger: {tally}", good=True))
+        if said := str(tidying.tally):
+            self._tell(Remark(f"tidied the ledger: {said}", good=True))
 
     async def _tidy(
-        self, now: datetime, remembered: timedelta, tally: Tally
+        self, now: datetime, remembered: timedelta, tidying: Tidying
     ) -> AsyncIterator[None]:
         """All keys, those of other projects too: what is old is old whoever serves it."""
-        after, pending = "", _Pending(self._ledger, self._archive, now, tally)
+        after, pending = "", _Pending(tidying)
         while True:
             async with self._ledger.upkeep() as upkeep:
                 found = await upkeep.keys(after, _KEYS)
@@ -147,11 +149,11 @@ class Janitor:
             text = "SCHED_ARCHIVE is not set: old fires become ranges, and nothing is deleted"
             self._tell_once("unset", Remark(text, good=True))
         if self._archive is not None:
-            async for piece, _ in removals(self._ledger, chores, cutoffs):
+            async for piece, _ in removals(self._ledger, self._paces, chores, cutoffs):
                 await pending.add(piece)
             yield
         async for piece, goes_on in merges(
-            self._ledger, chores, cutoffs, archived=self._archive is not None
+            self._ledger, self._paces, chores, cutoffs, archived=self._archive is not None
         ):
             await pending.add(piece, now=goes_on)
             yield
@@ -159,25 +161,25 @@ class Janitor:
     async def _summarise(self, chores: KeyChores, until: datetime) -> AsyncIterator[None]:
         """Count the days that are over and have not been counted."""
         since = chores.summarised_until or (chores.oldest and midnight(chores.oldest))
-        while since is not None and since < until:
-            end = stretch(chores.schedule, since, until)
-            async with self._ledger.upkeep() as upkeep:
-                await summarise(upkeep, chores.key, since, end)
-                await upkeep.done(chores.key, summarised=end)
-            since = end
-            yield
+        if since is not None:
+            pace = self._paces.counting
+            async for _ in count_days(self._ledger, pace, chores, since, until, note=True):
+                yield
 
     async def _count_open_days(self) -> AsyncIterator[None]:
         after = ("", date.min)
         while True:
+            begun = boottime()
             async with self._ledger.upkeep() as upkeep:
                 days = await upkeep.open_days(after, _OPEN_DAYS)
-                for key, day in days:
+                for after in days:
+                    key, day = after
                     begin = midnight(datetime.fromisoformat(f"{day}T00:00:00+00:00"))
                     await summarise(upkeep, key, begin, begin + _DAY)
+                    if boottime() - begun > AIM:
+                        break  # the next transaction goes on behind it
             if not days:
                 return
-            after = days[-1]
             yield
 
     def _tell_once(self, what: str, event: Alert | Remark) -> None:
@@ -189,8 +191,8 @@ class Janitor:
 class _Pending:
     """Pieces that wait until there are enough rows for a file of the archive."""
 
-    def __init__(self, ledger: Kept, archive: Archive | None, now: datetime, tally: Tally) -> None:
-        self._ledger, self._archive, self._now, self._tally = ledger, archive, now, tally
+    def __init__(self, tidying: Tidying) -> None:
+        self._tidying = tidying
         self._pieces: list[Piece] = []
         self._rows = 0
 
@@ -204,4 +206,4 @@ class _Pending:
     async def carry_out(self) -> None:
         """Archive and change what waits."""
         pieces, self._pieces, self._rows = self._pieces, [], 0
-        await carry_out(self._ledger, self._archive, pieces, self._now, self._tally)
+        await self._tidying.carry_out(pieces)

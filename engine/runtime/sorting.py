@@ -1,4 +1,4 @@
-"""Finds the old rows of one key, a bounded piece at a time, and decides what becomes of them."""
+"""Finds the old rows of one key, a piece at a time, and decides what becomes of them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from datetime import UTC, datetime, timedelta
 
 from engine.ledger.old_fires import KeyChores, OldFire
 from engine.ledger.upkeep import Upkeep
+from engine.runtime.clock import boottime
 from engine.runtime.keeping import Cutoffs, groups, midnight
+from engine.runtime.pacing import Paces
 from engine.runtime.repairing import Tended
 from engine.runtime.tidying import Piece
 from engine.schedules.timing import Spec
 
-_AT_ONCE = 2000
-"""Rows that one piece looks at, and one transaction changes at most."""
 _BEGINNING = datetime.fromtimestamp(0, UTC)
 _TICK = timedelta(microseconds=1)
 
 
 async def removals(
-    ledger: Tended, chores: KeyChores, cutoffs: Cutoffs
+    ledger: Tended, paces: Paces, chores: KeyChores, cutoffs: Cutoffs
 ) -> AsyncIterator[tuple[Piece, bool]]:
     """Yield pieces of rows that may leave; True when there may be more behind a piece.
 
@@ -37,11 +37,13 @@ async def removals(
     for end, windows in ends:
         since = _BEGINNING
         while chores.oldest < end:
+            limit, at = paces.rows, boottime()
             async with ledger.upkeep() as upkeep:
-                rows = await upkeep.old_fires(chores.key, since, end, _AT_ONCE, windows=windows)
+                rows = await upkeep.old_fires(chores.key, since, end, limit, windows=windows)
+            paces.reading.took(len(rows), boottime() - at)
             leave = [row for row in rows if cutoffs.may_leave(row, chores)
                      and (cutoffs.once or newest is None or row.fire_time < newest)]  # fmt: skip
-            full = len(rows) == _AT_ONCE
+            full = len(rows) == limit
             if leave:
                 yield Piece(chores, removals=leave), full
             if not full:
@@ -50,7 +52,7 @@ async def removals(
 
 
 async def merges(
-    ledger: Tended, chores: KeyChores, cutoffs: Cutoffs, *, archived: bool
+    ledger: Tended, paces: Paces, chores: KeyChores, cutoffs: Cutoffs, *, archived: bool
 ) -> AsyncIterator[tuple[Piece, bool]]:
     """Yield pieces of rows that become ranges; True when the next piece goes on behind it.
 
@@ -70,37 +72,47 @@ async def merges(
         if edge is None:
             return
         until = min(cut, edge)
-        since = midnight(done)
+        since = reached = midnight(done)
         while since < until:
+            limit, at = paces.rows, boottime()
             async with ledger.upkeep() as upkeep:
-                rows = await upkeep.old_fires(chores.key, since, until, _AT_ONCE)
-                found = await _groups(upkeep, rows, chores, cutoffs, archived=archived)
-            full = len(rows) == _AT_ONCE
-            following = _behind(rows, found, since) if full else until
+                rows = await upkeep.old_fires(chores.key, since, until, limit)
+                specs = await _specs(upkeep, chores.key, rows)
+            paces.reading.took(len(rows), boottime() - at)
+            found = _groups(rows, specs, chores, cutoffs, archived=archived)
+            full = len(rows) == limit
+            following = _behind(rows, found, reached) if full else until
             piece = Piece(chores, groups=found)
             if name == "merged":
                 piece.merged = following
             if name == "settled" or together:
                 piece.settled = min(following, cutoffs.settle)
             yield piece, full or (apart and begun < cutoffs.settle)
-            since = following
+            since, reached = following, rows[-1].fire_time if rows else until
 
 
-def _behind(rows: list[OldFire], found: list[list[OldFire]], since: datetime) -> datetime:
+def _behind(rows: list[OldFire], found: list[list[OldFire]], reached: datetime) -> datetime:
     """Where the next piece begins: at a range that may go on, or with the last row."""
-    last = found[-1][0] if found and found[-1][-1] is rows[-1] else rows[-1]
-    # Rows that somebody writes to are not merged: whoever came back to them would never end.
-    return last.fire_time if last.fire_time > since else rows[-1].fire_time + _TICK
+    if rows[-1].fire_time <= reached:
+        # Rows that somebody writes to are not merged: whoever came back to them would never end.
+        return rows[-1].fire_time + _TICK
+    goes_on = found and found[-1][-1] is rows[-1]
+    return found[-1][0].fire_time if goes_on else rows[-1].fire_time
 
 
-async def _groups(
-    upkeep: Upkeep, rows: list[OldFire], chores: KeyChores, cutoffs: Cutoffs, *, archived: bool
+async def _specs(upkeep: Upkeep, key: str, rows: list[OldFire]) -> dict[int, Spec]:
+    versions = {row.definition_version for row in rows}
+    return {version: (await upkeep.definition(key, version)).spec for version in versions}
+
+
+def _groups(
+    rows: list[OldFire],
+    specs: dict[int, Spec],
+    chores: KeyChores,
+    cutoffs: Cutoffs,
+    *,
+    archived: bool,
 ) -> list[list[OldFire]]:
-    specs: dict[int, Spec] = {
-        version: (await upkeep.definition(chores.key, version)).spec
-        for version in {row.definition_version for row in rows}
-    }
-
     def may_merge(row: OldFire) -> bool:
         if archived and cutoffs.may_leave(row, chores):
             return False

@@ -2,28 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 
-from engine.ledger.old_fires import DayPart, LongRow
+from engine.ledger.old_fires import DayPart, KeyChores, LongRow
 from engine.ledger.upkeep import Upkeep
+from engine.runtime.clock import boottime
 from engine.runtime.keeping import midnight
+from engine.runtime.pacing import Pace
+from engine.runtime.repairing import Tended
 from engine.schedules.model import Schedule
 from engine.schedules.timing import Spec
 
 _DAY = timedelta(days=1)
 _TICK = timedelta(microseconds=1)
-_WINDOWS = 20_000
-"""Windows of one statement, about."""
 _DAYS = 366
 """Days of one statement at most."""
+_ROW = 10
+"""What writing the row of a day costs, in windows."""
 
 
-def stretch(schedule: Schedule | None, since: datetime, until: datetime) -> datetime:
-    """Return up to where one statement may count from ``since`` on: a midnight."""
-    if schedule is None or until - since <= _DAY:
-        return min(until, since + _DAY)
-    a_day = max(1, schedule.spec.count(until - _DAY, until))
-    return min(until, since + _DAY * max(1, min(_DAYS, _WINDOWS // a_day)))
+async def count_days(
+    ledger: Tended, pace: Pace, chores: KeyChores, since: datetime, until: datetime, *, note: bool
+) -> AsyncIterator[datetime]:
+    """Count the days between two midnights, some at a time; yields how far that has come.
+
+    With ``note`` it is written down that the days up to there have been counted.
+    """
+    while since < until:
+        end, windows = stretch(chores.schedule, since, until, pace.amount)
+        begun = boottime()
+        async with ledger.upkeep() as upkeep:
+            await summarise(upkeep, chores.key, since, end)
+            if note:
+                await upkeep.done(chores.key, summarised=end)
+        pace.took(windows, boottime() - begun)
+        yield end
+        since = end
+
+
+def stretch(
+    schedule: Schedule | None, since: datetime, until: datetime, windows: int
+) -> tuple[datetime, int]:
+    """Return up to which midnight so many windows reach, about, and how many these are."""
+    if schedule is None:
+        return min(until, since + _DAY), windows
+    a_day = schedule.spec.count(until - _DAY, until) + _ROW
+    days = max(1, min(_DAYS, windows // a_day, (until - since) // _DAY))
+    return since + _DAY * days, a_day * days
 
 
 async def summarise(upkeep: Upkeep, key: str, since: datetime, until: datetime) -> None:

@@ -10,9 +10,11 @@ from functools import partial
 from engine.ledger.old_fires import KeyChores, OldFire
 from engine.ledger.upkeep import Upkeep
 from engine.runtime.archive import Archive, leaving
+from engine.runtime.clock import boottime
 from engine.runtime.keeping import midnight
+from engine.runtime.pacing import Paces
 from engine.runtime.repairing import Tended
-from engine.runtime.summaries import summarise
+from engine.runtime.summaries import count_days
 
 _DAY = timedelta(days=1)
 
@@ -48,49 +50,73 @@ class Tally:
         return "; ".join([*said, f"{self.files} files of archive"] if self.files else said)
 
 
-async def carry_out(
-    ledger: Tended, archive: Archive | None, pieces: list[Piece], now: datetime, tally: Tally
-) -> None:
-    """Archive the rows of some pieces in one file, and then change the ledger, piece by piece.
+class Tidying:
+    """Carries out pieces, some rows in each transaction.
 
-    A row that somebody has written to since it was read stays as it is, with all of its group.
-
-    Raises:
-        ArchiveFailed: nothing has been changed.
+    Args:
+        archive: keeps what leaves; without it nothing may leave.
+        now: the day whose folder of the archive is written to.
     """
-    if archive is not None:
-        lines = [
-            *((row, False) for piece in pieces for row in leaving(piece.groups)),
-            *((row, True) for piece in pieces for row in piece.removals),
-        ]
-        if await asyncio.to_thread(partial(archive.write, lines, now)):
-            tally.files += 1
-    elif any(piece.removals for piece in pieces):
-        raise AssertionError("without an archive nothing is removed")
-    for piece in pieces:
-        async with ledger.upkeep() as upkeep:
-            await _change(upkeep, piece, tally)
 
+    def __init__(
+        self, ledger: Tended, archive: Archive | None, paces: Paces, now: datetime
+    ) -> None:
+        self._ledger, self._archive, self._paces, self._now = ledger, archive, paces, now
+        self._counted: tuple[str, datetime] | None = None
+        self.tally = Tally()
 
-async def _change(upkeep: Upkeep, piece: Piece, tally: Tally) -> None:
-    key = piece.chores.key
-    rows = piece.rows
-    same = await upkeep.unchanged(rows) if rows else set()
-    groups = [group for group in piece.groups if all(row.id in same for row in group)]
-    removals = [row for row in piece.removals if row.id in same]
-    if changing := [row for group in groups for row in group] + removals:
-        # Counted now, because afterwards nobody can measure a lag, or count at all.
-        begin = midnight(min(row.fire_time for row in changing))
-        end = midnight(max(row.last_fire_time for row in changing)) + _DAY
-        await summarise(upkeep, key, begin, end)
-    if groups:
-        await upkeep.merge(groups)
-    if removals:
-        await upkeep.remove(key, removals)
-    gone = [row.last_fire_time for row in removals if row.kind == "window"]
-    await upkeep.done(
-        key, merged=piece.merged, settled=piece.settled, forgotten=max(gone, default=None)
-    )
-    tally.merged += sum(map(len, groups))
-    tally.ranges += len(groups)
-    tally.removed += len(removals)
+    async def carry_out(self, pieces: list[Piece]) -> None:
+        """Archive the rows of some pieces in one file, then change the ledger, piece by piece.
+
+        A row that somebody has written to since it was read stays as it is, with all of its group.
+
+        Raises:
+            ArchiveFailed: nothing has been changed.
+        """
+        if self._archive is not None:
+            lines = [
+                *((row, False) for piece in pieces for row in leaving(piece.groups)),
+                *((row, True) for piece in pieces for row in piece.removals),
+            ]
+            if await asyncio.to_thread(partial(self._archive.write, lines, self._now)):
+                self.tally.files += 1
+        elif any(piece.removals for piece in pieces):
+            raise AssertionError("without an archive nothing is removed")
+        for piece in pieces:
+            if piece.rows:
+                await self._count(piece)
+            begun = boottime()
+            async with self._ledger.upkeep() as upkeep:
+                await self._change(upkeep, piece)
+            self._paces.changing.took(len(piece.rows), boottime() - begun)
+
+    async def _count(self, piece: Piece) -> None:
+        """Count its days a last time, because afterwards nobody can measure a lag, or count at all.
+
+        A row that changes after it was read does not leave, so the count has it as it leaves.
+        """
+        begin = midnight(min(row.fire_time for row in piece.rows))
+        end = midnight(max(row.last_fire_time for row in piece.rows)) + _DAY
+        if not piece.removals and self._counted == (piece.chores.key, begin + _DAY):
+            begin += _DAY  # the piece before has counted the day that both have rows of
+        pace = self._paces.counting
+        async for _ in count_days(self._ledger, pace, piece.chores, begin, end, note=False):
+            pass
+        self._counted = (piece.chores.key, end)
+
+    async def _change(self, upkeep: Upkeep, piece: Piece) -> None:
+        key, rows = piece.chores.key, piece.rows
+        same = await upkeep.unchanged(rows) if rows else set()
+        groups = [group for group in piece.groups if all(row.id in same for row in group)]
+        removals = [row for row in piece.removals if row.id in same]
+        if groups:
+            await upkeep.merge(groups)
+        if removals:
+            await upkeep.remove(key, removals)
+        gone = [row.last_fire_time for row in removals if row.kind == "window"]
+        await upkeep.done(
+            key, merged=piece.merged, settled=piece.settled, forgotten=max(gone, default=None)
+        )
+        self.tally.merged += sum(map(len, groups))
+        self.tally.ranges += len(groups)
+        self.tally.removed += len(removals)

@@ -14,6 +14,7 @@ import pytest
 from engine.ledger import PostgresLedger
 from engine.ledger.records import Evidence
 from engine.runtime.events import Alert, Remark
+from engine.runtime.pacing import AIM
 from tests.integration.old_rows import NOW, SERVING, TODAY, Past, finish, hours
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"
@@ -360,6 +361,26 @@ async def test_two_janitors_at_once_lose_no_window(past, monkeypatch):
     await asyncio.gather(*(finish(past.janitor()) for _ in range(3)))
     assert await past.account() == before
     assert await past.counted() == before
+
+
+async def test_a_slow_ledger_is_asked_for_less_in_one_transaction(past, monkeypatch):
+    from engine.ledger.upkeep import Upkeep
+
+    await past.declare("schedules: [{key: quick, workflow: noop, everyMs: 60000}]")
+    await past.had("quick", [*hours(OLD, 1440, every=timedelta(minutes=1)), TODAY])
+    unchanged, changed, passed = Upkeep.unchanged, [], 0.0
+
+    async def slow(upkeep, rows):
+        nonlocal passed
+        passed += 0.001 * len(rows)
+        changed.append(len(rows))
+        return await unchanged(upkeep, rows)
+
+    monkeypatch.setattr(Upkeep, "unchanged", slow)
+    monkeypatch.setattr("engine.runtime.tidying.boottime", lambda: passed)
+    await past.round()
+    assert max(changed[1:]) * 0.001 <= 2 * AIM
+    assert await shape(past, "quick") == [("completed", 1440), ("completed", 1)]
 
 
 async def test_a_row_that_somebody_writes_to_stays_as_it_is(past):
