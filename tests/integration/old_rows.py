@@ -27,7 +27,7 @@ INSERT INTO sched.fires (namespace, project, key, series, bucket, fire_time, las
     windows, definition_version, workflow_id, workflow_type, task_queue, status, reason, timing,
     run_id,
     started_at, closed_at, decided_at, error, kind, lost_at)
-SELECT 'test', 'default', $1, 1, extract(epoch FROM t)::bigint * 1000, t, t, 1, 1,
+SELECT $7, 'default', $1, 1, extract(epoch FROM t)::bigint * 1000, t, t, 1, 1,
        'sched:' || $1 || ':' || CASE WHEN $6 = 'window' THEN '' ELSE $6 || ':' END
            || extract(epoch FROM t)::bigint * 1000,
        'noop@1', 'sched', $3, $4, CASE WHEN $5 THEN 'on_time' END,
@@ -43,8 +43,10 @@ _RAN = {"completed", "failed", "cancelled", "terminated", "timed_out", "started"
 class Past:
     """A ledger whose rows are old, and a janitor for it."""
 
-    def __init__(self, ledger: PostgresLedger, url: str, archive: Path | None) -> None:
-        self.ledger, self.url, self.archive = ledger, url, archive
+    def __init__(
+        self, ledger: PostgresLedger, url: str, archive: Path | None, namespace: str = "test"
+    ) -> None:
+        self.ledger, self.url, self.archive, self.namespace = ledger, url, archive, namespace
         self.heard: list[Any] = []
 
     async def declare(self, text: str) -> None:
@@ -60,12 +62,13 @@ class Past:
 
     async def had(self, key, moments, status="completed", reason=None, kind="window") -> None:
         """Write the rows of these windows, as they were left long ago."""
-        await self.sql(_WRITE, key, list(moments), status, reason, status in _RAN, kind)
+        ran = status in _RAN
+        await self.sql(_WRITE, key, list(moments), status, reason, ran, kind, self.namespace)
 
     def janitor(self, **settings: Any) -> Janitor:
         keeps = None
         if self.archive is not None:
-            keeps = Archive(self.archive, ledger_id="the-ledger", namespace="test")
+            keeps = Archive(self.archive, ledger_id="the-ledger", namespace=self.namespace)
         chosen = Settings(**{"retention_keep": 1, **settings})
         return Janitor(self.ledger, keeps, SERVING, chosen, tell=self.heard.append)
 
