@@ -80,11 +80,16 @@ class Upkeep:
     async def merge(self, groups: Sequence[Sequence[OldFire]]) -> None:
         """Let the first row of each group stand for all of it."""
         ranges = [
-            (group[0].id, sum(row.windows for row in group), group[-1].last_fire_time)
+            (
+                group[0].id,
+                sum(row.windows for row in group),
+                group[-1].last_fire_time,
+                max(row.rested_since for row in group),
+            )
             for group in groups
         ]
         gone = [row.id for group in groups for row in group[1:]]
-        await self._run("merge_fires", *_columns(ranges, 3), gone)
+        await self._run("merge_fires", *_columns(ranges, 4), gone)
 
     async def remove(self, key: str, rows: Sequence[OldFire]) -> None:
         """Delete rows; the days they counted to are never counted again."""

@@ -27,7 +27,7 @@ class Pace:
         if seconds < AIM and amount * 2 < self.amount:
             return
         fair = min(amount * AIM / max(seconds, 0.001), self.amount * _GROWTH)
-        self.amount = max(_LEAST, min(self.most, int(fair)))
+        self.amount = min(self.most, max(_LEAST, int(fair)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,12 @@
--- The first row of each group comes to stand for all of it, and names no run any more.
+-- The first row of each group comes to stand for all of it, and names no run any more. It says since
+-- when all of it rests: by its last fire time alone it would leave before its longest run may.
 WITH gone AS (
-    DELETE FROM fires WHERE namespace = $1 AND id = ANY ($5::bigint[]))
+    DELETE FROM fires WHERE namespace = $1 AND id = ANY ($6::bigint[]))
 UPDATE fires f
-SET windows = g.windows, last_fire_time = g.last, merged_at = clock_timestamp(),
+SET windows = g.windows, last_fire_time = g.last, decided_at = g.rested, merged_at = clock_timestamp(),
     run_id = NULL, started_at = NULL, closed_at = NULL, starting_at = NULL, seen_at = NULL,
     open_at = NULL, error = NULL, replica = NULL, attempts = 0, history = '[]', input = NULL,
     stop = NULL, stop_at = NULL, stop_grace = NULL, stop_reason = NULL
-FROM unnest($2::bigint[], $3::int[], $4::timestamptz[]) AS g (id, windows, last)
+FROM unnest($2::bigint[], $3::int[], $4::timestamptz[], $5::timestamptz[])
+    AS g (id, windows, last, rested)
 WHERE f.namespace = $1 AND f.id = g.id
