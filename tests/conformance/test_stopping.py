@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from engine.errors import NotCancellable, ScheduleNotFound
-from engine.ledger.records import Evidence
+from engine.ledger.records import Evidence, Pause
+from engine.runtime.planning import planned
 from tests.conformance.past import LEASE, operator, run_of, taken
 
 HOURLY = "schedules: [{key: k, workflow: noop, everyMs: 3600000}]"
@@ -135,3 +136,30 @@ async def test_a_cancel_notes_each_run_who_asked_and_why(bench):
     )  # fmt: skip
     assert action.before == {"status": "started", "stop": None}
     assert action.after == {"stop": "cancel"}
+
+
+async def test_what_takes_the_place_of_the_one_before_gives_up_what_waits(bench):
+    await bench.declare(QUEUE)
+    (claim,) = await bench.claim()
+    await run_of(bench, claim)
+    ops = operator(bench)
+    waiting = await ops.trigger("k")
+    assert waiting.fire.status == "queued"
+    newer = await ops.trigger("k", overlap="cancel_previous")
+    given_up = await bench.ledger.fire(waiting.fire.workflow_id)
+    assert given_up.status == "skipped"
+    assert given_up.reason == f"overlap: {newer.fire.workflow_id} took its place"
+
+
+async def test_a_sweeper_sends_nothing_of_a_schedule_that_was_paused_meanwhile(bench):
+    """A pause revokes what is claimed by then; here the claim comes after it."""
+    await bench.declare(HOURLY)
+    async with bench.ledger.transaction() as transaction:
+        (state,) = await transaction.read(["k"])
+        now = await transaction.now()
+        await transaction.pause("k", Pause(now))
+        await transaction.record([planned(state, now)])
+    assert [fire.status for fire in await bench.ledger.fires()] == ["claimed"]
+    assert await taken(bench) == []
+    (fire,) = await bench.ledger.fires()
+    assert (fire.status, fire.reason) == ("skipped", "paused")

@@ -141,6 +141,7 @@ def check(before: list[Row], after: list[Row], lines: list[Row], law: Law, today
     for left in after:
         covered = [row for row in before if left["merged_at"] and stands_for(left, row)]
         assert left["merged_at"] is None or left["windows"] == len(covered) > 1
+        assert len({row["fire_time"].date() for row in covered}) <= 1, "within one day"
     for one, two in zip(mergeable := may_merge(before, law, today), mergeable[1:], strict=False):
         if adjacent(one, two) and not {one["id"], two["id"]} & gone:
             assert [left for left in after if stands_for(left, one) and stands_for(left, two)]
