@@ -12,7 +12,7 @@ from typing import Any, Literal
 from engine.errors import ScheduleNotFound
 from engine.ledger import Ledger
 from engine.ledger.records import ActionRow, Fire, NextFire, Origin, ScheduleRow, State, Status
-from engine.runtime.declare import PRUNE_AFTER, already_applied, apply, retire_absent
+from engine.runtime.declare import PRUNE_AFTER, applied_digest, apply, retire_absent
 from engine.runtime.rehearsing import Rehearsal, rehearse
 from engine.runtime.reports import ApplyReport, PruneReport
 from engine.runtime.settings import Settings
@@ -97,7 +97,9 @@ class ScheduleService:
         """
         look = Source(path).look()
         project = look.project()
-        if look.is_certain() and await already_applied(self._ledger, project, look.digest()):
+        if not look.is_certain():
+            return None
+        if await applied_digest(self._ledger, project) == look.digest():
             return ApplyReport(project=project, already_applied=True)
         return None
 

@@ -26,7 +26,13 @@ _AT_ONCE = 200
 
 
 async def apply(
-    ledger: Ledger, file: ScheduleFile, *, by: str, force: bool = False, prune: bool = False
+    ledger: Ledger,
+    file: ScheduleFile,
+    *,
+    by: str,
+    force: bool = False,
+    prune: bool = False,
+    last: str | None = None,
 ) -> ApplyReport:
     """Make the file's schedules the newest definitions of its project. Never retires a key.
 
@@ -36,6 +42,8 @@ async def apply(
         by: who applies it, for the ledger's records.
         force: whatever its revision, and however many keys it lacks.
         prune: ``retire_absent`` is to follow; what it would refuse is refused here.
+        last: the digest that the project was just found to have, see ``applied_digest``; without
+            it the ledger is asked.
 
     Raises:
         KeyForeign: when another project owns a key of the file; nothing is applied then.
@@ -45,19 +53,22 @@ async def apply(
     """
     if not ledger.remembers:
         _require_no_memory(file)
-    if not (force or prune) and await already_applied(ledger, file.project, file.digest):
-        return _unchanged(file)
+    if not (force or prune):
+        if last is None:
+            last = await applied_digest(ledger, file.project)
+        if last == file.digest:
+            return _unchanged(file)
     await prepare(file)
     async with ledger.transaction(long=True) as transaction:
-        last = await transaction.lock_project(file.project)
+        head = await transaction.lock_project(file.project)
         if prune and not force:
             # Before anything is written or waited for: whoever is refused has changed nothing.
             heads = await transaction.heads(file.project, ())
             require_half(file, diff(file.project, file.schedules, heads).absent)
-        if last and last.file_digest == file.digest and not force:
+        if head and head.file_digest == file.digest and not force:
             return _unchanged(file)
         if not force:
-            require_newer(file, last)
+            require_newer(file, head)
         edit = Edit(transaction, file, by=by, look_back=not ledger.remembers)
         return await edit.write()
 
@@ -78,11 +89,11 @@ def _unchanged(file: ScheduleFile) -> ApplyReport:
     return ApplyReport(unchanged=keys, project=file.project, already_applied=True)
 
 
-async def already_applied(ledger: Ledger, project: str, digest: str) -> bool:
-    """Whether the file with this digest is what the project was applied from last."""
+async def applied_digest(ledger: Ledger, project: str) -> str:
+    """Return the digest of the file that the project was applied from last; empty if of none."""
     async with ledger.transaction(long=True) as transaction:
         last = await transaction.lock_project(project)
-        return last is not None and last.file_digest == digest
+        return last.file_digest if last else ""
 
 
 async def retire_absent(

@@ -17,7 +17,7 @@ from engine.runtime.applying import REFUSALS, remarks, require_project
 from engine.runtime.archive import Archive
 from engine.runtime.auditor import Auditor
 from engine.runtime.clock import LedgerClock
-from engine.runtime.declare import already_applied, apply
+from engine.runtime.declare import applied_digest, apply
 from engine.runtime.dispatcher import Dispatcher
 from engine.runtime.events import Applied, Held, Listener, Remark
 from engine.runtime.janitor import Janitor
@@ -168,7 +168,8 @@ class Replica:
         if self._source is None:
             return
         try:
-            if await self._is_unchanged(ledger):
+            last = await self._last(ledger)
+            if last and last == await self._looks(self._source):
                 report = ApplyReport(project=self._serving.project, already_applied=True)
                 self._tell(Applied(str(report), good=True))
                 self._mention_other_queues(await ledger.lanes(self._serving.project))
@@ -177,7 +178,7 @@ class Replica:
             if file is None:
                 return
             require_project(file, self._serving.project)
-            report = await apply(ledger, file, by=self._serving.replica)
+            report = await apply(ledger, file, by=self._serving.replica, last=last)
         except REFUSALS as error:
             living = await ledger.count_schedules(self._serving.project)
             self._tell(Applied(str(error), good=False))
@@ -195,14 +196,18 @@ class Replica:
             return source
         return await read_unless(self._stopping, source)
 
-    async def _is_unchanged(self, ledger: Ledger) -> bool:
-        """Whether the ledger has what the files say; they are hashed, and not parsed."""
-        source = self._source
-        if not isinstance(source, Source) or not ledger.remembers:
-            return False
+    async def _last(self, ledger: Ledger) -> str | None:
+        """The digest of what the project was applied from last; None where nobody remembers."""
+        if not ledger.remembers:
+            return None
+        return await applied_digest(ledger, self._serving.project)
+
+    async def _looks(self, source: Source | ScheduleFile) -> str | None:
+        """The digest of the files' texts, which are hashed and not parsed."""
+        if isinstance(source, ScheduleFile):
+            return None  # it has been parsed, so its warnings are told
         look = await asyncio.to_thread(source.look)
-        digest = await asyncio.to_thread(look.digest)
-        return await already_applied(ledger, self._serving.project, digest)
+        return await asyncio.to_thread(look.digest)
 
     def _mention_other_queues(self, lanes: Mapping[str, int]) -> None:
         mine = self._serving.task_queue

@@ -9,6 +9,7 @@ import pytest
 from temporalio.worker import Worker
 
 from engine.errors import ScheduleFileError
+from engine.ledger.transaction import PostgresTransaction
 from engine.runtime import SchedulePlugin, parsing, source
 from engine.runtime.events import Applied, Event, Remark
 from tests.sample_workflows import Noop
@@ -64,6 +65,25 @@ async def test_an_unchanged_file_is_not_parsed_again(home):
     assert home.parsed == 0
     path.write_text("project: shop\nschedules:\n" + entry("a") + entry("b"))
     assert (await home.start(path))[0] == Applied("project shop: 1 added, 1 unchanged", good=True)
+
+
+@pytest.mark.parametrize("more", ["", ", input: 010"])
+async def test_the_ledger_is_asked_once_whether_a_file_has_changed(home, monkeypatch, more):
+    """A file with a warning is parsed to know it, and need not ask again."""
+    path = home.folder / "s.yaml"
+    path.write_text(entry("a", more))
+    await home.start(path)
+    asked = []
+    lock_project = PostgresTransaction.lock_project
+
+    async def counted(transaction, project):
+        asked.append(project)
+        return await lock_project(transaction, project)
+
+    monkeypatch.setattr(PostgresTransaction, "lock_project", counted)
+    found, _ = await home.start(path)
+    assert found.text == "project default: nothing changed since the last apply"
+    assert asked == ["default"]
 
 
 async def test_a_folder_that_changes_in_any_file_is_read_again(home):
