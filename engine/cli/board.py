@@ -13,7 +13,7 @@ from engine.cli.times import clock
 from engine.ledger.records import Claim, Evidence, Fire, NextFire, Outcome
 from engine.ledger.records import Closed as ClosedWord
 from engine.runtime.events import Closed, Decided, Event, Settled
-from engine.schedules.planner import FIRST_SIGHT
+from engine.schedules.due import FIRST_SIGHT
 
 _KEPT = 200
 _TICK = timedelta(microseconds=1)

@@ -15,8 +15,8 @@ from engine.runtime.planning import decided_to_the_end
 from engine.runtime.reports import ApplyReport
 from engine.runtime.skips import Dropped, renew_skips
 from engine.schedules import Schedule, ScheduleFile, Window
+from engine.schedules.decisions import Decision
 from engine.schedules.diff import diff, edits
-from engine.schedules.planner import Decision
 
 _PART = 100
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from engine.ledger.records import Claim, Evidence, Outcome, Step, StopOrder
-from engine.schedules.planner import Decision
+from engine.schedules.decisions import Decision
 
 logger = logging.getLogger("sched")
 _NAMED = 5

@@ -9,7 +9,8 @@ from datetime import datetime
 from engine.ledger.records import ScheduleState, Step
 from engine.runtime import unknown
 from engine.schedules.catch_up import CatchUp
-from engine.schedules.planner import MOST_ROWS, plan
+from engine.schedules.planner import plan
+from engine.schedules.spans import MOST_ROWS
 from engine.schedules.time_rules import TIME_RULES, cursor_by_new_rules
 
 _NO_LIMIT = sys.maxsize

@@ -31,7 +31,7 @@ from engine.runtime.planning import planned
 from engine.runtime.settings import Settings
 from engine.runtime.sight import Sight
 from engine.runtime.skew import ClockWatch
-from engine.schedules.planner import MOST_ROWS
+from engine.schedules.spans import MOST_ROWS
 
 _NOTHING = timedelta(0)
 _CONTENDED = timedelta(milliseconds=20)

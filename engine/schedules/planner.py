@@ -14,14 +14,12 @@ from datetime import datetime
 from engine.schedules.catch_up import CatchUp
 from engine.schedules.catching_up import catch_up
 from engine.schedules.decisions import Decision, Hold, Known, OpenFire, Plan
-from engine.schedules.due import FIRST_SIGHT, TICK, Due
+from engine.schedules.due import TICK, Due
 from engine.schedules.instants import from_seconds
 from engine.schedules.model import Schedule
 from engine.schedules.overlap import Resolved, resolve
 from engine.schedules.spans import MOST_ROWS, Span, take
 from engine.schedules.turns import in_order, in_turn
-
-__all__ = ["FIRST_SIGHT", "MOST_ROWS", "Decision", "Hold", "Plan", "first_sight", "plan", "wake_at"]
 
 
 def plan(

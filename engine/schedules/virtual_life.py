@@ -15,10 +15,11 @@ from datetime import datetime, timedelta
 from itertools import chain, pairwise
 from typing import Final
 
+from engine.schedules.decisions import Decision
 from engine.schedules.instants import epoch_ms
 from engine.schedules.line import Line
 from engine.schedules.model import Schedule
-from engine.schedules.planner import Decision, first_sight, plan
+from engine.schedules.planner import first_sight, plan
 from engine.schedules.simulated import Fate, Outage, Outcome
 
 _TICK: Final = timedelta(microseconds=1)

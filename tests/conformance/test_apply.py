@@ -16,7 +16,7 @@ from engine.runtime.declare import apply, retire_absent
 from engine.runtime.definitions import LOOK_BACK
 from engine.runtime.reports import PruneReport
 from engine.schedules import Schedule, Window, load_schedules
-from engine.schedules.planner import Decision
+from engine.schedules.decisions import Decision
 from tests.waiting import eventually
 
 HOUR = timedelta(hours=1)

@@ -16,7 +16,7 @@ from engine.cli.picture import picture
 from engine.ledger.records import Claim, Evidence, Fire, NextFire, Outcome
 from engine.runtime.events import Closed, Decided, Settled
 from engine.schedules import Schedule
-from engine.schedules.planner import Decision
+from engine.schedules.decisions import Decision
 from engine.schedules.windows import Window
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from engine.schedules import Schedule
 from engine.schedules.decisions import Decision, OpenFire, Plan
-from engine.schedules.planner import MOST_ROWS, plan
+from engine.schedules.planner import plan
+from engine.schedules.spans import MOST_ROWS
 
 BEGIN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
