@@ -11,6 +11,9 @@ class _Nothing:
     def is_audited(self, _: Any) -> bool:
         return True
 
+    def forget(self) -> None:
+        return
+
     async def look(self, _: Any) -> None:
         return
 

@@ -16,6 +16,7 @@ from engine.ledger.records import (
     Claim,
     Evidence,
     Fire,
+    Lineage,
     NextFire,
     OpenRun,
     Outcome,
@@ -50,6 +51,17 @@ class Ledger(Protocol):
 
     async def probe(self, serving: Serving) -> Probe:
         """Look once, in a single statement."""
+        ...
+
+    async def lineage(self) -> tuple[Lineage, Lineage]:
+        """Return the lineage of whoever answers now, and of whoever did when it was noted last."""
+        ...
+
+    async def note_lineage(self, lineage: Lineage, *, doubted: bool) -> datetime | None:
+        """Note who answers; ``doubted``: windows up to now may have runs the ledger has lost.
+
+        Returns up to when that holds, by whoever's doubt was the last.
+        """
         ...
 
     async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:

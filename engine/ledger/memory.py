@@ -15,7 +15,7 @@ from uuid import UUID
 
 from engine.ledger.memory_fires import MemoryFires
 from engine.ledger.memory_transaction import MemoryTransaction
-from engine.ledger.records import Fire, NextFire, Probe, ScheduleRow, Serving
+from engine.ledger.records import Fire, Lineage, NextFire, Probe, ScheduleRow, Serving
 from engine.schedules.time_rules import TIME_RULES
 from engine.schedules.versions import resolve_type
 
@@ -52,6 +52,7 @@ class MemoryLedger(MemoryFires):
         self._identity = identity
         self._types: set[tuple[str, str]] = set()
         self._replicas: dict[str, tuple[Serving, datetime]] = {}
+        self._doubted_at: datetime | None = None
         self._duties: dict[str, tuple[str, datetime, datetime]] = {}
 
     def travel(self, now: datetime) -> None:
@@ -93,7 +94,23 @@ class MemoryLedger(MemoryFires):
             due_at=min(due, default=None),
             stale_at=min(leases, default=None),
             stop_at=min(stops, default=None),
+            doubted_at=self._doubted_at,
         )
+
+    async def lineage(self) -> tuple[Lineage, Lineage]:
+        """See ``Ledger``. A process has one history."""
+        return Lineage(), Lineage()
+
+    async def note_lineage(
+        self,
+        lineage: Lineage,  # noqa: ARG002 - as above
+        *,
+        doubted: bool,
+    ) -> datetime | None:
+        """See ``Ledger``."""
+        if doubted:
+            self._doubted_at = self.clock()
+        return self._doubted_at
 
     async def announce(
         self,

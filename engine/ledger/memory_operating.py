@@ -233,6 +233,7 @@ class MemoryOperating:
         self._add(
             replace(
                 entry,
+                kind=timing if timing == "manual" or timing == "rerun" else "window",  # noqa: PLR1714 - so that mypy sees it
                 run_id=seen.run_id,
                 started_at=seen.started_at,
                 history=({"status": "lost"},),

@@ -11,12 +11,14 @@ import asyncpg
 
 from engine.errors import EngineError
 from engine.ledger.connections import PATIENCE, PATIENCE_LONG, Connections
+from engine.ledger.lineage import lineage_of
 from engine.ledger.migrate import check_schema_name, migrate
 from engine.ledger.records import (
     ActionRow,
     Claim,
     Evidence,
     Fire,
+    Lineage,
     NextFire,
     OpenRun,
     Outcome,
@@ -104,6 +106,19 @@ class PostgresLedger:
         types = list(serving.types)
         (row,) = await self._run("probe", serving.project, serving.lanes, types, TIME_RULES)
         return Probe(**row)
+
+    async def lineage(self) -> tuple[Lineage, Lineage]:
+        """See ``Ledger``. Two questions to the server, and one to the table."""
+        here = await lineage_of(self._connections)
+        (row,) = await self._connections.fetch("SELECT system, timeline FROM ledger")
+        return here, Lineage(**row)
+
+    async def note_lineage(self, lineage: Lineage, *, doubted: bool) -> datetime | None:
+        """See ``Ledger``."""
+        fetch = self._connections.fetch
+        await fetch(query("doubt"), lineage.system, lineage.timeline, doubted)
+        (row,) = await fetch("SELECT doubted_at FROM ledger")
+        return row["doubted_at"]  # type: ignore[no-any-return] # a column of its own
 
     async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
         """See ``Ledger``."""

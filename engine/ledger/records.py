@@ -51,6 +51,11 @@ class Probe:
         due_at: the earliest fire time this replica could serve, if any.
         stale_at: when the oldest lease of a claimed or starting fire ends, if any.
         stop_at: when the next run is to be cancelled or terminated, if any.
+        server: when the server process that answers began; None where there is none, or where
+            it is a standby, which may be behind.
+        transactions: how many transactions the server has ever numbered. It never falls, unless
+            some are lost.
+        doubted_at: when somebody saw a sign of lost commits last.
     """
 
     now: datetime
@@ -59,6 +64,17 @@ class Probe:
     due_at: datetime | None
     stale_at: datetime | None
     stop_at: datetime | None = None
+    server: datetime | None = None
+    transactions: int = 0
+    doubted_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """Which history of which database system commits belong to; None where it is not told."""
+
+    system: str | None = None
+    timeline: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,7 +174,7 @@ class Operating(Protocol):
         ...
 
     async def found(self, seen: Evidence, window: Window, version: int, timing: Timing) -> None:
-        """Write the row of a run of which the ledger had nothing."""
+        """Write the row of a run of which the ledger had nothing; ``timing`` says of which kind."""
         ...
 
     async def act(self, actions: Sequence[Action], *, by: str) -> None:

@@ -19,7 +19,7 @@ from engine.runtime.verbs.locked import has_window, locked
 from engine.schedules.windows import Window
 
 _CODE = "SCHEDULE_RUN_FOUND"
-_NO_WINDOW = {"manual", "rerun"}
+_ASKED_FOR = {"manual", "rerun"}
 
 
 async def book(
@@ -41,7 +41,7 @@ async def book(
         return []
     unknown = await ledger.unknown_runs([each.workflow_id for each, _ in found])
     for each, info in found:
-        if each.workflow_id in unknown and info.timing not in _NO_WINDOW:
+        if each.workflow_id in unknown:
             try:
                 said = await _make_room(ledger, each, info, by=by)
             except ScheduleNotFound:
@@ -58,7 +58,10 @@ async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str)
     """
     async with locked(ledger, info.key, by=by, retired=True) as schedule:
         transaction = schedule.transaction
-        row = await transaction.covering(info.key, info.fire_time)
+        # A manual run and a rerun are no windows: beside them their window has a row of its own.
+        row = None
+        if info.timing not in _ASKED_FOR:
+            row = await transaction.covering(info.key, info.fire_time)
         mine = row is not None and row.windows > 1 and row.series == info.series
         if row and mine and await has_window(transaction, row, info.fire_time):
             if row.status == seen.closed:

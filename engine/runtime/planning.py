@@ -34,6 +34,7 @@ def planned(
     final: bool = False,
     limit: int = 1000,
     audited: bool = True,
+    doubted_at: datetime | None = None,
     rows: int = MOST_ROWS,
 ) -> Step:
     """Return what the planner decides for one schedule, ready to be recorded."""
@@ -60,6 +61,7 @@ def planned(
         open_fires=state.open_fires,
         suffixed=state.suffixed,
         audited=audited,
+        doubted_at=doubted_at,
     )
     return Step(
         state,

@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from uuid import UUID
 
 from engine import faults
-from engine.errors import CommitUnknown, LedgerError
+from engine.errors import CommitUnknown
 from engine.ledger import Ledger, MemoryLedger, Transaction
 from engine.ledger.records import Claim, Probe, Serving, Step
 from engine.runtime.clock import LedgerClock, boottime
+from engine.runtime.continuity import Continuity
 from engine.runtime.dispatcher import Dispatcher
 from engine.runtime.events import (
     Alert,
@@ -69,7 +69,7 @@ class Poller:
         self._ledger, self._dispatcher, self._clock = ledger, dispatcher, clock
         self._serving, self._settings, self._tell = serving, settings, tell
         self._sight = sight
-        self._ledger_id: UUID | None = None
+        self._continuity = Continuity(ledger, tell=tell)
         self._watch = ClockWatch(settings.max_skew)
         self._travels = False
         self._unconfirmed: list[tuple[list[Claim], float]] = []
@@ -83,6 +83,11 @@ class Poller:
     def distrusts_clock(self) -> bool:
         """Whether the ledger's clock does not go as time does."""
         return self._watch.holds
+
+    @property
+    def doubted_at(self) -> datetime | None:
+        """Up to when windows may have runs of which the ledger knows nothing."""
+        return self._continuity.doubted_at
 
     async def tick(self, now: datetime | None = None) -> Tick:
         """Run one whole tick, to the last outcome.
@@ -129,8 +134,10 @@ class Poller:
         asked = boottime()
         lease_ends = asked + self._settings.lease.total_seconds()
         probe = await self._ledger.probe(self._serving)
-        self._recognise(probe)
-        self._read_clock(probe.now, asked, boottime())
+        answered = boottime()
+        if await self._continuity.observe(probe):
+            self._sight.forget()
+        self._read_clock(probe.now, asked, answered)
         sends = await self._send_what_was_committed()
         room = 0 if self._watch.holds else self._dispatcher.room
         claims: list[Claim] = []
@@ -193,16 +200,6 @@ class Poller:
                 self._unconfirmed.append((claims, lease_ends))
         return sends
 
-    def _recognise(self, probe: Probe) -> None:
-        """Hold when another database answers under the same address: it knows other windows."""
-        if self._ledger_id is None:
-            self._ledger_id = probe.ledger_id
-        elif probe.ledger_id != self._ledger_id:
-            raise LedgerError(
-                f"ledger {probe.ledger_id} answers where {self._ledger_id} did",
-                cure="restart the replica if the change was meant",
-            )
-
     async def _claim_due(self, limit: int, lease_ends: float) -> tuple[list[Claim], list[Decided]]:
         claims: list[Claim] = []
         try:
@@ -233,8 +230,9 @@ class Poller:
                 break  # locked for nothing: due again as soon as this transaction ends
             try:
                 step = planned(
-                    state, now, limit=room, rows=rows, audited=self._sight.is_audited(state)
-                )
+                    state, now, limit=room, rows=rows,
+                    audited=self._sight.is_audited(state), doubted_at=self.doubted_at,
+                )  # fmt: skip
             except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                 await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
             else:

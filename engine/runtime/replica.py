@@ -124,7 +124,7 @@ class Replica:
         tracker = Tracker(
             client, ledger, clock, settings, looker=looker,
             replica=self._serving.replica, tell=tell,
-            busy=lambda: not dispatcher.room,
+            busy=lambda: not dispatcher.room, doubted_at=lambda: poller.doubted_at,
         )  # fmt: skip
         janitor = self._janitor(ledger, identity)
         self._loops = [

@@ -29,6 +29,10 @@ class Sight:
         """Whether every run of the key after its cursor is known (rule L4)."""
         return self._auditor.is_audited(state)
 
+    def forget(self) -> None:
+        """Trust no answer of before: the ledger may have lost its last commits."""
+        self._auditor.forget()
+
     async def stop_due(self) -> None:
         """End the runs that somebody wants to end."""
         await self._stopper.stop_due()

@@ -31,6 +31,9 @@ _PAGE = 500
 _DESCRIBED = 20
 _PUT_OFF = 5
 """Turns in a row that may be left to starts."""
+_DOUBTED = timedelta(minutes=5)
+"""How far back it looks at least when the ledger lost commits: the watermark may have moved on
+before that was noticed."""
 _REMEMBERED = 20_000
 _DUTY = "tracker"
 
@@ -41,6 +44,8 @@ class Tracker:
     Args:
         busy: whether windows wait to be started. They come first: a close that is learned a few
             seconds later hurts nobody.
+        doubted_at: when a sign was seen that the ledger lost commits. What was booked before has to
+            be booked again.
     """
 
     def __init__(
@@ -53,6 +58,7 @@ class Tracker:
         looker: Looker,
         replica: str,
         busy: Callable[[], bool] = lambda: False,
+        doubted_at: Callable[[], datetime | None] = lambda: None,
         tell: Listener,
     ) -> None:
         self._client, self._ledger, self._clock = client, ledger, clock
@@ -61,6 +67,7 @@ class Tracker:
         self._seen: dict[str, None] = {}
         self._turns = 0
         self._busy, self._put_off = busy, 0
+        self._doubted_at, self._knows_of = doubted_at, doubted_at()
 
     async def turn(self) -> timedelta:
         """Look once; returns the wait until the next look."""
@@ -69,6 +76,9 @@ class Tracker:
             return self._settings.track
         near = _NEAR + self._settings.track * (self._put_off + 1)
         self._put_off = 0
+        if doubts := (doubted_at := self._doubted_at()) != self._knows_of:
+            self._seen.clear()
+            near = max(near, _DOUBTED)
         lease = max(self._settings.lease, self._settings.track * 3)
         watermark = await self._ledger.hold_duty(_DUTY, self._replica, lease)
         if watermark is None:
@@ -77,13 +87,14 @@ class Tracker:
         if watermark == datetime.fromtimestamp(0, UTC):
             watermark = now - _VISIBILITY_LAG
         # The near past at every turn, all that visibility may still owe us now and then.
-        sweep = self._turns % _SWEEP_EVERY == 0
+        sweep = doubts or self._turns % _SWEEP_EVERY == 0
         self._turns += 1
-        closed = await self._closed_since(watermark if sweep else max(watermark, now - near))
+        closed = await self._closed_since((min if sweep else max)(watermark, now - near))
         await self._look_at_long_open(now)
         changed = await self._book([*filter(None, closed.values())])
         # Only now: what could not be written must be found again.
         self._remember(closed)
+        self._knows_of = doubted_at
         if changed or sweep:
             await self._ledger.wake()  # a close may be what the next in a queue has waited for
         if sweep:

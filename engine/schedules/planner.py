@@ -39,6 +39,7 @@ def plan(
     open_fires: Sequence[OpenFire] = (),
     suffixed: bool = False,
     audited: bool = True,
+    doubted_at: datetime | None = None,
     rows: int = MOST_ROWS,
 ) -> Plan:
     """Decide the windows of ``schedule`` in ``(cursor, now]``.
@@ -64,6 +65,8 @@ def plan(
         suffixed: whether run ids of the present series end in ``:s<n>``.
         audited: whether ``known`` holds every run since ``cursor``. Without that no missed window
             is decided (rule L4).
+        doubted_at: when a sign of lost commits was seen last. A window up to then counts as missed
+            in this, however young it is.
         rows: the most decisions to return, unless ``final``; the rest stays due.
 
     The rule: while the oldest undecided window is younger than ``grace``, every window starts;
@@ -72,7 +75,8 @@ def plan(
     """
     asked = _Asked(
         schedule, series, effective_from, cursor, hold, hold_until if hold == "paused" else None,
-        make_up, unable, final, limit, known or {}, open_fires, suffixed, audited or final, rows,
+        make_up, unable, final, limit, known or {}, open_fires, suffixed, audited or final,
+        doubted_at, rows,
     )  # fmt: skip
     decided = asked.plan(now)
     proofs = [fire.open_at or cursor for fire in decided.looks]
@@ -101,6 +105,7 @@ class _Asked:
     open_fires: Sequence[OpenFire]
     suffixed: bool
     audited: bool
+    doubted_at: datetime | None
     rows: int
 
     def plan(self, now: datetime) -> Plan:
@@ -149,6 +154,8 @@ class _Asked:
         if self.unable is not None:
             until = now if self.final else max(edge - TICK, after)
             return Span(due.settle(after, until, "rejected", self.unable), until)
+        if self.doubted_at is not None and oldest <= self.doubted_at and not self.audited:
+            return Span(iter(()), after, audit=True)
         first_seen = oldest == self.effective_from and oldest == schedule.spec.previous(now)
         if first_seen or oldest + schedule.delay(oldest) >= edge:
             return Span(due.start_all(after, now), now, None if self.final else self.limit)

@@ -8,20 +8,24 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from pathlib import Path
 
 import asyncpg
 import pytest
+from temporalio.client import Client
+from temporalio.service import RPCError
 from temporalio.worker import Worker
 
+import engine.embedded.postgres
 from engine.embedded import PostgresServer
 from engine.errors import LedgerUnavailable
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin
-from engine.runtime.events import Event, Held
+from engine.runtime.events import Alert, Event, Held
 from engine.schedules import load_schedules
+from engine.service import ScheduleService
 from tests.sample_workflows import Noop
 from tests.servers import shared_folder
 from tests.waiting import eventually
@@ -130,14 +134,40 @@ async def as_of_now(primary: PostgresServer, successor: PostgresServer) -> None:
     await asyncio.to_thread(copy)
 
 
+def crashed(_: PostgresServer) -> None:
+    """A copy, such as a restored snapshot, goes on where the primary was: on its timeline."""
+
+
+def promoted(successor: PostgresServer) -> None:
+    """A standby that is promoted begins a timeline of its own."""
+    home = next(path.parent for path in successor.data_dir.rglob("postgresql.auto.conf"))
+    with (home / "postgresql.auto.conf").open("a") as settings:
+        settings.write("restore_command = 'false'\n")
+    (home / "recovery.signal").touch()
+
+
+@pytest.fixture
+def archiving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the servers write can be replayed by a standby."""
+    monkeypatch.setitem(engine.embedded.postgres._SETTINGS, "wal_level", "replica")
+
+
+@pytest.mark.parametrize(
+    ("become", "sign"),
+    [(crashed, "transactions that this replica has seen are not there"),
+     (promoted, "timeline 2 goes on where 1 did")],
+)  # fmt: skip
 async def test_after_a_failover_that_lost_commits_every_run_is_booked_and_none_is_doubled(
-    client, primary
+    archiving, client, primary, become: Callable[[PostgresServer], None], sign: str
 ):
-    """The second guard speaks: a window that is decided again finds its run in Temporal."""
+    """It is noticed, and what has run is looked up, however young the windows are."""
     successor = PostgresServer(primary.data_dir.parent / "second")
     await successor.start()
     await successor.stop()
-    plugin = SchedulePlugin(load_schedules(PULSE), database_url=both(primary, successor))
+    told: list[Event] = []
+    plugin = SchedulePlugin(
+        load_schedules(PULSE), database_url=both(primary, successor), on_event=told.append
+    )
     async with Worker(client, task_queue="sched", workflows=[Noop], plugins=[plugin]):
 
         async def begun(count: int = 3) -> bool:
@@ -145,8 +175,11 @@ async def test_after_a_failover_that_lost_commits_every_run_is_booked_and_none_i
 
         await eventually(begun, timeout=30, every=0.2)
         await as_of_now(primary, successor)
+        become(successor)
         kept = await fires(primary.url)
-        await eventually(lambda: begun(kept + 4), timeout=30, every=0.2)
+        await ask_for_a_run(primary, client.namespace)
+        await eventually(lambda: begun(kept + 5), timeout=30, every=0.2)
+        await eventually(lambda: has_run(client, "sched:pulse:manual:by-hand"), timeout=30)
         os.kill(primary.pid, signal.SIGKILL)
         await primary.stop()
         await successor.start()
@@ -158,6 +191,12 @@ async def test_after_a_failover_that_lost_commits_every_run_is_booked_and_none_i
             return await fires(url) >= after + 8
 
         await eventually(goes_on, timeout=60, every=0.2)
+    alerts = [event for event in told if isinstance(event, Alert)]
+    (noticed,) = [alert.text for alert in alerts if alert.code == "SCHEDULE_COMMITS_LOST"]
+    assert sign in noticed
+    found = {alert.text.split()[0] for alert in alerts if alert.code == "SCHEDULE_RUN_FOUND"}
+    assert "sched:pulse:manual:by-hand" in found, "a trigger that was lost"
+    assert len(found) >= 4, "windows younger than grace were looked up before they were decided"
     ran = [run.id async for run in client.list_workflows('WorkflowId STARTS_WITH "sched:pulse:"')]
     assert len(ran) == len(set(ran)), "no window ran twice"
     ledger = await PostgresLedger.connect(url, namespace=client.namespace)
@@ -165,8 +204,22 @@ async def test_after_a_failover_that_lost_commits_every_run_is_booked_and_none_i
     await ledger.close()
     await successor.stop()
     assert {booked.get(run) for run in ran} <= {"started", "completed"}
-    windows = sorted(int(run.rpartition(":")[2]) for run in ran)
+    windows = sorted(int(run.rpartition(":")[2]) for run in ran if ":manual:" not in run)
     assert windows == list(range(windows[0], windows[-1] + 1)), "and none was left out"
+
+
+async def ask_for_a_run(server: PostgresServer, namespace: str) -> None:
+    ledger = await PostgresLedger.connect(server.url, namespace=namespace)
+    await ScheduleService(ledger, actor="test").trigger("pulse", request_id="by-hand")
+    await ledger.close()
+
+
+async def has_run(client: Client, workflow_id: str) -> bool:
+    try:
+        run = await client.get_workflow_handle(workflow_id).describe()
+    except RPCError:
+        return False
+    return run.close_time is not None
 
 
 async def test_a_primary_that_became_a_standby_is_waited_for_and_said_once(client, primary):

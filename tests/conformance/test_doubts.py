@@ -1,0 +1,47 @@
+"""What both ledgers say after a sign that commits were lost."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from engine.flow.fire import FireInfo, Timing
+from engine.ledger.records import Evidence, Lineage
+from engine.runtime.booking import book
+from engine.runtime.events import Alert
+
+HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"
+
+
+async def test_a_doubt_is_seen_by_every_probe_from_then_on(bench):
+    assert (await bench.ledger.probe(bench.serving)).doubted_at is None
+    assert await bench.ledger.note_lineage(Lineage("s1", 1), doubted=False) is None
+    doubted_at = await bench.ledger.note_lineage(Lineage("s1", 2), doubted=True)
+    for serving in (bench.serving, bench.other):
+        assert (await bench.ledger.probe(serving)).doubted_at == doubted_at
+    assert await bench.ledger.note_lineage(Lineage("s1", 2), doubted=False) == doubted_at
+
+
+async def test_a_lost_trigger_is_booked_beside_the_window_of_its_moment(bench):
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim()
+    told: list[object] = []
+    asked_for: list[tuple[Timing, str]] = [("manual", "manual:t1"), ("rerun", "0:rerun:1")]
+    for number, (timing, ending) in enumerate(asked_for):
+        name = f"sched:hourly:{ending}"
+        at = claim.fire_time
+        info = FireInfo("hourly", 1, claim.bucket, at, "UTC", timing, 1, "default",
+                        await bench.ledger.identity(), "t")  # fmt: skip
+        closed_at = at + timedelta(minutes=number)
+        seen = Evidence(name, f"run-{number}", at, "completed", closed_at)
+        assert await book(bench.ledger, [(seen, info)], by="test", tell=told.append) == [name]
+        fire = await bench.ledger.fire(name)
+        assert fire is not None
+        assert (fire.status, fire.timing, fire.closed_at) == ("completed", timing, closed_at)
+        assert fire.history[0]["status"] == "lost"
+    codes = [event.code for event in told if isinstance(event, Alert)]
+    assert codes == ["SCHEDULE_RUN_FOUND"] * 2
+    window = await bench.ledger.fire(claim.workflow_id)
+    assert window is not None
+    assert window.status == "starting"
+    async with bench.ledger.transaction() as transaction:
+        assert await transaction.count_reruns("sched:hourly:0") == 1
