@@ -328,6 +328,10 @@ class ScheduleService:
         """Return what the project's schedules fire next, the earliest first, one of each."""
         return await self._ledger.upcoming(project, limit)
 
+    async def overflow(self, key: str) -> tuple[int, datetime | None]:
+        """Return how many windows of the key found its queue full, and when the last opened."""
+        return await self._ledger.overflow(key)
+
     async def fires(
         self, *, key: str | None = None, status: Status | None = None, limit: int = 50
     ) -> list[Fire]:

@@ -15,6 +15,7 @@ from engine.cli.links import run_link, runs_link
 from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key
 from engine.cli.output import (
     console,
+    counted,
     fire_json,
     fire_lag,
     instant,
@@ -65,7 +66,8 @@ def show(
             fires = (await opened.fires(key=key, limit=SHOWN + len(skips)))[len(skips) :]
             queued = await opened.fires(key=key, status="queued", limit=_ASKED)
             alone = unserved([row], await opened.served())
-            return Page(row, fires, queued[::-1], skips, found, now, alone)
+            overflow = await opened.overflow(key)
+            return Page(row, fires, queued[::-1], skips, found, now, alone, overflow)
 
     page = asyncio.run(read())
     if as_json:
@@ -85,6 +87,7 @@ class Page:
         queued: those that wait, in their order.
         skips: windows to come that somebody skipped.
         alone: that no worker serves it, in a sentence; empty when one does.
+        overflow: how many windows found the queue full, and when the last of them opened.
     """
 
     row: ScheduleRow
@@ -94,6 +97,7 @@ class Page:
     target: Target
     now: datetime
     alone: str
+    overflow: tuple[int, datetime | None] = (0, None)
 
     @property
     def next(self) -> list[Upcoming]:
@@ -133,6 +137,7 @@ class Page:
             "paused": pause_json(row.pause),
             "overlap": row.schedule.overlap if row.schedule else None,
             "queued": [fire_json(fire) for fire in self.queued],
+            "queue_full": {"windows": self.overflow[0], "last": instant(self.overflow[1])},
             "skips": [fire_json(fire) for fire in self.skips],
             "last_fires": fires,
             "next": [fire.as_json() for fire in self.next],
@@ -204,6 +209,10 @@ class Page:
         if self.queued:
             first = self.queued[0]
             lines.append(f"queued: {len(self.queued)}, first {first.workflow_id}")
+        count, last = self.overflow
+        if count:
+            windows = counted(count, "window")
+            lines.append(f"skipped because the queue was full: {windows}, last {instant(last)}")
         lines += [
             f"skips {fire.workflow_id} of {instant(fire.fire_time)}: {fire.reason}"
             for fire in self.skips[:SHOWN]

@@ -173,6 +173,13 @@ class Ledger(Protocol):
         """
         ...
 
+    async def overflow(self, key: str) -> tuple[int, datetime | None]:
+        """Return how many windows of the key found its queue full, and when the last opened.
+
+        What has left the ledger is not counted.
+        """
+        ...
+
     async def fires(
         self, *, key: str | None = None, status: Status | None = None, limit: int = 50
     ) -> list[Fire]:

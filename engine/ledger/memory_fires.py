@@ -181,6 +181,13 @@ class MemoryFires(MemoryRuns):
         found.sort(key=lambda fire: fire.fire_time, reverse=True)
         return found[:limit]
 
+    async def overflow(self, key: str) -> tuple[int, datetime | None]:
+        """See ``Ledger``."""
+        fires = [fire.as_fire() for fire in self._tables.fires.values() if fire.new.key == key]
+        full = [fire for fire in fires if fire.overflowed]
+        last = max((fire.last_fire_time for fire in full), default=None)
+        return sum(fire.windows for fire in full), last
+
     async def fire(self, workflow_id: str) -> Fire | None:
         """See ``Ledger``."""
         number = self._tables.runs.get(workflow_id)

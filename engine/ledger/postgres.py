@@ -32,6 +32,7 @@ from engine.ledger.rows import as_action, as_claim, as_fire, as_next_fire, as_sc
 from engine.ledger.sql import query
 from engine.ledger.transaction import PostgresTransaction
 from engine.ledger.upkeep import Upkeep
+from engine.schedules.decisions import QUEUE_FULL
 from engine.schedules.time_rules import TIME_RULES
 from engine.schedules.zones import TZDATA_VERSION
 
@@ -290,6 +291,11 @@ class PostgresLedger:
             if certain or len(rows) < looked_at or looked_at >= _LOOKED_AT:
                 return found
             looked_at = min(looked_at * 10, _LOOKED_AT)
+
+    async def overflow(self, key: str) -> tuple[int, datetime | None]:
+        """See ``Ledger``."""
+        (row,) = await self._run("overflow", key, QUEUE_FULL)
+        return row["windows"], row["last"]
 
     async def fires(
         self, *, key: str | None = None, status: Status | None = None, limit: int = 50

@@ -8,7 +8,16 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
-from engine.schedules.decisions import Decision, Hold, Known, Move, OpenFire, Overlap, Stop
+from engine.schedules.decisions import (
+    QUEUE_FULL,
+    Decision,
+    Hold,
+    Known,
+    Move,
+    OpenFire,
+    Overlap,
+    Stop,
+)
 from engine.schedules.model import Schedule
 from engine.schedules.time_rules import TIME_RULES, reading_at
 from engine.schedules.windows import Window
@@ -272,6 +281,11 @@ class Fire:
     definition_version: int
     project: str
     history: tuple[dict[str, object], ...] = ()
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether it was skipped because the queue was full."""
+        return self.status == "skipped" and (self.reason or "").startswith(QUEUE_FULL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from engine.runtime.events import (
     tell_decided,
     without_run,
 )
+from engine.runtime.overflow import turned_full
 from engine.runtime.planning import planned
 from engine.runtime.settings import Settings
 from engine.runtime.sight import Sight
@@ -202,6 +203,7 @@ class Poller:
 
     async def _claim_due(self, limit: int, lease_ends: float) -> tuple[list[Claim], list[Decided]]:
         claims: list[Claim] = []
+        alerts: list[Alert] = []
         try:
             async with self._ledger.transaction() as transaction:
                 keys = await transaction.lock_due(self._serving, limit)
@@ -209,6 +211,7 @@ class Poller:
                 if not keys:
                     return [], []
                 steps = await self._plan(transaction, keys, limit)
+                alerts = await turned_full(transaction, steps)
                 claims = await transaction.record(
                     steps, owner=self._serving.replica, lease=self._settings.lease
                 )
@@ -217,6 +220,8 @@ class Poller:
             if claims:
                 self._unconfirmed.append((claims, lease_ends))
             raise
+        for alert in alerts:
+            self._tell(alert)
         await self._sight.look(steps)
         return claims, without_run(steps)
 

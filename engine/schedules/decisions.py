@@ -15,6 +15,9 @@ Overlap = Literal["allow", "skip", "queue", "queue_one", "cancel_previous", "ter
 Stop = Literal["cancel", "terminate"]
 StartTiming = Literal["on_time", "caught_up"]
 
+QUEUE_FULL = "overlap: the queue is full"
+"""How the reason of a window begins that found no place in the queue of its schedule."""
+
 Known = Mapping[datetime, bool]
 """Windows after the cursor that have a row already, by fire time; True where they have a run.
 
@@ -76,6 +79,11 @@ class Decision:
     def excluded(self) -> bool:
         """Whether it says no to windows that the schedule itself leaves out."""
         return (self.reason or "").startswith("excluded")
+
+    @property
+    def overflows(self) -> bool:
+        """Whether it says no because the queue is full."""
+        return (self.reason or "").startswith(QUEUE_FULL)
 
     @property
     def until(self) -> datetime:

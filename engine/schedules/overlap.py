@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from engine.schedules.decisions import Decision, Move, OpenFire, Overlap, Stop
+from engine.schedules.decisions import QUEUE_FULL, Decision, Move, OpenFire, Overlap, Stop
 
 _STOPS: Final[dict[Overlap, Stop]] = {
     "cancel_previous": "cancel",
@@ -127,7 +127,7 @@ class _Line:
     def _queue(self, decision: Decision) -> None:
         waiting = len(self.waiting) + sum(self.settled[at].verdict == "queued" for at in self.mine)
         if waiting >= self.most_queued:
-            full = f"overlap: the queue is full ({self.most_queued})"
+            full = f"{QUEUE_FULL} ({self.most_queued})"
             self.settled.append(_skipped(decision, full))
         else:
             self._put(replace(decision, verdict="queued"))

@@ -79,14 +79,18 @@ async def test_skip_never_starts_a_second_run_and_every_window_says_why(
 
 
 async def test_a_queue_runs_one_after_another_in_order(client, database_url, ledger):
+    events: list[object] = []
     async with worker(
         client, database_url,
-        "everyMs: 1000, workflow: rests, input: 1.2, overlap: queue, maxQueued: 2",
+        "everyMs: 1000, workflow: rests, input: 2.2, overlap: queue, maxQueued: 2",
+        on_event=events.append,
     ):  # fmt: skip
         runs = await closed_runs(ledger, 4)
     assert_apart(runs)
     told = {fire.reason for _, fire in await every_window(ledger) if fire.status == "skipped"}
-    assert told <= {"overlap: the queue is full (2)"}
+    assert told == {"overlap: the queue is full (2)"}
+    alerts = [event.code for event in events if isinstance(event, Alert)]
+    assert "SCHEDULE_QUEUE_FULL" in alerts
 
 
 async def test_cancel_previous_lets_the_run_tidy_up_before_the_next_begins(

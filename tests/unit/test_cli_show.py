@@ -1,0 +1,34 @@
+"""What ``sched show`` says of one schedule."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from engine.cli.environment import Target
+from engine.cli.show import Page
+from engine.ledger.records import ScheduleRow
+from engine.schedules import Schedule
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+ROW = ScheduleRow(
+    key="k", project="default", workflow="w",
+    schedule=Schedule.from_json({"key": "k", "workflow": "w", "everyMs": 1000}), state="active",
+    next_fire_at=NOW, last_fire_at=None, last_status=None, workflow_type="w@1",
+    definition_version=1, series=1, effective_from=NOW, error=None,
+)  # fmt: skip
+TARGET = Target("postgresql://host/db", "default")
+
+
+def test_windows_that_a_full_queue_has_cost_are_counted(capsys):
+    page = Page(ROW, [], [], [], TARGET, NOW, "", (57, NOW))
+    page.print()
+    assert (
+        "skipped because the queue was full: 57 windows, last 2026-11-21T12:00:00Z"
+        in capsys.readouterr().out
+    )
+    assert page.as_json()["queue_full"] == {"windows": 57, "last": "2026-11-21T12:00:00Z"}
+
+
+def test_nothing_is_said_of_a_queue_that_was_never_full(capsys):
+    Page(ROW, [], [], [], TARGET, NOW, "").print()
+    assert "queue" not in capsys.readouterr().out
