@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -18,6 +19,8 @@ PATIENCE = 5.0
 PATIENCE_LONG = 60.0
 """The same for a statement of an apply or a migration."""
 _PATIENCE_CLOSING = 3.0
+_LISTENS_FOR = 60.0
+"""Seconds without a sign after which a connection that listens is tried."""
 
 _AWAY = (
     OSError,
@@ -60,8 +63,10 @@ _LIFTED = (
 class Connections:
     """A pool. A connection that does not answer in time is cut, never waited for again."""
 
-    def __init__(self, pool: asyncpg.Pool[Any]) -> None:
-        self._pool = pool
+    def __init__(
+        self, pool: asyncpg.Pool[Any], another: Callable[[], Awaitable[asyncpg.Connection[Any]]]
+    ) -> None:
+        self._pool, self._another = pool, another
 
     @classmethod
     async def open(cls, url: str, *, schema: str, most: int) -> Connections:
@@ -90,7 +95,11 @@ class Connections:
                     f"the database lacks a setting the ledger needs: {error}",
                     cure="use PostgreSQL 17 or newer",
                 ) from error
-        return cls(pool)
+        another = partial(
+            asyncpg.connect, url, timeout=PATIENCE, command_timeout=PATIENCE,
+            server_settings=settings,
+        )  # fmt: skip
+        return cls(pool, another)
 
     async def fetch(self, text: str, *arguments: object) -> list[asyncpg.Record]:
         """Run one autocommit statement."""
@@ -122,6 +131,16 @@ class Connections:
                 detail = str(error) or type(error).__name__
                 raise CommitUnknown(f"nobody confirmed a commit: {detail}") from error
 
+    async def hear(self, channel: str, payload: str, wake: Callable[[], None]) -> None:
+        """Listen on a connection of its own until it is lost."""
+        with translated():
+            connection = await self._another()
+            try:
+                await _listen(connection, channel, payload, wake)
+            finally:
+                with suppress(*_AWAY):
+                    await connection.close(timeout=_PATIENCE_CLOSING)
+
     async def close(self) -> None:
         """Close every connection; a database that is away is no error here."""
         try:
@@ -150,6 +169,27 @@ class Connections:
                 raise
             finally:
                 await self._pool.release(connection)
+
+
+async def _listen(
+    connection: asyncpg.Connection[Any], channel: str, payload: str, wake: Callable[[], None]
+) -> None:
+    lost = asyncio.Event()
+    connection.add_termination_listener(lambda _: lost.set())
+
+    def heard(_: object, __: int, ___: str, said: object) -> None:
+        if said == payload:
+            wake()
+
+    await connection.add_listener(channel, heard)
+    wake()  # for what was said while nobody listened
+    while not lost.is_set():
+        try:
+            async with asyncio.timeout(_LISTENS_FOR):
+                await lost.wait()
+        except TimeoutError:
+            # A connection that broke silently is noticed only by who uses it.
+            await connection.execute("SELECT 1")
 
 
 async def _nothing_to_reset(connection: object) -> None:

@@ -131,6 +131,7 @@ class PostgresDeclaring(Statements):
     ) -> None:
         """See ``Transaction``."""
         await self.run("save_project", project, revision, name, digest, by)
+        await self.run("hint")
 
     async def resolve(
         self, wanted: Iterable[tuple[str, str]]

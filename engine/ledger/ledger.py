@@ -6,7 +6,7 @@ once when the block ends, or not at all when it raises. A fire moves by compare-
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -61,6 +61,17 @@ class Ledger(Protocol):
         """Note who answers; ``doubted``: windows up to now may have runs the ledger has lost.
 
         Returns up to when that holds, by whoever's doubt was the last.
+        """
+        ...
+
+    async def hear(self, wake: Callable[[], None]) -> None:
+        """Call ``wake`` soon after each commit in which somebody asked for something.
+
+        Ticks say nothing. Runs until it is cancelled, or returns when the connection is lost.
+        Calls may be missing: it is a hint.
+
+        Raises:
+            LedgerError: it cannot be listened to.
         """
         ...
 

@@ -6,6 +6,7 @@ process ends. Several replicas with one each are guarded by the run id alone.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -53,6 +54,7 @@ class MemoryLedger(MemoryFires):
         self._types: set[tuple[str, str]] = set()
         self._replicas: dict[str, tuple[Serving, datetime]] = {}
         self._doubted_at: datetime | None = None
+        self._hearing: list[Callable[[], None]] = []
         self._duties: dict[str, tuple[str, datetime, datetime]] = {}
 
     def travel(self, now: datetime) -> None:
@@ -74,9 +76,26 @@ class MemoryLedger(MemoryFires):
     ) -> AsyncIterator[MemoryTransaction]:
         """See ``Ledger``. One at a time; what a failing block wrote is undone."""
         async with self._lock:
+            asked = self._asked_for()
             with self._tables.undoable():
                 yield MemoryTransaction(self._tables, self.clock, self._announced, self.living)
             self._tables.forget_closed(_KEPT_FIRES)
+            if self._asked_for() != asked:
+                for wake in self._hearing:
+                    wake()
+
+    def _asked_for(self) -> tuple[int, int]:
+        """What grows with each verb and each apply, and with nothing else."""
+        return self._tables.counters["action"], self._tables.counters["epoch"]
+
+    async def hear(self, wake: Callable[[], None]) -> None:
+        """See ``Ledger``. Only what is asked for in this process is heard."""
+        self._hearing.append(wake)
+        try:
+            wake()
+            await asyncio.Event().wait()
+        finally:
+            self._hearing.remove(wake)
 
     async def probe(self, serving: Serving) -> Probe:
         """See ``Ledger``."""

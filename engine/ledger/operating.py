@@ -177,6 +177,7 @@ class PostgresOperating(Statements):
         ]  # fmt: skip
         if columns:
             await self.run("act", by, *map(list, zip(*columns, strict=True)))
+            await self.run("hint")
 
 
 def _begun(overlap: Overlap) -> str:

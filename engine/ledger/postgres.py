@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
@@ -53,9 +53,14 @@ class PostgresLedger:
     remembers = True
 
     def __init__(
-        self, connections: Connections, namespace: str, migrated: Sequence[int] = ()
+        self,
+        connections: Connections,
+        namespace: str,
+        migrated: Sequence[int] = (),
+        *,
+        schema: str = "sched",
     ) -> None:
-        self._connections, self._namespace = connections, namespace
+        self._connections, self._namespace, self._schema = connections, namespace, schema
         self.migrated = tuple(migrated)
         self._resolved: tuple[str, int] | None = None
 
@@ -78,7 +83,7 @@ class PostgresLedger:
         except BaseException:
             await opened.close()
             raise
-        return cls(opened, namespace, migrated)
+        return cls(opened, namespace, migrated, schema=schema)
 
     async def close(self) -> None:
         """See ``Ledger``."""
@@ -120,6 +125,10 @@ class PostgresLedger:
         await fetch(query("doubt"), lineage.system, lineage.timeline, doubted)
         (row,) = await fetch("SELECT doubted_at FROM ledger")
         return row["doubted_at"]  # type: ignore[no-any-return] # a column of its own
+
+    async def hear(self, wake: Callable[[], None]) -> None:
+        """See ``Ledger``. A connection more, for as long as it lasts."""
+        await self._connections.hear(self._schema, self._namespace, wake)
 
     async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
         """See ``Ledger``."""

@@ -27,21 +27,28 @@ class Loop:
         self.name = name
         self._turn, self._tell = turn, tell
         self._stopping = asyncio.Event()
+        self._roused = asyncio.Event()
         self._failures = 0
 
     def stop(self) -> None:
         """Begin no further turn."""
         self._stopping.set()
+        self._roused.set()
+
+    def wake(self) -> None:
+        """Do not wait for the next turn, or for the one after a turn in progress."""
+        self._roused.set()
 
     async def run(self) -> None:
         """Run until stopped."""
         while not self._stopping.is_set():
+            self._roused.clear()
             pause = await self._guarded_turn()
             if self._stopping.is_set():
                 return
             try:
                 async with asyncio.timeout(max(pause, 0)):
-                    await self._stopping.wait()
+                    await self._roused.wait()
             except TimeoutError:
                 continue
 

@@ -20,6 +20,7 @@ from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import applied_digest, apply
 from engine.runtime.dispatcher import Dispatcher
 from engine.runtime.events import Applied, Held, Listener, Remark
+from engine.runtime.hints import hearing
 from engine.runtime.janitor import Janitor
 from engine.runtime.looking import Looker
 from engine.runtime.loop import Loop
@@ -128,7 +129,7 @@ class Replica:
         )  # fmt: skip
         janitor = self._janitor(ledger, identity)
         self._loops = [
-            Loop("poller", poller.turn, tell=tell),
+            polling := Loop("poller", poller.turn, tell=tell),
             Loop("starts", dispatcher.breaker.turn, tell=tell),
             Loop("leases", dispatcher.leases.turn, tell=tell),
             Loop("tracker", tracker.turn, tell=tell),
@@ -138,7 +139,8 @@ class Replica:
         ]
         if self._stopping.is_set():
             self.stop()
-        await asyncio.gather(*(loop.run() for loop in self._loops))
+        async with hearing(ledger, polling.wake):
+            await asyncio.gather(*(loop.run() for loop in self._loops))
         await dispatcher.drain()
         try:
             await presence.end()
