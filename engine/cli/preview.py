@@ -128,7 +128,7 @@ async def _of_ledger(ledger: Target, key: str | None) -> Found:
             if key or why != "retired":  # what has long gone is a riddle to who did not ask
                 silent.append((row.key, why))
         elif row.schedule:
-            kept.append(Source.of(row.schedule))
+            kept.append(Source.of(row.schedule, row.skips))
     return Found(tuple(kept), f"of the ledger {ledger.place}", in_words(silent))
 
 

@@ -184,21 +184,13 @@ class Page:
             return f"{row.state}; {_NOTHING_WILL[row.state]}"
         if row.next_start_at is None:
             return "active, but no fire is left"
-        moment = self._next_start(row.next_start_at)
+        moment = row.next_start_at
         timezone = row.schedule.timezone if row.schedule else "UTC"
         shown = clock(moment, timezone)
         if timezone != "UTC":
             shown += f" {timezone} ({clock(moment, 'UTC')})"
         word = "next fire" if moment > self.now else "due since"
         return f"active, {word} {shown}, {relative(moment, self.now)}"
-
-    def _next_start(self, moment: datetime) -> datetime:
-        """Pass over what somebody skipped."""
-        skipped = {fire.fire_time for fire in self.skips}
-        if self.row.schedule is None or moment not in skipped:
-            return moment
-        starts = Source.of(self.row.schedule).starts(moment)
-        return next((start for start in starts if start not in skipped), moment)
 
     def _held_back(self) -> list[str]:
         """What keeps runs from starting: the pause, the queue, and what was skipped ahead."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
+from types import MappingProxyType
 
 from engine.cli.output import instant
 from engine.cli.times import clock, local, relative
@@ -18,6 +19,7 @@ LAST = "last fire"
 SPARE = ("TIMEZONE", "LOCAL TIME", "FROM NOW")
 """The table's columns that a narrow terminal can do without; the least important first."""
 
+_NONE: Mapping[datetime, str] = MappingProxyType({})
 _END = from_seconds(HORIZON)
 
 
@@ -29,16 +31,22 @@ class Source:
     spec: Spec
     timezone: str
     schedule: Schedule | None = None
+    skips: Mapping[datetime, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, schedule: Schedule) -> Source:
-        """Return what fires by this schedule."""
-        return cls(schedule.key, schedule.spec, schedule.timezone, schedule)
+    def of(cls, schedule: Schedule, skips: Mapping[datetime, str] = _NONE) -> Source:
+        """Return what fires by this schedule, but for windows that somebody skipped."""
+        return cls(schedule.key, schedule.spec, schedule.timezone, schedule, skips)
 
     def starts(self, after: datetime) -> Iterator[datetime]:
-        """Return the windows after ``after`` that start a run: none of those excluded."""
+        """Return the windows after ``after`` that start a run: none excluded, none skipped."""
         when = self.spec.fires if self.schedule is None else self.schedule.starts
-        return when(after, _END)
+        return (fire for fire in when(after, _END) if fire not in self.skips)
+
+    def skipped(self, after: datetime, until: datetime) -> str:
+        """Say which windows in between would start, had nobody skipped them; empty for none."""
+        between = (at for at in sorted(self.skips) if after < at < until)
+        return "; ".join(f"{instant(at)} is skipped ({self.skips[at]})" for at in between)
 
     def aloud(self, now: datetime) -> str:
         """Return when it fires, in a sentence."""
@@ -101,7 +109,9 @@ def table(
 
 def upcoming(source: Source, after: datetime, count: int) -> list[Upcoming]:
     """Return the first ``count`` fires strictly after ``after``."""
-    return [Upcoming(source, time) for time in islice(source.starts(after), count)]
+    times = [*islice(source.starts(after), count)]
+    between = zip([after, *times], times, strict=False)
+    return [Upcoming(source, time, source.skipped(before, time)) for before, time in between]
 
 
 def missing(rows: Sequence[Upcoming], after: datetime) -> list[str]:
@@ -117,5 +127,5 @@ def one_of_each(sources: Iterable[Source], after: datetime) -> list[Upcoming]:
     A schedule that fires every second does not hide the others. What never fires again is left
     out.
     """
-    found = [Upcoming(one, time) for one in sources if (time := next(one.starts(after), None))]
+    found = [fire for one in sources for fire in upcoming(one, after, 1)]
     return sorted(found, key=lambda each: (each.fire_time, each.source.key))

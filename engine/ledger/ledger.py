@@ -179,8 +179,8 @@ class Ledger(Protocol):
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
         """Return what the project's schedules start next, the earliest first, one of each.
 
-        Excluded windows are passed over. Where more than 5000 schedules have excluded windows
-        before the first start of another, that start may be missing.
+        Excluded and skipped windows are passed over. Where more than 5000 schedules have such
+        windows before the first start of another, that start may be missing.
         """
         ...
 

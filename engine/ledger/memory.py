@@ -16,7 +16,15 @@ from uuid import UUID
 
 from engine.ledger.memory_fires import MemoryFires
 from engine.ledger.memory_transaction import MemoryTransaction
-from engine.ledger.records import Fire, Lineage, NextFire, Probe, ScheduleRow, Serving
+from engine.ledger.records import (
+    Fire,
+    Lineage,
+    NextFire,
+    Probe,
+    ScheduleRow,
+    ScheduleState,
+    Serving,
+)
 from engine.schedules.time_rules import TIME_RULES
 from engine.schedules.versions import resolve_type
 
@@ -224,6 +232,7 @@ class MemoryLedger(MemoryFires):
                     rules=row.state.rules,
                     pause=row.state.pause,
                     origin=row.state.origin,
+                    skips=self._skips(row.state),
                 )
             )
         return rows
@@ -254,9 +263,23 @@ class MemoryLedger(MemoryFires):
             for name, row in self._tables.schedules.items()
             if row.state.project == project
             and row.next_fire_at is not None
-            and (moment := row.state.schedule.first_start(row.next_fire_at))
+            and (
+                moment := row.state.schedule.first_start(
+                    row.next_fire_at, but=self._skips(row.state)
+                )
+            )
         ]
         return sorted(found, key=lambda fire: (fire.fire_time, fire.key))[:limit]
+
+    def _skips(self, state: ScheduleState) -> dict[datetime, str]:
+        """Return the windows to come that somebody skipped, and why."""
+        fires = (self._tables.fires[number] for number in self._tables.of_key(state.key))
+        return {
+            fire.new.fire_time: fire.reason or ""
+            for fire in fires
+            if fire.kind == "window" and fire.status == "skipped"
+            and fire.new.series == state.series and fire.new.fire_time > state.cursor
+        }  # fmt: skip
 
     def _announced(self, task_queue: str) -> list[str]:
         return [name for queue, name in self._types if queue == task_queue]

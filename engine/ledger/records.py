@@ -376,6 +376,7 @@ class ScheduleRow:
         error: why it backs off, if it does.
         pause: why and since when it does not fire, where somebody paused it.
         origin: who declares it, a file or an application.
+        skips: windows to come that somebody skipped, and why.
     """
 
     key: str
@@ -394,13 +395,14 @@ class ScheduleRow:
     rules: str = TIME_RULES
     pause: Pause | None = None
     origin: Origin = "file"
+    skips: Mapping[datetime, str] = field(default_factory=dict)
 
     @property
     def next_start_at(self) -> datetime | None:
-        """The next window that starts: excluded ones are looked at too, and only settled."""
+        """The next window that starts: excluded and skipped ones are looked at, and do not."""
         if self.next_fire_at is None or self.schedule is None:
             return self.next_fire_at
-        return self.schedule.first_start(self.next_fire_at)
+        return self.schedule.first_start(self.next_fire_at, but=self.skips)
 
 
 @dataclass(frozen=True, slots=True)

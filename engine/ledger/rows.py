@@ -83,6 +83,8 @@ def as_schedule(row: Row) -> ScheduleRow:
     """Return the line read by ``list_schedules.sql``, also of a definition nobody can read."""
     fields = dict(row)
     retired, pause = fields.pop("retired_at"), _as_pause(fields)
+    skipped_at, skipped_why = fields.pop("skipped_at") or (), fields.pop("skipped_why") or ()
+    skips = dict(zip(skipped_at, skipped_why, strict=True))
     schedule: Schedule | None
     try:
         schedule = parse_definition(fields.pop("definition"))
@@ -96,15 +98,16 @@ def as_schedule(row: Row) -> ScheduleRow:
         state = "paused"
     else:
         state = "disabled" if schedule and not schedule.enabled else "active"
-    return ScheduleRow(schedule=schedule, state=state, pause=pause, **fields)
+    return ScheduleRow(schedule=schedule, state=state, pause=pause, skips=skips, **fields)
 
 
 def as_next_fire(row: Row) -> NextFire | None:
-    """Return what ``upcoming.sql`` read; None when all that is to come is excluded."""
+    """Return what ``upcoming.sql`` read; None when all to come is excluded or skipped."""
     moment = row["fire_time"]
     if row["definition"] is not None:
         with suppress(EngineError):  # of a later version: then its looks are all that is known
-            moment = parse_definition(row["definition"]).first_start(moment)
+            definition = parse_definition(row["definition"])
+            moment = definition.first_start(moment, but=row["skipped_at"] or ())
     return NextFire(row["key"], moment, row["timezone"]) if moment else None
 
 

@@ -7,7 +7,7 @@ valid: its when-part has been built, and nothing about it needs checking again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Final, Literal, Self
@@ -159,14 +159,22 @@ class Schedule(BaseModel):
             yield fire
             fire = self.first_start(fire + _TICK)
 
-    def first_start(self, at: datetime) -> datetime | None:
-        """Return the first window from ``at`` on, included, that no exclusion skips."""
+    def first_start(self, at: datetime, *, but: Collection[datetime] = ()) -> datetime | None:
+        """Return the first window from ``at`` on, included, that no exclusion skips.
+
+        Args:
+            at: windows before it do not count.
+            but: windows that somebody skipped.
+        """
         fire = self.spec.next(at - _TICK)
-        while fire is not None and self.exclusions is not None:
-            day = self.exclusions.day_of(fire)
-            if day.reason is None:
+        while fire is not None:
+            day = self.exclusions.day_of(fire) if self.exclusions else None
+            if day is not None and day.reason is not None:
+                fire = self.spec.next(from_seconds(day.end) - _TICK)
+            elif fire in but:
+                fire = self.spec.next(fire)
+            else:
                 break
-            fire = self.spec.next(from_seconds(day.end) - _TICK)
         return fire
 
     def delay(self, fire_time: datetime) -> timedelta:

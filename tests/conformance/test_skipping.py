@@ -204,3 +204,30 @@ async def test_a_window_skipped_ahead_is_not_the_last_fire(bench):
     row = await ops.schedule("k")
     assert (row.last_fire_at, row.last_status) == (claim.fire_time, "starting")
     assert await taken(bench) == []
+
+
+async def test_what_starts_next_is_the_first_window_that_nobody_skipped(bench):
+    await bench.declare(entry('cron: "0 * * * *"'))
+    first, second = whole_hour(1), whole_hour(2)
+    ops = operator(bench)
+    for number, at in enumerate([first, second]):
+        await ops.skip("k", at, reason=f"reason {number}")
+    (row,) = await bench.ledger.schedules()
+    assert row.next_start_at == whole_hour(3)
+    assert row.skips == {first: "user: reason 0", second: "user: reason 1"}
+    (fire,) = await bench.ledger.upcoming("default", 5)
+    assert fire.fire_time == whole_hour(3)
+    await ops.unskip("k", first)
+    (row,) = await bench.ledger.schedules()
+    assert (row.next_start_at, [*row.skips]) == (first, [second])
+    (fire,) = await bench.ledger.upcoming("default", 5)
+    assert fire.fire_time == first
+
+
+async def test_a_moment_that_was_skipped_is_never_said_to_start(bench):
+    at = whole_hour(5)
+    await bench.declare(f'schedules: [{{key: k, workflow: noop, at: "{at.isoformat()}"}}]')
+    await operator(bench).skip("k", at)
+    (row,) = await bench.ledger.schedules()
+    assert row.next_start_at is None
+    assert await bench.ledger.upcoming("default", 5) == []

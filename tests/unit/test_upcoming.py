@@ -92,3 +92,20 @@ def test_a_local_time_carries_its_offset(moment, timezone, shown):
 )
 def test_a_distance_in_time_is_told_in_its_two_largest_units(seconds, shown):
     assert relative(START + timedelta(seconds=seconds), START) == shown
+
+
+def test_a_window_that_was_skipped_is_passed_over_and_noted_beside_the_next():
+    skips = {START + timedelta(seconds=3): "user: holiday", START: "user: long over"}
+    skipping = Source("k", Cron("0 0 * * *"), "UTC", None, skips)
+    note = "2026-11-22T00:00:00Z is skipped (user: holiday)"
+    first, second = upcoming(skipping, START, 2)
+    assert first.fire_time == START + timedelta(days=1, seconds=3)
+    assert (first.note, second.note) == (note, "")
+    (each,) = one_of_each([skipping], START)
+    assert (each.fire_time, each.note) == (first.fire_time, note)
+
+
+def test_a_single_moment_that_was_skipped_is_not_to_come():
+    moment = datetime(2026, 11, 22, 12, tzinfo=UTC)
+    once = Source("once", At("2026-11-22T12:00:00Z"), "UTC", None, {moment: "user"})
+    assert upcoming(once, START, 5) == []

@@ -1,6 +1,7 @@
 SELECT s.key, s.project, s.workflow, d.definition, s.retired_at, s.paused_at, s.paused_reason,
        s.paused_by, s.paused_until, s.next_fire_at, s.workflow_type,
-       s.definition_version, s.series, s.effective_from, s.error, s.rules, s.origin, last.last_fire_time AS last_fire_at, last.status AS last_status
+       s.definition_version, s.series, s.effective_from, s.error, s.rules, s.origin, last.last_fire_time AS last_fire_at, last.status AS last_status,
+       ahead.skipped_at, ahead.skipped_why
 FROM schedules s
 JOIN definitions d ON d.namespace = s.namespace AND d.key = s.key AND d.version = s.definition_version
 LEFT JOIN LATERAL (
@@ -9,6 +10,12 @@ LEFT JOIN LATERAL (
       -- Not one that was skipped before it came.
       AND f.fire_time <= (SELECT clock_timestamp())
     ORDER BY f.fire_time DESC, f.id DESC LIMIT 1) AS last ON true
+LEFT JOIN LATERAL (
+    SELECT array_agg(f.fire_time ORDER BY f.fire_time) AS skipped_at,
+           array_agg(f.reason ORDER BY f.fire_time) AS skipped_why
+    FROM fires f
+    WHERE f.namespace = s.namespace AND f.key = s.key AND f.series = s.series
+      AND f.fire_time > s.cursor AND f.kind = 'window' AND f.status = 'skipped') AS ahead ON true
 WHERE s.namespace = $1 AND ($2::text IS NULL OR s.project = $2)
   AND ($3::text IS NULL OR s.key = $3)
 ORDER BY s.key

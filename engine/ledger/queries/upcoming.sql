@@ -3,12 +3,19 @@
 -- are looked up further. Ask every few seconds at most.
 SELECT next.key, next.next_fire_at AS fire_time,
        coalesce(d.definition ->> 'timezone', 'UTC') AS timezone,
-       -- Only where windows may be excluded: those are looked at, and never fire.
-       CASE WHEN d.definition ? 'exclude' THEN d.definition END AS definition
+       -- Only where windows may be excluded or are skipped: those are looked at, and never fire.
+       CASE WHEN d.definition ? 'exclude' OR ahead.skipped_at IS NOT NULL THEN d.definition END
+           AS definition,
+       ahead.skipped_at
 FROM (
-    SELECT s.namespace, s.key, s.definition_version, s.next_fire_at FROM schedules s
+    SELECT s.namespace, s.key, s.definition_version, s.next_fire_at, s.series, s.cursor FROM schedules s
     WHERE s.namespace = $1 AND s.project = $2 AND s.next_fire_at IS NOT NULL
     ORDER BY s.next_fire_at, s.key LIMIT $3) AS next
 JOIN definitions d ON d.namespace = next.namespace AND d.key = next.key
                   AND d.version = next.definition_version
+LEFT JOIN LATERAL (
+    SELECT array_agg(f.fire_time) AS skipped_at
+    FROM fires f
+    WHERE f.namespace = next.namespace AND f.key = next.key AND f.series = next.series
+      AND f.fire_time > next.cursor AND f.kind = 'window' AND f.status = 'skipped') AS ahead ON true
 ORDER BY next.next_fire_at, next.key
