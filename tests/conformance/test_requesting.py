@@ -186,6 +186,15 @@ async def test_a_window_among_many_of_one_row_can_be_run(bench):
     assert span in await ops.fires(), "the row of the range says what it said"
 
 
+async def test_the_first_window_of_an_older_row_keeps_its_moment_whatever_fires_now(bench):
+    await declare_ago(bench, MINUTES, 10 * HOUR, paused=True)
+    ops = operator(bench)
+    await ops.resume("k")
+    (span,) = await ops.fires()
+    await bench.declare("schedules: [{key: k, workflow: noop, everyMs: 3155760000000}]")
+    assert (await ops.rerun("k", span.bucket)).fire.fire_time == span.fire_time
+
+
 async def test_a_window_whose_run_is_open_or_that_nobody_knows_is_not_run_again(bench):
     window = await with_an_open_run(bench, "allow")
     bucket = int(window.rpartition(":")[2])

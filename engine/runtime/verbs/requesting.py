@@ -88,8 +88,11 @@ async def rerun(
             raise FireStillOpen(
                 f"{fire.workflow_id} is {fire.status}", cure="wait for it, or cancel it first"
             )
-        opened = schedule.state.schedule.spec.fire_time(bucket) if fire.windows > 1 else None
-        window = Window(key, fire.series, bucket, opened or fire.fire_time)
+        # A range of an older series is found by its first window only: what fires at present would
+        # number its windows otherwise.
+        first_of_row = fire.bucket == bucket
+        opened = fire.fire_time if first_of_row else schedule.state.schedule.spec.fire_time(bucket)
+        window = Window(key, fire.series, bucket, opened)
         first = window.workflow_id(is_suffixed(fire.workflow_id))
         number = 1 + await schedule.transaction.count_reruns(first)
         workflow_id = f"{first}:rerun:{number}"
