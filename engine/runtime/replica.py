@@ -110,6 +110,29 @@ class Replica:
         if identity is None:
             return
         starter.ledger = identity
+        polling, *others = self._wire(client, ledger, identity, presence, clock, dispatcher)
+        self._loops = [polling, *others]
+        if self._stopping.is_set():
+            self.stop()
+        async with hearing(ledger, polling.wake):
+            await asyncio.gather(*(loop.run() for loop in self._loops))
+        await dispatcher.drain()
+        try:
+            await presence.end()
+        except LedgerUnavailable as error:
+            tell(Held("presence", str(error)))
+
+    def _wire(
+        self,
+        client: Client,
+        ledger: Ledger,
+        identity: str,
+        presence: Presence,
+        clock: LedgerClock,
+        dispatcher: Dispatcher,
+    ) -> list[Loop]:
+        """Everything that runs beside each other, the poller first, and who knows whom."""
+        settings, tell = self._settings, self._tell
         looker = Looker(client, ledger, clock, settings, ledger_id=identity, tell=tell)
         stopper = Stopper(client, ledger, looker, self._serving, settings, tell=tell)
         auditor = Auditor(
@@ -128,8 +151,8 @@ class Replica:
             busy=lambda: not dispatcher.room, doubted_at=lambda: poller.doubted_at,
         )  # fmt: skip
         janitor = self._janitor(ledger, identity)
-        self._loops = [
-            polling := Loop("poller", poller.turn, tell=tell),
+        return [
+            Loop("poller", poller.turn, tell=tell),
             Loop("starts", dispatcher.breaker.turn, tell=tell),
             Loop("leases", dispatcher.leases.turn, tell=tell),
             Loop("tracker", tracker.turn, tell=tell),
@@ -137,15 +160,6 @@ class Replica:
             Loop("presence", presence.turn, tell=tell),
             *([Loop("janitor", janitor.turn, tell=tell)] if janitor else ()),
         ]
-        if self._stopping.is_set():
-            self.stop()
-        async with hearing(ledger, polling.wake):
-            await asyncio.gather(*(loop.run() for loop in self._loops))
-        await dispatcher.drain()
-        try:
-            await presence.end()
-        except LedgerUnavailable as error:
-            tell(Held("presence", str(error)))
 
     def _janitor(self, ledger: Ledger, identity: str) -> Janitor | None:
         """The ledger in memory forgets by itself."""
