@@ -65,9 +65,11 @@ def next_definition(
     before = owed.state
     returning = before.retired_at is not None
     renumbered = starts_new_series(before.schedule, schedule)
-    # Newer zone rules may have put the cursor ahead of the clock, because a local time that
-    # has fired comes again. It speaks of the old windows; those of other numbers are new.
-    effective_from = cursor = now if renumbered else max(now, owed.cursor)
+    # A clock that was set back lies behind the cursor, and no moment is to be had twice. Newer zone
+    # rules put the cursor of a fixed-time schedule ahead too, because a local time that has fired
+    # comes again: that speaks of the old windows alone, and those of other numbers are new.
+    ahead = before.effective_from if renumbered and owed.reading is not None else owed.cursor
+    effective_from = cursor = max(now, before.effective_from, ahead)
     series, suffixed = before.series, before.suffixed
     if returning or renumbered:
         series += 1

@@ -397,6 +397,22 @@ async def test_a_cursor_ahead_of_the_clock_swallows_no_window_of_another_kind(be
     assert len(set(ids)) == len(ids)
 
 
+@pytest.mark.parametrize("when", ["everyMs: 2000", 'cron: "0 2 * * *"', "everyMs: 3000"])
+async def test_an_edit_by_a_clock_that_was_set_back_owes_no_moment_twice(bench, when):
+    """Until the clock was set back, the old definition was decided up to an hour from now."""
+    await bench.declare("schedules: [{key: k, workflow: noop, everyMs: 1000}]")
+    async with bench.ledger.transaction() as transaction:
+        await transaction.lock(["k"])
+        (state,) = await transaction.read(["k"])
+        ahead = await transaction.now() + timedelta(hours=1)
+        await transaction.record([Step(state, (), ahead, None)], strict=True)
+    for declared in (when, "everyMs: 5000"):  # the next edit, of either kind, goes back no further
+        await bench.declare(f"schedules: [{{key: k, workflow: noop, {declared}}}]")
+        async with bench.ledger.transaction() as transaction:
+            (state,) = await transaction.read(["k"])
+        assert (state.cursor, state.effective_from) == (ahead, ahead)
+
+
 async def test_a_key_that_returns_with_its_cron_fires_no_local_time_again(bench):
     cron = '{key: k, workflow: noop, cron: "* * 2 1 *", timezone: America/Sao_Paulo}'
     both = HOURLY_FILE.replace("]", f", {cron}]")
