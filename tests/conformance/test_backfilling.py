@@ -74,6 +74,14 @@ async def test_windows_from_before_the_schedule_was_declared_start(bench):
     assert state.effective_from > now - MINUTE, "its own past is as it was"
 
 
+async def test_a_backfill_may_begin_before_anything_ever_opened(bench):
+    moment = "2026-01-01T09:00:00Z"
+    await declare_ago(bench, f'at: "{moment}"', 24 * HOUR)
+    begin, end = datetime.min.replace(tzinfo=UTC), datetime.fromisoformat(moment)
+    number, started, _ = await backfilled(bench, begin, end)
+    assert (number, len(started)) == (1, 1)
+
+
 async def test_what_was_started_or_may_have_been_is_left_alone_and_named(bench):
     await bench.declare("schedules: [{key: k, workflow: noop, everyMs: 3600000}]")
     (claim,) = await bench.claim()

@@ -19,9 +19,11 @@ from engine.ledger.records import Fire, ScheduleState
 from engine.runtime import unknown
 from engine.runtime.carving import take_out
 from engine.runtime.verbs.locked import Locked, has_window, locked
+from engine.schedules.instants import EARLIEST, from_seconds
 from engine.schedules.windows import is_suffixed
 
 _TICK = timedelta(microseconds=1)
+_FIRST = from_seconds(EARLIEST)
 _AT_ONCE = 200
 """Windows of one transaction: the schedule fires on between two of them."""
 
@@ -75,7 +77,7 @@ async def backfill(
         WindowNotFound: no window opens between the two.
         WorkflowUnknown: no worker ever announced the workflow.
     """
-    cursor, done, total = begin - _TICK, 0, 0
+    cursor, done, total = max(begin, _FIRST) - _TICK, 0, 0
     while True:
         async with locked(ledger, key, by=by) as schedule:
             spec = schedule.state.schedule.spec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +16,11 @@ from engine.runtime.verbs.request_ids import require_request_id
 from engine.schedules.decisions import Decision, Overlap
 from engine.schedules.instants import epoch_ms, from_ms
 from engine.schedules.overlap import Resolved, resolve
+from engine.schedules.timing import Spec
 from engine.schedules.windows import Window, is_suffixed
+
+_MOST = 2**63 - 1
+"""Of a bucket, as the ledger keeps it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +93,10 @@ async def rerun(
             raise FireStillOpen(
                 f"{fire.workflow_id} is {fire.status}", cure="wait for it, or cancel it first"
             )
-        # A range of an older series is found by its first window only: what fires at present would
-        # number its windows otherwise.
-        first_of_row = fire.bucket == bucket
-        opened = fire.fire_time if first_of_row else schedule.state.schedule.spec.fire_time(bucket)
+        opened = fire.fire_time
+        if fire.windows > 1:  # its number means what the definition meant that decided it
+            definition = await schedule.transaction.definition(key, fire.definition_version)
+            opened = definition.spec.fire_time(bucket)
         window = Window(key, fire.series, bucket, opened)
         first = window.workflow_id(is_suffixed(fire.workflow_id))
         number = 1 + await schedule.transaction.count_reruns(first)
@@ -106,9 +111,17 @@ async def decided_window(schedule: Locked, bucket: int, series: int | None) -> F
         WindowNotFound: there is none.
     """
     state, transaction = schedule.state, schedule.transaction
-    fire = await transaction.window(state.key, bucket, series)
-    if fire is None and series in {None, state.series}:
-        fire = await _covering(schedule, bucket)
+    fire = None
+    if possible := abs(bucket) <= _MOST:
+        fire = await transaction.window(state.key, bucket, series)
+    moment = _opens(state.schedule.spec, bucket) if possible and fire is None else None
+    if moment is not None and series in {None, state.series}:
+        fire = await transaction.covering(state.key, moment)
+        # What covers the moment may be a range of an older series, or without such a window.
+        if fire and (
+            fire.series != state.series or not await has_window(transaction, fire, moment)
+        ):
+            fire = None
     if fire is None:
         raise WindowNotFound(
             f"the ledger has no window {bucket} of {state.key}",
@@ -117,18 +130,12 @@ async def decided_window(schedule: Locked, bucket: int, series: int | None) -> F
     return fire
 
 
-async def _covering(schedule: Locked, bucket: int) -> Fire | None:
-    """Return the range of many windows that this one is in."""
-    state = schedule.state
+def _opens(spec: Spec, bucket: int) -> datetime | None:
+    """When a window opens; None where the calendar ends before it."""
     try:
-        moment = state.schedule.spec.fire_time(bucket)
-    except OverflowError:  # the number of a manual run, which is a time, taken for a window's
+        return spec.fire_time(bucket)
+    except OverflowError:
         return None
-    fire = await schedule.transaction.covering(state.key, moment)
-    # What covers the moment may be a range of an older series, or without such a window.
-    if fire is None or fire.series != state.series:
-        return None
-    return fire if await has_window(schedule.transaction, fire, moment) else None
 
 
 async def _ask(
