@@ -157,7 +157,7 @@ class PostgresLedger:
 
     async def witness(self, evidence: Sequence[Evidence]) -> list[str]:
         """See ``Ledger``."""
-        fields = ("workflow_id", "run_id", "started_at", "closed", "closed_at", "error")
+        fields = ("workflow_id", "run_id", "started_at", "closed", "closed_at", "error", "last")
         rows = await self._write("witness", fields, evidence, self._namespace)
         return [row["workflow_id"] for row in rows]
 

@@ -247,7 +247,8 @@ class Outcome:
 class Evidence:
     """A run of ours that somebody saw. It wins over whatever class the fire had (rule L2).
 
-    ``closed`` and ``closed_at`` are None while the run is open.
+    ``closed`` and ``closed_at`` are None while the run is open. ``last``: Temporal was asked for
+    the id alone, and answered with the last run that it has.
     """
 
     workflow_id: str
@@ -256,6 +257,7 @@ class Evidence:
     closed: Closed | None = None
     closed_at: datetime | None = None
     error: str | None = None
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,7 @@ class Looker:
         info = await self.fire_of(run)
         if info is None:
             return None
-        evidence = evidence_of(run)
+        evidence = replace(evidence_of(run), last=True)
         if evidence.closed in {"failed", "timed_out", "terminated"}:
             evidence = replace(evidence, error=await self._error(workflow_id, run.run_id))
         return evidence, info

@@ -258,6 +258,20 @@ async def test_an_older_run_never_replaces_a_newer_one(bench):
     )
 
 
+async def test_the_last_run_of_an_id_ends_its_fire_by_whichever_clock_it_began(bench):
+    """The ledger's clock may be minutes ahead of Temporal's, and a run that went on has another."""
+    await bench.declare(HOURLY)
+    (claim,) = await bench.claim()
+    await bench.ledger.settle([started(claim)])
+    before = datetime.now(UTC) - timedelta(minutes=10)
+    seen = Evidence(claim.workflow_id, "went-on", before, "completed", before, last=True)
+    assert await bench.ledger.witness([seen]) == [claim.workflow_id]
+    fire = await bench.ledger.fire(claim.workflow_id)
+    assert (fire.status, fire.run_id) == ("completed", "went-on")
+    other = replace(seen, run_id="older", started_at=before - timedelta(minutes=1), closed="failed")
+    assert await bench.ledger.witness([other]) == [], "what has closed is not looked at again"
+
+
 async def test_evidence_for_a_starting_fire_ends_its_claim(bench):
     await bench.declare(HOURLY)
     (claim,) = await bench.claim(lease=NO_TIME)

@@ -1,6 +1,8 @@
 -- Rule L2: a run that was seen wins over whatever class its fire had. A class that said "no run"
 -- stays in the history. A later run of the same id (reset, continue-as-new) may reopen a fire;
--- an older one may not. The two start times come from two clocks, so a few seconds are let pass.
+-- an older one may not. The two start times come from two clocks, so a few seconds are let pass; and
+-- of a fire that is open Temporal's own word on which run is the last one (e.last) counts for more:
+-- by a clock minutes ahead the fire would never be seen to close.
 UPDATE fires f
 SET status = coalesce(e.closed, 'started'),
     run_id = e.run_id,
@@ -14,11 +16,13 @@ SET status = coalesce(e.closed, 'started'),
                    THEN f.history || jsonb_build_object('status', f.status, 'reason', f.reason,
                                                         'error', f.error, 'until', clock_timestamp())
                    ELSE f.history END
-FROM unnest($2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::timestamptz[], $7::text[])
-     AS e (workflow_id, run_id, started_at, closed, closed_at, error)
+FROM unnest($2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::timestamptz[], $7::text[],
+            $8::bool[])
+     AS e (workflow_id, run_id, started_at, closed, closed_at, error, last)
 WHERE f.namespace = $1 AND f.workflow_id = e.workflow_id AND f.windows = 1
   AND (f.run_id IS NULL
        OR (f.run_id = e.run_id AND f.status = 'started' AND e.closed IS NOT NULL)
+       OR (f.run_id <> e.run_id AND e.last AND f.status = 'started')
        OR (f.run_id <> e.run_id AND e.started_at >= f.started_at - CASE
            WHEN f.status = 'started' THEN interval '5 seconds' ELSE interval '0' END))
 RETURNING f.workflow_id
