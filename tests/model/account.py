@@ -1,30 +1,24 @@
-"""The history of every key as its ledger committed it, and what must be true of it at all times."""
+"""The history of every key as its ledger committed it: what the laws are laws about.
+
+The laws themselves: of schedules and rows in ``row_laws``, of runs in ``run_laws``, of windows in
+``window_laws``. None is raised where it is broken: the engine catches what its calls raise. What is
+wrong is noted in ``troubles``, and whoever drives the world raises it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.ledger import MemoryLedger
 from engine.ledger.memory_tables import FireEntry
 from engine.ledger.records import ScheduleState
-from tests.model.moments import is_excluded, windows
-from tests.model.temporal import Run
 
-RUNNING = {"claimed", "starting", "started"}
-CLOSED = {"completed", "failed", "cancelled", "terminated", "timed_out"}
-NO_RUN = {"skipped", "expired", "rejected", "unvouched"}
-STEPS = {
-    "claimed": {"starting", "skipped", "started", *CLOSED},
-    "queued": {"claimed", "starting", "skipped", "started", *CLOSED},
-    "starting": {"started", "rejected", "unvouched", *CLOSED},
-    "started": CLOSED,
-    # Evidence wins, and a backfill makes up for what was denied.
-    **{word: {"started", "claimed", "queued", "starting", *CLOSED} for word in NO_RUN},
-    **{word: {"started", *CLOSED} for word in CLOSED},
-}
+if TYPE_CHECKING:
+    from tests.model.server import Server
 
 
 class Broken(AssertionError):
@@ -44,10 +38,52 @@ class Era:
 
 @dataclass(frozen=True)
 class Rest:
-    """A pause: ``end`` is None while it lasts; nothing opens in it as an ordinary start."""
+    """A pause: ``end`` is None while it lasts. ``made_up``: its windows are wanted after all.
+
+    Somebody ended it between ``end`` and ``over``: in the transaction of which the commit was seen.
+    """
 
     begin: datetime
     end: datetime | None
+    over: datetime | None
+    made_up: bool = False
+
+
+@dataclass
+class Look:
+    """What one commit changed.
+
+    Attributes:
+        opened: the ledger's clock when the transaction began, or the latest one that could be it.
+        verbs: keys that somebody changed: what such a commit decides, it decides unseen (L3).
+        carved: keys of which a row became several: those were decided before.
+        fires: rows that are new, or have another status: number, before, after.
+    """
+
+    opened: datetime
+    verbs: set[str] = field(default_factory=set)
+    carved: set[str] = field(default_factory=set)
+    fires: list[tuple[int, FireEntry | None, FireEntry]] = field(default_factory=list)
+
+
+class Touched(dict[int, FireEntry]):
+    """The table of fires, which remembers which rows somebody wrote since the last look."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.touched: set[int] = set()
+
+    def __setitem__(self, number: int, fire: FireEntry) -> None:
+        self.touched.add(number)
+        super().__setitem__(number, fire)
+
+    def __delitem__(self, number: int) -> None:
+        self.touched.add(number)
+        super().__delitem__(number)
+
+    def pop(self, number: int, *default: Any) -> Any:
+        self.touched.add(number)
+        return super().pop(number, *default)
 
 
 @dataclass
@@ -56,6 +92,10 @@ class Account:
 
     ledger: MemoryLedger
     entries: dict[str, dict[str, Any]]
+    troubles: list[str]
+    judge_state: Callable[[Account, ScheduleState | None, ScheduleState, Look], None]
+    judge_fires: Callable[[Account, Look], None]
+    server: Server = field(init=False)
     eras: dict[str, list[Era]] = field(default_factory=dict)
     rests: dict[str, list[Rest]] = field(default_factory=dict)
     states: dict[str, ScheduleState] = field(default_factory=dict)
@@ -63,202 +103,117 @@ class Account:
     policies: dict[str, str] = field(default_factory=dict)
     rows: dict[str, FireEntry] = field(default_factory=dict)
     seen: Counter[str] = field(default_factory=Counter)
-    forgotten: set[str] = field(default_factory=set)
-    commits_lost: bool = False
+    excused: dict[str, int] = field(default_factory=dict)
+    """Of which ids, how many runs there may be: one memory was lost while the other was unsure."""
+    lost: set[str] = field(default_factory=set)
+    """Ids whose rows a failover took, or took back to what they were."""
+    believed: dict[str, datetime] = field(default_factory=dict)
+    """Keys whose runs a replica had asked Temporal for before the ledger lost what it booked."""
+    opened: datetime | None = None
+    latest: datetime | None = None
+    """The furthest that the ledger's clock ever was."""
+    stepped: bool = False
+    distrusts: Callable[[str], bool] = lambda _: False
+    """Whether this replica knows, or should know, that the ledger's clock was set."""
+
+    def __post_init__(self) -> None:
+        self.fires_table = self.ledger._tables.fires = Touched()
+
+    def broken(self, text: str) -> None:
+        self.troubles.append(text)
+
+    def now(self) -> datetime:
+        """The ledger's clock."""
+        now = self.ledger.clock()
+        self.latest = max(self.latest or now, now)
+        return now
+
+    def begun(self) -> None:
+        """A transaction has its locks."""
+        self.opened = self.now()
 
     def look(self) -> None:
         """Note what is new, and judge it; what is not committed yet is nobody's to see."""
-        tables = self.ledger._tables
         if self.ledger._lock.locked():
             return
-        for key, row in tables.schedules.items():
+        look = Look(min(self.opened or self.now(), self.now()))
+        for key, row in self.ledger._tables.schedules.items():
             before = self.states.get(key)
             if row.state is not before:
-                self._schedule(before, row.state)
+                self._schedule(before, row.state, look)
                 if before is not None:
                     self.policies[key] = before.schedule.overlap
                 self.states[key] = row.state
-        changed = self._changed()
-        for number, was, fire in changed:
-            self._fire(number, was, fire)
-        self._overlap(changed)
+        look.fires = self._changed(look)
+        for _, was, fire in look.fires:
+            self._count(was, fire)
+        self.judge_fires(self, look)
 
-    def _changed(self) -> list[tuple[int, FireEntry | None, FireEntry]]:
-        """Note the fires as they are, and return those whose status is another."""
-        fires, changed = self.ledger._tables.fires, []
-        for number, fire in fires.items():
-            before = self.fires.get(number)
-            if before is not fire:
-                if before is None or before.status != fire.status:
+    def _changed(self, look: Look) -> list[tuple[int, FireEntry | None, FireEntry]]:
+        """Note the fires as they are, and return those whose status or run is another."""
+        table, changed = self.fires_table, []
+        for number in sorted(table.touched):
+            before, fire = self.fires.get(number), table.get(number)
+            if fire is None:
+                if before is None:
+                    continue
+                gone = self.fires.pop(number)  # carved, or no longer skipped
+                look.carved.add(gone.new.key)
+                if self.rows.get(gone.new.workflow_id) is gone:
+                    del self.rows[gone.new.workflow_id]
+            elif before is not fire:
+                if before is None or (before.status, before.run_id) != (fire.status, fire.run_id):
                     changed.append((number, before, fire))
                 self.fires[number] = fire
                 self.rows[fire.new.workflow_id] = fire
-        for number in [*self.fires.keys() - fires.keys()]:
-            gone = self.fires.pop(number)  # carved, or no longer skipped
-            if self.rows.get(gone.new.workflow_id) is gone:
-                del self.rows[gone.new.workflow_id]
+        table.touched.clear()
         return changed
 
-    def _schedule(self, before: ScheduleState | None, state: ScheduleState) -> None:
+    def _schedule(self, before: ScheduleState | None, state: ScheduleState, look: Look) -> None:
         key = state.key
+        self.judge_state(self, before, state, look)
         if before is None or before.definition_version != state.definition_version:
-            entry = self.entries[state.digest]
-            if before is not None and state.effective_from < before.effective_from:
-                raise Broken(f"effective_from of {key} goes back")
+            look.verbs.add(key)
             era = Era(state.definition_version, state.series, state.cursor, state.effective_from,
-                      entry)  # fmt: skip
+                      self.entries[state.digest])  # fmt: skip
             self.eras.setdefault(key, []).append(era)
-        if before and before.series == state.series and state.cursor < before.cursor:
-            raise Broken(f"the cursor of {key} goes back from {before.cursor} to {state.cursor}")
-        was, now_paused = before.pause if before else None, state.pause
-        rests = self.rests.setdefault(key, [])
-        if now_paused and not (was and was.at == now_paused.at):
-            rests.append(Rest(now_paused.at, now_paused.until))
-        elif now_paused and was and now_paused.until != was.until:
-            rests[-1] = Rest(now_paused.at, now_paused.until)
-        elif was and not now_paused:
-            end = min(filter(None, [was.until, self.ledger.clock()]))
-            rests[-1] = Rest(was.at, end)
+        if before and (before.pause, before.retired_at) != (state.pause, state.retired_at):
+            look.verbs.add(key)
+        self._rest(before, state, look)
 
-    def _fire(self, number: int, before: FireEntry | None, fire: FireEntry) -> None:
-        name = fire.new.workflow_id
+    def _rest(self, before: ScheduleState | None, state: ScheduleState, look: Look) -> None:
+        was, now_paused = before.pause if before else None, state.pause
+        rests = self.rests.setdefault(state.key, [])
+        if now_paused and not (was and was.at == now_paused.at):
+            rests.append(Rest(now_paused.at, now_paused.until, now_paused.until))
+        elif now_paused and was and now_paused.until != was.until:
+            rests[-1] = replace(rests[-1], end=now_paused.until, over=now_paused.until)
+        elif was and not now_paused:
+            end, over = (min(was.until or moment, moment) for moment in (look.opened, self.now()))
+            rests[-1] = replace(rests[-1], end=end, over=over)
+        said = self.eras[state.key][-1].entry.get("catchUp", {}).get("pause", "none")
+        if rests and said != "none" and (was or now_paused):
+            rests[-1] = replace(rests[-1], made_up=True)
+
+    def make_up(self, key: str) -> None:
+        """Somebody wants what a pause skips."""
+        if rests := self.rests.get(key):
+            rests[-1] = replace(rests[-1], made_up=True)
+
+    def era(self, fire: FireEntry) -> Era:
+        """The definition that a fire was decided under."""
+        version = fire.new.definition_version
+        return next(each for each in self.eras[fire.new.key] if each.version == version)
+
+    def _count(self, before: FireEntry | None, fire: FireEntry) -> None:
         word = (fire.reason or "").split(":")[0] if fire.status != "started" else ""
         self.seen[f"{fire.status} {_stable(word)}".strip()] += 1
         if fire.status == "started":
             self.seen[f"started {fire.timing}"] += 1
-            if fire.history:
-                self.seen[f"started after {fire.history[-1]['status']}"] += 1
-        if before is None:
-            return
-        self.seen[f"{before.status} to {fire.status}"] += 1
-        if fire.status not in STEPS[before.status]:
-            raise Broken(f"{name} goes from {before.status} to {fire.status}")
-        if before.status == "queued" and fire.status in {"claimed", "starting"}:
-            self._in_line(number, fire)
-
-    def _in_line(self, number: int, fire: FireEntry) -> None:
-        """A queue is first come, first started."""
-        if "allow" in self._policies(fire):
-            return
-        for other, waiting in self.ledger._tables.fires.items():
-            if (
-                other < number
-                and waiting.new.key == fire.new.key
-                and waiting.status == "queued"
-                and waiting.overlap != "allow"
-            ):
-                raise Broken(f"{fire.new.workflow_id} jumps the queue: {waiting.new.workflow_id}")
-
-    def _overlap(self, changed: list[Any]) -> None:
-        """Nothing begins while another run of its key is open, unless it may."""
-        began = {
-            number: fire
-            for number, before, fire in changed
-            if fire.status in {"claimed", "starting"}
-            and (before is None or before.status not in RUNNING)
-        }
-        for number, fire in began.items():
-            if "allow" in (own := self._policies(fire)):
-                continue
-            for other, running in self.ledger._tables.fires.items():
-                if (
-                    other != number
-                    # One that may overlap may have begun after it, in the same commit.
-                    and not (other in began and "allow" in self._policies(running))
-                    and running.new.key == fire.new.key
-                    and running.status in RUNNING
-                    and running.lost_at is None
-                ):
-                    raise Broken(
-                        f"{fire.new.workflow_id} ({', '.join(sorted(own))}) begins while"
-                        f" {running.new.workflow_id} is {running.status}"
-                    )
-
-    def _policies(self, fire: FireEntry) -> set[str]:
-        """What it may have kept to: its own, or the schedule's, before and after this commit."""
-        key, version = fire.new.key, fire.new.definition_version
-        if fire.overlap:
-            return {fire.overlap}
-        eras = {each.entry.get("overlap", "allow") for each in self.eras[key]
-                if each.version == version}  # fmt: skip
-        now = self.states[key].schedule.overlap
-        return eras | {now, self.policies.get(key, now)}
-
-    def began(self, run: Run) -> None:
-        """Judge a run at the moment when it begins to exist."""
-        fire = self.rows.get(run.id)
-        self.seen["run"] += 1
-        if fire is None:
-            if not self.commits_lost:
-                raise Broken(f"{run.id} runs, and has no row")
-            return
-        if fire.status in {"claimed", "queued"} and not self.commits_lost:
-            raise Broken(f"{run.id} runs, and its row says {fire.status}")
-        if fire.kind != "window" or fire.timing == "backfill" or self.commits_lost:
-            return
-        self._may_start(run, fire)
-        self._may_start_now(run, fire)
-
-    def _may_start_now(self, run: Run, fire: FireEntry) -> None:
-        pause, now = self.states[fire.new.key].pause, self.ledger.clock()
-        if fire.new.fire_time > now:
-            raise Broken(f"{run.id} starts before its time {fire.new.fire_time}")
-        if pause and (pause.until is None or pause.until > now):
-            if fire.starting_at is None or fire.starting_at > pause.at:
-                raise Broken(f"{run.id} starts while {fire.new.key} is paused")
-            self.seen["sent before the pause"] += 1
-
-    def _may_start(self, run: Run, fire: FireEntry) -> None:
-        key, at = fire.new.key, fire.new.fire_time
-        era = next(each for each in self.eras[key] if each.version == fire.new.definition_version)
-        if at <= era.after or at < era.effective_from:
-            raise Broken(f"{run.id} opened before its definition took effect")
-        if is_excluded(era.entry, at):
-            raise Broken(f"{run.id} is excluded")
-        if fire.timing in {"on_time", "late"} and any(
-            rest.begin < at and (rest.end is None or at < rest.end) for rest in self.rests[key]
-        ):
-            raise Broken(f"{run.id} of {at} opened in a pause: {self.rests[key]}")
-
-    def check_runs(self, ever: dict[str, list[str]]) -> None:
-        """At most one run of each id, and one id of each window."""
-        for name, runs in ever.items():
-            if len(runs) > 1 and name not in self.forgotten:
-                raise Broken(f"{name} ran {len(runs)} times")
-
-    def check_windows(self, key: str) -> None:
-        """Every window up to the cursor has one row; no row stands for a window that is not."""
-        state, eras = self.states[key], self.eras[key]
-        strays = self._rows(key)
-        for era, after in zip(eras, [*eras[1:], None], strict=True):
-            end = after.effective_from if after else state.cursor
-            for at in windows(era.entry, era.after, end):
-                if (era.series, at) not in strays:
-                    raise Broken(f"{key}: window {at} of version {era.version} has no row")
-                del strays[era.series, at]
-        for (series, at), said in strays.items():
-            ahead = series == state.series and at > state.cursor
-            asked = said.startswith("skipped user") or said.endswith("backfill")
-            if not (asked or "declared" in said or self.commits_lost):
-                raise Broken(f"{key}: {said} of {at} (ahead: {ahead}), which no definition has")
-
-    def _rows(self, key: str) -> dict[tuple[int, datetime], str]:
-        """What is said of each window that any row stands for, by series and fire time."""
-        entries = {era.version: era.entry for era in self.eras[key]}
-        said: dict[tuple[int, datetime], str] = {}
-        for fire in self.ledger._tables.fires.values():
-            if fire.new.key != key or fire.kind != "window":
-                continue
-            first, last, of = fire.new.fire_time, fire.new.last_fire_time, [fire.new.fire_time]
-            if fire.new.windows > 1:
-                of += windows(entries[fire.new.definition_version], first, last)
-            if len(of) != fire.new.windows or of[-1] != last:
-                raise Broken(f"{fire.new.workflow_id} says {fire.new.windows} windows of {len(of)}")
-            for at in of:
-                if (fire.new.series, at) in said:
-                    raise Broken(f"{key} has two rows for {at} of series {fire.new.series}")
-                said[fire.new.series, at] = f"{fire.status} {fire.reason} {fire.timing}"
-        return said
+        if fire.run_id and fire.history:
+            self.seen[f"started after {fire.history[-1]['status']}"] += 1
+        if before is not None and before.status != fire.status:
+            self.seen[f"{before.status} to {fire.status}"] += 1
 
 
 def _stable(word: str) -> str:

@@ -11,6 +11,7 @@ import heapq
 import traceback
 from asyncio import events
 from collections import deque
+from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from random import Random
@@ -42,6 +43,7 @@ class Loop(asyncio.BaseEventLoop):
         self.micros = 0
         self.chance = Random(0)
         self.ran = 0
+        self.still_until = 0.0
         self.troubles: list[str] = []
         self.owners: WeakKeyDictionary[asyncio.Task[Any], Mortal | None] = WeakKeyDictionary()
         self.set_exception_handler(self._trouble)
@@ -58,7 +60,9 @@ class Loop(asyncio.BaseEventLoop):
         try:
             while self.ran < before + handles:
                 self._wake()
-                ready = [n for n, handle in enumerate(self._ready) if not self._is_still(handle)]
+                ready: Sequence[int] = range(len(self._ready))
+                if self.time() < self.still_until:
+                    ready = [n for n in ready if not self._is_still(self._ready[n])]
                 if ready:
                     self._run(self.chance.choice(ready))
                 elif not self._pass_time(until):

@@ -11,7 +11,7 @@ from typing import Any, cast
 from temporalio.client import Client as TemporalClient
 from temporalio.service import RPCError
 
-from engine.errors import EngineError, LedgerUnavailable
+from engine.errors import EngineError, LedgerUnavailable, TemporalUnavailable
 from engine.ledger import Ledger
 from engine.ledger.records import Serving
 from engine.runtime.auditor import Auditor
@@ -20,13 +20,16 @@ from engine.runtime.dispatcher import Dispatcher
 from engine.runtime.events import Event
 from engine.runtime.looking import Looker
 from engine.runtime.poller import Poller
+from engine.runtime.presence import Presence
 from engine.runtime.settings import Settings
 from engine.runtime.sight import Sight
 from engine.runtime.starter import Starter
 from engine.runtime.stopper import Stopper
 from engine.runtime.tracker import Tracker
+from engine.runtime.watchdog import Watchdog
 from tests.model.loop import WHOSE, Loop, Mortal
-from tests.model.temporal import Client, Server
+from tests.model.server import Server
+from tests.model.temporal import Client
 from tests.model.wire import Wire
 
 PROJECT, QUEUE = "default", "sched"
@@ -42,6 +45,7 @@ class Member(Mortal):
         super().__init__(name)
         self._loop = loop
         self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._rests: dict[str, float] = {}
         ledger, client = cast("Ledger", wire), cast("TemporalClient", Client(server))
         serving = Serving(name, PROJECT, QUEUE, TYPES)
         clock = LedgerClock()
@@ -61,17 +65,24 @@ class Member(Mortal):
             busy=lambda: not self.dispatcher.room, tell=tell,
         )  # fmt: skip
 
+        presence = Presence(client, ledger, serving, SETTINGS, tell=tell)
+        watchdog = Watchdog(ledger, presence, serving, SETTINGS,
+                            distrusts=lambda: self.poller.distrusts_clock, tell=tell)  # fmt: skip
+
         async def begin() -> None:
-            await ledger.announce(serving, engine="0", tzdata="0", retention=server.retention)
+            await presence.begin()
             clock.observe((await ledger.probe(serving)).now)
 
+        self.wire, self.auditor = wire, auditor
+        self.trusted: list[tuple[float, float]] = []
         self._begin, self._begun = begin, False
         self._loops: dict[str, Callable[[], Awaitable[Any]]] = {
             "poller": self.poller.turn,
             "tracker": tracker.turn,
             "leases": self.dispatcher.leases.turn,
             "starts": self.dispatcher.breaker.turn,
-            "presence": begin,
+            "presence": presence.turn,
+            "watchdog": watchdog.turn,
         }
 
     @property
@@ -87,13 +98,20 @@ class Member(Mortal):
         turn = self._first if name == "begin" else self._loops[name]
         self._tasks[name] = self._loop.create_task(self._guarded(name, turn), context=context)
 
+    def live(self) -> None:
+        """Begin a turn of every loop that has rested as long as it wanted to."""
+        for name in self.loops:
+            if self._loop.time() >= self._rests.get(name, 0.0):
+                self.turn(name)
+
     async def _first(self) -> None:
         await self._begin()
         self._begun = True
 
     async def _guarded(self, name: str, turn: Callable[[], Awaitable[Any]]) -> None:
         try:
-            await turn()
+            rest = await turn()
+            self._rests[name] = self._loop.time() + (rest.total_seconds() if rest else 0.0)
         except (EngineError, RPCError) as error:
             if not _is_weather(error):
                 self._loop.troubles.append(f"{name}: {error!r}")
@@ -106,4 +124,4 @@ class Member(Mortal):
 
 def _is_weather(error: Exception) -> bool:
     """Whether a fault that was made explains it."""
-    return isinstance(error, LedgerUnavailable | RPCError)
+    return isinstance(error, LedgerUnavailable | TemporalUnavailable | RPCError)

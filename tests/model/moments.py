@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 EPOCH = datetime.fromtimestamp(0, UTC)
 MILLISECOND = timedelta(milliseconds=1)
 MINUTE = timedelta(minutes=1)
+TICK = timedelta(microseconds=1)
 CRONS = {
     "* * * * *": lambda at: at is not None,
     "*/5 * * * *": lambda at: at.minute % 5 == 0,

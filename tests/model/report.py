@@ -14,14 +14,11 @@ REACHED: Final = (
     "expired had passed when it was declared", "rejected no worker", "unvouched may have run",
     "queued", "queued to claimed", "queued to skipped", "claimed to skipped",
     "starting to unvouched",
-    "alert SCHEDULE_RUN_LOST", "commits lost", "restored empty", "refused CommitUnknown",
+    "terminated", "started after skipped", "started after lost", "rejected foreign run",
+    "alert SCHEDULE_RUN_LOST", "alert SCHEDULE_RUN_FOUND", "alert SCHEDULE_CLOCK_SKEW",
+    "commits lost", "restored empty", "refused CommitUnknown", "commit unknown", "clock set",
 )  # fmt: skip
-"""Classes, reasons and paths that every run with the fixed seed has to come through."""
-
-RARE: Final = (
-    "terminated", "started after skipped", "started after lost", "alert SCHEDULE_RUN_FOUND",
-)  # fmt: skip
-"""What only a longer run is sure to meet: which steps a seed draws changes with the code."""
+"""Classes, reasons and paths that every run has to come through."""
 
 
 def report(rules: Counter[str], seen: Counter[str]) -> str:

@@ -1,18 +1,16 @@
-"""A Temporal server in memory, as far as the engine calls one.
+"""A Temporal client in memory, as far as the engine calls one.
 
-It keeps ids apart by REJECT_DUPLICATE for as long as it remembers a closed run. Its visibility lags
-up to a minute, its answers get lost, and what it was asked it may do later than the asker waits.
+Its answers get lost, visibility lags up to a minute, and what the server was asked it may do later
+than the asker waits.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextvars import Context
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 from temporalio.client import WorkflowExecutionStatus as Status
@@ -20,114 +18,10 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-SECOND = timedelta(seconds=1)
+from engine.flow.fire import MEMO_KEY, FireInfo
+from tests.model.server import SECOND, Run, Server
+
 PATIENCE = 5.0
-
-
-@dataclass
-class Run:
-    """One execution; ``shown_at`` and ``closed_shown_at`` are when visibility has it."""
-
-    id: str
-    run_id: str
-    workflow_type: str
-    start_time: datetime
-    kept: dict[str, Any]
-    shown_at: datetime
-    lasts: timedelta
-    ends_as: Status
-    status: Status = Status.RUNNING
-    close_time: datetime | None = None
-    closed_shown_at: datetime | None = None
-
-    async def memo(self) -> dict[str, Any]:
-        return self.kept
-
-
-@dataclass
-class Faults:
-    """What is wrong with the server at present; parts of 1."""
-
-    away: bool = False
-    lost: float = 0.0
-    late: float = 0.0
-    busy: float = 0.0
-    slow: float = 0.0
-
-
-@dataclass
-class Server:
-    """The state behind the client. ``started`` hears of every run when it begins to exist."""
-
-    clock: Callable[[], datetime]
-    chance: Random
-    retention: timedelta
-    started: Callable[[Run], None]
-    faults: Faults = field(default_factory=Faults)
-    runs: dict[str, list[Run]] = field(default_factory=lambda: defaultdict(list))
-    ever: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
-    durations: tuple[float, ...] = (0, 0.5, 3, 20, 90)
-    refuses: frozenset[str] = frozenset()
-    number: int = 0
-
-    def newest(self, workflow_id: str) -> Run | None:
-        """Return the run of this id as it is now, unless it was forgotten."""
-        runs = self.runs.get(workflow_id)
-        if not runs:
-            return None
-        run = runs[-1]
-        if run.close_time is not None and run.close_time + self.retention <= self.clock():
-            del self.runs[workflow_id]
-            return None
-        return run
-
-    def start(self, workflow_id: str, workflow_type: str, memo: dict[str, Any]) -> Run:
-        """Begin a run, unless the id is taken."""
-        known = self.newest(workflow_id)
-        if known is not None:
-            raise WorkflowAlreadyStartedError(workflow_id, workflow_type, run_id=known.run_id)
-        run = self._begin(workflow_id, workflow_type, memo)
-        self.ever[workflow_id].append(run.run_id)
-        self.started(run)
-        return run
-
-    def _begin(self, workflow_id: str, workflow_type: str, memo: dict[str, Any]) -> Run:
-        self.number += 1
-        now = self.clock()
-        ends = [Status.COMPLETED] * 5 + [Status.FAILED, Status.TIMED_OUT, Status.CONTINUED_AS_NEW]
-        run = Run(
-            workflow_id, f"run-{self.number}", workflow_type, now, memo, now + self._lag(),
-            timedelta(seconds=self.chance.choice(self.durations)), self.chance.choice(ends),
-        )  # fmt: skip
-        self.runs[workflow_id].append(run)
-        return run
-
-    def go_on(self) -> None:
-        """Close the runs whose time has come; a continued one goes on under the same id."""
-        now = self.clock()
-        for run in self.open():
-            if run.start_time + run.lasts <= now:
-                self.close(run, run.ends_as, max(run.start_time, run.start_time + run.lasts))
-                if run.ends_as is Status.CONTINUED_AS_NEW:
-                    self._begin(run.id, run.workflow_type, run.kept)
-
-    def close(self, run: Run, status: Status, at: datetime | None = None) -> None:
-        run.status, run.close_time = status, at or self.clock()
-        run.closed_shown_at = self.clock() + self._lag()
-
-    def stop(self, run: Run, status: Status, after: timedelta) -> None:
-        """Let a run end so, a while from now."""
-        run.lasts = min(run.lasts, self.clock() - run.start_time + after)
-        run.ends_as = status
-
-    def open(self) -> list[Run]:
-        return [runs[-1] for runs in self.runs.values() if runs and runs[-1].close_time is None]
-
-    def restored_empty(self) -> None:
-        self.runs.clear()
-
-    def _lag(self) -> timedelta:
-        return self.chance.choice([0, 0, 1, 5, 30, 60]) * SECOND
 
 
 class Client:
@@ -143,9 +37,16 @@ class Client:
         await self._there()
         await self._back()
 
-    async def start_workflow(self, workflow: str, **given: Any) -> Handle:
+    async def describe_namespace(self, _: Any, *, timeout: timedelta) -> Any:  # noqa: ASYNC109 - the SDK's
         await self._there()
+        kept = SimpleNamespace(seconds=self._server.retention // SECOND, nanos=0)
+        await self._back()
+        return SimpleNamespace(config=SimpleNamespace(workflow_execution_retention_ttl=kept))
+
+    async def start_workflow(self, workflow: str, **given: Any) -> Handle:
         server = self._server
+        server.sent(FireInfo.from_memo(given["memo"][MEMO_KEY]))
+        await self._there()
         if server.chance.random() < server.faults.busy:
             raise RPCError("too many", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
         if any(f":{key}:" in given["id"] for key in server.refuses):
@@ -154,7 +55,7 @@ class Client:
             self._later(workflow, given)
             await asyncio.sleep(PATIENCE)
             raise _timed_out()
-        run = server.start(given["id"], workflow, given["memo"])
+        run = server.start(given["id"], workflow, given)
         await self._back()
         return Handle(self, server, run.id, None, run.run_id)
 
@@ -183,7 +84,7 @@ class Client:
     def _later(self, workflow: str, given: dict[str, Any]) -> None:
         def arrive() -> None:
             try:
-                self._server.start(given["id"], workflow, given["memo"])
+                self._server.start(given["id"], workflow, given)
             except WorkflowAlreadyStartedError:
                 return
 

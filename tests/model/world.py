@@ -16,19 +16,21 @@ from engine.ledger import Ledger, MemoryLedger
 from engine.runtime.declare import apply, retire_absent
 from engine.runtime.events import Alert, Event
 from engine.schedules import load_schedules
-from tests.model.account import CLOSED, Account, Broken
+from tests.model import losses, row_laws, run_laws
+from tests.model.account import Account, Broken
 from tests.model.loop import Loop
-from tests.model.member import Member
-from tests.model.moments import is_excluded, windows
-from tests.model.temporal import Faults, Run, Server
+from tests.model.member import SETTINGS, Member
+from tests.model.server import SECOND, Server
 from tests.model.wire import Line, Wire
 
 BEGIN = datetime(2026, 11, 18, 9, 58, 3, 250_000, tzinfo=UTC)  # a Wednesday
 RETENTION = timedelta(minutes=20)
 MANY = 3000
-_SEEN_WITHIN = timedelta(seconds=130)
-BROKEN, GHOST = "broken", "ghost"
-"""A schedule whose runs the server never accepts, and one whose workflow nobody has."""
+BROKEN = "broken"
+"""A schedule whose runs the server never accepts."""
+_AGREEMENT = 60.0
+_SURE = 1.0
+"""Seconds that a look at the clock may take, to be one that tells."""
 
 
 class World:
@@ -38,16 +40,22 @@ class World:
         self.loop, self.chance = Loop(), chance
         self.loop.chance = chance
         self.step = timedelta(0)
+        self.stepped_at: float | None = None
         self.ledger = MemoryLedger(clock=self.now, remembers=True)
         self.entries: dict[str, dict[str, Any]] = {}
-        self.account = Account(self.ledger, self.entries)
-        self.server = Server(self.true_now, chance, RETENTION, self.account.began)
+        self.account = account = Account(self.ledger, self.entries, self.loop.troubles,
+                                         row_laws.of_state, row_laws.of_fires)  # fmt: skip
+        account.distrusts = self.distrusts
+        self.server = account.server = Server(
+            self.true_now, chance, RETENTION,
+            lambda run: run_laws.began(account, run), lambda info: run_laws.sent(account, info),
+        )  # fmt: skip
         self.server.refuses = frozenset({BROKEN})
+        self.standby = losses.Standby(account, self.server)
         self.line = Line(chance)
         self.file: dict[str, dict[str, Any]] = {}
         self.members: list[Member] = []
         self.born = 0
-        self.kept: tuple[datetime, Any, Any] | None = None
         stopwatch = SimpleNamespace(CLOCK_BOOTTIME=0, clock_gettime=lambda _: self.loop.time())
         self._patch = patch.object(engine.runtime.clock, "time", stopwatch)
         self._patch.start()
@@ -60,7 +68,7 @@ class World:
         return self.true_now() + self.step
 
     def wire(self) -> Wire:
-        return Wire(self.ledger, self.line, self.account.look)
+        return Wire(self.ledger, self.line, self.account)
 
     # Time and turns.
 
@@ -73,8 +81,7 @@ class World:
         """Let every replica go on as it does."""
         for _ in range(rounds):
             for member in self.members:
-                for name in member.loops:
-                    member.turn(name)
+                member.live()
             self.pump(MANY, seconds)
 
     def sleep(self, length: timedelta) -> None:
@@ -86,7 +93,38 @@ class World:
         self.account.look()
         if self.loop.troubles:
             raise Broken(self.loop.troubles[0])
-        self.account.check_runs(self.server.ever)
+
+    def fail_over(self) -> None:
+        """Let the standby go on for the ledger."""
+        self.standby.take_over()
+        for key, state in self.account.states.items():
+            # What Temporal answered is still believed, and the commits that booked it are lost.
+            if any(member.auditor.is_audited(state) for member in self.members):
+                self.account.believed[key] = self.account.now()
+
+    def set_clock(self, step: timedelta) -> None:
+        """Put the ledger's clock so far from the truth."""
+        self.account.now()
+        for member in self.members:
+            seen = member.wire.probes if abs(step - self.step) > SETTINGS.max_skew + SECOND else []
+            member.trusted = seen if len(seen) > 1 else []  # the first one is not the poller's
+        self.step, self.stepped_at = step, self.loop.time()
+        self.account.opened = min(self.account.opened or self.now(), self.now())
+        self.account.stepped = True
+        self.account.seen["clock set"] += 1
+
+    def distrusts(self, replica: str) -> bool:
+        """Whether this replica saw the clock before it was set and after, less than a minute ago.
+
+        Looks that took long tell nothing: the clock was read at any moment between.
+        """
+        for member in self.members:
+            if member.name == replica and member.trusted and self.stepped_at is not None:
+                looks = [*member.trusted, member.wire.probes[-1]]
+                sure = all(answered - asked < _SURE for asked, answered in looks)
+                knows = sure and looks[-1][0] > self.stepped_at
+                return knows and self.loop.time() < self.stepped_at + _AGREEMENT
+        return False
 
     # Replicas.
 
@@ -108,6 +146,7 @@ class World:
     def stand_still(self, member: Member, seconds: float) -> None:
         if not self.ledger._lock.locked():  # a database ends a transaction that stands still
             member.still_until = self.loop.time() + seconds
+            self.loop.still_until = max(self.loop.still_until, member.still_until)
 
     # Operators.
 
@@ -134,112 +173,6 @@ class World:
         if prune:
             await retire_absent(ledger, file, by="test", absent_for=timedelta(0), force=True)
 
-    # Losses.
-
-    def keep(self) -> None:
-        """Remember the ledger as a standby has it."""
-        tables = self.ledger._tables
-        if not self.ledger._lock.locked():
-            copies = {name: dict(getattr(tables, name)) for name in _TABLES}
-            self.kept = (self.now(), copies, copy_of(self.account))
-
-    def lose_commits(self) -> None:
-        """Go on with a ledger that lacks the last minutes."""
-        if self.kept is None or self.ledger._lock.locked():
-            return
-        at, copies, account = self.kept
-        self.kept = None
-        if self.now() - at > timedelta(minutes=3):
-            return
-        self.account.look()
-        for name, rows in copies.items():
-            table = getattr(self.ledger._tables, name)
-            table.clear()
-            table.update(rows)
-        self.account.__dict__.update(account)
-        self.account.commits_lost = True
-        self.account.forgotten |= self.unsure()
-        self.account.seen["commits lost"] += 1
-
-    def empty(self) -> None:
-        """Go on with a Temporal server that has forgotten every run."""
-        self.account.forgotten |= self.unsure()
-        self.server.restored_empty()
-        self.account.seen["restored empty"] += 1
-
-    def unsure(self) -> set[str]:
-        """Ids that ran, of which the ledger does not know it: one memory alone guards them."""
-        tables = self.ledger._tables
-        known = {fire.new.workflow_id for fire in tables.fires.values() if fire.run_id}
-        return {*self.server.ever} - known
-
-    # The end.
-
-    def settle(self) -> None:
-        """Let everything come back, and time pass; then everything must be accounted for."""
-        self.server.faults, self.line.away, self.line.lost = Faults(), False, 0.0
-        for member in self.members:
-            member.still_until = 0.0
-        self.join()
-        last: Broken | None = None
-        for number in range(40):
-            self.live(1, (0.5, 2, 5, 20)[min(number // 5, 3)])
-            self.live(3, 0.3)
-            try:
-                self.check_the_end()
-            except Broken as broken:
-                last = broken
-            else:
-                for key in self.account.states:
-                    self.account.check_windows(key)
-                return
-        raise last or AssertionError
-
-    def check_the_end(self) -> None:
-        now, tables = self.now(), self.ledger._tables
-        for key, state in self.account.states.items():
-            entry = self.account.eras[key][-1].entry
-            owed = [at for at in windows(entry, state.cursor, now - timedelta(seconds=3))
-                    if not is_excluded(entry, at)]  # fmt: skip
-            if owed and state.hold is None and key not in {BROKEN, GHOST}:
-                raise Broken(
-                    f"{key} has not decided {owed[0]} at {now}: {entry}"
-                    f" {tables.schedules[key].error} {tables.schedules[key].next_fire_at}"
-                )
-        for fire in tables.fires.values():
-            self._check_fire(fire, now)
-        for run in (runs[-1] for runs in self.server.runs.values() if runs):
-            self._check_run(run)
-
-    def _check_fire(self, fire: Any, now: datetime) -> None:
-        name, key = fire.new.workflow_id, fire.new.key
-        waits = fire.lease_until is not None and fire.lease_until > now
-        stays = fire.status == "starting" or (fire.status == "claimed" and not waits)
-        if stays and key != BROKEN:
-            raise Broken(f"{name} stays {fire.status}: {fire.error}")
-        if fire.status == "queued" and key != BROKEN and self.account.states[key].hold is None:
-            others = [each for each in self.ledger._tables.fires.values()
-                      if each.new.key == key and each.lost_at is None]  # fmt: skip
-            if not any(each.status in {"claimed", "starting", "started"} for each in others):
-                raise Broken(f"{name} waits for nothing")
-        run = self.server.newest(name)
-        if fire.status == "started" and fire.lost_at is None:
-            if run is None:
-                raise Broken(f"{name} is said to run, and does not exist")
-            if run.close_time is not None and run.close_time < self.true_now() - _SEEN_WITHIN:
-                raise Broken(f"{name} is said to run, and has closed")
-
-    def _check_run(self, run: Run) -> None:
-        if self.server.newest(run.id) is None or run.close_time is None:
-            return
-        if run.close_time >= self.true_now() - _SEEN_WITHIN:
-            return
-        if self.account.commits_lost and run.start_time < self.true_now() - timedelta(minutes=2):
-            return
-        fire = self.ledger._tables.fires.get(self.ledger._tables.runs.get(run.id, 0))
-        if fire is None or fire.status not in CLOSED:
-            raise Broken(f"{run.id} ran, and the ledger says {fire and fire.status}")
-
     def close(self) -> None:
         for member in self.members:
             member.dead = True
@@ -247,28 +180,6 @@ class World:
         self.loop.pump(MANY * 10, 0)
         self.loop.close()
         self._patch.stop()
-
-
-_TABLES = (
-    "schedules",
-    "fires",
-    "windows",
-    "runs",
-    "projects",
-    "definitions",
-    "actions",
-    "counters",
-)
-
-
-def copy_of(account: Account) -> dict[str, Any]:
-    return {
-        "eras": {key: [*eras] for key, eras in account.eras.items()},
-        "rests": {key: [*rests] for key, rests in account.rests.items()},
-        "states": dict(account.states),
-        "fires": dict(account.fires),
-        "rows": dict(account.rows),
-    }
 
 
 def _made(text: str) -> bool:

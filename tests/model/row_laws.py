@@ -1,0 +1,211 @@
+"""What must be true of schedules and rows, whenever the ledger has committed something.
+
+- The cursor and ``effective_from`` of a key never go back, also where the ledger's clock does.
+- A definition takes effect no earlier than the verb had its lock (L3); only first sight owes the
+  one window that is open then. A pause begins no earlier either.
+- A row moves forward only (L1), and names a run of its own id that is ours.
+- Late answers and renewals change nothing that somebody else claimed meanwhile (``unshown``).
+- Nobody claims while he knows that the ledger's clock was set.
+- ``skipped paused`` is said of a pause's own windows, ``skipped disabled`` of those of a disabled
+  schedule, ``rejected`` where no worker knows the workflow or the id is somebody else's.
+- Nothing begins while another run of its key is open, unless it may; a queue is first come, first
+  started; and a window is only skipped for a run that was open when it came.
+- Nothing missed is coalesced, expired or caught up past a run that Temporal shows (L4).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from engine.ledger.memory_tables import FireEntry
+from engine.ledger.records import ScheduleState
+from tests.model.account import Account, Look
+from tests.model.moments import TICK, windows
+from tests.model.server import Run
+
+RUNNING = {"claimed", "starting", "started"}
+CLOSED = {"completed", "failed", "cancelled", "terminated", "timed_out"}
+STEPS = {
+    "claimed": {"starting", "skipped", "started", *CLOSED},
+    "queued": {"claimed", "starting", "skipped", "started", *CLOSED},
+    "starting": {"started", "rejected", "unvouched", *CLOSED},
+    "started": CLOSED,
+    # Evidence wins, and a backfill makes up for what was denied.
+    "unvouched": {"started", *CLOSED},
+    **{of: {"started", "claimed", "queued", *CLOSED} for of in ("skipped", "expired", "rejected")},
+    **{word: {"started", *CLOSED} for word in CLOSED},
+}  # fmt: skip
+GHOST = "ghost"
+"""A schedule whose workflow nobody has."""
+_AUDITED = ("coalesced", "older than the catch-up window", "beyond catchUp.max", "missed, and")
+_ANSWER = timedelta(seconds=61)
+"""How long what Temporal showed may be used."""
+
+
+def of_state(
+    account: Account, before: ScheduleState | None, state: ScheduleState, look: Look
+) -> None:
+    """Judge a schedule's row."""
+    key = state.key
+    if before is None:
+        _first_sight(account, state, look)
+        return
+    if state.effective_from < before.effective_from:
+        account.broken(f"effective_from of {key} goes back")
+    if state.cursor < before.cursor:
+        account.broken(f"the cursor of {key} goes back from {before.cursor} to {state.cursor}")
+    edited = state.definition_version != before.definition_version
+    if edited and min(state.effective_from, state.cursor) < look.opened:
+        account.broken(f"version {state.definition_version} of {key} takes effect before its verb")
+    if state.pause and not before.pause and state.pause.at < look.opened:
+        account.broken(f"{key} is paused since before anybody said so")
+
+
+def _first_sight(account: Account, state: ScheduleState, look: Look) -> None:
+    begin, entry = state.effective_from, account.entries[state.digest]
+    if begin >= look.opened:
+        return
+    at_once = entry.get("firstFire") == "now" or ("everyMs" in entry and "firstFire" not in entry)
+    # Only the window that is open.
+    if not at_once or windows(entry, begin - TICK, look.opened) != [begin]:
+        account.broken(f"{state.key} owes windows from before it was declared")
+
+
+def of_fires(account: Account, look: Look) -> None:
+    """Judge the rows that a commit changed."""
+    for number, before, fire in look.fires:
+        _moves(account, before, fire)
+        _names_its_run(account, fire)
+        if before is None:
+            _is_true(account, fire)
+        if (
+            before is not None
+            and before.status == "queued"
+            and fire.status in {"claimed", "starting"}
+        ):
+            _in_line(account, number, fire)
+        if fire.status == "starting" and fire.replica and account.distrusts(fire.replica):
+            account.broken(f"{fire.replica} claims {fire.new.workflow_id} by a clock set")
+        unseen = look.verbs | look.carved
+        if before is None and fire.kind == "window" and fire.new.key not in unseen:
+            _past_what_is_seen(account, fire, look)
+            _in_the_way(account, fire)
+    _overlap(account, look)
+
+
+def _moves(account: Account, before: FireEntry | None, fire: FireEntry) -> None:
+    if before is not None and fire.status not in {before.status, *STEPS[before.status]}:
+        account.broken(f"{fire.new.workflow_id} goes from {before.status} to {fire.status}")
+
+
+def _names_its_run(account: Account, fire: FireEntry) -> None:
+    run = account.server.by_run_id.get(fire.run_id or "")
+    if run is not None and (run.id != fire.new.workflow_id or run.fire is None):
+        account.broken(f"{fire.new.workflow_id} is said to be the run of {run.id}, {run.kept}")
+
+
+def _is_true(account: Account, fire: FireEntry) -> None:
+    name, key = fire.new.workflow_id, fire.new.key
+    said = (fire.status, fire.reason)
+    if fire.status == "rejected" and key != GHOST and fire.reason != "foreign run":
+        account.broken(f"{name} is rejected: {fire.reason}")
+    if said == ("skipped", "disabled") and account.era(fire).entry.get("enabled", True):
+        account.broken(f"{name} is skipped as of a disabled schedule")
+    # What was to start, and was not sent when the pause began, had opened before.
+    if said == ("skipped", "paused") and fire.new.timing is None and not account.stepped:
+        rests, first, last = account.rests[key], fire.new.fire_time, fire.new.last_fire_time
+        if not any(rest.begin < first and (not rest.over or last <= rest.over) for rest in rests):
+            account.broken(f"{name} of {first} is skipped for none of {rests}")
+
+
+def _in_line(account: Account, number: int, fire: FireEntry) -> None:
+    if "allow" in _policies(account, fire):
+        return
+    for other, waiting in account.ledger._tables.fires.items():
+        if (
+            other < number
+            and waiting.new.key == fire.new.key
+            and waiting.status == "queued"
+            and waiting.overlap != "allow"
+        ):
+            account.broken(f"{fire.new.workflow_id} jumps the queue: {waiting.new.workflow_id}")
+
+
+def _overlap(account: Account, look: Look) -> None:
+    began = {
+        number: fire
+        for number, before, fire in look.fires
+        if fire.status in {"claimed", "starting"}
+        and (before is None or before.status not in RUNNING)
+    }
+    for number, fire in began.items():
+        if "allow" in (own := _policies(account, fire)):
+            continue
+        for other, running in account.ledger._tables.fires.items():
+            if (
+                other != number
+                # One that may overlap may have begun after it, in the same commit.
+                and not (other in began and "allow" in _policies(account, running))
+                and running.new.key == fire.new.key
+                and running.status in RUNNING
+                and running.lost_at is None
+            ):
+                account.broken(
+                    f"{fire.new.workflow_id} ({', '.join(sorted(own))}) begins while"
+                    f" {running.new.workflow_id} is {running.status}"
+                )
+
+
+def _policies(account: Account, fire: FireEntry) -> set[str]:
+    """What it may have kept to: its own, or the schedule's, before and after this commit."""
+    key, version = fire.new.key, fire.new.definition_version
+    if fire.overlap:
+        return {fire.overlap}
+    eras = {each.entry.get("overlap", "allow") for each in account.eras[key]
+            if each.version == version}  # fmt: skip
+    now = account.states[key].schedule.overlap
+    return eras | {now, account.policies.get(key, now)}
+
+
+def _in_the_way(account: Account, fire: FireEntry) -> None:
+    """A run that had closed when a window came costs it nothing."""
+    words = (fire.reason or "").removeprefix("overlap: ")
+    name, said, _ = words.partition(" is still running")
+    row = account.rows.get(name)
+    if fire.status != "skipped" or not said or account.stepped or row is None:
+        return
+    run = account.server.by_run_id.get(row.run_id or "")
+    ends = run and run.close_time
+    if ends and ends < fire.new.fire_time and _last(account, name) is run:
+        account.seen["judged by a look"] += 1
+        account.broken(f"{fire.new.workflow_id} makes way for {name}, which closed at {ends}")
+    account.seen["skipped for a run that was open"] += 1
+
+
+def _last(account: Account, name: str) -> Run | None:
+    runs = [run for run in account.server.by_run_id.values() if run.id == name]
+    return runs[-1] if runs else None
+
+
+def _past_what_is_seen(account: Account, fire: FireEntry, look: Look) -> None:
+    """What missed windows become is said with all the runs in view that Temporal shows (L4)."""
+    caught_up = fire.timing == "caught_up" and fire.run_id is None
+    if account.stepped or not (caught_up or (fire.reason or "").startswith(_AUDITED)):
+        return
+    policy = account.era(fire).entry.get("catchUp", {}).get("policy", "latest")
+    first, last = fire.new.fire_time, fire.new.last_fire_time
+    if caught_up:
+        first, last = last + TICK, look.opened
+        if policy != "latest":
+            return
+    seen_by = look.opened - _ANSWER
+    if account.believed.get(fire.new.key, seen_by) > seen_by:
+        return
+    for runs in account.server.runs.values():
+        run, info = runs[0], runs[0].fire
+        if info is None or (info.key, info.series) != (fire.new.key, fire.new.series):
+            continue
+        if info.timing in {"manual", "rerun"} or not first <= info.fire_time <= last:
+            continue
+        if max(run.shown_at, run.start_time) <= seen_by:
+            account.broken(f"{fire.new.workflow_id} is {fire.status} ({fire.reason}) past {run.id}")

@@ -1,0 +1,156 @@
+"""The state of a Temporal server in memory: runs, what visibility shows of them, and what it keeps.
+
+Ids are kept apart by the policies that a start names, as the real server does it: an id is taken
+while a run of it is open, and beyond that for as long as the closed run is remembered and only if
+the caller wants it so.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+from temporalio.client import WorkflowExecutionStatus as Status
+from temporalio.common import WorkflowIDConflictPolicy as Conflict
+from temporalio.common import WorkflowIDReusePolicy as Reuse
+from temporalio.exceptions import WorkflowAlreadyStartedError
+
+from engine.flow.fire import MEMO_KEY, FireInfo
+
+SECOND = timedelta(seconds=1)
+
+
+@dataclass
+class Run:
+    """One execution; ``shown_at`` and ``closed_shown_at`` are when visibility has it."""
+
+    id: str
+    run_id: str
+    workflow_type: str
+    start_time: datetime
+    kept: dict[str, Any]
+    shown_at: datetime
+    lasts: timedelta
+    ends_as: Status
+    status: Status = Status.RUNNING
+    close_time: datetime | None = None
+    closed_shown_at: datetime | None = None
+
+    async def memo(self) -> dict[str, Any]:
+        return self.kept
+
+    @property
+    def fire(self) -> FireInfo | None:
+        """Whose run it is; None: somebody else's."""
+        return FireInfo.from_memo(self.kept[MEMO_KEY]) if MEMO_KEY in self.kept else None
+
+
+@dataclass
+class Faults:
+    """What is wrong with the server at present; parts of 1."""
+
+    away: bool = False
+    lost: float = 0.0
+    late: float = 0.0
+    busy: float = 0.0
+    slow: float = 0.0
+
+
+@dataclass
+class Server:
+    """What lies behind the client.
+
+    ``started`` hears of every run when it begins to exist, ``sent`` of every start when it leaves.
+    """
+
+    clock: Callable[[], datetime]
+    chance: Random
+    retention: timedelta
+    started: Callable[[Run], None]
+    sent: Callable[[FireInfo], None]
+    faults: Faults = field(default_factory=Faults)
+    runs: dict[str, list[Run]] = field(default_factory=lambda: defaultdict(list))
+    ever: dict[str, list[Run]] = field(default_factory=lambda: defaultdict(list))
+    by_run_id: dict[str, Run] = field(default_factory=dict)
+    durations: tuple[float, ...] = (0, 0.5, 3, 20, 90)
+    refuses: frozenset[str] = frozenset()
+    number: int = 0
+
+    def newest(self, workflow_id: str) -> Run | None:
+        """Return the run of this id as it is now, unless it was forgotten."""
+        runs = self.runs.get(workflow_id)
+        if not runs:
+            return None
+        run = runs[-1]
+        if run.close_time is not None and run.close_time + self.retention <= self.clock():
+            del self.runs[workflow_id]
+            return None
+        return run
+
+    def start(self, workflow_id: str, workflow_type: str, given: dict[str, Any]) -> Run:
+        """Begin a run, unless the id is taken by the policies that were given."""
+        reuse = given.get("id_reuse_policy", Reuse.ALLOW_DUPLICATE)
+        conflict = given.get("id_conflict_policy", Conflict.UNSPECIFIED)
+        known = self.newest(workflow_id)
+        if known is not None and known.close_time is None:
+            if conflict is Conflict.USE_EXISTING:
+                return known
+            if Conflict.TERMINATE_EXISTING is not conflict:
+                raise WorkflowAlreadyStartedError(workflow_id, workflow_type, run_id=known.run_id)
+            self.close(known, Status.TERMINATED)
+        elif known is not None and not _may_repeat(known, reuse):
+            raise WorkflowAlreadyStartedError(workflow_id, workflow_type, run_id=known.run_id)
+        run = self._begin(workflow_id, workflow_type, given["memo"])
+        self.ever[workflow_id].append(run)
+        self.started(run)
+        return run
+
+    def _begin(self, workflow_id: str, workflow_type: str, memo: dict[str, Any]) -> Run:
+        self.number += 1
+        now = self.clock()
+        ends = [Status.COMPLETED] * 5 + [Status.FAILED, Status.TIMED_OUT, Status.CONTINUED_AS_NEW]
+        run = Run(
+            workflow_id, f"run-{self.number}", workflow_type, now, memo, now + self._lag(),
+            timedelta(seconds=self.chance.choice(self.durations)), self.chance.choice(ends),
+        )  # fmt: skip
+        self.runs[workflow_id].append(run)
+        self.by_run_id[run.run_id] = run
+        return run
+
+    def go_on(self) -> None:
+        """Close the runs whose time has come; a continued one goes on under the same id."""
+        now = self.clock()
+        for run in self.open():
+            if run.start_time + run.lasts <= now:
+                self.close(run, run.ends_as, max(run.start_time, run.start_time + run.lasts))
+                if run.ends_as is Status.CONTINUED_AS_NEW:
+                    self._begin(run.id, run.workflow_type, run.kept)
+
+    def close(self, run: Run, status: Status, at: datetime | None = None) -> None:
+        run.status, run.close_time = status, at or self.clock()
+        run.closed_shown_at = self.clock() + self._lag()
+
+    def stop(self, run: Run, status: Status, after: timedelta) -> None:
+        """Let a run end so, a while from now."""
+        run.lasts = min(run.lasts, self.clock() - run.start_time + after)
+        run.ends_as = status
+
+    def open(self) -> list[Run]:
+        return [runs[-1] for runs in self.runs.values() if runs and runs[-1].close_time is None]
+
+    def restored_empty(self) -> None:
+        self.runs.clear()
+
+    def _lag(self) -> timedelta:
+        return self.chance.choice([0, 0, 1, 5, 30, 60]) * SECOND
+
+
+def _may_repeat(closed: Run, reuse: Reuse) -> bool:
+    """Whether an id may be used again whose run has closed and is remembered."""
+    if reuse is Reuse.ALLOW_DUPLICATE_FAILED_ONLY:
+        return closed.status is not Status.COMPLETED
+    return reuse is not Reuse.REJECT_DUPLICATE
