@@ -107,8 +107,8 @@ class Account:
     """Of which ids, how many runs there may be: one memory was lost while the other was unsure."""
     lost: set[str] = field(default_factory=set)
     """Ids whose rows a failover took, or took back to what they were."""
-    believed: dict[str, datetime] = field(default_factory=dict)
-    """Keys whose runs a replica had asked Temporal for before the ledger lost what it booked."""
+    believed_until: datetime | None = None
+    """A replica had asked Temporal for its runs before the ledger lost what it booked of them."""
     opened: datetime | None = None
     latest: datetime | None = None
     """The furthest that the ledger's clock ever was."""

@@ -79,6 +79,8 @@ class Server:
     durations: tuple[float, ...] = (0, 0.5, 3, 20, 90)
     refuses: frozenset[str] = frozenset()
     number: int = 0
+    audited_at: datetime = field(init=False)
+    """When somebody last asked which runs there are."""
 
     def newest(self, workflow_id: str) -> Run | None:
         """Return the run of this id as it is now, unless it was forgotten."""

@@ -43,10 +43,12 @@ class Stories(Base):
         self.world.ask(lambda: self.service.resume(key))
         self.world.live(1, 0.3)
 
-    def unsent(self) -> tuple[Member, FireEntry] | None:
-        """A replica, and a claim in its hands that nobody has sent yet."""
+    def in_hand(self, *, sent: bool) -> tuple[Member, FireEntry] | None:
+        """A replica, and a claim of its own that nobody has sent yet, or that awaits its answer."""
         for fire in self.world.account.fires.values():
-            if fire.status == "starting" and not self.world.server.ever[fire.new.workflow_id]:
+            if fire.status == "starting" and sent is bool(
+                self.world.server.ever[fire.new.workflow_id]
+            ):
                 for member in self.world.members:
                     if member.name == fire.replica:
                         return member, fire
@@ -82,11 +84,13 @@ class Stories(Base):
         world = self.world
         self.calm(members=2)
         self.declare_as(key, BRISK)
+        sent = self.chance.random() < 0.5
+        world.server.faults = Faults(slow=0.5)
         for _ in range(400):
             for member in world.members:
                 member.turn("poller")
             world.pump(1, 0.2)
-            if (found := self.unsent()) and self.chance.random() < 0.3:
+            if (found := self.in_hand(sent=sent)) and self.chance.random() < 0.3:
                 break
         else:
             return
@@ -94,7 +98,7 @@ class Stories(Base):
         world.sleep((still - 5) * SECOND)
         if away:
             world.server.faults = Faults(slow=1.0, lost=0.7)
-        world.live(2, 1)
+        world.live(self.chance.choice([1, 2, 6]), 1)
         world.pump(300, 6)
         self.then()
 

@@ -69,6 +69,8 @@ class Client:
         await self._there()
         prefix, _, rest = query.removeprefix('WorkflowId STARTS_WITH "').partition('" AND ')
         column, _, text = rest.partition(" >= ")
+        if column == "StartTime":
+            self._server.audited_at = self._server.clock()
         since, now = datetime.fromisoformat(text.strip('"')), self._server.clock()
         found = [
             run

@@ -28,6 +28,8 @@ RETENTION = timedelta(minutes=20)
 MANY = 3000
 BROKEN = "broken"
 """A schedule whose runs the server never accepts."""
+AUDITED = timedelta(seconds=61)
+"""How long what Temporal showed may be used."""
 _AGREEMENT = 60.0
 _SURE = 1.0
 """Seconds that a look at the clock may take, to be one that tells."""
@@ -52,6 +54,7 @@ class World:
         )  # fmt: skip
         self.server.refuses = frozenset({BROKEN})
         self.standby = losses.Standby(account, self.server)
+        self.server.audited_at = BEGIN - AUDITED
         self.line = Line(chance)
         self.file: dict[str, dict[str, Any]] = {}
         self.members: list[Member] = []
@@ -97,10 +100,9 @@ class World:
     def fail_over(self) -> None:
         """Let the standby go on for the ledger."""
         self.standby.take_over()
-        for key, state in self.account.states.items():
+        if self.true_now() - self.server.audited_at < AUDITED:
             # What Temporal answered is still believed, and the commits that booked it are lost.
-            if any(member.auditor.is_audited(state) for member in self.members):
-                self.account.believed[key] = self.account.now()
+            self.account.believed_until = self.account.now() + AUDITED
 
     def set_clock(self, step: timedelta) -> None:
         """Put the ledger's clock so far from the truth."""
