@@ -79,6 +79,8 @@ class Server:
     durations: tuple[float, ...] = (0, 0.5, 3, 20, 90)
     refuses: frozenset[str] = frozenset()
     number: int = 0
+    lives: int = 0
+    """How often it was restored from a backup."""
     audited_at: datetime = field(init=False)
     """When somebody last asked which runs there are."""
 
@@ -146,6 +148,7 @@ class Server:
 
     def restored_empty(self) -> None:
         self.runs.clear()
+        self.lives += 1
 
     def _lag(self) -> timedelta:
         return self.chance.choice([0, 0, 1, 5, 30, 60]) * SECOND
