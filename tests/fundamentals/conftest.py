@@ -7,8 +7,16 @@ from pathlib import Path
 import pytest
 from temporalio.client import Client
 
+from engine.embedded import TemporalServer
+from engine.testing import DevServer
 from tests.fundamentals.example_app import ExampleApp
 from tests.fundamentals.fire_rows import FireRows
+
+
+@pytest.fixture(scope="session")
+def server(temporal: TemporalServer) -> DevServer:
+    """The session's Temporal server, for the testing kit."""
+    return DevServer(temporal.address)
 
 
 @pytest.fixture

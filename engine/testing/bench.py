@@ -1,0 +1,224 @@
+"""A worker with the user's code, on a server for tests, and the ends of its runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from temporalio.client import (
+    Client,
+    Interceptor,
+    OutboundInterceptor,
+    StartWorkflowInput,
+    WorkflowFailureError,
+    WorkflowHandle,
+)
+from temporalio.exceptions import ActivityError, ChildWorkflowError
+from temporalio.testing import TimeSkipper
+from temporalio.worker import Worker
+
+from engine.flow import FireInfo, definition_of, registered_steps, registered_workflows
+from engine.flow.fire import MEMO_KEY
+from engine.runtime.plugin import SchedulePlugin
+from engine.runtime.settings import Settings
+from engine.runtime.starter import evidence_of
+from engine.testing.fakes import Fake, activities
+from engine.testing.results import RunResult
+from engine.testing.server import DevServer, dev_server
+
+
+@dataclass(frozen=True)
+class Code:
+    """What the workers serve.
+
+    Attributes:
+        workflows: classes; those marked with ``@workflow`` and plain ones.
+        steps: functions, and what stands for them.
+        result_types: what each Temporal type returns, where that is declared.
+    """
+
+    workflows: Sequence[type]
+    steps: Sequence[Callable[..., Any]]
+    result_types: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        workflows: Iterable[type] | None,
+        steps: Iterable[Callable[..., Any]] | None,
+        fakes: dict[str, Fake],
+    ) -> Code:
+        """Take what was given; without it everything that this process has imported."""
+        if workflows is None:
+            workflows = [each.cls for each in registered_workflows().values()]
+        if steps is None:
+            steps = [each.fn for each in registered_steps().values()]
+        found = list(workflows)
+        definitions = [each for cls_ in found if (each := definition_of(cls_))]
+        return cls(
+            found,
+            activities(steps, fakes),
+            {each.type: each.result_type for each in definitions},
+        )
+
+    @property
+    def types(self) -> frozenset[str]:
+        """The Temporal types of the workflows."""
+        marks = (getattr(each, "__temporal_workflow_definition", None) for each in self.workflows)
+        return frozenset(mark.name for mark in marks if mark and mark.name)
+
+
+class _WithoutReplica(SchedulePlugin):
+    """Everything of the plugin that a worker has, but the test alone says what fires."""
+
+    def __init__(self) -> None:
+        super().__init__(None, settings=Settings())
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
+        await next(worker)
+
+
+def plugin() -> SchedulePlugin:
+    """Return the plugin for workers and replays of a test."""
+    return _WithoutReplica()
+
+
+class _InItsTime(Interceptor):
+    """Lets the run of a window to come begin when the window opens, by the run's own clock."""
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - the SDK's name
+        return _Delaying(next)
+
+
+class _Delaying(OutboundInterceptor):
+    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002 - the SDK's name
+        said = (input.memo or {}).get(MEMO_KEY)
+        if said is not None:
+            wait = FireInfo.from_memo(said).fire_time - datetime.now(UTC)
+            input.start_delay = wait if wait > timedelta(0) else None
+        return await super().start_workflow(input)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A server, a client of a namespace of its own, and workers that run.
+
+    Attributes:
+        client: starts runs; their waits pass at once where that is wanted.
+        code: what the workers serve.
+        skipper: lets time pass; None where runs take as long as they do.
+        signals: what is sent to each run, by name.
+        patience: real seconds that one run may take.
+    """
+
+    client: Client
+    code: Code
+    skipper: TimeSkipper | None
+    signals: dict[str, Sequence[Any]]
+    patience: float
+
+    def starting(self) -> Any:
+        """A block in which runs are started: those that get signals begin in real time."""
+        hold = self.skipper is not None and self.signals
+        return (
+            self.skipper.with_time_skipping_disabled() if hold and self.skipper else nullcontext()
+        )
+
+    async def end(self, workflow_id: str, workflow_type: str) -> tuple[RunResult, timedelta]:
+        """Wait for the end of a run; return what it came to, and how long it took by its clock.
+
+        Raises:
+            AssertionError: it had not ended within the patience; says what it waits for.
+        """
+        wanted = self.code.result_types.get(workflow_type)
+        handle = self.client.get_workflow_handle(workflow_id, result_type=wanted)
+        for name, values in self.signals.items():
+            for value in values:
+                await handle.signal(name, args=[] if value is None else [value])
+        if self.signals and self.skipper is not None:
+            await self.skipper.fast_forward(handle)
+        result, error = await self._result(handle)
+        run = await handle.describe()
+        history = await handle.fetch_history()
+        scheduled = (each.activity_task_scheduled_event_attributes for each in history.events)
+        ended = RunResult(
+            workflow_id=workflow_id,
+            run_id=run.run_id,
+            status=evidence_of(run).closed or "started",
+            result=result,
+            error=error,
+            steps=tuple(each.activity_type.name for each in scheduled if each.activity_id),
+            history=history,
+        )
+        begun = run.execution_time or run.start_time
+        return ended, max((run.close_time or begun) - begun, timedelta(0))
+
+    async def _result(self, handle: WorkflowHandle[Any, Any]) -> tuple[Any, BaseException | None]:
+        waiting = asyncio.ensure_future(handle.result())
+        done, _ = await asyncio.wait({waiting}, timeout=self.patience)
+        if not done:
+            what = await _pending(handle)
+            # Not cancelled: a call under way must not be when the process ends.
+            await handle.terminate("the test has no patience left")
+            await asyncio.wait({waiting})
+            waiting.exception()
+            raise AssertionError(f"{handle.id} had not ended after {self.patience:g} s: {what}")
+        try:
+            return waiting.result(), None
+        except WorkflowFailureError as failure:
+            return None, _first_cause(failure)
+
+
+@asynccontextmanager
+async def bench(
+    server: DevServer | None,
+    code: Code,
+    queues: Collection[str],
+    *,
+    time_skipping: bool = True,
+    in_its_time: bool = False,
+    signals: dict[str, Sequence[Any]] | None = None,
+    patience: float = 30,
+) -> AsyncIterator[Bench]:
+    """Run workers for these task queues, in a namespace of their own."""
+    async with AsyncExitStack() as stack:
+        there = await stack.enter_async_context(dev_server()) if server is None else server
+        before = (_InItsTime(),) if time_skipping and in_its_time else ()
+        client = await there.connect(plugins=(plugin(),), interceptors=before)
+        skipper = TimeSkipper(client) if time_skipping else None
+        for queue in sorted(queues):
+            await stack.enter_async_context(
+                Worker(
+                    client,
+                    task_queue=queue,
+                    workflows=code.workflows,
+                    activities=code.steps,
+                )
+            )
+        yield Bench(
+            skipper.client if skipper else client, code, skipper, dict(signals or {}), patience
+        )
+
+
+async def _pending(handle: WorkflowHandle[Any, Any]) -> str:
+    described = await handle.describe()
+    waits = []
+    for each in described.raw_description.pending_activities:
+        failed = f", {each.last_failure.message}" if each.last_failure.message else ""
+        waits.append(f"the step {each.activity_type.name} is at attempt {each.attempt}{failed}")
+    waits += [
+        f"the child {each.workflow_id} is open"
+        for each in described.raw_description.pending_children
+    ]
+    return "; ".join(waits) or "it waits for a signal, or its workflow task fails again and again"
+
+
+def _first_cause(failure: WorkflowFailureError) -> BaseException:
+    cause: BaseException = failure.cause
+    while isinstance(cause, ActivityError | ChildWorkflowError) and cause.cause is not None:
+        cause = cause.cause
+    return cause

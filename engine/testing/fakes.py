@@ -1,0 +1,192 @@
+"""Steps replaced, or made to fail, for one test."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias, get_type_hints
+
+from temporalio import activity
+
+from engine.flow.steps import step_definition_of
+
+Step: TypeAlias = Callable[..., Any]
+Fakes: TypeAlias = "Mapping[Step, Any] | Iterable[Fake]"
+"""What ``run_schedule``, ``run_workflow`` and ``FakeContext`` take: a list of fakes, or a function
+or a value for each step."""
+
+_UNSAID: Final[Any] = object()
+
+
+class Fake:
+    """What stands in the place of a step; made by ``fake``, ``fail_once`` and ``fail_times``.
+
+    It belongs to one test: it counts.
+
+    Attributes:
+        step: the step that it replaces.
+        calls: the input of each attempt in order, those that failed included; None where the step
+            has none.
+    """
+
+    def __init__(self, step: Step, act: Callable[..., Any], failures: Sequence[Exception]) -> None:
+        name_of(step)
+        self.step = step
+        self.calls: list[Any] = []
+        self._act, self._failures = act, list(failures)
+
+    @property
+    def name(self) -> str:
+        """The step's name."""
+        return name_of(self.step)
+
+    def attempt(self, *args: Any) -> Any:
+        """Be called as the step: note it, then fail or act. May return an awaitable."""
+        self.calls.append(args[0] if args else None)
+        if self._failures:
+            raise self._failures.pop(0)
+        return self._act(*args)
+
+
+def fake(
+    step: Step,
+    does: Callable[..., Any] | None = None,
+    *,
+    returns: Any = _UNSAID,
+    raises: Any = None,
+) -> Fake:
+    """Replace a step: by a function, by what it returns, or by what it raises.
+
+    ``fake(charge, returns=receipt)``, ``fake(charge, lambda order: Receipt(order.id))``,
+    ``fake(charge, raises=FatalError("no"))``. The rest of the step is as it was: its name, its
+    input's type, its timeout, its retries.
+
+    Args:
+        step: a ``@step`` function or any Temporal activity.
+        does: called instead; sync or async, with the step's input, or with nothing if it takes
+            nothing.
+        returns: what it returns, each time. Without anything it returns None.
+        raises: what it raises, each time.
+
+    Raises:
+        TypeError: ``step`` is not a step, or more than one thing is to be done instead.
+    """
+    given = [does is not None, returns is not _UNSAID, raises is not None]
+    if sum(given) > 1:
+        raise TypeError("fake() takes a function, returns= or raises=, one of them")
+    if raises is not None:
+        return Fake(step, _raising(raises), ())
+    if does is None:
+        value = None if returns is _UNSAID else returns
+        return Fake(step, lambda *_: value, ())
+    return Fake(step, _fitting(does), ())
+
+
+def fail_once(step: Step, error: Exception, *, then: Fake | None = None) -> Fake:
+    """Let the first attempt fail, and the real step (or ``then``) do the others."""
+    return fail_times(step, 1, error, then=then)
+
+
+def fail_times(step: Step, n: int, error: Exception, *, then: Fake | None = None) -> Fake:
+    """Let the first ``n`` attempts fail, and the real step (or ``then``) do the others.
+
+    Attempts are counted over the whole test, whichever run they belong to.
+
+    Raises:
+        TypeError: ``step`` is not a step.
+        ValueError: ``n`` is below 1.
+    """
+    if n < 1:
+        raise ValueError(f"n is at least 1; got {n!r}")
+    return Fake(step, then.attempt if then else step, [error] * n)
+
+
+def by_name(fakes: Fakes) -> dict[str, Fake]:
+    """Return the fakes by the name of the step that each replaces.
+
+    Raises:
+        TypeError: something in it is no fake, or no step.
+        ValueError: two replace the same step.
+    """
+    if isinstance(fakes, Mapping):
+        fakes = [_shorthand(step, value) for step, value in fakes.items()]
+    found: dict[str, Fake] = {}
+    for each in fakes:
+        if not isinstance(each, Fake):
+            raise TypeError(f"fakes= takes what fake() returns; got {each!r}")
+        if each.name in found:
+            raise ValueError(f"two fakes for the step {each.name!r}")
+        found[each.name] = each
+    return found
+
+
+def name_of(step: Step) -> str:
+    """Return the Temporal type of a step or activity.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    found = getattr(step, "__temporal_activity_definition", None)
+    if found is None or not found.name:
+        raise TypeError(f"{step!r} is not a step: mark the function with @step")
+    return str(found.name)
+
+
+def activities(steps: Iterable[Step], fakes: Mapping[str, Fake]) -> list[Step]:
+    """Return what a worker has to serve: each step, or what replaces it."""
+    served = {name_of(step): step for step in steps}
+    for name, each in fakes.items():
+        served[name] = _stand_in(each)
+    return list(served.values())
+
+
+def _shorthand(step: Step, value: Any) -> Fake:
+    if isinstance(value, Fake):
+        if value.name != name_of(step):
+            raise ValueError(f"the fake of {value.name!r} cannot stand for {name_of(step)!r}")
+        return value
+    return fake(step, value) if callable(value) else fake(step, returns=value)
+
+
+def _raising(error: Any) -> Callable[..., Any]:
+    def act(*_: Any) -> Any:
+        raise error
+
+    return act
+
+
+def _fitting(does: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function without parameters stand for a step that has one."""
+    try:
+        takes_none = not inspect.signature(does).parameters
+    except ValueError:  # a builtin that does not tell
+        takes_none = False
+    return (lambda *_: does()) if takes_none else does
+
+
+def _stand_in(each: Fake) -> Step:
+    """Return an activity with the step's name and types that calls the fake."""
+    real = each.step
+    definition = step_definition_of(real)
+    is_async = definition.is_async if definition else inspect.iscoroutinefunction(real)
+
+    async def in_loop(*args: Any) -> Any:
+        found = each.attempt(*args)
+        return await found if inspect.isawaitable(found) else found
+
+    def in_thread(*args: Any) -> Any:
+        found = each.attempt(*args)
+        return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
+
+    # A sync step blocks, so what stands for it, or follows its failures, has a thread as well.
+    step: Any = in_loop if is_async else in_thread
+    step.__name__ = step.__qualname__ = real.__name__
+    step.__module__ = real.__module__
+    step.__annotations__ = get_type_hints(real)  # Temporal decodes the input by them
+    step.__signature__ = inspect.signature(real)
+    return activity.defn(name=each.name)(step)  # type: ignore[no-any-return] # untyped above
+
+
+async def _awaited(found: Awaitable[Any]) -> Any:
+    return await found

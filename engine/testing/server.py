@@ -1,0 +1,174 @@
+"""A Temporal server for tests, which can let a run's waits pass at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Final, TypeVar
+
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
+from temporalio.client import Client, Interceptor, Plugin
+
+from engine.embedded import FolderLock, PostgresServer, TemporalServer
+from engine.errors import EmbeddedError
+
+T = TypeVar("T")
+
+_PREFIX: Final = "sched-tests-"
+# Tests ask as fast as they can; the server's politeness towards other tenants is not their topic.
+_WITHOUT_LIMIT: Final = (
+    "frontend.rps",
+    "frontend.rps.namespaceReplicationInducingAPIs",  # RegisterNamespace
+    "frontend.namespaceRPS",
+    "frontend.namespaceRPS.visibility",
+    "frontend.namespaceRPS.namespaceReplicationInducingAPIs",
+    "frontend.persistenceMaxQPS",
+    "history.rps",
+    "history.persistenceMaxQPS",
+    "matching.rps",
+    "matching.persistenceMaxQPS",
+)
+FOR_TESTS: Final[dict[str, str | float | bool]] = {
+    "frontend.WorkflowTimeSkippingEnabled": True,
+    # A namespace may forget its runs after a second (its own retention still says when).
+    "system.namespaceMinRetentionLocal": "1s",
+    "history.retentionTimerJitterDuration": "1s",
+    # A changed namespace is seen by every part of the server at once.
+    "system.namespaceCacheRefreshInterval": "100ms",
+    **dict.fromkeys(_WITHOUT_LIMIT, 100_000),
+}
+"""The settings of a server for tests."""
+
+
+class DevServer:
+    """A server that runs, for ``run_schedule`` and ``run_workflow``.
+
+    Args:
+        address: ``host:port`` of its frontend. A server that somebody else started needs the
+            settings ``FOR_TESTS``.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    async def connect(
+        self, *, plugins: tuple[Plugin, ...] = (), interceptors: tuple[Interceptor, ...] = ()
+    ) -> Client:
+        """Return a client in a new namespace, in which there is no run as yet."""
+        plain = await Client.connect(self.address)
+        name = f"test-{uuid.uuid4().hex}"
+        await register_namespace(plain, name)
+        return await Client.connect(
+            self.address, namespace=name, plugins=plugins, interceptors=interceptors
+        )
+
+
+class dev_server:  # noqa: N801 - called like the function that it could be
+    """Start a Temporal server for tests, and stop it in the end.
+
+    ``with dev_server() as server: ...``, or ``async with``; it is up in half a second. As a
+    fixture of the whole session::
+
+        @pytest.fixture(scope="session")
+        def server():
+            with dev_server() as server:
+                yield server
+
+    The program is looked for in ``SCHED_TEMPORAL_CLI``, on PATH and beside this Python (the extra
+    ``embedded`` brings it). It keeps nothing on disk but a log while it runs. A test run that is
+    killed leaves it behind; the next one finds and stops it.
+
+    Raises:
+        EmbeddedError: there is no such program, or it does not start.
+    """
+
+    def __init__(self) -> None:
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> DevServer:
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(shared_folder())
+            server = TemporalServer(folder, dynamic_config=FOR_TESTS, in_memory=True)
+            stack.callback(lambda: run_apart(server.stop()))
+            run_apart(server.start())
+            self._stack = stack.pop_all()
+        return DevServer(server.address)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    async def __aenter__(self) -> DevServer:
+        return await asyncio.to_thread(self.__enter__)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.to_thread(self._stack.close)
+
+
+def run_apart(work: Coroutine[object, object, T]) -> T:
+    """Run a coroutine to its end in a loop and thread of its own.
+
+    What lives as long as the session outlives the loop of any single test.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+async def register_namespace(
+    client: Client, name: str, *, retention: timedelta = timedelta(hours=24)
+) -> None:
+    """Register a namespace; it can be used at once."""
+    request = RegisterNamespaceRequest(namespace=name)
+    request.workflow_execution_retention_period.FromTimedelta(retention)
+    await client.workflow_service.register_namespace(request)
+
+
+@contextlib.contextmanager
+def shared_folder() -> Iterator[Path]:
+    """Yield a fresh folder that every user may enter (pytest's own are closed to others)."""
+    _sweep()
+    fresh = Path(tempfile.mkdtemp(prefix="sched-new-"))
+    with FolderLock(fresh):
+        fresh.chmod(0o755)
+        # Under its final name only once it is locked, or another run would sweep it away.
+        folder = fresh.rename(fresh.with_name(fresh.name.replace("sched-new-", _PREFIX)))
+        try:
+            yield folder
+        finally:
+            _stop_servers_in(folder)
+            shutil.rmtree(folder, ignore_errors=True)  # a sweeper may just look at its lock
+
+
+def _sweep() -> None:
+    """Stop the servers of test runs that were killed, and delete their folders."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(EmbeddedError, OSError):  # still in use, or somebody else's
+            if folder.stat().st_uid != os.geteuid():
+                continue
+            with FolderLock(folder):
+                _stop_servers_in(folder)
+                shutil.rmtree(folder, ignore_errors=True)  # another run may be sweeping, too
+
+
+def _stop_servers_in(folder: Path) -> None:
+    for pid_file in folder.rglob("*.pid.json"):
+        server = PostgresServer if pid_file.name.startswith("postgres") else TemporalServer
+        run_apart(server(pid_file.parent).stop_orphan())
