@@ -55,18 +55,21 @@ class DevServer:
     Args:
         address: ``host:port`` of its frontend. A server that somebody else started needs the
             settings ``FOR_TESTS``.
+        namespace: where runs are; by default each call has a new one, so that no two tests meet.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, *, namespace: str | None = None) -> None:
         self.address = address
+        self.namespace = namespace
 
     async def connect(
         self, *, plugins: tuple[Plugin, ...] = (), interceptors: tuple[Interceptor, ...] = ()
     ) -> Client:
-        """Return a client in a new namespace, in which there is no run as yet."""
-        plain = await Client.connect(self.address)
-        name = f"test-{uuid.uuid4().hex}"
-        await register_namespace(plain, name)
+        """Return a client for one call."""
+        name = self.namespace
+        if name is None:
+            name = f"test-{uuid.uuid4().hex}"
+            await register_namespace(await Client.connect(self.address), name)
         return await Client.connect(
             self.address, namespace=name, plugins=plugins, interceptors=interceptors
         )

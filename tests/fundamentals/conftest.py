@@ -21,12 +21,17 @@ def server(temporal: TemporalServer) -> DevServer:
 
 @pytest.fixture
 def app(
-    client: Client, database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client,
+    temporal: TemporalServer,
+    database_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> ExampleApp:
     """The example application; its steps find their database as under ``sched up``."""
     monkeypatch.setenv("SCHED_DATABASE_URL", database_url)
     monkeypatch.setenv("SCHED_DATA_DIR", str(tmp_path / "data"))
-    return ExampleApp(client, database_url, reports=tmp_path / "data" / "reports")
+    server = DevServer(temporal.address, namespace=client.namespace)
+    return ExampleApp(client, server, database_url, reports=tmp_path / "data" / "reports")
 
 
 @pytest.fixture

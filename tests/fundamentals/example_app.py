@@ -1,6 +1,6 @@
 """The example application on real servers: a model for tests of your own workflows.
 
-A plain worker, a real Temporal server, a real database. Every run is replayed afterwards, so that
+The testing kit, a real Temporal server, a real database. Every run is replayed afterwards, so that
 a workflow which is not deterministic fails its first test.
 """
 
@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
-import pytest
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
-from temporalio.exceptions import ActivityError
-from temporalio.worker import Replayer, Worker
+from temporalio.client import Client
 
 from activities import example_data, invoicing, report_data, report_page
 from engine import FireInfo
-from engine.flow import MEMO_KEY
+from engine.testing import DevServer, RunResult, fire_for, run_workflow
 from workflows.cache_sync import CacheSync
 from workflows.daily_report import DailyReport
 from workflows.heartbeat import Heartbeat
@@ -48,23 +45,13 @@ def fire(
     key: str, bucket: int = 1, fire_time: datetime = MORNING, timezone: str = "UTC"
 ) -> FireInfo:
     """The window that a schedule would hand to a run."""
-    return FireInfo(
-        key=key,
-        series=1,
-        bucket=bucket,
-        fire_time=fire_time,
-        timezone=timezone,
-        timing="on_time",
-        definition_version=1,
-        project="default",
-        ledger="ledger-1",
-        token="token-1",  # noqa: S106 - a claim's number, not a secret
-    )
+    return fire_for(key, fire_time, bucket=bucket, timezone=timezone)
 
 
 @dataclass
 class ExampleApp:
     client: Client
+    server: DevServer
     database: str
     reports: Path
     steps: list[str] = field(default_factory=list)
@@ -72,21 +59,15 @@ class ExampleApp:
 
     async def run(self, workflow_type: str, window: FireInfo | None, *args: Any) -> Any:
         """Run a workflow to its end, as a schedule would (or by hand); returns its result."""
-        async with self._worker():
-            handle = await self._start(workflow_type, window, *args)
-            result = await handle.result()
-            await self._replay(handle)
-            return result
+        ended = await self._ended(workflow_type, window, *args)
+        assert ended.status == "completed", ended.error
+        return ended.result
 
     async def failure(self, workflow_type: str, window: FireInfo | None, *args: Any) -> Any:
         """Run a workflow that fails; returns what its failing step, or it itself, raised."""
-        async with self._worker():
-            handle = await self._start(workflow_type, window, *args)
-            with pytest.raises(WorkflowFailureError) as failed:
-                await handle.result()
-            await self._replay(handle)
-            cause = failed.value.cause
-            return cause.cause if isinstance(cause, ActivityError) else cause
+        ended = await self._ended(workflow_type, window, *args)
+        assert ended.status == "failed", ended.result
+        return ended.error
 
     async def rows(self, query: str, *args: object) -> list[tuple[object, ...]]:
         connection = await asyncpg.connect(self.database)
@@ -98,23 +79,9 @@ class ExampleApp:
     def files(self) -> list[str]:
         return [path.name for path in self.reports.iterdir()]
 
-    def _worker(self) -> Worker:
-        return Worker(self.client, task_queue="examples", workflows=WORKFLOWS, activities=STEPS)
-
-    async def _start(
-        self, workflow_type: str, window: FireInfo | None, *args: Any
-    ) -> WorkflowHandle[Any, Any]:
-        return await self.client.start_workflow(
-            workflow_type,
-            args=args,
-            id=f"sched:{window.key}:{window.bucket}" if window else "by-hand",
-            task_queue="examples",
-            memo={MEMO_KEY: window.to_memo()} if window else None,
+    async def _ended(self, workflow_type: str, window: FireInfo | None, *args: Any) -> RunResult:
+        ended = await run_workflow(
+            workflow_type, *args, fire=window, server=self.server, workflows=WORKFLOWS, steps=STEPS
         )
-
-    async def _replay(self, handle: WorkflowHandle[Any, Any]) -> None:
-        history = await handle.fetch_history()
-        replayed = await Replayer(workflows=WORKFLOWS).replay_workflow(history)
-        assert replayed.replay_failure is None
-        scheduled = (event.activity_task_scheduled_event_attributes for event in history.events)
-        self.steps = [each.activity_type.name for each in scheduled if each.activity_id]
+        self.steps = list(ended.steps)
+        return ended

@@ -17,7 +17,7 @@ from tests.fundamentals.example_app import MORNING, ExampleApp, fire
 
 async def test_it_sums_up_the_orders_it_seeded(app: ExampleApp):
     result = await app.run("cache-sync@1", fire("cache-sync"))
-    assert result == {"customers": len(CUSTOMERS), "orders": ORDERS}
+    assert result == Summary(len(CUSTOMERS), ORDERS)
 
     summary = await app.rows("SELECT customer, orders, total FROM example.order_summary")
     counted = await app.rows(
@@ -36,11 +36,11 @@ async def test_it_sees_what_has_changed_since_the_window_before(app: ExampleApp)
     )
     following = fire("cache-sync", 2, MORNING + timedelta(minutes=5))
     result = await app.run("cache-sync@1", following)
-    assert result == {"customers": len(CUSTOMERS) + 1, "orders": ORDERS + 1}
+    assert result == Summary(len(CUSTOMERS) + 1, ORDERS + 1)
 
 
 async def test_it_can_be_started_by_hand(app: ExampleApp):
-    assert (await app.run("cache-sync@1", None))["orders"] == ORDERS
+    assert (await app.run("cache-sync@1", None)).orders == ORDERS
 
 
 async def test_its_steps_may_be_repeated_without_harm(app: ExampleApp):

@@ -52,10 +52,10 @@ async def test_it_reports_the_local_day_before_its_window(app: ExampleApp, fires
     await fires.add("beat", "2026-10-21T02:59:59Z", "failed", error="no luck")
     await fires.add("beat", "2026-10-21T03:00:00Z")
     result = await nightly(app, {"format": "html"})
-    assert result["date"] == "2026-10-20"
-    assert result["counts"] == {"completed": 1, "failed": 1}
-    assert result["path"] == str(app.reports / "nightly-report-2026-10-20.html")
-    page = Page(result["path"])
+    assert result.date == "2026-10-20"
+    assert result.counts == {"completed": 1, "failed": 1}
+    assert result.path == str(app.reports / "nightly-report-2026-10-20.html")
+    page = Page(result.path)
     assert {"Tuesday, 20 October 2026", "Windows per hour", "beat", "23:59:59"} <= set(page.words)
     assert "no luck" in page.words
     assert {"Punctuality", "40 ms · 40 ms"} <= set(page.words)
@@ -66,7 +66,7 @@ async def test_on_a_narrow_page_each_cell_says_its_column_and_no_text_shrinks(
 ):
     await fires.add("beat", "2026-10-20T12:00:00Z")
     await fires.add("sync", "2026-10-20T12:00:00Z", "failed", error="no luck")
-    page = Page((await nightly(app))["path"])
+    page = Page((await nightly(app)).path)
     assert page.cells["windows"] == ["1", "1"]
     assert page.cells["failed"] == ["1", "·"]
     assert page.cells["times"] == ["1"]
@@ -93,13 +93,13 @@ def test_it_says_which_time_it_covers_and_so_far_ends_now(timezone, as_of, sente
 async def test_it_says_how_many_runs_no_lag_counts(app: ExampleApp, fires: FireRows):
     await fires.add("beat", "2026-10-20T12:00:00Z")
     await fires.add("sync", "2026-10-20T12:00:00Z", timing="late", reason="first sight")
-    page = Page((await nightly(app))["path"])
+    page = Page((await nightly(app)).path)
     assert any(words.startswith("1 left out: ") for words in page.words)
 
 
 async def test_the_page_needs_nothing_from_elsewhere(app: ExampleApp, fires: FireRows):
     await fires.add("beat", "2026-10-20T12:00:00Z")
-    page = Page((await nightly(app))["path"])
+    page = Page((await nightly(app)).path)
     assert page.addresses == []
     assert "url(" not in page.source
     assert "@import" not in page.source
@@ -109,15 +109,15 @@ async def test_the_page_needs_nothing_from_elsewhere(app: ExampleApp, fires: Fir
 async def test_what_comes_from_outside_is_escaped(app: ExampleApp, fires: FireRows):
     hostile = "</td><script>alert('1')</script>&amp;"
     await fires.add("beat", "2026-10-20T12:00:00Z", "failed", error=hostile)
-    page = Page((await nightly(app))["path"])
+    page = Page((await nightly(app)).path)
     assert "script" not in page.tags
     assert hostile in " ".join(page.words)
 
 
 async def test_a_day_without_fires_has_a_page_too(app: ExampleApp, fires: FireRows):
     result = await nightly(app)
-    assert result["counts"] == {}
-    page = Page(result["path"])
+    assert result.counts == {}
+    page = Page(result.path)
     assert "No fires that day" in page.words
     assert "svg" not in page.tags
 
@@ -128,8 +128,8 @@ async def test_the_same_window_writes_the_same_file_again(app: ExampleApp, fires
     await app.rows("DELETE FROM sched.fires")
     window = fire("nightly-report", 2, TWO_O_CLOCK, SAO_PAULO)
     second = await app.run("daily-report@1", window)
-    assert second["path"] == first["path"]
-    assert "No fires that day" in Page(second["path"]).words
+    assert second.path == first.path
+    assert "No fires that day" in Page(second.path).words
     assert app.files() == ["nightly-report-2026-10-20.html"], "nothing half written is left"
 
 
@@ -140,8 +140,8 @@ async def test_by_hand_it_reports_in_utc_the_day_so_far_or_the_one_before(
     await fires.add("beat", now.isoformat())
     await fires.add("sync", (now - timedelta(days=1)).isoformat())
     today = await app.run("daily-report@1", None, {"day": "today"})
-    assert today["path"] == str(app.reports / f"daily-report-{now:%Y-%m-%d}.html")
-    page = Page(today["path"])
+    assert today.path == str(app.reports / f"daily-report-{now:%Y-%m-%d}.html")
+    page = Page(today.path)
     assert "beat" in page.words
     assert "sync" not in page.words
     assert f"{now:%A}, {now.day} {now:%B %Y}, so far" in page.words

@@ -30,7 +30,7 @@ async def test_a_customer_who_can_pay_is_charged_and_told(app: ExampleApp):
         "SELECT (sum(amount) * 100)::bigint FROM example.orders WHERE customer = 'Birch Books'"
     )
     identity = f"sched:invoice-run:{PAYING}"
-    assert result == {"id": identity, "customer": "Birch Books", "cents": cents}
+    assert result == Invoice(identity, "Birch Books", int(str(cents)))
     assert await acts(app) == ["reserve", "charge", "notify"]
     assert await app.rows("SELECT * FROM example.credit_reservations") == [(identity, cents, None)]
     assert await app.rows("SELECT * FROM example.charges") == [(identity, cents, None)]
@@ -78,7 +78,7 @@ async def test_the_windows_bill_every_customer_in_turn(app: ExampleApp):
 
 
 async def test_it_can_be_started_by_hand(app: ExampleApp):
-    assert (await app.run("invoice-run@1", None))["customer"] == BILLED[0]
+    assert (await app.run("invoice-run@1", None)).customer == BILLED[0]
 
 
 async def test_every_step_and_every_undo_may_be_repeated_without_harm(app: ExampleApp):

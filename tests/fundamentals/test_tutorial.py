@@ -1,22 +1,20 @@
-"""docs/tutorial.md: its code is that of the shipped files, and its own example works."""
+"""docs/tutorial.md and docs/testing.md: their code is that of files which run."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from temporalio.client import Client, WorkflowFailureError
-from temporalio.worker import Worker
 
 from engine.schedules import load_schedules
-from tests.fundamentals.samples import book_trip
+from engine.testing import DevServer, run_workflow
 from tests.fundamentals.samples.book_trip import BookTrip, Trip
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL = (ROOT / "docs/tutorial.md").read_text()
+TESTING = (ROOT / "docs/testing.md").read_text()
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 SOURCES = [
     path.read_text()
@@ -26,13 +24,14 @@ SOURCES = [
 ]
 
 
-def blocks(language: str) -> list[str]:
-    return [text for _, found, text in BLOCK.findall(TUTORIAL) if found == language]
+def blocks(language: str, page: str = TUTORIAL) -> list[str]:
+    return [text for _, found, text in BLOCK.findall(page) if found == language]
 
 
-def test_every_block_of_python_is_an_excerpt_of_a_shipped_file():
-    found = blocks("python")
-    assert len(found) >= 10
+@pytest.mark.parametrize(("page", "most"), [(TUTORIAL, 10), (TESTING, 7)])
+def test_every_block_of_python_is_an_excerpt_of_a_shipped_file(page: str, most: int):
+    found = blocks("python", page)
+    assert len(found) >= most
     for block in found:
         inside = any(excerpt(block, source) for source in SOURCES)
         assert inside, f"in no shipped file:\n{block}"
@@ -64,26 +63,16 @@ def test_every_block_of_yaml_is_shipped_or_adds_to_what_is_shipped():
 
 @pytest.mark.parametrize("to", ["Lisbon", "Atlantis"])
 async def test_its_saga_books_a_flight_and_a_hotel_or_neither(
-    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
+    server: DevServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, to: str
 ):
     monkeypatch.chdir(tmp_path)
-    steps = [
-        book_trip.book_flight, book_trip.cancel_flight,
-        book_trip.book_hotel, book_trip.cancel_hotel,
-    ]  # fmt: skip
-    with ThreadPoolExecutor(4) as threads:
-        async with Worker(
-            client, task_queue="trips", workflows=[BookTrip], activities=steps,
-            activity_executor=threads,
-        ):  # fmt: skip
-            handle = await client.start_workflow(
-                "book-trip@1", Trip(to), id="trip-1", task_queue="trips"
-            )
-            if to == "Atlantis":
-                with pytest.raises(WorkflowFailureError):
-                    await handle.result()
-            else:
-                assert await handle.result() == "booked: Lisbon"
+    trip = await run_workflow(
+        BookTrip, Trip(to), workflow_id="trip-1", server=server, workflows=[BookTrip]
+    )
+    if to == "Atlantis":
+        assert str(trip.error) == "there is no hotel in Atlantis"
+    else:
+        assert trip.result == "booked: Lisbon"
     assert kept(tmp_path) == ([] if to == "Atlantis" else ["trip-1.flight", "trip-1.hotel"])
 
 
