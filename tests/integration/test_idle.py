@@ -97,7 +97,7 @@ async def test_the_moment_of_a_tick_is_the_databases_to_say(database_url):
 
 @pytest.fixture
 async def crowded(database_url):
-    """A ledger of 100,000 schedules, 50 of them due."""
+    """A ledger of 100,000 schedules, 50 of them due and the others in an hour or later."""
     ledger = await PostgresLedger.connect(database_url, namespace="test")
     connection = await asyncpg.connect(database_url, server_settings={"search_path": "sched"})
     await connection.execute(
@@ -106,7 +106,8 @@ async def crowded(database_url):
                                suffixed, effective_from, cursor, next_fire_at, workflow,
                                workflow_type, task_queue, external, grace, enabled)
         SELECT 'test', 'k' || n, 'default', 1, '', 1, false, now(), now(),
-               now() + (n - 50) * interval '1 second', 'noop', 'noop@1', 'sched', n % 2 = 0,
+               now() + (n - 50) * interval '1 second'
+               + CASE WHEN n > 50 THEN interval '1 hour' ELSE '0' END, 'noop', 'noop@1', 'sched', n % 2 = 0,
                '60s', true
         FROM generate_series(1, 100000) AS n
         """
