@@ -21,6 +21,7 @@ MODULES = {
     "skip": "skipping", "unskip": "skipping", "cancel": "cancel", "backfill": "backfill",
     "at": "one_shots", "reschedule": "one_shots",
     "check": "writing", "apply": "writing", "plan": "plan",
+    "history": "history",
     "migrate": "writing", "schema": "schema", "simulate": "simulate",
 }  # fmt: skip
 """In which module of ``engine.cli`` each command is."""
@@ -60,6 +61,7 @@ GROUPS = {
     "Maintain": {
         "migrate": "Bring the ledger's schema up to date.",
         "schema": "Print the JSON Schema of the schedule file, for editors.",
+        "history": "Write the histories of runs into files, to be replayed against new code.",
         "simulate": "Simulate a schedule file between two moments. Needs no server.",
     },
 }

@@ -8,7 +8,7 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from engine.cli.options import DEFAULT_DATA_DIR, DEFAULT_FILE
@@ -27,11 +27,13 @@ class Target:
         database_url: the ledger's database.
         namespace: the Temporal namespace it is asked about.
         ui_url: where Temporal's Web UI is, if that is known.
+        temporal: where the Temporal server of a `sched up` is; else the environment names it.
     """
 
     database_url: str
     namespace: str
     ui_url: str | None = None
+    temporal: str | None = None
 
     @property
     def place(self) -> str:
@@ -60,12 +62,13 @@ def find_target(data_dir: Path = DEFAULT_DATA_DIR) -> Target | None:
     noted = _noted(data_dir)
     url = database.url()
     if url is not None:
-        ui = noted.ui_url if noted and noted.database_url == url else None
-        noted = Target(url, _namespace(), ui)
+        here = noted if noted and noted.database_url == url else None
+        ui, temporal = (here.ui_url, here.temporal) if here else (None, None)
+        noted = Target(url, _namespace(), ui, temporal)
     if noted is None:
         return None
     ui = os.environ.get("SCHED_UI_URL") or noted.ui_url
-    return Target(noted.database_url, noted.namespace, ui.rstrip("/") if ui else None)
+    return replace(noted, ui_url=ui.rstrip("/") if ui else None)
 
 
 def _namespace() -> str:
@@ -78,8 +81,10 @@ def _namespace() -> str:
 def _noted(data_dir: Path) -> Target | None:
     try:
         noted = json.loads((data_dir / UP_FILE).read_text(encoding="utf-8"))
-        # An older `sched up` noted no ui_url.
-        return Target(noted["database_url"], noted["namespace"], noted.get("ui_url"))
+        # An older `sched up` noted less.
+        return Target(
+            noted["database_url"], noted["namespace"], noted.get("ui_url"), noted.get("temporal")
+        )
     except (OSError, ValueError, KeyError):
         return None
 

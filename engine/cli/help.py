@@ -72,6 +72,10 @@ EXAMPLES = {
         "sched reschedule wishes --every 1h",
     ),
     "apply": ("sched apply", "sched apply other.yaml --prune"),
+    "history": (
+        "sched history export nightly-report --limit 20 --out histories",
+        "sched history export sched:nightly-report:1795312800000",
+    ),
     "migrate": ("sched migrate",),
     "schema": ("sched schema",),
     "simulate": (

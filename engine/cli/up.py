@@ -173,7 +173,7 @@ class _Application:
 
     def _announce(self, embedded: EmbeddedServers, lines: LinePrinter) -> Target:
         url = self.own_database or (embedded.postgres.url if embedded.postgres else "")
-        target = Target(url, _NAMESPACE, embedded.temporal.ui_url)
+        target = Target(url, _NAMESPACE, embedded.temporal.ui_url, embedded.temporal.address)
         # The steps of the example, and users' own, find their database and their folder here.
         os.environ["SCHED_DATABASE_URL"] = url
         os.environ["SCHED_DATA_DIR"] = str(self.data_dir.absolute())

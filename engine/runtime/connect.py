@@ -22,13 +22,16 @@ def temporal_target() -> dict[str, Any]:
     return {"target_host": "localhost:7233", "namespace": "default", **config}
 
 
-async def connect_temporal() -> Client:
+async def connect_temporal(**instead: Any) -> Client:
     """Connect to Temporal.
+
+    Args:
+        **instead: connect arguments that win over what the environment names.
 
     Raises:
         TemporalUnavailable: when nothing answers there, or the namespace is not there (yet).
     """
-    target = temporal_target()
+    target = {**temporal_target(), **instead}
     place, namespace = target["target_host"], target["namespace"]
     try:
         client = await Client.connect(**target)

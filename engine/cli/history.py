@@ -1,0 +1,88 @@
+"""``sched history export``: what runs did, for ``assert_replayable``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from engine.cli.environment import Target, open_service, target
+from engine.cli.options import (
+    DEFAULT_DATA_DIR,
+    DataDir,
+    Json,
+    Limit,
+    keys_in_the_file,
+    one_of,
+)
+from engine.cli.output import counted, print_json
+from engine.runtime.connect import connect_temporal
+from engine.runtime.histories import Exported, export
+
+_DEFAULT_OUT: Final = Path("histories")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(history)
+
+
+def history(
+    action: Annotated[  # noqa: ARG001 - there is one as yet, and its parser refuses others
+        str, typer.Argument(metavar="export", parser=one_of("action", ("export",)))
+    ],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY|RUN-ID",
+            help="A schedule, for its newest runs, or one run.",
+            autocompletion=keys_in_the_file,
+        ),
+    ],
+    limit: Limit = 20,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="Where the files go.")
+    ] = _DEFAULT_OUT,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Write the histories of runs into files, to be replayed against new code.
+
+    One file for each run, as Temporal's JSON. Inputs and results are in it. Ends with 1 when
+    Temporal has none of the runs any more.
+    """
+    written = asyncio.run(_export(name, limit, out, target(data_dir)))
+    kept = [each for each in written if each.file is not None]
+    if as_json:
+        print_json([_as_json(each) for each in written])
+    else:
+        for each in written:
+            said = f"{each.file}" if each.file else "Temporal has forgotten it"
+            typer.echo(f"{each.workflow_id}: {said}")
+        typer.echo(f"{counted(len(kept), 'run')} written to {out}" if kept else "nothing written")
+    raise typer.Exit(0 if kept else 1)
+
+
+async def _export(name: str, limit: int, out: Path, of: Target) -> list[Exported]:
+    runs: list[tuple[str, str | None]] = [(name, None)]
+    if ":" not in name:  # no key has one
+        async with open_service(of) as opened:
+            await opened.schedule(name)  # raises when there is none
+            fires = await opened.fires(key=name, limit=limit)
+        runs = [(fire.workflow_id, fire.run_id) for fire in fires if fire.run_id]
+    elsewhere = os.environ.get("TEMPORAL_ADDRESS") or os.environ.get("TEMPORAL_PROFILE")
+    here = {"target_host": of.temporal} if of.temporal and not elsewhere else {}
+    client = await connect_temporal(**here, namespace=of.namespace)
+    return await export(client, runs, out)
+
+
+def _as_json(each: Exported) -> dict[str, object]:
+    return {
+        "workflow_id": each.workflow_id,
+        "run_id": each.run_id,
+        "file": None if each.file is None else str(each.file),
+        "events": each.events,
+    }
