@@ -60,7 +60,11 @@ EXAMPLES = {
         "sched backfill nightly-report --from 2026-11-01 --to 2026-11-20",
         "sched backfill cache-sync --from 2026-11-20 --to 2026-11-21 --overlap queue",
     ),
-    "check": ("sched check", "sched check other.yaml --json"),
+    "check": (
+        "sched check",
+        "sched check other.yaml --json",
+        "sched check --import workflows",
+    ),
     "plan": ("sched plan", "sched plan other.yaml --prune --json"),
     "at": (
         "sched at 2026-12-24T18:00Z greeting",

@@ -117,6 +117,14 @@ TaskQueue = Annotated[
         envvar="SCHED_TASK_QUEUE",
     ),
 ]
+CodeToo = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--import",
+        metavar="PACKAGE",
+        help="A package of the workflows that the file names; may be repeated.",
+    ),
+]
 Imports = Annotated[
     list[str] | None,
     typer.Option(

@@ -25,7 +25,9 @@ from engine.cli.output import console, counted, instant, print_json
 from engine.cli.times import clock
 from engine.cli.unsaid_zones import unsaid_zones, unsaid_zones_in_words
 from engine.ledger.records import DriftRow
+from engine.runtime.placing import placed, unknown_workflows
 from engine.runtime.rehearsing import Change, Rehearsal
+from engine.runtime.source import Source
 from engine.schedules import ScheduleFile
 from engine.schedules.outlook import Starts
 from engine.service import ScheduleService
@@ -68,12 +70,16 @@ def plan(
             return await opened.plan(file, prune=prune, force=force)
 
     found = asyncio.run(ask())
+    unknown = placed(unknown_workflows(found.waiting), Source(path))
     if as_json:
-        print_json(as_document(found, file))
+        problems = [asdict(problem) for problem in unknown]
+        print_json({**as_document(found, file), "problems": problems})
     else:
         out = console()
         for line in lines(found, file):
             out.print(Text(line, style=_COLOURS.get(line[:1], "")))
+        for line in _some([problem.located(file.name) for problem in unknown]):
+            out.print(Text(line, style="red"), soft_wrap=True)
         if note := unsaid_zones_in_words(unsaid_zones(file)):
             typer.echo(note, err=True)
     if found.refused is not None:

@@ -168,7 +168,8 @@ class FileWatch:
         self._good = file
         how = "is good again" if self._state.problems else "applied"
         self._tell(Remark(f"{self._path} {how}: {report}", good=True))
-        for remark in remarks(file, report):
+        source = Source(self._path)
+        for remark in await asyncio.to_thread(remarks, file, report, source):
             self._tell(remark)
         self._applied(file)
 

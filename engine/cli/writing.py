@@ -15,6 +15,7 @@ from engine.cli.environment import service
 from engine.cli.options import (
     DEFAULT_DATA_DIR,
     DEFAULT_FILE,
+    CodeToo,
     DataDir,
     File,
     Json,
@@ -26,7 +27,9 @@ from engine.cli.preview import in_words
 from engine.cli.unsaid_zones import unsaid_zones, unsaid_zones_in_words
 from engine.errors import LedgerError, ScheduleFileError
 from engine.runtime.declare import PRUNE_AFTER
+from engine.runtime.placing import located, placed
 from engine.runtime.reports import ApplyReport
+from engine.runtime.source import Source
 from engine.schedules import ScheduleFile
 from engine.service import ScheduleService
 
@@ -42,10 +45,12 @@ def check(
     context: typer.Context,
     path: File = DEFAULT_FILE,
     schedules: SameFile = None,
+    imports: CodeToo = None,
     as_json: Json = False,
 ) -> None:
     """Name everything that is wrong with a schedule file. Needs no server.
 
+    With --import also the workflows that the code does not have, and inputs that do not fit them.
     Ends with 2 when the file cannot be used, and with 1 when only an expect: does not come true.
     """
     path = one_file(context, path, schedules)
@@ -55,6 +60,9 @@ def check(
         code = 1  # from here on the file can be used
         if any(schedule.expect for schedule in file.schedules):
             file = ScheduleService.check(path, expectations=True)
+        code = 2
+        if imports:
+            _check_code(file, path, imports)
     except ScheduleFileError as error:
         if as_json:
             problems = [asdict(found) for found in error.problems]
@@ -80,6 +88,26 @@ def _tell_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
         typer.echo(sentence)
     if note := unsaid_zones_in_words(unsaid):
         typer.echo(note)
+
+
+def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
+    """Compare a file with the code that is to run it.
+
+    Raises:
+        ScheduleFileError: with every schedule that does not fit.
+        EngineError: the code cannot be imported.
+    """
+    # Users' code, and Temporal's SDK, take longer to load than all that `check` does without.
+    from engine.flow.definition import definition_of  # noqa: PLC0415
+    from engine.runtime.discovery import import_user_code  # noqa: PLC0415
+    from engine.runtime.misfits import misfits  # noqa: PLC0415
+
+    workflows = import_user_code(imports).workflows
+    marks = [getattr(each, "__temporal_workflow_definition", None) for each in workflows]
+    types = {mark.name for mark in marks if mark and mark.name}
+    definitions = {each.type: each for cls in workflows if (each := definition_of(cls))}
+    if found := misfits(file.schedules, definitions, types=types):
+        raise ScheduleFileError(file.name, tuple(placed(found, Source(path))))
 
 
 def apply_file(
@@ -123,7 +151,7 @@ def apply_file(
 
 def _tell_applied(report: ApplyReport, retired: tuple[str, ...], *, prune: bool) -> None:
     typer.echo(str(report))
-    for remark in report.remarks:
+    for remark in located(report, Source(path)):
         typer.echo(remark)
     if report.absent and not prune:
         typer.echo(f"not in the file: {', '.join(report.absent)} (--prune retires them)")

@@ -11,8 +11,12 @@ from engine.errors import (
     RevisionTooLow,
     ScheduleFileError,
 )
+from engine.flow import registered_workflows
 from engine.runtime.events import Remark
+from engine.runtime.misfits import INPUT_INVALID, misfits
+from engine.runtime.placing import located, placed
 from engine.runtime.reports import ApplyReport
+from engine.runtime.source import Source
 from engine.schedules import ScheduleFile
 
 REFUSALS: Final = (
@@ -42,12 +46,27 @@ def require_project(file: ScheduleFile, project: str) -> None:
         )
 
 
-def remarks(file: ScheduleFile, report: ApplyReport) -> list[Remark]:
-    """Return what somebody should hear of a file that was applied."""
+def remarks(
+    file: ScheduleFile,
+    report: ApplyReport,
+    source: Source | ScheduleFile | None = None,
+    types: frozenset[str] = frozenset(),
+) -> list[Remark]:
+    """Return what somebody should hear of a file that was applied. Call it from a thread.
+
+    Args:
+        file: what was applied.
+        report: what that did.
+        source: where it came from, so that lines can be named.
+        types: the workflows that this worker runs, whose inputs are compared with the file's.
+    """
+    code = {name: each for name, each in registered_workflows().items() if name in types}
+    inputs = [misfit for misfit in misfits(file.schedules, code) if misfit.code == INPUT_INVALID]
     warnings = [f"warning: {problem.located(file.name)}" for problem in file.warnings]
     return [
         *(Remark(line, good=True) for line in [*_news(file, report), *warnings]),
-        *(Remark(remark, good=False) for remark in report.remarks),
+        *(Remark(remark, good=False) for remark in located(report, source)),
+        *(Remark(each.located(file.name), good=False) for each in placed(inputs, source)),
     ]
 
 

@@ -63,6 +63,7 @@ class Rehearsal:
         refused: why the file would not be applied; nothing else is known then but ``foreign``.
         drift: what stands otherwise than the file alone would have it.
         resumed: keys that are ``paused`` in the file, and were resumed.
+        waiting: for each new definition that nobody can run, what is known of its workflow.
     """
 
     project: str
@@ -77,6 +78,7 @@ class Rehearsal:
     refused: EngineError | None = None
     drift: tuple[DriftRow, ...] = ()
     resumed: tuple[str, ...] = ()
+    waiting: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def fires(self) -> int:
@@ -121,6 +123,7 @@ class _Stage:
     ) -> None:
         self._transaction, self._file, self._by = transaction, file, by
         self._look_back = look_back
+        self._waiting: Mapping[str, str] = {}
 
     async def play(self, *, prune: bool, force: bool) -> Rehearsal:
         transaction, file = self._transaction, self._file
@@ -155,6 +158,7 @@ class _Stage:
                 if schedule.paused and schedule.key in {*compared.unchanged, *compared.changed}
                 and schedule.key not in held
             ),
+            waiting=self._waiting,
         )  # fmt: skip
 
     async def _changes(self, compared: Diff, leaving: Sequence[str]) -> list[Change]:
@@ -165,7 +169,8 @@ class _Stage:
         edits: Mapping[str, tuple[str, ...]] = {}
         if compared.added or edited or compared.foreign:
             edit = Edit(transaction, file, by=self._by, look_back=self._look_back)
-            edits = (await edit.write()).edits
+            report = await edit.write()
+            edits, self._waiting = report.edits, report.waiting
         now = await transaction.now()
         after = await self._states([*compared.added, *edited])
         kinds: dict[str, Kind] = dict.fromkeys(compared.added, "added")

@@ -202,7 +202,8 @@ class Replica:
             self._tell(Remark(goes_on, good=False))
         else:
             self._tell(Applied(str(report), good=True))
-            for remark in remarks(file, report):
+            types = self._serving.types
+            for remark in await asyncio.to_thread(remarks, file, report, self._source, types):
                 self._tell(remark)
             lanes = Counter("" if s.external else s.task_queue for s in file.schedules)
             self._mention_other_queues(lanes)

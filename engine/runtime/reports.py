@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from engine.errors import WorkflowUnknown
+
 
 @dataclass(frozen=True, slots=True)
 class ApplyReport:
@@ -51,7 +53,7 @@ class ApplyReport:
                 f"{key}: owed windows were rejected, no worker knew the workflow it had before"
                 for key in self.rejected
             ),
-            *(f"{key}: {what}" for key, what in self.waiting.items()),
+            *(f"{WorkflowUnknown.code}: {key}: {what}" for key, what in self.waiting.items()),
             *(
                 f"{key}: no window opens at {', '.join(moments)} any more, which was to be skipped"
                 for key, moments in self.unskipped.items()

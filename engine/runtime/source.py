@@ -59,7 +59,7 @@ class Source:
             ScheduleFileError: with every problem, also when something cannot be read.
             Stopped: ``stopper`` was asked to end it.
         """
-        return parse(self._texts(), self.name, expectations=expectations, stopper=stopper)
+        return parse(self.texts(), self.name, expectations=expectations, stopper=stopper)
 
     def look(self) -> Look:
         """Return what can be told of the files as they are now without parsing them.
@@ -67,9 +67,14 @@ class Source:
         Raises:
             ScheduleFileError: when something cannot be read.
         """
-        return Look(self._texts())
+        return Look(self.texts())
 
-    def _texts(self) -> list[NamedText]:
+    def texts(self) -> list[NamedText]:
+        """Return what the files say now.
+
+        Raises:
+            ScheduleFileError: when something cannot be read.
+        """
         files = [file for path in self._paths for file in _files(path)]
         if not files:
             what, cure = "no schedule file is named", "name one, or a folder"

@@ -1,0 +1,96 @@
+"""Schedules that do not fit the code which is to run them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from engine.errors import WorkflowUnknown
+from engine.flow.definition import WorkflowDefinition
+from engine.runtime.placing import Misfit
+from engine.schedules import Schedule
+from engine.schedules.canonical import jsonable
+from engine.schedules.versions import nearest_name, resolve_type
+
+INPUT_INVALID: Final = "SCHEDULE_INPUT_INVALID"
+_NAMED: Final = 5
+"""Fields of one input that are named; a list may have thousands."""
+
+
+def misfits(
+    schedules: Sequence[Schedule],
+    code: Mapping[str, WorkflowDefinition],
+    *,
+    types: Collection[str] | None = None,
+) -> list[Misfit]:
+    """Return what is wrong with schedules, seen from the code.
+
+    Args:
+        schedules: external ones are not looked at: their code may be anywhere.
+        code: the workflows whose inputs are known, by Temporal type.
+        types: every type that there is; None where nobody can know that, and a workflow that is
+            not in ``code`` is no problem.
+    """
+    found: list[Misfit] = []
+    for schedule in schedules:
+        if schedule.external:
+            continue
+        kind = resolve_type(schedule.workflow, code if types is None else types)
+        if kind is None and types is not None:
+            found.append(_unknown(schedule, types))
+        elif kind is not None and kind in code:
+            found += _input(schedule, code[kind])
+    return found
+
+
+def _unknown(schedule: Schedule, types: Collection[str]) -> Misfit:
+    near = nearest_name(schedule.workflow, types)
+    cure = f"did you mean {near}?" if near else "import the package that has it"
+    message = f"{schedule.key}: there is no workflow {schedule.workflow}"
+    return Misfit(WorkflowUnknown.code, schedule.key, message, cure, ("workflow",))
+
+
+def _input(schedule: Schedule, definition: WorkflowDefinition) -> Iterator[Misfit]:
+    """Compare the input that a file gives with the one that the workflow takes."""
+    key, kind = schedule.key, definition.type
+    if not schedule.has_input:
+        if definition.requires_input:
+            what, cure = f"{key}: the workflow {kind} needs an input", "add input:"
+            yield Misfit(INPUT_INVALID, key, what, cure, ("workflow",))
+        return
+    if not definition.accepts_input:
+        what, cure = f"{key}: the workflow {kind} takes no input", "remove input:"
+        yield Misfit(INPUT_INVALID, key, what, cure, ("input",))
+        return
+    for path, said in _faults(schedule.input, definition.input_type):
+        name = ".".join(["input", *map(str, path)])
+        cure = f"the workflow {kind} takes {_name(definition.input_type)}"
+        yield Misfit(INPUT_INVALID, key, f"{key}: {name}: {said}", cure, ("input", *path))
+
+
+def _faults(value: Any, wanted: Any) -> list[tuple[tuple[str | int, ...], str]]:
+    """Decode an input as a worker with the plugin does; return where it does not fit, and why."""
+    adapter = _adapter(wanted)
+    if adapter is None:
+        return []
+    try:
+        adapter.validate_json(json.dumps(jsonable(value)))
+    except ValidationError as error:
+        return [(each["loc"], each["msg"]) for each in error.errors()[:_NAMED]]
+    return []
+
+
+@lru_cache(maxsize=1000)
+def _adapter(wanted: Any) -> TypeAdapter[Any] | None:
+    try:
+        return None if wanted is None else TypeAdapter(wanted)
+    except Exception:  # noqa: BLE001 - a type that pydantic does not know is decoded by others
+        return None
+
+
+def _name(wanted: Any) -> str:
+    return getattr(wanted, "__name__", None) or str(wanted)

@@ -1,0 +1,117 @@
+"""Where in a file a schedule says something: found again when there is something to say of it."""
+
+from __future__ import annotations
+
+import collections.abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from engine.errors import Problem, ScheduleFileError, WorkflowUnknown
+from engine.runtime.reports import ApplyReport
+from engine.runtime.source import Source
+from engine.schedules import ScheduleFile
+from engine.schedules.file import parse_text
+from engine.schedules.nodes import Mapping, Node, Scalar, Unreadable
+from engine.schedules.nodes import Sequence as Listed
+
+Known: TypeAlias = "collections.abc.Mapping[str, str]"
+"""For each key what is known of its workflow."""
+
+_LARGEST: Final = 500_000
+"""Characters of a text that is parsed once more: about a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Something that is wrong with one schedule, and which of its fields says it."""
+
+    code: str
+    key: str
+    message: str
+    cure: str
+    path: tuple[str | int, ...]
+
+
+def placed(found: Sequence[Misfit], source: Source | ScheduleFile | None) -> list[Problem]:
+    """Return problems with file, line and column, as far as they can be found.
+
+    Args:
+        found: what is wrong.
+        source: the files; they are parsed again, unless they are large or have changed too much.
+    """
+    if not found:
+        return []
+    places = _Places(source) if isinstance(source, Source) else None
+    return [_problem(each, places) for each in found]
+
+
+def unknown_workflows(waiting: Known) -> list[Misfit]:
+    """Return the workflows that nobody can run, of the keys that wait for them."""
+    return [
+        Misfit(WorkflowUnknown.code, key, f"{key}: {what}", "", ("workflow",))
+        for key, what in waiting.items()
+    ]
+
+
+def located(report: ApplyReport, source: Source | ScheduleFile | None) -> list[str]:
+    """Return the remarks of a report, those on unknown workflows with their places."""
+    misfits = unknown_workflows(report.waiting)
+    plain = {f"{each.code}: {each.message}" for each in misfits}
+    name = source.name if isinstance(source, ScheduleFile | Source) else ""
+    return [
+        *(remark for remark in report.remarks if remark not in plain),
+        *(each.located(name) if name else each.message for each in placed(misfits, source)),
+    ]
+
+
+class _Places:
+    """The schedules of files as they are written."""
+
+    def __init__(self, source: Source) -> None:
+        self._schedules: dict[str, tuple[str, Mapping]] = {}
+        try:
+            texts = source.texts()
+        except ScheduleFileError:
+            return
+        for each in texts:
+            if len(each.text) > _LARGEST:
+                continue
+            try:
+                root = parse_text(each.text, each.name).root
+            except Unreadable:
+                continue
+            for node in _schedules(root):
+                key = node.entries["key"][1].plain() if "key" in node.entries else None
+                if isinstance(key, str):
+                    self._schedules.setdefault(key, (each.name, node))
+
+    def of(self, key: str, path: Sequence[str | int]) -> tuple[str, Node] | None:
+        """Return the file, and the node as near to the path as it is written."""
+        if key not in self._schedules:
+            return None
+        file, node = self._schedules[key]
+        found: Node = node
+        for part in path:
+            if isinstance(found, Mapping) and part in found.entries:
+                found = found.entries[str(part)][1]
+            elif isinstance(found, Listed) and isinstance(part, int) and part < len(found.items):
+                found = found.items[part]
+            else:
+                break
+        return file, found
+
+
+def _schedules(root: Node | None) -> list[Mapping]:
+    if isinstance(root, Mapping) and "schedules" in root.entries:
+        root = root.entries["schedules"][1]
+    items = root.items if isinstance(root, Listed) else []
+    return [item for item in items if isinstance(item, Mapping)]
+
+
+def _problem(each: Misfit, places: _Places | None) -> Problem:
+    place = places.of(each.key, each.path) if places else None
+    file, node = place or (None, Scalar(None, 0, 0))
+    return Problem(
+        each.code, each.message, each.cure, node.line, node.column, key=each.key, file=file
+    )

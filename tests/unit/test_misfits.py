@@ -1,0 +1,111 @@
+"""Schedules against the code that is to run them: `sched check --import`, and a worker's start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.cli.app import run
+from engine.flow import definition_of
+from engine.runtime.applying import remarks
+from engine.runtime.misfits import misfits
+from engine.runtime.placing import placed
+from engine.runtime.reports import ApplyReport
+from engine.runtime.source import Source
+from engine.schedules import load_schedules
+from tests.fundamentals.samples.parcels import Parcels
+
+PACKAGE = "tests.fundamentals.samples.parcels"
+FILE = """\
+schedules:
+  - {key: good, workflow: parcels, everyMs: 1000, input: {id: A1}}
+  - key: typo
+    workflow: parcel
+    everyMs: 1000
+  - key: pinned
+    workflow: parcels@7
+    everyMs: 1000
+    input: {id: A1}
+  - key: wrong
+    workflow: parcels
+    everyMs: 1000
+    input:
+      id: A1
+      cents: many
+  - {key: lacks, workflow: parcels, everyMs: 1000}
+  - {key: elsewhere, workflow: Anything, external: true, everyMs: 1000, input: 7}
+"""
+EXPECTED = [
+    "4:15: SCHEDULE_WORKFLOW_UNKNOWN: typo: there is no workflow parcel; did you mean parcels?",
+    (
+        "7:15: SCHEDULE_WORKFLOW_UNKNOWN: pinned: there is no workflow parcels@7;"
+        " did you mean parcels@1?"
+    ),
+    (
+        "15:14: SCHEDULE_INPUT_INVALID: wrong: input.cents: Input should be a valid integer,"
+        " unable to parse string as an integer; the workflow parcels@1 takes Order"
+    ),
+    "16:28: SCHEDULE_INPUT_INVALID: lacks: the workflow parcels@1 needs an input; add input:",
+]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "schedules.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def code():
+    definition = definition_of(Parcels)
+    assert definition
+    return {definition.type: definition}
+
+
+def test_each_schedule_that_does_not_fit_is_named_with_its_place(file: Path):
+    found = misfits(load_schedules(FILE).schedules, code(), types={"parcels@1"})
+    assert [each.located("") for each in placed(found, Source(file))] == [
+        f"{file}:{line}" for line in EXPECTED
+    ]
+
+
+def test_where_nobody_knows_all_workflows_only_inputs_are_judged():
+    found = misfits(load_schedules(FILE).schedules, code())
+    assert [each.key for each in found] == ["wrong", "lacks"]
+
+
+def test_json_has_places_too(tmp_path: Path):
+    path = tmp_path / "schedules.json"
+    path.write_text('{"schedules": [\n{"key": "x", "workflow": "nope", "everyMs": 1000}]}')
+    found = misfits(Source(path).read().schedules, code(), types={"parcels@1"})
+    assert placed(found, Source(path))[0].line == 2
+
+
+def test_a_file_that_has_gone_leaves_the_message_without_a_place(file: Path):
+    found = misfits(load_schedules(FILE).schedules, code())
+    file.unlink()
+    assert (
+        placed(found, Source(file))[0]
+        .located("schedules.yaml")
+        .startswith("schedules.yaml: SCHEDULE_INPUT_INVALID: wrong: input.cents")
+    )
+
+
+def test_a_worker_that_applies_a_file_says_what_does_not_fit(file: Path):
+    source = Source(file)
+    report = ApplyReport(added=("typo",), waiting={"typo": "no worker knows parcel"})
+    said = [each.text for each in remarks(source.read(), report, source, frozenset({"parcels@1"}))]
+    assert f"{file}:4:15: SCHEDULE_WORKFLOW_UNKNOWN: typo: no worker knows parcel" in said
+    assert f"{file}:{EXPECTED[2]}" in said
+
+
+@pytest.mark.parametrize("imports", [[], ["--import", PACKAGE]])
+def test_check_compares_with_code_only_where_it_is_asked_to(
+    file: Path, capsys: pytest.CaptureFixture[str], imports: list[str]
+):
+    ended = run(["check", str(file), *imports])
+    told = capsys.readouterr().err
+    assert (ended, told.splitlines()) == (
+        (2, [f"{file}:{line}" for line in EXPECTED]) if imports else (0, [])
+    )
