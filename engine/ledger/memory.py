@@ -59,7 +59,6 @@ class MemoryLedger(MemoryFires):
         super().__init__(clock)
         self.remembers = remembers
         self._identity = identity
-        self._types: set[tuple[str, str]] = set()
         self._replicas: dict[str, tuple[Serving, datetime]] = {}
         self._doubted_at: datetime | None = None
         self._hearing: list[Callable[[], None]] = []
@@ -153,7 +152,8 @@ class MemoryLedger(MemoryFires):
             self._replicas[serving.replica] = (serving, now)
             if retention is not None:
                 self.note_retention(retention, now)
-            self._types |= {(serving.task_queue, name) for name in serving.types}
+            for name in serving.types:
+                self._tables.rules[serving.task_queue, name] = serving.rules.get(name) or None
             for key, row in list(self._tables.schedules.items()):
                 schedule = row.state.schedule
                 found = resolve_type(schedule.workflow, self._announced(schedule.task_queue))
@@ -282,4 +282,4 @@ class MemoryLedger(MemoryFires):
         }  # fmt: skip
 
     def _announced(self, task_queue: str) -> list[str]:
-        return [name for queue, name in self._types if queue == task_queue]
+        return [name for queue, name in self._tables.rules if queue == task_queue]

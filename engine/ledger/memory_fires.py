@@ -63,7 +63,7 @@ class MemoryFires(MemoryRuns):
         )  # fmt: skip
         retention = self._smallest_retention(starting_at)
         new = replace(fire.new, token=token, timing=fire.timing, reason=fire.reason)
-        claim = new.claim(number, starting_at)
+        claim = new.claim(number, starting_at, self._tables.rules_of(new))
         return replace(
             claim, attempts=fire.attempts, fresh=fresh, retention=retention,
             own_input=fire.own_input,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -163,6 +163,7 @@ class Tables:
     requests: dict[str, str] = field(default_factory=dict)
     forgotten: dict[str, datetime] = field(default_factory=dict)
     actions: dict[int, ActionRow] = field(default_factory=dict)
+    rules: dict[tuple[str, str], Mapping[str, Any] | None] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=lambda: {"epoch": 1, "fire": 0, "action": 0})
     _journal: list[tuple[MutableMapping[object, object], object, object]] = field(
         default_factory=list
@@ -180,6 +181,10 @@ class Tables:
     def drop(self, table: MutableMapping[K, V], key: K) -> None:
         """Remove one row."""
         self._journal.append((table, key, table.pop(key)))  # type: ignore[arg-type] # any table will do
+
+    def rules_of(self, new: NewFire) -> Mapping[str, Any] | None:
+        """Return what the type of a fire was announced with."""
+        return self.rules.get((new.task_queue, new.workflow_type or ""))
 
     def count(self, name: str) -> int:
         """Raise a counter and return it."""

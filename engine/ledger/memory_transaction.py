@@ -303,4 +303,4 @@ class MemoryTransaction(MemoryOperating):
             replica=owner if new.token else None,
         )
         number = self._add(fire)
-        return [new.claim(number, now)] if new.token else []
+        return [new.claim(number, now, self._tables.rules_of(new))] if new.token else []

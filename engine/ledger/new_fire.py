@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID, uuid4
 
 from engine.ledger.records import Claim, ScheduleState, Status, Step, Timing
@@ -94,7 +96,9 @@ class NewFire:
             schedule=state.schedule,
         )
 
-    def claim(self, fire_id: int, starting_at: datetime) -> Claim:
+    def claim(
+        self, fire_id: int, starting_at: datetime, rules: Mapping[str, Any] | None = None
+    ) -> Claim:
         """Return the order to start this fire's run, once the row is written."""
         if self.token is None or self.workflow_type is None or self.timing is None:
             raise AssertionError("only a start that found its type becomes a claim")
@@ -117,4 +121,5 @@ class NewFire:
             token=self.token,
             attempts=1,
             starting_at=starting_at,
+            rules=rules,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -230,8 +231,10 @@ class PostgresLedger:
             if retention is not None:
                 await run("announce_retention", retention)
             await run("forget_replicas")
-            news = await run("announce_types", task_queue, types)
-            if not news and self._resolved == seen:
+            rules = [serving.rules.get(name) for name in types]
+            said = [json.dumps(each) if each else None for each in rules]
+            changes = await run("announce_types", task_queue, types, said)
+            if not any(row["news"] for row in changes) and self._resolved == seen:
                 return  # at 100,000 schedules the look below costs 60 ms
             rows = await run("wanted_workflows", task_queue)
             wanted = {(task_queue, row["workflow"]) for row in rows}

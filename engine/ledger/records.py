@@ -36,12 +36,16 @@ OPEN: frozenset[Status] = frozenset({"claimed", "queued", "starting", "started"}
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What one replica may claim: its project's schedules on its task queue, by type."""
+    """What one replica may claim: its project's schedules on its task queue, by type.
+
+    ``rules`` are those of its types' runs; see ``engine.flow.run_rules``.
+    """
 
     replica: str
     project: str
     task_queue: str
     types: frozenset[str]
+    rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
 
     @property
     def lanes(self) -> tuple[str, str]:
@@ -192,6 +196,7 @@ class Claim:
         retention: the smallest namespace retention in force since then; None when none was seen.
         missed_from: the first of the windows that a caught-up run stands for besides its own.
         own_input: the argument of this run alone, in a list of one; without it the definition's.
+        rules: what its type was announced with; see ``engine.flow.run_rules``.
     """
 
     fire_id: int
@@ -215,6 +220,7 @@ class Claim:
     retention: timedelta | None = None
     missed_from: datetime | None = None
     own_input: tuple[Any, ...] = ()
+    rules: Mapping[str, Any] | None = None
 
     @property
     def arguments(self) -> list[Any]:

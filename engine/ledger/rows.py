@@ -70,11 +70,12 @@ def _as_open(fields: dict[str, Any]) -> OpenFire:
 def as_claim(row: Row) -> Claim:
     """Return the claim taken by ``take_over.sql``."""
     fields = dict(row)
-    own = fields.pop("input")
+    own, rules = fields.pop("input"), fields.pop("rules")
     return Claim(
         fire_id=fields.pop("id"),
         schedule=parse_definition(fields.pop("definition")),
         own_input=() if own is None else (json.loads(own),),
+        rules=rules and json.loads(rules),
         **fields,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -63,9 +64,9 @@ class Statements:
         rows = await self.run("insert_fires", owner, lease, *columns)
         written = {row["workflow_id"]: row for row in rows}
         return [
-            fire.claim(written[fire.workflow_id]["id"], written[fire.workflow_id]["starting_at"])
+            fire.claim(row["id"], row["starting_at"], row["rules"] and json.loads(row["rules"]))
             for fire in fires
-            if fire.token is not None and fire.workflow_id in written
+            if fire.token is not None and (row := written.get(fire.workflow_id))
         ]
 
     async def _move(self, moves: Sequence[tuple[timedelta, Move]]) -> None:

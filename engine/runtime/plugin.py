@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from temporalio.contrib.pydantic import PydanticPayloadConverter
@@ -18,6 +19,8 @@ from temporalio.worker import Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from engine.errors import LedgerRequired, ScheduleFileError
+from engine.flow.definition import definition_of
+from engine.flow.run_rules import RunRules
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
 from engine.ledger.records import Serving
 from engine.runtime import database
@@ -129,7 +132,9 @@ class SchedulePlugin(SimplePlugin):
 
     def _replica(self, worker: Worker) -> Replica:
         name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        serving = Serving(name, self._project, worker.task_queue, _types_of(worker))
+        serving = Serving(
+            name, self._project, worker.task_queue, _types_of(worker), rules=_rules_of(worker)
+        )
         return Replica(
             worker.client,
             lambda: self._open_ledger(worker.client.namespace),
@@ -196,6 +201,12 @@ async def _fire_while_running(worker: Worker, replica: Replica) -> None:
 async def _stop_with(shutdown: asyncio.Event, replica: Replica) -> None:
     await shutdown.wait()
     replica.stop()
+
+
+def _rules_of(worker: Worker) -> dict[str, dict[str, Any]]:
+    """What the workflows of this worker declare for their runs, by Temporal type."""
+    found = map(definition_of, worker.config(active_config=True).get("workflows", ()))
+    return {each.type: RunRules.of(each).to_json() for each in found if each is not None}
 
 
 def _types_of(worker: Worker) -> frozenset[str]:

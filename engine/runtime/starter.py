@@ -25,6 +25,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RetryConfig, RPCError, RPCStatusCode, ServiceClient
 
 from engine.flow.fire import MEMO_KEY, FireInfo
+from engine.flow.run_rules import RunRules
 from engine.ledger.records import Claim, Closed, Evidence, Outcome, Timing
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.describe import details, fire_info, summary
@@ -113,6 +114,7 @@ class Starter:
         now = self._clock.now()
         timing = self._timing(claim, now)
         info = fire_info(claim, ledger=self.ledger, timing=timing)
+        rules = _rules(claim)
         try:
             handle = await self._client.start_workflow(
                 claim.workflow_type,
@@ -127,6 +129,8 @@ class Starter:
                 ),
                 static_summary=summary(info),
                 static_details=details(claim, info, now - claim.fire_time),
+                run_timeout=rules.timeout,
+                retry_policy=rules.retry,
                 rpc_timeout=self._settings.rpc_timeout,
             )
         except WorkflowAlreadyStartedError:
@@ -214,6 +218,11 @@ class Starter:
             return claim.timing
         planned = claim.fire_time + claim.schedule.delay(claim.fire_time)
         return "on_time" if started - planned <= claim.schedule.grace else "late"
+
+
+def _rules(claim: Claim) -> RunRules:
+    """What the class of the run declares; an external type is nobody's of ours."""
+    return RunRules() if claim.schedule.external else RunRules.from_json(claim.rules)
 
 
 def _words(error: Exception) -> str:

@@ -20,4 +20,6 @@ FROM unnest($4::text[], $5::text[], $6::int[], $7::bigint[], $8::timestamptz[], 
            workflow_type, task_queue, status, reason, timing, missed, missed_from, not_before,
            token)
 ON CONFLICT (namespace, key, series, fire_time) WHERE kind = 'window' DO NOTHING
-RETURNING id, workflow_id, starting_at
+RETURNING id, workflow_id, starting_at,
+          (SELECT t.rules FROM workflow_types t
+           WHERE t.namespace = $1 AND t.task_queue = fires.task_queue AND t.type = fires.workflow_type) AS rules

@@ -32,6 +32,8 @@ SELECT taken.id, taken.key, taken.project, taken.series, taken.bucket, taken.fir
        taken.definition_version, taken.workflow_id, taken.workflow_type, taken.task_queue,
        taken.timing, taken.missed, taken.missed_from, taken.reason, taken.input, taken.token, taken.attempts, taken.starting_at,
        taken.definition, taken.was = 'claimed' AS fresh,
+       (SELECT t.rules FROM workflow_types t
+        WHERE t.namespace = $1 AND t.task_queue = taken.task_queue AND t.type = taken.workflow_type) AS rules,
        -- In force since the start: what was seen after it, and the stretch it fell into.
        (SELECT min(r.retention) FROM retentions r
         WHERE r.namespace = $1 AND (r.seen_until >= taken.starting_at OR r.seen_from = (

@@ -1,0 +1,36 @@
+"""Workflows that say how long a run may take, and how often it is begun again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import temporalio.workflow
+
+from engine import Context, Retry, workflow
+
+PATIENT = Retry(max_attempts=3, initial_interval=1, backoff=1)
+
+
+@workflow(name="third-time-lucky", retry=PATIENT)
+class ThirdTimeLucky:
+    async def run(self, ctx: Context) -> int:
+        attempt = temporalio.workflow.info().attempt
+        if attempt < 3:
+            raise ValueError(f"attempt {attempt} had no luck")
+        return attempt
+
+
+@workflow(name="too-slow", timeout=1)
+class TooSlow:
+    async def run(self, ctx: Context) -> None:
+        await ctx.sleep(timedelta(hours=1))
+
+
+@workflow(name="goes-on", timeout=60)
+class GoesOn:
+    async def run(self, ctx: Context, parts: int) -> None:
+        if parts > 1:
+            temporalio.workflow.continue_as_new(parts - 1)
+
+
+ALL = [ThirdTimeLucky, TooSlow, GoesOn]
