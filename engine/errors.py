@@ -23,6 +23,7 @@
     ├── WindowNotFound                 the schedule has no such window
     ├── WindowDecided                  too late to decide otherwise
     ├── FireStillOpen                  its run is open, or may still come
+    ├── LetterNotFound                 no dead letter that could be dealt with so
     ├── NotCancellable                 nothing is left to cancel
     ├── LedgerError
     │   ├── LedgerUnavailable
@@ -220,6 +221,12 @@ class FireStillOpen(EngineError):
     """The run is open, or may still come."""
 
     code = "SCHEDULE_FIRE_OPEN"
+
+
+class LetterNotFound(EngineError):
+    """There is no such dead letter."""
+
+    code = "SCHEDULE_LETTER_NOT_FOUND"
 
 
 class NotCancellable(EngineError):

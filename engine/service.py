@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from engine.errors import ScheduleNotFound
 from engine.ledger import Ledger
+from engine.ledger.letters import DeadLetter
 from engine.ledger.records import ActionRow, Fire, NextFire, Origin, ScheduleRow, State, Status
 from engine.runtime.declare import PRUNE_AFTER, applied_digest, apply, retire_absent
 from engine.runtime.rehearsing import Rehearsal, rehearse
@@ -18,6 +19,7 @@ from engine.runtime.reports import ApplyReport, PruneReport
 from engine.runtime.settings import Settings
 from engine.runtime.source import DEFAULT_PROJECT, Source, read_file
 from engine.runtime.verbs.backfilling import Progress, backfill
+from engine.runtime.verbs.letters import drop, drop_all, letters, letters_of, rerun_letter
 from engine.runtime.verbs.one_shots import Asked, ask_for, reschedule
 from engine.runtime.verbs.pausing import Paused, Resumed, pause, resume
 from engine.runtime.verbs.requesting import Requested, rerun, trigger
@@ -227,6 +229,41 @@ class ScheduleService:
             )  # fmt: skip
         await self._ledger.wake()  # as above
         return requested
+
+    async def dead_letters(self, *, key: str | None = None, limit: int = 50) -> list[DeadLetter]:
+        """Return what ended badly and nobody has dealt with, newest fire time first."""
+        return await letters(self._ledger, key=key, limit=limit)
+
+    async def dead_letters_of(self, name: str, bucket: int | None = None) -> list[DeadLetter]:
+        """Return the letter of a run id, or those of a window; see ``letters.letters_of``."""
+        return await letters_of(self._ledger, name, bucket)
+
+    async def rerun_dead(
+        self,
+        name: str,
+        bucket: int | None = None,
+        *,
+        reason: str | None = None,
+        overlap: Overlap | None = None,
+        own_input: tuple[Any, ...] = (),
+    ) -> Requested:
+        """Run a window again that ended badly; see ``letters.rerun_letter``."""
+        requested = await rerun_letter(
+            self._ledger, name, bucket, by=self._actor, reason=reason, overlap=overlap,
+            own_input=own_input,
+        )  # fmt: skip
+        await self._ledger.wake()  # as above
+        return requested
+
+    async def drop_dead(
+        self, name: str, bucket: int | None = None, *, reason: str | None = None
+    ) -> list[DeadLetter]:
+        """Let the letter of a run id rest, or those of a window; see ``letters.drop``."""
+        return await drop(self._ledger, name, bucket, by=self._actor, reason=reason)
+
+    async def drop_all_dead(self, *, key: str | None = None, reason: str | None = None) -> int:
+        """Let every letter rest, of one schedule or of all; returns how many there were."""
+        return await drop_all(self._ledger, by=self._actor, key=key, reason=reason)
 
     async def skip(self, key: str, at: datetime, *, reason: str | None = None) -> Skipped:
         """Skip one window that is to come; see ``skipping.skip``."""

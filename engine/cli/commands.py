@@ -19,6 +19,7 @@ MODULES = {
     "list": "listing", "show": "show", "next": "preview", "fires": "fires", "log": "log",
     "pause": "pausing", "resume": "pausing", "trigger": "requesting", "rerun": "requesting",
     "skip": "skipping", "unskip": "skipping", "cancel": "cancel", "backfill": "backfill",
+    "dead": "dead",
     "at": "one_shots", "reschedule": "one_shots",
     "check": "writing", "apply": "writing", "plan": "plan",
     "history": "history",
@@ -48,6 +49,7 @@ GROUPS = {
         "unskip": "Let a window start that was skipped before it came.",
         "cancel": "Cancel a run, every open run of a schedule, or all of one that is in no file.",
         "backfill": "Give windows of the past the runs that they never had.",
+        "dead": "Look at runs that ended badly; run them again, or let them rest.",
     },
     "Declare": {
         "check": "Name everything that is wrong with a schedule file. Needs no server.",
@@ -92,11 +94,11 @@ class Commands(TyperGroup):
                 formatter.write_dl([(name.ljust(widest), said) for name, said in group.items()])
 
 
-def load(name: str) -> TyperCommand:
-    """Return a command, loaded."""
+def load(name: str) -> TyperCommand | TyperGroup:
+    """Return a command, or a group of them, loaded."""
     loaded = typer.Typer(rich_markup_mode=None)
     import_module(f"engine.cli.{MODULES[name]}").register(loaded)
     dress(loaded)
     command = typer.main.get_group(loaded).commands[name]
-    assert isinstance(command, TyperCommand)  # noqa: S101 - `dress` has made it one
+    assert isinstance(command, TyperCommand | TyperGroup)  # noqa: S101 - `dress` has made it one
     return command

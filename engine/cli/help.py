@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 EXAMPLES = {
     "init": ("sched init", "sched init demo"),
@@ -60,6 +60,26 @@ EXAMPLES = {
         "sched backfill nightly-report --from 2026-11-01 --to 2026-11-20",
         "sched backfill cache-sync --from 2026-11-20 --to 2026-11-21 --overlap queue",
     ),
+    "dead": (
+        "sched dead list",
+        "sched dead show nightly-report 1795312800000",
+        "sched dead rerun nightly-report 1795312800000",
+        "sched dead drop --all nightly-report --reason 'the archive has them'",
+    ),
+    "dead list": ("sched dead list", "sched dead list nightly-report --json"),
+    "dead show": (
+        "sched dead show nightly-report 1795312800000",
+        "sched dead show sched:nightly-report:1795312800000:rerun:1",
+    ),
+    "dead rerun": (
+        "sched dead rerun nightly-report 1795312800000",
+        """sched dead rerun nightly-report 1795312800000 --input '{"format": "pdf"}'""",
+    ),
+    "dead drop": (
+        "sched dead drop nightly-report 1795312800000",
+        "sched dead drop --all nightly-report --reason 'the archive has them'",
+        "sched dead drop --all",
+    ),
     "check": (
         "sched check",
         "sched check other.yaml --json",
@@ -96,14 +116,31 @@ class Command(TyperCommand):
         """Write what must be given as KEY beside [KEY]; typer alone writes {KEY}."""
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's signature
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the examples."""
-        with formatter.section("Examples"):
-            for line in EXAMPLES[self.name or ""]:
-                formatter.write(f"  {line}\n")
+        _write_examples(ctx, formatter)
+
+
+class Group(TyperGroup):
+    """A group of commands, whose help ends with examples too."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the examples."""
+        _write_examples(ctx, formatter)
+
+
+def _write_examples(ctx: Any, formatter: Any) -> None:
+    """Write those of the command that was asked, by its words after ``sched``."""
+    with formatter.section("Examples"):
+        for line in EXAMPLES[ctx.command_path.partition(" ")[2]]:
+            formatter.write(f"  {line}\n")
 
 
 def dress(app: typer.Typer) -> None:
     """Give every command of the application its examples."""
     for command in app.registered_commands:
         command.cls = Command
+    for group in app.registered_groups:
+        group.cls = Group
+        if group.typer_instance:
+            dress(group.typer_instance)

@@ -32,7 +32,12 @@ _LONGEST = 18
 _SOON = {"claimed": "starts at once", "queued": "starts when what is open has ended"}
 
 
-def _bucket(text: str | int) -> int:
+def bucket_number(text: str | int) -> int:
+    """Return the number of a window, from what was typed.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
     digits = str(text)
     if not digits.isascii() or not digits.isdigit() or len(digits) > _LONGEST:
         raise typer.BadParameter(
@@ -67,7 +72,7 @@ def trigger(
     Also of a schedule that is paused. Ends with 1 when overlap left it without a run.
     """
     argument = given_input(own_input)
-    _ask(
+    ask(
         data_dir,
         lambda opened: opened.trigger(
             key, reason=reason, request_id=request_id, overlap=overlap, own_input=argument
@@ -81,7 +86,7 @@ def rerun(
     bucket: Annotated[
         int,
         typer.Argument(
-            metavar="BUCKET", help="The window's number, as in its run id.", parser=_bucket
+            metavar="BUCKET", help="The window's number, as in its run id.", parser=bucket_number
         ),
     ],
     series: Annotated[
@@ -103,7 +108,7 @@ def rerun(
     a run.
     """
     argument = given_input(own_input)
-    _ask(
+    ask(
         data_dir,
         lambda opened: opened.rerun(
             key, bucket, reason=reason, series=series, overlap=overlap, own_input=argument
@@ -112,9 +117,11 @@ def rerun(
     )
 
 
-def _ask(
+def ask(
     data_dir: Path, request: Callable[[ScheduleService], Awaitable[Requested]], *, as_json: bool
 ) -> None:
+    """Make a request of the service and tell what came of it; ends with 1 without a run."""
+
     async def act() -> tuple[Requested, str]:
         async with service(data_dir) as opened:
             asked = await request(opened)

@@ -146,10 +146,12 @@ def apply_file(
         warnings = [asdict(found) for found in file.warnings]
         print_json({**asdict(report), "retired": retired, "warnings": warnings})
     else:
-        _tell_applied(report, retired, prune=prune)
+        _tell_applied(report, path, retired, prune=prune)
 
 
-def _tell_applied(report: ApplyReport, retired: tuple[str, ...], *, prune: bool) -> None:
+def _tell_applied(
+    report: ApplyReport, path: Path, retired: tuple[str, ...], *, prune: bool
+) -> None:
     typer.echo(str(report))
     for remark in located(report, Source(path)):
         typer.echo(remark)

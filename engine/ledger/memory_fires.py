@@ -147,6 +147,8 @@ class MemoryFires(MemoryRuns):
                     closed_at=seen.closed_at,
                     timing=fire.timing or "late",
                     error=seen.error,
+                    not_undone=seen.not_undone,
+                    dealt_at=None,
                     token=None,
                     lease_until=None,
                     lost_at=None,

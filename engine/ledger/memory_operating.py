@@ -286,6 +286,7 @@ class MemoryOperating:
     def _add(self, fire: FireEntry) -> int:
         """Write a new row, and where it is found."""
         number = self._tables.count("fire")
+        fire = replace(fire, decided_at=self._clock())
         self._tables.put(self._tables.fires, number, fire)
         if fire.kind == "window":
             place = (fire.new.key, fire.new.series, fire.new.fire_time)

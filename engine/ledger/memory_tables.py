@@ -79,6 +79,9 @@ class FireEntry:
     stop_at: datetime | None = None
     stop_grace: timedelta | None = None
     stop_reason: str | None = None
+    decided_at: datetime | None = None
+    dealt_at: datetime | None = None
+    not_undone: str | None = None
 
     @classmethod
     def of(cls, new: NewFire) -> FireEntry:

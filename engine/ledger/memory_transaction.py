@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from engine.errors import LedgerError
+from engine.ledger.memory_letters import MemoryLetters
 from engine.ledger.memory_operating import MemoryOperating
 from engine.ledger.memory_tables import FireEntry, ScheduleEntry, Tables
 from engine.ledger.new_fire import NewFire
@@ -27,7 +28,7 @@ from engine.schedules.versions import resolve_type
 _BY_THE_FILE = "paused: true in the file"
 
 
-class MemoryTransaction(MemoryOperating):
+class MemoryTransaction(MemoryOperating, MemoryLetters):
     """See ``engine.ledger.transactions.Transaction``."""
 
     def __init__(

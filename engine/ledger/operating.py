@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
+from engine.ledger.letters import DeadLetter, as_letter
 from engine.ledger.new_fire import NewFire
 from engine.ledger.noted import noted
 from engine.ledger.records import (
@@ -167,6 +168,23 @@ class PostgresOperating(Statements):
             "found_run", window.key, window.series, window.bucket, window.fire_time, version,
             seen.workflow_id, timing, seen.run_id, seen.started_at,
         )  # fmt: skip
+
+    async def letters(
+        self,
+        key: str | None = None,
+        *,
+        workflow_id: str | None = None,
+        bucket: int | None = None,
+        limit: int = 50,
+    ) -> list[DeadLetter]:
+        """See ``Transaction``."""
+        rows = await self.run("letters", key, workflow_id, bucket, limit)
+        return [as_letter(row) for row in rows]
+
+    async def deal(self, workflow_ids: Collection[str]) -> set[str]:
+        """See ``Transaction``."""
+        rows = await self.run("deal", list(workflow_ids))
+        return {row["workflow_id"] for row in rows}
 
     async def act(self, actions: Sequence[Action], *, by: str) -> None:
         """See ``Transaction``."""

@@ -158,7 +158,8 @@ class PostgresLedger:
 
     async def witness(self, evidence: Sequence[Evidence]) -> list[str]:
         """See ``Ledger``."""
-        fields = ("workflow_id", "run_id", "started_at", "closed", "closed_at", "error", "last")
+        fields = ("workflow_id", "run_id", "started_at", "closed", "closed_at", "error", "last",
+                  "not_undone")  # fmt: skip
         rows = await self._write("witness", fields, evidence, self._namespace)
         return [row["workflow_id"] for row in rows]
 

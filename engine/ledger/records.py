@@ -254,7 +254,8 @@ class Evidence:
     """A run of ours that somebody saw. It wins over whatever class the fire had (rule L2).
 
     ``closed`` and ``closed_at`` are None while the run is open. ``last``: Temporal was asked for
-    the id alone, and answered with the last run that it has.
+    the id alone, and answered with the last run that it has. ``not_undone``: what it could
+    not take back, as the JSON of a list; see ``engine.ledger.letters``.
     """
 
     workflow_id: str
@@ -264,6 +265,7 @@ class Evidence:
     closed_at: datetime | None = None
     error: str | None = None
     last: bool = False
+    not_undone: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

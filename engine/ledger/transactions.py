@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from engine.ledger.letters import DeadLetter
 from engine.ledger.records import (
     Action,
     Claim,
@@ -175,6 +176,21 @@ class Operating(Protocol):
 
     async def found(self, seen: Evidence, window: Window, version: int, timing: Timing) -> None:
         """Write the row of a run of which the ledger had nothing; ``timing`` says of which kind."""
+        ...
+
+    async def letters(
+        self,
+        key: str | None = None,
+        *,
+        workflow_id: str | None = None,
+        bucket: int | None = None,
+        limit: int = 50,
+    ) -> list[DeadLetter]:
+        """Return dead letters of which everything given is true, newest fire time first."""
+        ...
+
+    async def deal(self, workflow_ids: Collection[str]) -> set[str]:
+        """Note that somebody has dealt with these dead letters; return those that were some."""
         ...
 
     async def act(self, actions: Sequence[Action], *, by: str) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 
-from temporalio.client import Client, WorkflowExecution, WorkflowFailureError
+from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.flow.fire import FireInfo
@@ -14,10 +13,10 @@ from engine.ledger import Ledger
 from engine.ledger.records import Evidence
 from engine.runtime.clock import LedgerClock
 from engine.runtime.events import Alert, Closed, Listener
+from engine.runtime.post_mortem import with_reason
 from engine.runtime.settings import Settings
 from engine.runtime.starter import evidence_of, read_fire_info
 
-_ERROR_LENGTH = 1000
 _LOST = "it was started, and Temporal does not know it any more"
 _LOST_CURE = "find out whether it did its work; `sched rerun` starts it again"
 
@@ -100,21 +99,6 @@ class Looker:
         info = await self.fire_of(run)
         if info is None:
             return None
+        this_run = self._client.get_workflow_handle(workflow_id, run_id=run.run_id)
         evidence = replace(evidence_of(run), last=True)
-        if evidence.closed in {"failed", "timed_out", "terminated"}:
-            evidence = replace(evidence, error=await self._error(workflow_id, run.run_id))
-        return evidence, info
-
-    async def _error(self, workflow_id: str, run_id: str) -> str | None:
-        """The innermost reason of a failed run, in one line."""
-        handle = self._client.get_workflow_handle(workflow_id, run_id=run_id)
-        try:
-            await handle.result(follow_runs=False, rpc_timeout=self._settings.rpc_timeout)
-        except WorkflowFailureError as failure:
-            cause: BaseException = failure.cause
-            while cause.__cause__ is not None:
-                cause = cause.__cause__
-            return " ".join(str(cause).split())[:_ERROR_LENGTH]
-        except RPCError as error:
-            return f"its failure could not be read: {error.message}"[:_ERROR_LENGTH]
-        return None
+        return await with_reason(evidence, this_run, self._settings), info

@@ -29,6 +29,7 @@ from engine.flow.run_rules import RunRules
 from engine.ledger.records import Claim, Closed, Evidence, Outcome, Timing
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.describe import details, fire_info, summary
+from engine.runtime.post_mortem import with_reason
 from engine.runtime.settings import Settings
 from engine.runtime.trouble import Trouble, too_large, trouble
 
@@ -161,7 +162,12 @@ class Starter:
             info = await read_fire_info(run)
         except Exception as error:  # noqa: BLE001 - a codec that is away says nothing of the run
             return self._unknown(claim, ValueError(f"its memo could not be read: {error}"))
-        return self._judge(claim, run, info)
+        answer = self._judge(claim, run, info)
+        if answer.seen is None:
+            return answer
+        this_run = self._client.get_workflow_handle(claim.workflow_id, run_id=run.run_id)
+        seen = await with_reason(answer.seen, this_run, self._settings)
+        return replace(answer, seen=seen)
 
     def _forgotten(self, claim: Claim) -> Answer | None:
         """The server knows no such run: never sent, or run and forgotten by retention?"""

@@ -10,6 +10,8 @@ SET status = coalesce(e.closed, 'started'),
     closed_at = e.closed_at,
     timing = coalesce(f.timing, 'late'),
     error = e.error,
+    not_undone = e.not_undone,
+    dealt_at = NULL,
     owner = NULL, token = NULL, lease_until = NULL, lost_at = NULL,
     reason = CASE WHEN f.status IN ('skipped', 'expired', 'rejected', 'unvouched', 'queued') THEN NULL ELSE f.reason END,
     history = CASE WHEN f.status IN ('skipped', 'expired', 'rejected', 'unvouched', 'queued')
@@ -17,8 +19,8 @@ SET status = coalesce(e.closed, 'started'),
                                                         'error', f.error, 'until', clock_timestamp())
                    ELSE f.history END
 FROM unnest($2::text[], $3::text[], $4::timestamptz[], $5::text[], $6::timestamptz[], $7::text[],
-            $8::bool[])
-     AS e (workflow_id, run_id, started_at, closed, closed_at, error, last)
+            $8::bool[], $9::jsonb[])
+     AS e (workflow_id, run_id, started_at, closed, closed_at, error, last, not_undone)
 WHERE f.namespace = $1 AND f.workflow_id = e.workflow_id AND f.windows = 1
   AND (f.run_id IS NULL
        OR (f.run_id = e.run_id AND f.status = 'started' AND e.closed IS NOT NULL)

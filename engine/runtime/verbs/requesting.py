@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from engine.errors import FireStillOpen, WindowNotFound, WorkflowUnknown
 from engine.ledger import Ledger
+from engine.ledger.letters import OF_A_WINDOW
 from engine.ledger.records import OPEN, Fire, NewRequest
 from engine.runtime import unknown
 from engine.runtime.verbs.locked import Locked, has_window, locked
@@ -101,7 +102,22 @@ async def rerun(
         first = window.workflow_id(is_suffixed(fire.workflow_id))
         number = 1 + await schedule.transaction.count_reruns(first)
         workflow_id = f"{first}:rerun:{number}"
-        return await _ask(schedule, "rerun", window, workflow_id, overlap, own_input, reason)
+        asked = await _ask(schedule, "rerun", window, workflow_id, overlap, own_input, reason)
+        if asked.fire.status in OPEN:
+            await _deal_with(schedule, bucket, fire.series)
+        return asked
+
+
+async def _deal_with(schedule: Locked, bucket: int, series: int) -> None:
+    """Whoever runs a window again has dealt with the dead letters of its earlier runs."""
+    found = await schedule.transaction.letters(schedule.state.key, bucket=bucket)
+    await schedule.transaction.deal(
+        [
+            letter.workflow_id
+            for letter in found
+            if letter.kind in OF_A_WINDOW and (letter.series, letter.windows) == (series, 1)
+        ]
+    )
 
 
 async def decided_window(schedule: Locked, bucket: int, series: int | None) -> Fire:

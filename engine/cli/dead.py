@@ -1,0 +1,227 @@
+"""``sched dead``: what ended badly, and nobody has dealt with."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Annotated
+
+import typer
+
+from engine.cli.environment import Target, open_service, service, target
+from engine.cli.given import given_input
+from engine.cli.links import run_link
+from engine.cli.options import (
+    DEFAULT_DATA_DIR,
+    AnyKey,
+    AsOverlap,
+    DataDir,
+    Input,
+    Json,
+    Limit,
+    Reason,
+)
+from engine.cli.output import console, counted, instant, print_json, print_table
+from engine.cli.requesting import ask, bucket_number
+from engine.ledger.letters import DeadLetter
+
+Name = Annotated[
+    str, typer.Argument(metavar="KEY|RUN-ID", help="A schedule's key and a bucket, or a run's id.")
+]
+Bucket = Annotated[
+    int | None,
+    typer.Argument(metavar="BUCKET", help="The window's number.", parser=bucket_number),
+]
+AnyName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="KEY|RUN-ID", help="A key and a bucket, a run's id, or with --all a key alone."
+    ),
+]
+All = Annotated[bool, typer.Option("--all", help="Every letter, of KEY or of all schedules.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(help=_PURPOSE, no_args_is_help=True)
+    group.command("list")(list_letters)
+    group.command("show")(show)
+    group.command("rerun")(rerun)
+    group.command("drop")(drop)
+    app.add_typer(group, name="dead")
+
+
+_PURPOSE = "Look at runs that ended badly; run them again, or let them rest."
+
+
+def list_letters(
+    key: AnyKey = None,
+    limit: Limit = 20,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Show what failed, timed out or was rejected, and nobody has dealt with."""
+    found = target(data_dir)
+
+    async def read() -> list[DeadLetter]:
+        async with open_service(found) as opened:
+            letters = await opened.dead_letters(key=key, limit=limit)
+            if key and not letters:
+                await opened.schedule(key)  # raises when there is none
+            return letters
+
+    letters = asyncio.run(read())
+    if as_json:
+        print_json([letter_json(letter, found) for letter in letters])
+    elif letters:
+        print_table(
+            ("FIRE TIME", "KEY", "BUCKET", "STATUS", "RUN", "WHY"),
+            [
+                (instant(each.fire_time), each.key, each.bucket, each.status, each.workflow_id,
+                 _why(each))
+                for each in letters
+            ],
+            spare=("RUN",),
+        )  # fmt: skip
+    else:
+        typer.echo(f"no dead letters{f' of {key}' if key else ''}")
+
+
+def show(
+    name: Name,
+    bucket: Bucket = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Show one letter: error, input, what was not undone, and its run in the Web UI."""
+    found = target(data_dir)
+
+    async def read() -> list[DeadLetter]:
+        async with open_service(found) as opened:
+            return await opened.dead_letters_of(name, bucket)
+
+    letters = asyncio.run(read())
+    if as_json:
+        print_json([letter_json(letter, found) for letter in letters])
+        return
+    out = console()
+    for number, letter in enumerate(letters):
+        if number:
+            out.print()
+        out.print("\n".join(_page(letter, found)))
+
+
+def rerun(
+    name: Name,
+    bucket: Bucket = None,
+    overlap: AsOverlap = None,
+    own_input: Input = None,
+    reason: Reason = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Run a window again that ended badly; that deals with its letter.
+
+    One that fails again is a new letter. Ends with 1 when overlap left it without a run.
+    """
+    argument = given_input(own_input)
+    ask(
+        data_dir,
+        lambda opened: opened.rerun_dead(
+            name, bucket, reason=reason, overlap=overlap, own_input=argument
+        ),
+        as_json=as_json,
+    )
+
+
+def drop(
+    name: AnyName = None,
+    bucket: Bucket = None,
+    every: All = False,
+    reason: Reason = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Let a letter rest, or all of them. What became of the window stays in the ledger."""
+    if every and bucket is not None:
+        raise typer.BadParameter("it drops every letter; leave BUCKET out", param_hint="'--all'")
+    if not every and name is None:
+        raise typer.BadParameter(
+            "name a key and a bucket, or a run's id; or write --all", param_hint="'KEY|RUN-ID'"
+        )
+
+    async def act() -> int:
+        async with service(data_dir) as opened:
+            if not every and name is not None:
+                return len(await opened.drop_dead(name, bucket, reason=reason))
+            if name is not None:
+                await opened.schedule(name)  # raises when there is none
+            return await opened.drop_all_dead(key=name, reason=reason)
+
+    dropped = asyncio.run(act())
+    if as_json:
+        print_json({"dropped": dropped})
+    else:
+        typer.echo(f"{counted(dropped, 'letter')} dropped")
+
+
+def letter_json(letter: DeadLetter, where: Target) -> dict[str, object]:
+    """Return one letter as ``sched dead list --json`` shows it."""
+    return {
+        "key": letter.key,
+        "series": letter.series,
+        "bucket": letter.bucket,
+        "fire_time": instant(letter.fire_time),
+        "windows": letter.windows,
+        "last_fire_time": instant(letter.last_fire_time),
+        "kind": letter.kind,
+        "workflow_id": letter.workflow_id,
+        "run_id": letter.run_id,
+        "workflow": letter.workflow_type,
+        "status": letter.status,
+        "reason": letter.reason,
+        "error": letter.error,
+        "attempts": letter.attempts,
+        "started_at": instant(letter.started_at),
+        "died_at": instant(letter.died_at),
+        "definition_version": letter.definition_version,
+        "has_input": bool(letter.arguments),
+        "input": letter.arguments[0] if letter.arguments else None,
+        "not_undone": list(letter.not_undone),
+        "link": _link(letter, where),
+    }
+
+
+def _page(letter: DeadLetter, where: Target) -> list[str]:
+    """The lines that say all of one letter."""
+    lines = [
+        f"{letter.workflow_id}: {letter.status}, {instant(letter.died_at)}",
+        f"why        {_why(letter)}",
+        f"window     {letter.key} {letter.bucket}, fire time {instant(letter.fire_time)}",
+        f"workflow   {letter.workflow_type or 'nobody knows it'}, attempts {letter.attempts}",
+    ]
+    if letter.arguments:
+        lines.append(f"input      {json.dumps(letter.arguments[0], ensure_ascii=False)}")
+    lines += [
+        f"not undone {left.get('step')}, by {left.get('undo')}: {left.get('error')}"
+        for left in letter.not_undone
+    ]
+    if link := _link(letter, where):
+        lines.append(f"run        {link}")
+    return lines
+
+
+def _why(letter: DeadLetter) -> str:
+    """What there is to say of it; of several windows also what to do, because no rerun can."""
+    why = letter.error or letter.reason or "nobody could read why"
+    if letter.windows == 1:
+        return why
+    until = instant(letter.last_fire_time)
+    cure = f"`sched backfill {letter.key} --from {instant(letter.fire_time)} --to {until}`"
+    return f"{letter.windows} windows: {why}; {cure}"
+
+
+def _link(letter: DeadLetter, where: Target) -> str | None:
+    if where.ui_url is None or letter.run_id is None:
+        return None
+    return run_link(where.ui_url, where.namespace, letter.workflow_id, letter.run_id)

@@ -1,0 +1,117 @@
+"""Dead letters: to look at what ended badly, to run it again, or to let it rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine.errors import LetterNotFound
+from engine.ledger import Ledger
+from engine.ledger.letters import OF_A_WINDOW, DeadLetter
+from engine.ledger.records import Action
+from engine.runtime.verbs.requesting import Requested, rerun
+from engine.schedules.decisions import Overlap
+
+_AT_ONCE = 500
+"""Letters of one transaction."""
+
+
+async def letters(ledger: Ledger, *, key: str | None = None, limit: int = 50) -> list[DeadLetter]:
+    """Return what ended badly and nobody has dealt with, newest fire time first."""
+    async with ledger.transaction() as transaction:
+        return await transaction.letters(key, limit=limit)
+
+
+async def letters_of(ledger: Ledger, name: str, bucket: int | None = None) -> list[DeadLetter]:
+    """Return the letter of a run id, or those of a window by its key and bucket.
+
+    Raises:
+        LetterNotFound: there is none.
+    """
+    async with ledger.transaction() as transaction:
+        if bucket is None:
+            found = await transaction.letters(workflow_id=name)
+        else:
+            found = await transaction.letters(name, bucket=bucket)
+    if not found:
+        what = name if bucket is None else f"window {bucket} of {name}"
+        raise LetterNotFound(
+            f"there is no dead letter of {what}", cure="`sched dead list` shows every one"
+        )
+    return found
+
+
+async def rerun_letter(
+    ledger: Ledger,
+    name: str,
+    bucket: int | None = None,
+    *,
+    by: str,
+    reason: str | None = None,
+    overlap: Overlap | None = None,
+    own_input: tuple[Any, ...] = (),
+) -> Requested:
+    """Run a window again that ended badly; the rerun deals with its letters.
+
+    Without ``own_input`` it gets what the run that died was given.
+
+    Raises:
+        LetterNotFound: there is none, or no window stands behind it.
+    """
+    found = await letters_of(ledger, name, bucket)
+    letter = next((each for each in found if each.kind in OF_A_WINDOW), None)
+    if letter is None:
+        raise LetterNotFound(
+            f"no window stands behind {found[0].workflow_id}",
+            cure="`sched trigger` starts another run; then `sched dead drop` lets it rest",
+        )
+    if letter.windows > 1:
+        span = (letter.fire_time, letter.last_fire_time)
+        first, last = (f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in span)
+        raise LetterNotFound(
+            f"{letter.windows} windows were rejected together",
+            cure=f"start them with `sched backfill {letter.key} --from {first} --to {last}`",
+        )
+    given = own_input or (letter.arguments if letter.kind == "rerun" else ())
+    return await rerun(
+        ledger, letter.key, letter.bucket, by=by, reason=reason, series=letter.series,
+        overlap=overlap, own_input=given,
+    )  # fmt: skip
+
+
+async def drop(
+    ledger: Ledger, name: str, bucket: int | None = None, *, by: str, reason: str | None = None
+) -> list[DeadLetter]:
+    """Let the letter of a run id rest, or all those of one window; returns them.
+
+    Raises:
+        LetterNotFound: there is none.
+    """
+    return await _drop(ledger, await letters_of(ledger, name, bucket), by=by, reason=reason)
+
+
+async def drop_all(
+    ledger: Ledger, *, by: str, key: str | None = None, reason: str | None = None
+) -> int:
+    """Let every letter rest, of one schedule or of all; returns how many there were."""
+    dropped = 0
+    while found := await letters(ledger, key=key, limit=_AT_ONCE):
+        dropped += len(await _drop(ledger, found, by=by, reason=reason))
+    return dropped
+
+
+async def _drop(
+    ledger: Ledger, found: Sequence[DeadLetter], *, by: str, reason: str | None
+) -> list[DeadLetter]:
+    """Those that somebody has dealt with meanwhile are left out."""
+    async with ledger.transaction(long=True) as transaction:
+        await transaction.lock(sorted({letter.key for letter in found}))
+        dealt = await transaction.deal([letter.workflow_id for letter in found])
+        dropped = [letter for letter in found if letter.workflow_id in dealt]
+        actions = [
+            Action(each.project, each.key, "drop", reason, each.workflow_id,
+                   before={"status": each.status, "error": each.error or each.reason})
+            for each in dropped
+        ]  # fmt: skip
+        await transaction.act(actions, by=by)
+    return dropped
