@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from dataclasses import dataclass
+from datetime import timedelta
 
 from temporalio import activity
 from temporalio.workflow import unsafe
@@ -29,7 +30,8 @@ class Plan:
     moment: str
 
     def die(self, step: str, moment: str) -> None:
-        if (self.step, self.moment) == (step, moment) and activity.info().attempt == 1:
+        here = (self.step, "after" if self.moment == "own" else self.moment)
+        if here == (step, moment) and activity.info().attempt == 1:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -42,12 +44,18 @@ async def act(name: str, plan: Plan) -> None:
             await connection.execute(
                 "INSERT INTO effects (name, key) VALUES ($1, $2) ON CONFLICT DO NOTHING",
                 name,
-                step_info().idempotency_key,
+                _key(),
             )
             plan.die(name, "in")
         plan.die(name, "after")
     finally:
         await connection.close()
+
+
+def _key() -> str:
+    """Which effect this is: an undo is the same whoever takes the step back."""
+    info = step_info()
+    return f"undo of {info.undoes}" if info.undoes else info.idempotency_key
 
 
 PATIENT = Retry(initial_interval=0.1, max_interval=1)
@@ -112,3 +120,14 @@ class KilledSaga:
         await ctx.step(charge_card, plan, compensate=refund_card)
         await ctx.step(send_ticket, plan, compensate=void_ticket)
         raise LookupError("there is no such train")
+
+
+@workflow(compensate_on_terminate=True)
+class KilledUndo:
+    async def run(self, ctx: Context, plan: Plan) -> None:
+        await ctx.step(reserve_seat, plan, compensate=release_seat)
+        await ctx.step(charge_card, plan, compensate=refund_card)
+        await ctx.step(send_ticket, plan, compensate=void_ticket)
+        if plan.moment == "own":
+            raise LookupError("there is no such train")
+        await ctx.sleep(timedelta(hours=1))

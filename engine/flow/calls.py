@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, TypedDict
@@ -54,15 +54,20 @@ class StepCall:
         return self.key or step_key(_origin(), place)
 
     def start(
-        self, place: str, *, undoes: str | None = None
+        self,
+        place: str,
+        *,
+        undoes: str | None = None,
+        undo: Mapping[str, Any] | None = None,
     ) -> temporalio.workflow.ActivityHandle[Any]:
         """Start it. A cancel waits until the step says that it has stopped.
 
         Args:
             place: what tells this call from the others of its run: the activity's id.
             undoes: the idempotency key of the step that it takes back.
+            undo: how to take this one back, for whoever reads the history.
         """
-        with noted(self._note(undoes)):
+        with noted(self._note(undoes, undo)):
             return temporalio.workflow.start_activity(
                 self.fn,
                 args=self.args,
@@ -75,11 +80,13 @@ class StepCall:
                 priority=Priority(priority_key=self.priority),
             )
 
-    def _note(self, undoes: str | None) -> StepNote:
+    def _note(self, undoes: str | None, undo: Mapping[str, Any] | None) -> StepNote:
         rules = {} if self.retry is None else self.retry.told_to_worker()
         origin = _origin()
         is_reset = origin != temporalio.workflow.info().run_id
-        return StepNote(origin=origin if is_reset else None, key=self.key, undoes=undoes, **rules)
+        return StepNote(
+            origin=origin if is_reset else None, key=self.key, undoes=undoes, undo=undo, **rules
+        )
 
 
 def call_of(fn: Callable[..., Any], given: Any, options: StepOptions) -> StepCall:

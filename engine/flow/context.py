@@ -34,8 +34,9 @@ class Context:
     unit test any object with the few members that ``run`` uses can stand in for it.
     """
 
-    def __init__(self) -> None:
-        self._saga, self._children, self._signals = Saga(), Children(), Signals()
+    def __init__(self, *, leaves_notes: bool = False) -> None:
+        self._saga = Saga(leaves_notes=leaves_notes)
+        self._children, self._signals = Children(), Signals()
 
     @property
     def scheduled(self) -> bool:

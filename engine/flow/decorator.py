@@ -226,7 +226,7 @@ def _temporal_run(
     """Build the method Temporal calls: without ``ctx``, and with the names it checks."""
 
     async def run(self: Any, *inputs: Any) -> Any:
-        context = Context()
+        context = Context(leaves_notes=definition.compensate_on_terminate)
         try:
             _check_inputs(definition, inputs)
             return await self.run(context, *inputs)

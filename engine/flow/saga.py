@@ -14,6 +14,7 @@ from temporalio.workflow import ActivityHandle
 
 from engine.flow.calls import StepCall
 from engine.flow.failures import NotUndone
+from engine.flow.undoing import undo_note
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,14 @@ class Saga:
 
     Limits: the undo steps live with the run. One that is terminated, or that runs into its
     timeout, is not unwound, and ``continue_as_new`` begins with none.
+
+    Args:
+        leaves_notes: whether each step says in the history how to take it back, so that another
+            run can do that (see ``engine.flow.undoing``).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, leaves_notes: bool = False) -> None:
+        self._leaves_notes = leaves_notes
         self._undos: list[_Undo] = []
         self._under_way: dict[ActivityHandle[Any], None] = {}
         self._unwinding = False
@@ -52,7 +58,8 @@ class Saga:
         task = asyncio.current_task()
         cancelled = task.cancelling() if task else 0
         place = self._place_of(call)
-        handle = call.start(place)
+        left = undo_note(undo, call.idempotency_key(place)) if undo and self._leaves_notes else None
+        handle = call.start(place, undo=left)
         if undo is not None:
             # Before the step runs (nothing is sent until this task yields), since a step whose
             # answer got lost has to be undone too. After start(): what could not be sent needs

@@ -107,6 +107,10 @@ class Ledger(Protocol):
         """Return those of these run ids that no fire of a single window has."""
         ...
 
+    async def anything_ended(self) -> bool:
+        """Whether a fire ended badly of which nobody has looked what follows it."""
+        ...
+
     async def wake(self) -> list[str]:
         """Make due what waits in a queue behind nothing any more; return the keys."""
         ...

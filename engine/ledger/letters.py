@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 Died = Literal["failed", "timed_out", "rejected"]
-Kind = Literal["window", "manual", "rerun"]
+Kind = Literal["window", "manual", "rerun", "handler"]
+"""What a fire is; a handler follows the bad end of another fire."""
 
 DIED: Final[frozenset[str]] = frozenset({"failed", "timed_out", "rejected"})
 """The statuses of a dead letter."""

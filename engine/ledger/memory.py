@@ -240,7 +240,15 @@ class MemoryLedger(MemoryFires):
     async def _newest(self, key: str) -> Fire | None:
         """The key's newest fire; not one that was skipped before it came."""
         now, fires = self.clock(), await self.fires(key=key, limit=_KEPT_FIRES)
-        return next((fire for fire in fires if fire.fire_time <= now), None)
+        numbers, kept = self._tables.runs, self._tables.fires
+        return next(
+            (
+                fire
+                for fire in fires
+                if fire.fire_time <= now and kept[numbers[fire.workflow_id]].kind != "handler"
+            ),
+            None,
+        )
 
     async def count_schedules(self, project: str) -> int:
         """See ``Ledger``."""

@@ -50,7 +50,8 @@ class MemoryFires(MemoryRuns):
         fresh = fire.status == "claimed"
         fire = replace(fire, attempts=fire.attempts + 1)
         asked_for = fire.kind != "window" or fire.timing == "backfill"
-        if fresh and (hold == "retired" or (hold == "paused" and not asked_for)):
+        retired = hold == "retired" and fire.kind != "handler"
+        if fresh and (retired or (hold == "paused" and not asked_for)):
             self._tables.fires[number] = replace(
                 fire, status="skipped", reason=hold, token=None, lease_until=None
             )
@@ -66,7 +67,7 @@ class MemoryFires(MemoryRuns):
         claim = new.claim(number, starting_at, self._tables.rules_of(new))
         return replace(
             claim, attempts=fire.attempts, fresh=fresh, retention=retention,
-            own_input=fire.own_input,
+            own_input=fire.own_input, kind=fire.kind,
         )  # fmt: skip
 
     async def renew(self, claims: Sequence[Claim], lease: timedelta) -> set[int]:
@@ -149,6 +150,7 @@ class MemoryFires(MemoryRuns):
                     error=seen.error,
                     not_undone=seen.not_undone,
                     dealt_at=None,
+                    followed=False,
                     token=None,
                     lease_until=None,
                     lost_at=None,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from engine.ledger.letters import Kind
 from engine.ledger.memory_tables import FireEntry, ScheduleEntry, Tables
 from engine.ledger.new_fire import NewFire
 from engine.ledger.noted import noted
@@ -27,7 +28,7 @@ from engine.ledger.records import (
 from engine.schedules.decisions import Move, Overlap, Stop
 from engine.schedules.model import Schedule
 from engine.schedules.ranges import Piece
-from engine.schedules.windows import Window
+from engine.schedules.windows import Window, parse_workflow_id
 
 
 class MemoryOperating:
@@ -146,7 +147,7 @@ class MemoryOperating:
         numbers = [
             name.removeprefix(before) for name in self._tables.runs if name.startswith(before)
         ]
-        return max(map(int, numbers), default=0)
+        return max((int(each) for each in numbers if each.isdecimal()), default=0)
 
     async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
         """See ``Transaction``."""
@@ -233,7 +234,7 @@ class MemoryOperating:
         self._add(
             replace(
                 entry,
-                kind=timing if timing == "manual" or timing == "rerun" else "window",  # noqa: PLR1714 - so that mypy sees it
+                kind=_kind_of(seen.workflow_id, timing),
                 run_id=seen.run_id,
                 started_at=seen.started_at,
                 history=({"status": "lost"},),
@@ -302,6 +303,13 @@ class MemoryOperating:
 
     def _put(self, entry: ScheduleEntry) -> None:
         self._tables.put(self._tables.schedules, entry.state.key, entry)
+
+
+def _kind_of(workflow_id: str, timing: Timing) -> Kind:
+    parsed = parse_workflow_id(workflow_id)
+    if parsed and parsed.handler:
+        return "handler"
+    return timing if timing == "manual" or timing == "rerun" else "window"  # noqa: PLR1714 - so that mypy sees it
 
 
 def _as_noted(state: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from engine.ledger.memory_follow_ups import is_to_follow
 from engine.ledger.memory_tables import Tables
 from engine.ledger.records import ActionRow, Serving, StopOrder
 
@@ -51,10 +52,18 @@ class MemoryRuns:
             name for name in workflow_ids if name not in runs or fires[runs[name]].new.windows > 1
         }
 
+    async def anything_ended(self) -> bool:
+        """See ``Ledger``."""
+        return any(map(is_to_follow, self._tables.fires.values()))
+
     async def wake(self) -> list[str]:
         """See ``Ledger``."""
         async with self._lock:
-            fires = [fire for fire in self._tables.fires.values() if fire.lost_at is None]
+            fires = [
+                fire
+                for fire in self._tables.fires.values()
+                if fire.lost_at is None and fire.kind != "handler"
+            ]
             waiting = {fire.new.key for fire in fires if fire.status == "queued"}
             waiting -= {fire.new.key for fire in fires if fire.status in _RUNNING}
             now, woken = self.clock(), []

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
+from engine.ledger.letters import Kind
 from engine.ledger.new_fire import NewFire
 from engine.ledger.records import (
     OPEN,
@@ -70,7 +71,7 @@ class FireEntry:
     seen_at: datetime | None = None
     error: str | None = None
     history: tuple[dict[str, object], ...] = ()
-    kind: Literal["window", "manual", "rerun"] = "window"
+    kind: Kind = "window"
     own_input: tuple[Any, ...] = ()
     overlap: Overlap | None = None
     open_at: datetime | None = None
@@ -82,6 +83,7 @@ class FireEntry:
     decided_at: datetime | None = None
     dealt_at: datetime | None = None
     not_undone: str | None = None
+    followed: bool = False
 
     @classmethod
     def of(cls, new: NewFire) -> FireEntry:
@@ -98,7 +100,7 @@ class FireEntry:
 
     def in_the_way(self, number: int) -> OpenFire | None:
         """Return what a plan must know of it, while its run is open or may still come."""
-        if self.lost_at is not None or self.status not in OPEN:
+        if self.lost_at is not None or self.status not in OPEN or self.kind == "handler":
             return None
         return OpenFire(
             fire_id=number,

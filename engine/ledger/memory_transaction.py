@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from engine.errors import LedgerError
+from engine.ledger.memory_follow_ups import MemoryFollowUps
 from engine.ledger.memory_letters import MemoryLetters
 from engine.ledger.memory_operating import MemoryOperating
 from engine.ledger.memory_tables import FireEntry, ScheduleEntry, Tables
@@ -28,7 +29,7 @@ from engine.schedules.versions import resolve_type
 _BY_THE_FILE = "paused: true in the file"
 
 
-class MemoryTransaction(MemoryOperating, MemoryLetters):
+class MemoryTransaction(MemoryOperating, MemoryLetters, MemoryFollowUps):
     """See ``engine.ledger.transactions.Transaction``."""
 
     def __init__(
@@ -250,7 +251,8 @@ class MemoryTransaction(MemoryOperating, MemoryLetters):
             state = self._tables.schedules[key].state
             self._put(ScheduleEntry(replace(state, retired_at=at, absent_since=None), None))
         for number, fire in list(self._tables.fires.items()):
-            if fire.new.key in keys and fire.status in {"claimed", "queued"}:
+            waits = fire.status in {"claimed", "queued"} and fire.kind != "handler"
+            if fire.new.key in keys and waits:
                 revoked = replace(
                     fire, status="skipped", reason="retired", token=None, lease_until=None
                 )

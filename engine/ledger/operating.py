@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
+from engine.ledger.follow_ups import Ended, FollowUp, as_ended
 from engine.ledger.letters import DeadLetter, as_letter
 from engine.ledger.new_fire import NewFire
 from engine.ledger.noted import noted
@@ -184,6 +185,21 @@ class PostgresOperating(Statements):
     async def deal(self, workflow_ids: Collection[str]) -> set[str]:
         """See ``Transaction``."""
         rows = await self.run("deal", list(workflow_ids))
+        return {row["workflow_id"] for row in rows}
+
+    async def ended(self, limit: int) -> list[Ended]:
+        """See ``Transaction``."""
+        return [as_ended(row) for row in await self.run("ended", limit)]
+
+    async def follow(self, looked_at: Collection[int], news: Sequence[FollowUp]) -> set[str]:
+        """See ``Transaction``."""
+        columns = [
+            (each.fire_id, each.workflow_id, each.workflow_type, each.reason,
+             json.dumps(each.argument))
+            for each in news
+        ]  # fmt: skip
+        rows = await self.run("follow", *map(list, zip(*columns, strict=True))) if columns else []
+        await self.run("followed", list(looked_at))
         return {row["workflow_id"] for row in rows}
 
     async def act(self, actions: Sequence[Action], *, by: str) -> None:

@@ -190,6 +190,11 @@ class PostgresLedger:
         rows = await self._run("unknown_runs", list(workflow_ids))
         return {row["workflow_id"] for row in rows}
 
+    async def anything_ended(self) -> bool:
+        """See ``Ledger``."""
+        (row,) = await self._run("anything_ended")
+        return bool(row["ended"])
+
     async def wake(self) -> list[str]:
         """See ``Ledger``."""
         return [row["key"] for row in await self._run("wake")]

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
+from engine.ledger.letters import Kind
 from engine.schedules.decisions import (
     QUEUE_FULL,
     Decision,
@@ -221,6 +222,7 @@ class Claim:
     missed_from: datetime | None = None
     own_input: tuple[Any, ...] = ()
     rules: Mapping[str, Any] | None = None
+    kind: Kind = "window"
 
     @property
     def arguments(self) -> list[Any]:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from engine.ledger.follow_ups import Ended, FollowUp
 from engine.ledger.letters import DeadLetter
 from engine.ledger.records import (
     Action,
@@ -191,6 +192,14 @@ class Operating(Protocol):
 
     async def deal(self, workflow_ids: Collection[str]) -> set[str]:
         """Note that somebody has dealt with these dead letters; return those that were some."""
+        ...
+
+    async def ended(self, limit: int) -> list[Ended]:
+        """Return fires that ended badly, locked, of which nobody has looked what follows them."""
+        ...
+
+    async def follow(self, looked_at: Collection[int], news: Sequence[FollowUp]) -> set[str]:
+        """Write what follows these fires, once; return the run ids of what is new."""
         ...
 
     async def act(self, actions: Sequence[Action], *, by: str) -> None:

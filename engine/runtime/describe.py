@@ -16,6 +16,7 @@ _ASKED_FOR: Mapping[str, str] = {
     "backfill": "backfill: its window had no run in its time",
     "rerun": "rerun: one more run of its window",
 }
+_HANDLER = "handler: an earlier run of its window ended badly"
 _BEGINNING = from_seconds(0)
 
 
@@ -60,7 +61,7 @@ def details(claim: Claim, info: FireInfo, lag: timedelta) -> str:
         f"- **Project** `{claim.project}`, definition {claim.definition_version}",
         f"- **Window** {window}, bucket {claim.bucket}, series {claim.series}",
         f"- **Lag** {lag.total_seconds():.3f} s{_spread(claim)}",
-        f"- **Why** {_why(claim, info.timing)}",
+        f"- **Why** {_HANDLER if claim.kind == 'handler' else _why(claim, info.timing)}",
     ]
     if schedule.description:
         lines[:0] = [schedule.description, ""]

@@ -21,6 +21,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from engine.errors import LedgerRequired, ScheduleFileError
 from engine.flow.definition import definition_of
 from engine.flow.run_rules import RunRules
+from engine.flow.undoing import Undo
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
 from engine.ledger.records import Serving
 from engine.runtime import database
@@ -30,6 +31,7 @@ from engine.runtime.replica import Replica
 from engine.runtime.settings import Settings
 from engine.runtime.source import DEFAULT_PROJECT, Paths, Source
 from engine.runtime.step_notes import StepNotes
+from engine.runtime.undoing import left_to_undo
 from engine.schedules import ScheduleFile
 
 _PASSED_THROUGH = ("asyncpg", "croniter", "yaml", "opentelemetry", "engine")
@@ -108,7 +110,7 @@ class SchedulePlugin(SimplePlugin):
             # As many as there may be steps: the SDK warns of fewer, and threads begin when needed.
             most = config.get("max_concurrent_activities") or _STEPS_AT_ONCE
             config["activity_executor"] = ThreadPoolExecutor(most, thread_name_prefix="step")
-        return config
+        return _with_undoing(config)
 
     def drain(self) -> None:
         """Claim nothing more, ahead of the worker's own shutdown."""
@@ -201,6 +203,19 @@ async def _fire_while_running(worker: Worker, replica: Replica) -> None:
 async def _stop_with(shutdown: asyncio.Event, replica: Replica) -> None:
     await shutdown.wait()
     replica.stop()
+
+
+def _with_undoing(config: WorkerConfig) -> WorkerConfig:
+    """Let a worker also undo what its workflows did, where one of them wants that."""
+    workflows, activities = config.get("workflows", ()), config.get("activities", ())
+    declared = filter(None, map(definition_of, workflows))
+    if Undo in workflows or not any(each.compensate_on_terminate for each in declared):
+        return config
+    if not activities:
+        config["no_remote_activities"] = True  # its task queue's steps are other workers'
+    config["workflows"] = [*workflows, Undo]
+    config["activities"] = [*activities, left_to_undo]
+    return config
 
 
 def _rules_of(worker: Worker) -> dict[str, dict[str, Any]]:

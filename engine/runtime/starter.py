@@ -228,7 +228,8 @@ class Starter:
 
 def _rules(claim: Claim) -> RunRules:
     """What the class of the run declares; an external type is nobody's of ours."""
-    return RunRules() if claim.schedule.external else RunRules.from_json(claim.rules)
+    external = claim.schedule.external and claim.kind != "handler"
+    return RunRules() if external else RunRules.from_json(claim.rules)
 
 
 def _words(error: Exception) -> str:

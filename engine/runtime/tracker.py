@@ -18,6 +18,7 @@ from engine.ledger.records import Evidence
 from engine.runtime.booking import book
 from engine.runtime.clock import LedgerClock
 from engine.runtime.events import Closed, Listener, logger
+from engine.runtime.following import follow
 from engine.runtime.looking import Looker, Seen
 from engine.runtime.settings import Settings
 from engine.runtime.starter import evidence_of
@@ -97,6 +98,7 @@ class Tracker:
         self._knows_of = doubted_at
         if changed or sweep:
             await self._ledger.wake()  # a close may be what the next in a queue has waited for
+        await follow(self._ledger, tell=self._tell)
         if sweep:
             await self._ledger.set_watermark(_DUTY, self._replica, now - _VISIBILITY_LAG)
         return self._settings.track

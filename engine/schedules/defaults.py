@@ -37,5 +37,6 @@ class Defaults(BaseModel):
     dst: when_fields.DstPolicy | None = None
     exclude: when_fields.Exclude | None = None
     spread: fields.Spread | None = None
+    on_dead: fields.OnDead = None
     retention: Annotated[Retention, policy_fields.IsRetention] | None = None
     metadata: fields.Metadata | None = None

@@ -258,6 +258,7 @@ def _digits(value: int) -> str:
 
 Key = Annotated[str, BeforeValidator(key_check("key"))]
 Workflow = Annotated[str, text_check("workflow", "daily-report or daily-report@1")]
+OnDead = Annotated[str | None, text_check("onDead", "alert-team or alert-team@1")]
 TaskQueue = Annotated[str, text_check("taskQueue", "sched")]
 External = Annotated[bool, _switch("external")]
 Enabled = Annotated[bool, _switch("enabled")]

@@ -71,6 +71,7 @@ class Schedule(BaseModel):
         dst: what a fixed-time cron does where its clock skips or repeats a time.
         exclude: days and stretches whose windows are skipped; see `exclusions`.
         spread: each run starts later than its window by a part of this that the key decides.
+        on_dead: the workflow that is told of each fire that failed, timed out or was rejected.
         retention: how long its fires keep their details, and how long their rows.
         expect: when it should fire on certain days, for ``sched check``. Changes nothing.
         description, metadata: for people, and for tenant, owner or correlation ids.
@@ -101,6 +102,7 @@ class Schedule(BaseModel):
     dst: when_fields.DstPolicy = "standard"
     exclude: when_fields.Exclude = ()
     spread: fields.Spread = timedelta(0)
+    on_dead: fields.OnDead = None
     retention: Annotated[Retention, policy_fields.IsRetention] = Retention()
     expect: when_fields.Expect = ()
     description: fields.Prose = None

@@ -176,6 +176,10 @@ SCHEDULE: Final[dict[str, tuple[Shape, str]]] = {
         "Weekdays, days, ranges, stretches and names from `calendars` whose windows are skipped.",
     ),
     "spread": (LENGTH, "Each run starts later than its window by the key's part of this."),
+    "onDead": (
+        name("alert-team", "alert-team@1"),
+        "The workflow that is told of each fire that failed, timed out or was rejected.",
+    ),
     "retention": ({}, "How long its fires keep their details, and how long their rows."),
     "expect": ({}, "When it should fire, for `sched check`."),
     "description": ({"type": "string"}, "Shown above the details of each run."),

@@ -20,6 +20,7 @@ _RERUN = r"(?::rerun:(?P<rerun>[1-9][0-9]{0,18}))?"
 _ID = re.compile(
     rf"sched:(?P<key>{KEY.pattern}):"
     rf"(?:{_BUCKET}{_SERIES}{_RERUN}|manual:(?P<request_id>{REQUEST_ID.pattern}))"
+    r"(?::(?P<handler>dead|undo))?"
 )
 
 
@@ -65,6 +66,7 @@ class ParsedId:
         series: the series, where the id is suffixed with one.
         request_id: the name of a manual trigger; None for a window.
         rerun: the number of the rerun; None for the window's own run.
+        handler: what follows the bad end of the run that the rest of the id names.
     """
 
     key: str
@@ -72,6 +74,7 @@ class ParsedId:
     series: int | None = None
     request_id: str | None = None
     rerun: int | None = None
+    handler: str | None = None
 
 
 def parse_workflow_id(text: str) -> ParsedId | None:
@@ -85,6 +88,7 @@ def parse_workflow_id(text: str) -> ParsedId | None:
         series=_number(match["series"]),
         request_id=match["request_id"],
         rerun=_number(match["rerun"]),
+        handler=match["handler"],
     )
 
 

@@ -10,6 +10,7 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 
 from tests.killed_saga import TABLE, Plan
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.waits
 
@@ -43,6 +44,44 @@ async def test_every_step_and_every_undo_has_its_effect_once_wherever_the_worker
     assert "no such train" in str(failure.value.cause)
     done = [row["name"] for row in await connection.fetch("SELECT name FROM effects ORDER BY id")]
     assert done == STEPS + UNDONE
+    await connection.close()
+
+
+async def _effects(connection: asyncpg.Connection) -> list[str]:
+    rows = await connection.fetch("SELECT name FROM effects ORDER BY id")
+    return [row["name"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("place", "moment"),
+    [("void", "after"), ("refund", "before"), ("refund", "in"), ("refund", "after"),
+     ("refund", "own")],
+)  # fmt: skip
+async def test_a_run_that_is_terminated_is_undone_once_wherever_the_worker_is_killed(
+    place: str, moment: str, fleet, books, database_url: str, client: Client
+):
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(TABLE)
+    file = FILE.format(Plan(place, moment)).replace("killed-saga", "killed-undo")
+    doomed = await fleet.start(file, SCHED_IMPORTS="tests.killed_saga")
+    if moment == "own":  # in the middle of undoing itself: only the rest is left
+        assert await doomed.gone() == -signal.SIGKILL
+
+    async def has_acted() -> bool:
+        return set(STEPS) <= set(await _effects(connection))
+
+    await eventually(has_acted, timeout=60)
+    (fire,) = await books.fires()
+    await client.get_workflow_handle(fire["workflow_id"]).terminate("by hand")
+    if moment != "own":
+        assert await doomed.gone() == -signal.SIGKILL
+    await fleet.start(file, SCHED_IMPORTS="tests.killed_saga")
+
+    async def is_undone() -> bool:
+        return any(row["status"] == "completed" for row in await books.fires())
+
+    await eventually(is_undone, timeout=60, every=0.2)
+    assert await _effects(connection) == STEPS + UNDONE
     await connection.close()
 
 

@@ -52,6 +52,10 @@ def test_a_window_cannot_be_changed():
         ("sched:a:5:s2:rerun:3", ParsedId("a", bucket=5, series=2, rerun=3)),
         ("sched:a:manual:Req_1-x", ParsedId("a", request_id="Req_1-x")),
         ("sched:manual:5", ParsedId("manual", bucket=5)),
+        ("sched:a:5:dead", ParsedId("a", bucket=5, handler="dead")),
+        ("sched:a:5:s2:rerun:3:undo", ParsedId("a", 5, 2, rerun=3, handler="undo")),
+        ("sched:a:manual:x:dead", ParsedId("a", request_id="x", handler="dead")),
+        ("sched:a:manual:dead", ParsedId("a", request_id="dead")),
         ("sched:manual:manual:5", ParsedId("manual", request_id="5")),
     ],
 )

@@ -22,3 +22,16 @@ FROM fires f
 JOIN definitions d ON d.namespace = f.namespace AND d.key = f.key AND d.version = f.definition_version
 WHERE f.status IN ('failed', 'timed_out', 'rejected') AND f.dealt_at IS NULL AND f.merged_at IS NULL;
 COMMENT ON VIEW dead_letters IS 'Read-only and documented: what ended badly and nobody has dealt with.';
+
+-- What follows a fire that ended badly: its handler, and the run that undoes what it did. Each end is
+-- looked at once. Nothing follows what ended before this migration.
+ALTER TABLE fires
+    ADD COLUMN followed_at timestamptz,
+    DROP CONSTRAINT fires_kind_check,
+    ADD CONSTRAINT fires_kind_check CHECK (kind IN ('window', 'manual', 'rerun', 'handler'));
+COMMENT ON COLUMN fires.followed_at IS 'When what follows the bad end of this fire was written, or it was seen that nothing does.';
+UPDATE fires SET followed_at = clock_timestamp()
+WHERE status IN ('failed', 'timed_out', 'rejected', 'terminated');
+CREATE INDEX fires_to_follow ON fires (namespace, id)
+    WHERE status IN ('failed', 'timed_out', 'rejected', 'terminated')
+      AND followed_at IS NULL AND merged_at IS NULL AND kind <> 'handler';

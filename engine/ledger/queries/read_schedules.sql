@@ -21,6 +21,7 @@ LEFT JOIN LATERAL (
     FROM fires f
     WHERE f.namespace = s.namespace AND f.key = s.key
       AND f.status IN ('claimed', 'queued', 'starting', 'started') AND f.lost_at IS NULL
+      AND f.kind <> 'handler'
       AND ($3 OR d.definition ? 'overlap' OR EXISTS (
           SELECT 1 FROM fires q
           WHERE q.namespace = s.namespace AND q.key = s.key AND q.status = 'queued'))) AS in_the_way ON true

@@ -25,7 +25,7 @@ FROM (
            round(extract(epoch FROM f.started_at - f.fire_time) * 1000)::float8 AS lag
     FROM fires f
     WHERE f.namespace = $1 AND f.key = $2 AND f.fire_time >= $3 AND f.fire_time < $4
-      AND f.kind <> 'rerun'
+      AND f.kind NOT IN ('rerun', 'handler')
       AND (f.fire_time AT TIME ZONE 'UTC')::date = (f.last_fire_time AT TIME ZONE 'UTC')::date
     UNION ALL
     SELECT p.project, p.day, p.windows, p.status, NULL

@@ -22,7 +22,8 @@ WITH stale AS (
         attempts = f.attempts + 1
     FROM stale
     CROSS JOIN LATERAL (SELECT CASE
-        WHEN stale.was = 'claimed' AND stale.retired_at IS NOT NULL THEN 'retired'
+        WHEN stale.was = 'claimed' AND stale.retired_at IS NOT NULL
+             AND stale.kind <> 'handler' THEN 'retired'
         WHEN stale.was = 'claimed' AND stale.kind = 'window'
              AND stale.timing IS DISTINCT FROM 'backfill' AND stale.paused_at IS NOT NULL THEN 'paused' END AS reason) AS revoked
     WHERE f.id = stale.id
@@ -31,7 +32,7 @@ WITH stale AS (
 SELECT taken.id, taken.key, taken.project, taken.series, taken.bucket, taken.fire_time,
        taken.definition_version, taken.workflow_id, taken.workflow_type, taken.task_queue,
        taken.timing, taken.missed, taken.missed_from, taken.reason, taken.input, taken.token, taken.attempts, taken.starting_at,
-       taken.definition, taken.was = 'claimed' AS fresh,
+       taken.definition, taken.kind, taken.was = 'claimed' AS fresh,
        (SELECT t.rules FROM workflow_types t
         WHERE t.namespace = $1 AND t.task_queue = taken.task_queue AND t.type = taken.workflow_type) AS rules,
        -- In force since the start: what was seen after it, and the stretch it fell into.

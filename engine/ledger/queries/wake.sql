@@ -8,5 +8,5 @@ WHERE s.namespace = $1 AND s.key = waiting.key
   AND NOT EXISTS (
       SELECT 1 FROM fires f
       WHERE f.namespace = s.namespace AND f.key = s.key AND f.lost_at IS NULL
-        AND f.status IN ('claimed', 'starting', 'started'))
+        AND f.status IN ('claimed', 'starting', 'started') AND f.kind <> 'handler')
 RETURNING s.key

@@ -11,7 +11,7 @@ SET status = coalesce(e.closed, 'started'),
     timing = coalesce(f.timing, 'late'),
     error = e.error,
     not_undone = e.not_undone,
-    dealt_at = NULL,
+    dealt_at = NULL, followed_at = NULL,
     owner = NULL, token = NULL, lease_until = NULL, lost_at = NULL,
     reason = CASE WHEN f.status IN ('skipped', 'expired', 'rejected', 'unvouched', 'queued') THEN NULL ELSE f.reason END,
     history = CASE WHEN f.status IN ('skipped', 'expired', 'rejected', 'unvouched', 'queued')

@@ -1,0 +1,14 @@
+-- Fires that ended badly, with which nobody has looked what follows. Whoever has one locked looks.
+SELECT f.id AS fire_id, f.key, f.project, f.series, f.bucket, f.fire_time, f.windows, f.workflow_id,
+       f.run_id, f.workflow_type, f.task_queue, f.status, coalesce(f.error, f.reason) AS error,
+       f.attempts, f.not_undone, coalesce(f.input, d.definition -> 'input') AS input,
+       d.definition ->> 'onDead' AS on_dead, d.definition ->> 'workflow' AS workflow,
+       (SELECT t.rules FROM workflow_types t
+        WHERE t.namespace = $1 AND t.task_queue = f.task_queue AND t.type = f.workflow_type
+          AND NOT coalesce((d.definition ->> 'external')::bool, false)) AS rules
+FROM fires f
+JOIN definitions d ON d.namespace = f.namespace AND d.key = f.key AND d.version = f.definition_version
+WHERE f.namespace = $1 AND f.status IN ('failed', 'timed_out', 'rejected', 'terminated')
+  AND f.followed_at IS NULL AND f.merged_at IS NULL AND f.kind <> 'handler'
+ORDER BY f.id LIMIT $2
+FOR UPDATE OF f SKIP LOCKED

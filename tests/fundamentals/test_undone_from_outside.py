@@ -1,0 +1,250 @@
+"""``compensate_on_terminate``: what an ended run did is undone for it, by a run of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from temporalio.api.common.v1 import Payload
+from temporalio.client import Client, HeaderCodecBehavior, WorkflowHandle
+from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.plugin import SimplePlugin
+from temporalio.worker import Replayer, Worker
+
+from engine.flow.undoing import Undo
+from engine.ledger import PostgresLedger
+from engine.ledger.letters import DeadLetter
+from engine.ledger.records import Fire
+from engine.runtime import SchedulePlugin, Settings
+from engine.runtime.heartbeats import StepHeartbeats
+from engine.runtime.step_notes import StepNotes
+from engine.schedules import load_schedules
+from tests.fundamentals.samples import undone
+from tests.fundamentals.samples.undone import EFFECTS, UNDOES
+from tests.waiting import eventually
+
+
+class StepsOnly(SimplePlugin):
+    """What a worker of steps needs, without a replica of the scheduler."""
+
+    def __init__(self) -> None:
+        super().__init__("steps", interceptors=[StepHeartbeats(), StepNotes()])
+
+
+SOON = Settings(track=timedelta(milliseconds=200), tick=timedelta(milliseconds=200))
+
+
+@dataclass
+class Orders:
+    """The one run of a schedule, and what the ledger says of it."""
+
+    client: Client
+    ledger: PostgresLedger
+
+    async def run(self) -> WorkflowHandle[Any, Any]:
+        async def started() -> list[Fire]:
+            return await self.ledger.fires(status="started")
+
+        (fire,) = await eventually(started, timeout=30)
+        return self.client.get_workflow_handle(fire.workflow_id, run_id=fire.run_id)
+
+    async def closed(self, ending: str) -> Fire:
+        """Wait until the run whose id ends so is closed."""
+
+        async def closed() -> list[Fire]:
+            fires = await self.ledger.fires()
+            return [fire for fire in fires if fire.workflow_id.endswith(ending) and fire.closed_at]
+
+        (fire,) = await eventually(closed, timeout=40)
+        return fire
+
+    async def letters(self) -> list[DeadLetter]:
+        async with self.ledger.transaction() as transaction:
+            return await transaction.letters()
+
+
+@asynccontextmanager
+async def orders(
+    client: Client, database_url: str, workflow: str, *, cached: int = 1000, **given: str
+) -> AsyncIterator[Orders]:
+    EFFECTS.clear()
+    UNDOES.clear()
+    wanted = ", ".join(f"{name}: {value}" for name, value in {"item": "a book", **given}.items())
+    plugin = SchedulePlugin(
+        load_schedules(
+            "schedules: [{key: k, everyMs: 86400000,"
+            f" workflow: {workflow}, input: {{{wanted}}}}}]"
+        ),
+        database_url=database_url, settings=SOON,
+    )  # fmt: skip
+    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    async with Worker(
+        client, task_queue="sched", workflows=undone.ALL, activities=undone.STEPS,
+        plugins=[plugin], max_cached_workflows=cached,
+    ):  # fmt: skip
+        yield Orders(client, ledger)
+    await ledger.close()
+
+
+async def until(effect: str) -> None:
+    await eventually(lambda: effect in EFFECTS, timeout=20)
+
+
+async def replayed(client: Client, *names: str) -> None:
+    replayer = Replayer(
+        workflows=[*undone.ALL, Undo], plugins=[SchedulePlugin(None)],
+        data_converter=client.data_converter,
+    )  # fmt: skip
+    for name in names:
+        history = await client.get_workflow_handle(name).fetch_history()
+        assert (await replayer.replay_workflow(history)).replay_failure is None
+
+
+@pytest.mark.parametrize("cached", [1000, 0], ids=["cached", "replayed each time"])
+async def test_a_run_that_is_terminated_is_undone_in_reverse_order_once(
+    client, database_url, cached
+):
+    async with orders(client, database_url, "ordered", cached=cached) as book:
+        run = await book.run()
+        await until("charge a book")
+        await run.terminate("by hand")
+        undo = await book.closed(":undo")
+        assert (await book.closed(run.id)).status == "terminated"
+    assert EFFECTS == ["reserve a book", "charge a book", "refund", "release a book"]
+    assert [f"{run.run_id}/charge/1", f"{run.run_id}/reserve/1"] == UNDOES
+    assert (undo.workflow_id, undo.status) == (f"{run.id}:undo", "completed")
+    assert await client.get_workflow_handle(undo.workflow_id).result() == 2
+    await replayed(client, run.id, undo.workflow_id)
+
+
+async def test_so_is_one_that_takes_too_long_and_it_is_not_begun_again(client, database_url):
+    async with orders(client, database_url, "hurried") as book:
+        run = await book.run()
+        await book.closed(":undo")
+        assert (await book.closed(run.id)).status == "timed_out"
+        (letter,) = await book.letters()
+    assert letter.workflow_id == run.id
+    assert EFFECTS == ["reserve a book", "charge a book", "refund", "release a book"]
+
+
+async def test_one_terminated_while_it_undoes_itself_has_only_the_rest_undone(client, database_url):
+    async with orders(client, database_url, "ordered", waits_in="refund") as book:
+        run = await book.run()
+        await until("forget waits")
+        await run.terminate("by hand")
+        await book.closed(":undo")
+    assert EFFECTS == [
+        "reserve a book", "reserve a book", "charge a book", "refund",
+        "forget a book", "forget waits", "forget a book", "release a book",
+    ]  # fmt: skip
+    assert UNDOES.count(f"{run.run_id}/charge/1") == 1
+
+
+async def test_a_step_under_way_has_heard_of_the_end_before_it_is_undone(client, database_url):
+    async with orders(client, database_url, "ordered", waits_in="charge") as book:
+        run = await book.run()
+        await until("charge a book")
+        await run.terminate("by hand")
+        await book.closed(":undo")
+    assert EFFECTS == [
+        "reserve a book", "charge a book", "charge heard of the end", "refund", "release a book",
+    ]  # fmt: skip
+
+
+async def test_an_undo_that_fails_leaves_the_others_undone_and_a_dead_letter(client, database_url):
+    async with orders(client, database_url, "ordered") as book:
+        run = await book.run()
+        await until("charge a book")
+        EFFECTS.append("the bank is away")
+        await run.terminate("by hand")
+        assert (await book.closed(":undo")).status == "failed"
+        (letter,) = await book.letters()
+    assert EFFECTS[-2:] == ["refund", "release a book"]
+    assert (letter.workflow_id, letter.kind) == (f"{run.id}:undo", "handler")
+    assert letter.not_undone == (
+        {"step": "charge", "undo": "refund", "error": "FatalError: the bank is away"},
+    )
+    assert letter.error is not None
+    assert "could not undo 'charge'" in letter.error
+
+
+async def test_without_the_option_nothing_is_undone_and_no_step_carries_a_note(
+    client, database_url
+):
+    async with orders(client, database_url, "left-alone") as book:
+        run = await book.run()
+        await until("charge a book")
+        await run.terminate("by hand")
+        await book.closed(run.id)
+        await eventually(lambda: _nothing_to_follow(book), timeout=10)
+        assert len(await book.ledger.fires()) == 1
+    history = await run.fetch_history()
+    scheduled = [each.activity_task_scheduled_event_attributes for each in history.events
+                 if each.HasField("activity_task_scheduled_event_attributes")]  # fmt: skip
+    assert len(scheduled) == 2
+    assert not any(each.header.fields for each in scheduled)
+
+
+async def _nothing_to_follow(book: Orders) -> bool:
+    return not await book.ledger.anything_ended()
+
+
+async def test_a_worker_without_steps_undoes_through_those_that_have_them(client, database_url):
+    EFFECTS.clear()
+    plugin = SchedulePlugin(
+        load_schedules(
+            "schedules: [{key: k, everyMs: 86400000, workflow: ordered, input: {item: a book}}]"
+        ),
+        database_url=database_url, settings=SOON,
+    )  # fmt: skip
+    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    book = Orders(client, ledger)
+    other = await Client.connect(client.service_client.config.target_host,
+                                 namespace=client.namespace)  # fmt: skip
+    async with (
+        Worker(client, task_queue="sched", workflows=undone.ALL, plugins=[plugin]),
+        Worker(other, task_queue="sched", activities=undone.STEPS, plugins=[StepsOnly()]),
+    ):
+        run = await book.run()
+        await until("charge a book")
+        history = await run.fetch_history()
+        await run.terminate("by hand")
+        assert (await book.closed(":undo")).status == "completed"
+    await ledger.close()
+    assert EFFECTS[-2:] == ["refund", "release a book"]
+    assert not any(each.HasField("activity_task_failed_event_attributes")
+                   for each in history.events)  # fmt: skip
+
+
+class Reversed(PayloadCodec):
+    """Keeps every value backwards, as an encrypting codec keeps it unreadable."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [
+            Payload(metadata={"encoding": b"backwards"}, data=each.SerializeToString()[::-1])
+            for each in payloads
+        ]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        return [Payload.FromString(each.data[::-1]) for each in payloads]
+
+
+@pytest.mark.parametrize("headers", ["NO_CODEC", "CODEC"])
+async def test_inputs_reach_the_undo_whatever_codec_they_are_kept_with(
+    client, database_url, temporal, headers
+):
+    secret = await Client.connect(
+        temporal.address, namespace=client.namespace,
+        data_converter=replace(DataConverter.default, payload_codec=Reversed()),
+        header_codec_behavior=HeaderCodecBehavior[headers],
+    )  # fmt: skip
+    async with orders(secret, database_url, "ordered") as book:
+        run = await book.run()
+        await until("charge a book")
+        await run.terminate("by hand")
+        assert (await book.closed(":undo")).status == "completed"
+    assert EFFECTS[-2:] == ["refund", "release a book"]
