@@ -86,7 +86,7 @@ def plan(
         if not as_json:
             typer.echo(f"sched: {found.refused.code}: {found.refused}", err=True)
         raise typer.Exit(2)
-    raise typer.Exit(CHANGES if found.changes else 0)
+    raise typer.Exit(CHANGES if found.changes or found.queues else 0)
 
 
 def lines(found: Rehearsal, file: ScheduleFile) -> Iterator[str]:
@@ -95,6 +95,7 @@ def lines(found: Rehearsal, file: ScheduleFile) -> Iterator[str]:
     yield f"project {found.project}, {_applied(found)}"
     for change in found.changes:
         yield from _change(change, zones.get(change.key, "UTC"))
+    yield from _some([f"~ {line}" for line in found.queues])
     foreign = [f"! {key}: belongs to {owner}" for key, owner in found.foreign.items()]
     yield from _some(foreign)
     if found.absent and not any(change.kind == "retired" for change in found.changes):
@@ -192,6 +193,7 @@ def as_document(found: Rehearsal, file: ScheduleFile) -> dict[str, Any]:
             for row in found.drift
         ],
         "resumed": found.resumed,
+        "queues": found.queues,
     }
 
 

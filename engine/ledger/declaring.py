@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
+from engine.ledger.queue_rows import QueueRow
 from engine.ledger.records import (
     DriftRow,
     NewDefinition,
@@ -16,6 +17,7 @@ from engine.ledger.rows import as_drift
 from engine.ledger.sql import query
 from engine.ledger.statements import Statements
 from engine.schedules.diff import Head
+from engine.schedules.queues import Queue
 from engine.schedules.time_rules import TIME_RULES, reading_at
 from engine.schedules.versions import resolve_type
 
@@ -132,6 +134,18 @@ class PostgresDeclaring(Statements):
         """See ``Transaction``."""
         await self.run("save_project", project, revision, name, digest, by)
         await self.run("hint")
+
+    async def queues(self) -> dict[str, QueueRow]:
+        """See ``Transaction``."""
+        return {row["queue"]: QueueRow.of(row) for row in await self.run("read_queues")}
+
+    async def declare_queues(self, project: str, queues: Mapping[str, Queue], *, by: str) -> None:
+        """See ``Transaction``."""
+        names = list(queues)
+        most = [queue.concurrency for queue in queues.values()]
+        rates = [str(queue.rate) if queue.rate else None for queue in queues.values()]
+        await self.run("declare_queues", project, names, most, rates, by)
+        await self.run("drop_queues", project, names)
 
     async def resolve(
         self, wanted: Iterable[tuple[str, str]]

@@ -26,10 +26,11 @@ from engine.ledger.records import (
     Status,
     StopOrder,
 )
+from engine.ledger.slots import Slots
 from engine.ledger.transactions import Transaction
 
 
-class Ledger(Protocol):
+class Ledger(Slots, Protocol):
     """The memory of every window of one Temporal namespace."""
 
     @property

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from engine.ledger.memory_fires import MemoryFires
+from engine.ledger.memory_slots import MemorySlots
 from engine.ledger.memory_transaction import MemoryTransaction
 from engine.ledger.records import (
     Fire,
@@ -40,7 +41,7 @@ def _local_clock() -> datetime:
     return datetime.now(UTC)
 
 
-class MemoryLedger(MemoryFires):
+class MemoryLedger(MemorySlots, MemoryFires):
     """The memory of every window, for as long as the process lives.
 
     Args:
@@ -63,6 +64,7 @@ class MemoryLedger(MemoryFires):
         self._doubted_at: datetime | None = None
         self._hearing: list[Callable[[], None]] = []
         self._duties: dict[str, tuple[str, datetime, datetime]] = {}
+        self._slots = {}
 
     def travel(self, now: datetime) -> None:
         """Let the clock stand at ``now`` from here on."""

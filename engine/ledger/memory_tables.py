@@ -11,6 +11,7 @@ from uuid import UUID
 
 from engine.ledger.letters import Kind
 from engine.ledger.new_fire import NewFire
+from engine.ledger.queue_rows import QueueRow
 from engine.ledger.records import (
     OPEN,
     ActionRow,
@@ -170,6 +171,7 @@ class Tables:
     actions: dict[int, ActionRow] = field(default_factory=dict)
     rules: dict[tuple[str, str], Mapping[str, Any] | None] = field(default_factory=dict)
     counters: dict[str, int] = field(default_factory=lambda: {"epoch": 1, "fire": 0, "action": 0})
+    queues: dict[str, QueueRow] = field(default_factory=dict)
     _journal: list[tuple[MutableMapping[object, object], object, object]] = field(
         default_factory=list
     )

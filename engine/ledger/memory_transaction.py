@@ -10,6 +10,7 @@ from engine.errors import LedgerError
 from engine.ledger.memory_follow_ups import MemoryFollowUps
 from engine.ledger.memory_letters import MemoryLetters
 from engine.ledger.memory_operating import MemoryOperating
+from engine.ledger.memory_queues import MemoryQueues
 from engine.ledger.memory_tables import FireEntry, ScheduleEntry, Tables
 from engine.ledger.new_fire import NewFire
 from engine.ledger.records import (
@@ -29,7 +30,7 @@ from engine.schedules.versions import resolve_type
 _BY_THE_FILE = "paused: true in the file"
 
 
-class MemoryTransaction(MemoryOperating, MemoryLetters, MemoryFollowUps):
+class MemoryTransaction(MemoryOperating, MemoryQueues, MemoryLetters, MemoryFollowUps):
     """See ``engine.ledger.transactions.Transaction``."""
 
     def __init__(

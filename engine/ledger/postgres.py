@@ -14,6 +14,7 @@ from engine.errors import EngineError
 from engine.ledger.connections import PATIENCE, PATIENCE_LONG, Connections
 from engine.ledger.lineage import lineage_of
 from engine.ledger.migrate import check_schema_name, migrate
+from engine.ledger.queue_slots import PostgresSlots
 from engine.ledger.records import (
     ActionRow,
     Claim,
@@ -48,7 +49,7 @@ def _in_order(fire: NextFire) -> tuple[datetime, str]:
     return fire.fire_time, fire.key
 
 
-class PostgresLedger:
+class PostgresLedger(PostgresSlots):
     """The memory of every window of one Temporal namespace, shared by all replicas."""
 
     remembers = True

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from engine.ledger.follow_ups import Ended, FollowUp
 from engine.ledger.letters import DeadLetter
+from engine.ledger.queue_rows import QueueRow
 from engine.ledger.records import (
     Action,
     Claim,
@@ -27,6 +28,7 @@ from engine.ledger.records import (
 from engine.schedules.decisions import Move, Overlap, Stop
 from engine.schedules.diff import Head
 from engine.schedules.model import Schedule
+from engine.schedules.queues import Queue
 from engine.schedules.ranges import Piece
 from engine.schedules.windows import Window
 
@@ -86,6 +88,14 @@ class Declaring(Protocol):
         self, project: str, *, revision: int | None, name: str, digest: str, by: str
     ) -> None:
         """Note what was applied and raise the configuration epoch."""
+        ...
+
+    async def queues(self) -> dict[str, QueueRow]:
+        """Return every queue of the namespace, by name; dropped ones too."""
+        ...
+
+    async def declare_queues(self, project: str, queues: Mapping[str, Queue], *, by: str) -> None:
+        """Make these the project's queues; its others are dropped, and their limits go on."""
         ...
 
 

@@ -64,7 +64,7 @@ def remarks(
     inputs = [misfit for misfit in misfits(file.schedules, code) if misfit.code == INPUT_INVALID]
     warnings = [f"warning: {problem.located(file.name)}" for problem in file.warnings]
     return [
-        *(Remark(line, good=True) for line in [*_news(file, report), *warnings]),
+        *(Remark(line, good=True) for line in [*_news(file, report), *report.queues, *warnings]),
         *(Remark(remark, good=False) for remark in located(report, source)),
         *(Remark(each.located(file.name), good=False) for each in placed(inputs, source)),
     ]

@@ -140,6 +140,12 @@ async def retire_absent(
 
 def _require_no_memory(file: ScheduleFile) -> None:
     """Refuse what a replica without a ledger cannot keep: it does not see the others' runs."""
+    if file.queues:
+        raise LedgerRequired(
+            f"the queues {', '.join(list(file.queues)[:_NAMED])} need a ledger: their limits are"
+            " those of all replicas together",
+            cure="set SCHED_DATABASE_URL, or remove queues",
+        )
     needy = [schedule.key for schedule in file.schedules if schedule.overlap != "allow"]
     if needy:
         more = f" and {len(needy) - _NAMED} more" if len(needy) > _NAMED else ""

@@ -12,6 +12,7 @@ from engine.ledger.records import NewDefinition, ScheduleState, Step
 from engine.runtime import unknown
 from engine.runtime.definitions import first_definition, next_definition
 from engine.runtime.planning import decided_to_the_end
+from engine.runtime.queue_edits import write_queues
 from engine.runtime.reports import ApplyReport
 from engine.runtime.skips import Dropped, renew_skips
 from engine.schedules import Schedule, ScheduleFile, Window
@@ -53,6 +54,7 @@ class Edit:
                 f"{file.name} declares keys of others: {named}",
                 cure="rename them, or let their owners retire or cancel them",
             )
+        queues = await write_queues(transaction, file, by=self._by)
         self._types = await transaction.resolve(
             (schedule.task_queue, schedule.workflow)
             for schedule in file.schedules
@@ -78,6 +80,7 @@ class Edit:
             expired=tuple(self._expired),
             edits={key: self._edits[key] for key in compared.changed},
             waiting=self._unknown,
+            queues=queues,
             unskipped=self._dropped,
             rejected=tuple(self._rejected),
             project=file.project,

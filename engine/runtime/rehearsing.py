@@ -18,6 +18,7 @@ from engine.ledger.records import DriftRow, ProjectRow, ScheduleState
 from engine.runtime.declare import prepare, require_half, require_newer
 from engine.runtime.editing import Edit, parts
 from engine.runtime.planning import decided_to_the_end
+from engine.runtime.queue_edits import queue_edits
 from engine.schedules import ScheduleFile
 from engine.schedules.diff import Diff, diff
 from engine.schedules.due import TICK
@@ -64,6 +65,7 @@ class Rehearsal:
         drift: what stands otherwise than the file alone would have it.
         resumed: keys that are ``paused`` in the file, and were resumed.
         waiting: for each new definition that nobody can run, what is known of its workflow.
+        queues: what changes of the queues of steps, a sentence each.
     """
 
     project: str
@@ -79,6 +81,7 @@ class Rehearsal:
     drift: tuple[DriftRow, ...] = ()
     resumed: tuple[str, ...] = ()
     waiting: Mapping[str, str] = field(default_factory=dict)
+    queues: tuple[str, ...] = ()
 
     @property
     def fires(self) -> int:
@@ -138,6 +141,7 @@ class _Stage:
         drift = await transaction.drift(file.project)
         refused: EngineError | None = None
         changes: list[Change] = []
+        queues: tuple[str, ...] = ()
         now = await transaction.now()
         try:
             if not force:
@@ -145,6 +149,7 @@ class _Stage:
                 if prune:
                     require_half(file, compared.absent)
             leaving = compared.absent if prune else ()
+            queues = () if same else queue_edits(file, await transaction.queues())
             changes = await self._changes(compared, leaving)
         except REFUSALS as error:
             refused = error
@@ -159,6 +164,7 @@ class _Stage:
                 and schedule.key not in held
             ),
             waiting=self._waiting,
+            queues=queues,
         )  # fmt: skip
 
     async def _changes(self, compared: Diff, leaving: Sequence[str]) -> list[Change]:

@@ -17,6 +17,7 @@ class ApplyReport:
         waiting: for each new definition that nobody can run, what is known of its workflow.
         unskipped: for each key the moments that somebody had skipped and at which no window opens
             any more.
+        queues: what changed of the queues of steps, a sentence each.
         already_applied: nothing was written, this text was the last one applied.
 
     The others but ``project`` hold keys.
@@ -32,6 +33,7 @@ class ApplyReport:
     edits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     waiting: Mapping[str, str] = field(default_factory=dict)
     unskipped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    queues: tuple[str, ...] = ()
     project: str = "default"
     already_applied: bool = False
 

@@ -10,7 +10,7 @@ from engine.errors import Problem, ScheduleFileError
 from engine.schedules.calendars import OpenIcs, read_calendars
 from engine.schedules.entries import Shared, read_fields, read_schedule, report_faults
 from engine.schedules.expectations import unmet
-from engine.schedules.fields import FIELD_INVALID, NOT_SUPPORTED, key_check, show
+from engine.schedules.fields import FIELD_INVALID, key_check, show
 from engine.schedules.file_digest import file_digest, joint_digest
 from engine.schedules.json_text import JsonText
 from engine.schedules.model import Schedule
@@ -26,6 +26,7 @@ from engine.schedules.nodes import (
     Tree,
     Unreadable,
 )
+from engine.schedules.queues import Queue, read_queues
 from engine.schedules.report import Report
 from engine.schedules.schedule_file import ScheduleFile
 from engine.schedules.sound_json import read_sound_json
@@ -73,6 +74,7 @@ def load_schedules(
         digest=joint_digest([read.digest], warned=bool(warnings)),
         warnings=warnings,
         calendars=read.calendars,
+        queues=read.reading.queues,
     )
 
 
@@ -195,6 +197,7 @@ class Reading:
     Attributes:
         project, revision: None where the file does not say.
         schedules: in the file's order.
+        queues: by name.
     """
 
     tree: Tree
@@ -206,6 +209,7 @@ class Reading:
     def __post_init__(self) -> None:
         self.report = Report()
         self.schedules: list[Schedule] = []
+        self.queues: dict[str, Queue] = {}
 
     def read(self) -> None:
         """Fill in what the file says, and report what is wrong with it."""
@@ -229,7 +233,7 @@ class Reading:
         self._check_version(nodes.get("version"))
         self._read_project(nodes.get("project"))
         self._read_revision(nodes.get("revision"))
-        self._check_queues(nodes.get("queues"))
+        self.queues = read_queues(nodes.get("queues"), self.report)
         shared = Shared(read_calendars(nodes.get("calendars"), self.open_ics, self.report))
         self._read_defaults(nodes.get("defaults"), shared)
         listed = nodes.get("schedules")
@@ -309,11 +313,6 @@ class Reading:
                 'write "schedules.schema.json", or remove it',
             )
             self.report.add(node, FIELD_INVALID, message, cure, value=node)
-
-    def _check_queues(self, node: Node | None) -> None:
-        if node is not None and node.plain() is not BROKEN and node.plain() not in (None, {}, []):
-            message = "queues are not supported yet"
-            self.report.add(node, NOT_SUPPORTED, message, "remove them", value=node)
 
     def _read_defaults(self, node: Node | None, shared: Shared) -> None:
         if isinstance(node, Mapping):

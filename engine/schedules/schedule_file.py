@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from engine.errors import Problem
 from engine.schedules.model import Schedule
+from engine.schedules.queues import Queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class ScheduleFile:
         project: the owner of the schedules.
         revision: orders files of one project, where given.
         schedules: in the file's order; never empty.
-        queues: reserved, and empty as yet.
+        queues: the queues of steps, by name.
         name: the file's name, for messages.
         digest: the SHA-256, in hex, of all that the meaning depends on; see `file_digest`.
         warnings: what is probably not meant.
@@ -30,6 +30,6 @@ class ScheduleFile:
     schedules: tuple[Schedule, ...]
     name: str
     digest: str
-    queues: Mapping[str, Any] = field(default_factory=dict)
+    queues: Mapping[str, Queue] = field(default_factory=dict)
     warnings: tuple[Problem, ...] = ()
     calendars: tuple[tuple[str, str], ...] = ()

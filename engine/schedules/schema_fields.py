@@ -8,6 +8,7 @@ from engine.schedules.catch_up import CatchUp
 from engine.schedules.cron_clock import Fold, Gap
 from engine.schedules.model import Schedule
 from engine.schedules.policy_fields import MOST_CAUGHT_UP, MOST_KEPT, MOST_QUEUED
+from engine.schedules.queues import MOST_AT_ONCE
 from engine.schedules.schema_shapes import (
     BOUND,
     CALENDAR_NAME,
@@ -30,6 +31,8 @@ from engine.schedules.schema_shapes import (
     words,
 )
 
+RATE: Final = text("^[1-9][0-9]*/[0-9a-z]+$", "Write a number and a duration, as 5/1m.", "5/1m")
+
 CATCH_UP: Final[dict[str, tuple[Shape, str]]] = {
     "policy": (
         words(CatchUp, "policy"),
@@ -41,10 +44,7 @@ CATCH_UP: Final[dict[str, tuple[Shape, str]]] = {
         "With `all`, the newest so many run and the others expire.",
     ),
     "order": (words(CatchUp, "order"), "With `all`, which of them starts first."),
-    "rate": (
-        text("^[1-9][0-9]*/[0-9a-z]+$", "Write a number and a duration, as 5/1m.", "5/1m"),
-        "With `all`, how fast they start.",
-    ),
+    "rate": (RATE, "With `all`, how fast they start."),
     "pause": (words(CatchUp, "pause"), "The policy after an operator's pause."),
     "deploy": (words(CatchUp, "deploy"), "The policy after `enabled: false`."),
 }
@@ -214,6 +214,21 @@ TOP: Final[dict[str, tuple[Shape, str]]] = {
         "Days off by name: a list, or {ics: file}; schedules name them in `exclude`.",
     ),
     "defaults": ({"type": ["object", "null"]}, "What schedules share; their own fields win."),
-    "queues": ({"enum": [None, {}, []]}, "Reserved: leave it out."),
+    "queues": (
+        {
+            "type": ["object", "null"],
+            "propertyNames": {"pattern": KEY_PATTERN},
+            "additionalProperties": {
+                **mapping(
+                    {
+                        "concurrency": {"type": "integer", "minimum": 1, "maximum": MOST_AT_ONCE},
+                        "rate": RATE,
+                    }
+                ),
+                "minProperties": 1,
+            },
+        },
+        "How many steps run at once, and how fast they begin, by the queue they name.",
+    ),
     "schedules": ({"type": "array", "minItems": 1}, "The schedules."),
 }

@@ -47,8 +47,8 @@ def load_several(
 ) -> ScheduleFile:
     """Return the schedules that several files declare together; ``load_schedules`` of each.
 
-    ``defaults`` and ``calendars`` hold for their own file. ``project`` and ``revision`` may
-    stand in any of them.
+    ``defaults`` and ``calendars`` hold for their own file. ``project``, ``revision`` and
+    ``queues`` may stand in any of them.
 
     Args:
         texts: the files; their order is that of the schedules.
@@ -114,6 +114,7 @@ class _Joined:
             digest=joint_digest(self.digests, warned=bool(self.warnings)),
             warnings=tuple(self.warnings),
             calendars=tuple(self.calendars),
+            queues={name: queue for r in stated for name, queue in r.queues.items()},
         )
 
 
@@ -129,6 +130,7 @@ def _contradictions(read: Sequence[tuple[NamedText, Reading]]) -> list[Problem]:
                 message = f"{name} is {value} here and {agreed} in {first.name}"
                 cure = "write the same in both, or in one of them only"
                 problems.append(_at(_top(each, name), each, FIELD_INVALID, message, cure))
+    problems += _twin_queues(read)
     owners: dict[str, NamedText] = {}
     twins = (
         (schedule, each, owners[schedule.key])
@@ -138,6 +140,21 @@ def _contradictions(read: Sequence[tuple[NamedText, Reading]]) -> list[Problem]:
     )
     problems += (_twin(*twin) for twin in islice(twins, _MOST))
     _root.cache_clear()  # megabytes, and nobody asks again
+    return problems
+
+
+def _twin_queues(read: Sequence[tuple[NamedText, Reading]]) -> list[Problem]:
+    problems = []
+    first: dict[str, NamedText] = {}
+    for each, reading in read:
+        for name in reading.queues:
+            if (owner := first.setdefault(name, each)) is not each:
+                message = f"queue {name} is declared in {owner.name}, too"
+                place = _top(each, "queues")
+                if isinstance(place, Mapping):
+                    place = place.entries[name][0]
+                cure = "declare it in one of them; it holds for the whole project"
+                problems.append(_at(place, each, FIELD_INVALID, message, cure))
     return problems
 
 

@@ -220,7 +220,7 @@ GOOD_VALUES: dict[str, list[Any]] = {
     "metadata": [{"a": None, "b": 1.5}],
     "calendars": [{"holidays": ["2026-12-25"]}, {"holidays": {"ics": "a.ics"}}, None],
     "defaults": [{}, None, {"timezone": "UTC"}, {"exclude": ["SAT"]}],
-    "queues": [None, {}, []],
+    "queues": [None, {}, {"emails": {"concurrency": 5, "rate": "100/1m"}}, {"a": {"rate": "1/1s"}}],
     "revision": [0, 7],
     "project": ["p"],
     "version": [1, 1.0],

@@ -69,7 +69,7 @@ def test_project_and_revision_are_read():
         ("revision: -1", "SCHEDULE_FIELD_INVALID"),
         ("revision: 1.5", "SCHEDULE_FIELD_INVALID"),
         ("revision: 9223372036854775808", "SCHEDULE_FIELD_INVALID"),
-        ("queues: {a: 1}", "SCHEDULE_NOT_SUPPORTED"),
+        ("queues: {a: 1}", "SCHEDULE_FIELD_INVALID"),
         ("defaults: [a]", "SCHEDULE_FIELD_INVALID"),
         ("defaults: UTC", "SCHEDULE_FIELD_INVALID"),
         ("defaults: {overlap: jump}", "SCHEDULE_FIELD_INVALID"),

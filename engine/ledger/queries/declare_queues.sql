@@ -1,0 +1,8 @@
+-- What another project has declared meanwhile stays its own: the primary key decides.
+INSERT INTO queues AS q (namespace, queue, project, concurrency, rate, declared_by)
+SELECT $1, d.queue, $2, d.concurrency, d.rate, $6
+FROM unnest($3::text[], $4::int[], $5::text[]) AS d (queue, concurrency, rate)
+ON CONFLICT (namespace, queue) DO UPDATE
+SET concurrency = excluded.concurrency, rate = excluded.rate, declared_by = excluded.declared_by,
+    declared_at = clock_timestamp(), dropped_at = NULL
+WHERE q.project = excluded.project

@@ -1,0 +1,52 @@
+-- All that a replica says and asks about its slots, in one statement: it renews those it uses or
+-- waits with, gives back the others, and takes free ones. $2 is the replica; for each lane $3 its
+-- name, $4 the queue, $5 how many steps run, $6 how many slots it wants; $7 the lease; $8 whether
+-- it may take slots whose lease has ended.
+WITH asked AS (
+    SELECT a.lane, a.queue, a.running, a.wanted, q.concurrency
+    FROM unnest($3::text[], $4::text[], $5::int[], $6::int[]) AS a (lane, queue, running, wanted)
+    JOIN queues q ON q.namespace = $1 AND q.queue = a.queue AND q.concurrency IS NOT NULL),
+mine AS (
+    SELECT s.lane, s.slot, row_number() OVER (PARTITION BY s.lane ORDER BY s.slot) AS place
+    FROM queue_slots s WHERE s.namespace = $1 AND s.holder = $2),
+-- Of a queue that was made smaller, what is beyond stays until its step has ended.
+kept AS (
+    SELECT m.lane, m.slot FROM mine m JOIN asked a USING (lane)
+    WHERE m.place <= a.running OR (m.place <= a.wanted AND m.slot < a.concurrency)),
+given_back AS (
+    DELETE FROM queue_slots s USING mine m
+    WHERE s.namespace = $1 AND s.lane = m.lane AND s.slot = m.slot AND s.holder = $2
+      AND (m.lane, m.slot) NOT IN (SELECT k.lane, k.slot FROM kept k)),
+renewed AS (
+    UPDATE queue_slots s
+    -- A lease never goes back, even where the clock did.
+    SET lease_until = greatest(s.lease_until, clock_timestamp() + $7::interval)
+    FROM kept k WHERE s.namespace = $1 AND s.lane = k.lane AND s.slot = k.slot AND s.holder = $2
+    RETURNING s.lane, s.slot),
+free AS (
+    SELECT a.lane, a.queue, numbers.slot,
+           row_number() OVER (PARTITION BY a.lane ORDER BY numbers.slot) AS place,
+           least(a.wanted - (SELECT count(*) FROM kept k WHERE k.lane = a.lane),
+                 -- A slot beyond a smaller queue counts: the next step waits until it is free.
+                 a.concurrency - (SELECT count(*) FROM queue_slots s
+                                  WHERE s.namespace = $1 AND s.lane = a.lane
+                                    AND CASE WHEN s.holder = $2
+                                             THEN (s.lane, s.slot) IN (SELECT k.lane, k.slot FROM kept k)
+                                             ELSE NOT $8 OR s.lease_until > clock_timestamp() END)) AS most
+    FROM asked a CROSS JOIN LATERAL generate_series(0, a.concurrency - 1) AS numbers (slot)
+    WHERE NOT EXISTS (
+        SELECT FROM queue_slots s
+        WHERE s.namespace = $1 AND s.lane = a.lane AND s.slot = numbers.slot
+          AND (s.holder = $2 OR NOT $8 OR s.lease_until > clock_timestamp()))),
+taken AS (
+    INSERT INTO queue_slots AS s (namespace, lane, slot, queue, holder, lease_until)
+    SELECT $1, f.lane, f.slot, f.queue, $2, clock_timestamp() + $7::interval
+    FROM free f WHERE f.place <= f.most
+    ORDER BY f.lane, f.slot
+    ON CONFLICT (namespace, lane, slot) DO UPDATE
+    SET holder = excluded.holder, queue = excluded.queue, lease_until = excluded.lease_until
+    -- Asked again of the row as it is now: somebody may have renewed or taken it meanwhile.
+    WHERE $8 AND s.lease_until <= clock_timestamp()
+    RETURNING s.lane, s.slot)
+SELECT lane, count(*) AS held FROM (SELECT * FROM renewed UNION ALL SELECT * FROM taken) AS all_of_them
+GROUP BY lane

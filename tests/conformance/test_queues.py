@@ -1,0 +1,150 @@
+"""Queues of steps and their slots, in both ledgers."""
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from engine.errors import KeyForeign
+from engine.ledger.queue_rows import SlotAsk
+from tests.conformance.conftest import Bench
+from tests.waiting import eventually
+
+LANE = "sched/emails"
+LONG = timedelta(seconds=30)
+SHORT = timedelta(milliseconds=50)
+BODY = "\nschedules: [{key: a, workflow: noop, everyMs: 3600000}]"
+
+
+async def declare(bench: Bench, queues: str, project: str = "default", key: str = "a"):
+    body = BODY.replace("key: a", f"key: {key}")
+    return await bench.declare(f"project: {project}\nqueues: {{{queues}}}{body}")
+
+
+async def hold(
+    bench: Bench, holder: str, wanted: int, *, running: int = 0, lease=LONG, take_over: bool = False
+) -> int:
+    ask = SlotAsk(LANE, "emails", running, wanted)
+    held = await bench.ledger.hold_slots(holder, [ask], lease, take_over=take_over)
+    return held.get(LANE, 0)
+
+
+async def held_by(bench: Bench) -> dict[str, int]:
+    return {each.holder: each.slots for each in await bench.ledger.slots_held()}
+
+
+async def test_no_more_slots_are_held_than_the_queue_has(bench: Bench):
+    await declare(bench, "emails: {concurrency: 5}")
+    assert await hold(bench, "a", 3) == 3
+    assert await hold(bench, "b", 3) == 2
+    assert await hold(bench, "c", 3) == 0
+    assert await held_by(bench) == {"a": 3, "b": 2}
+
+
+async def test_many_who_ask_at_once_do_not_get_more_together(bench: Bench):
+    await declare(bench, "emails: {concurrency: 5}")
+    held = await asyncio.gather(*(hold(bench, f"replica-{each}", 2) for each in range(20)))
+    assert sum(held) <= 5
+    assert sum((await held_by(bench)).values()) == sum(held)
+
+
+async def test_a_slot_that_is_not_wanted_any_more_is_free(bench: Bench):
+    await declare(bench, "emails: {concurrency: 5}")
+    await hold(bench, "a", 5)
+    assert await hold(bench, "a", 2) == 2
+    assert await hold(bench, "b", 5) == 3
+
+
+async def test_a_lane_that_is_not_asked_for_any_more_is_given_back(bench: Bench):
+    await declare(bench, "emails: {concurrency: 5}")
+    await hold(bench, "a", 5)
+    assert await bench.ledger.hold_slots("a", [], LONG, take_over=False) == {}
+    assert await held_by(bench) == {}
+
+
+async def test_who_leaves_gives_back_everything(bench: Bench):
+    await declare(bench, "emails: {concurrency: 5}")
+    await hold(bench, "a", 5)
+    await bench.ledger.give_back_slots("a")
+    assert await hold(bench, "b", 5) == 5
+
+
+async def test_a_slot_whose_lease_has_ended_is_taken_over(bench: Bench):
+    await declare(bench, "emails: {concurrency: 5}")
+    await hold(bench, "a", 5, lease=SHORT)
+
+    async def taken() -> bool:
+        return await hold(bench, "b", 5, take_over=True) == 5
+
+    await eventually(taken)
+    assert await hold(bench, "a", 5) == 0, "the earlier holder must not renew what is another's"
+
+
+async def test_who_was_out_of_touch_leaves_slots_to_their_holders(bench: Bench):
+    await declare(bench, "emails: {concurrency: 5}")
+    await hold(bench, "a", 5, lease=SHORT)
+
+    async def ended() -> bool:
+        return await held_by(bench) == {}
+
+    await eventually(ended)
+    assert await hold(bench, "b", 5, take_over=False) == 0
+    assert await hold(bench, "a", 5) == 5
+
+
+async def test_a_lease_that_has_not_ended_is_not_taken_over(bench: Bench):
+    await declare(bench, "emails: {concurrency: 5}")
+    await hold(bench, "a", 5)
+    assert await hold(bench, "b", 5, take_over=True) == 0
+
+
+async def test_a_smaller_queue_lets_what_runs_end_and_nothing_begin(bench: Bench):
+    await declare(bench, "emails: {concurrency: 5}")
+    await hold(bench, "a", 4, running=4)
+    await declare(bench, "emails: {concurrency: 2}")
+    assert await hold(bench, "a", 5, running=4) == 4
+    assert await hold(bench, "b", 2) == 0
+    assert await hold(bench, "a", 5, running=3) == 3
+    assert await hold(bench, "b", 2) == 0
+    assert await hold(bench, "a", 1, running=1) == 1
+    assert await hold(bench, "b", 2) == 1
+
+
+async def test_a_larger_queue_has_more_slots_at_once(bench: Bench):
+    await declare(bench, "emails: {concurrency: 1}")
+    await hold(bench, "a", 3)
+    await declare(bench, "emails: {concurrency: 4}")
+    assert await hold(bench, "a", 3) == 3
+    assert await hold(bench, "b", 3) == 1
+
+
+async def test_a_queue_that_nobody_declared_has_no_slots(bench: Bench):
+    assert await hold(bench, "a", 3) == 0
+
+
+async def test_a_queue_that_leaves_the_file_keeps_its_limits(bench: Bench):
+    await declare(bench, "emails: {concurrency: 2, rate: 100/1m}")
+    report = await bench.declare(BODY)
+    assert report.queues == (
+        "queue emails is in no file any more; its limits go on holding: concurrency 2, rate 100/1m",
+    )
+    assert await hold(bench, "a", 5) == 2
+    async with bench.ledger.transaction() as transaction:
+        (row,) = (await transaction.queues()).values()
+    assert row.dropped_at is not None
+    report = await declare(bench, "emails: {concurrency: 3}")
+    assert report.queues == ("queue emails is back: concurrency 3",)
+
+
+async def test_an_apply_says_what_changes_of_queues(bench: Bench):
+    report = await declare(bench, "emails: {concurrency: 2}")
+    assert report.queues == ("queue emails: concurrency 2",)
+    report = await declare(bench, "emails: {rate: 5/1s}")
+    assert report.queues == ("queue emails: rate 5/1s (was concurrency 2)",)
+
+
+async def test_a_queue_of_another_project_cannot_be_declared(bench: Bench):
+    await declare(bench, "emails: {concurrency: 2}")
+    with pytest.raises(KeyForeign, match=r"queues of others: emails \(of default\)"):
+        await declare(bench, "emails: {concurrency: 9}", project="other", key="b")
+    assert await hold(bench, "a", 5) == 2
