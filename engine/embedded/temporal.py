@@ -23,6 +23,14 @@ from engine.embedded.lifecycle import Server
 from engine.embedded.ports import HOST, free_port, require_free
 
 _READY_WITHIN = 60.0
+_QUEUES: Mapping[str, str | float | bool] = {
+    # Task queues of one part each keep what waits in order, and turns are taken by fairness keys.
+    "matching.numTaskqueueReadPartitions": 1,
+    "matching.numTaskqueueWritePartitions": 1,
+    "matching.enableFairness": True,
+}
+"""What the order of steps in queues needs of the server; deploy/temporal.yaml says the same."""
+
 _SIGNALS = ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0))
 
 
@@ -34,7 +42,8 @@ class TemporalServer(Server):
         port: of the frontend; 0 takes a free one.
         ui_port: of the Web UI; 0 takes a free one, None goes without.
         namespaces: created at the start beside ``default``.
-        dynamic_config: server settings by name, e.g. ``{"frontend.namespaceRPS": 10_000}``.
+        dynamic_config: server settings by name, e.g. ``{"frontend.namespaceRPS": 10_000}``; they
+            win over those that queues of steps need.
         search_attributes: type by name, e.g. ``{"Customer": "Keyword"}``.
         in_memory: keep no history, only log and pid file.
     """
@@ -56,7 +65,7 @@ class TemporalServer(Server):
         self.port = port
         self.ui_port = ui_port
         self._namespaces = ("default", *namespaces)
-        self._dynamic_config = dict(dynamic_config or {})
+        self._dynamic_config = {**_QUEUES, **(dynamic_config or {})}
         self._search_attributes = dict(search_attributes or {})
         self._in_memory = in_memory or self._temporary
 

@@ -11,6 +11,7 @@ import temporalio.workflow
 from temporalio.common import Priority
 
 from engine.flow.notes import StepNote, noted
+from engine.flow.queues import checked_queue, lane_of, turn_key
 from engine.flow.retries import Retry, duration
 from engine.flow.step_info import step_key
 from engine.flow.steps import DEFAULT_TIMEOUT, StepDefinition, step_definition_of
@@ -21,11 +22,17 @@ NOT_GIVEN: Final[Any] = object()  # None is an input like any other
 _PRIORITIES: Final = (1, 2, 3, 4, 5)  # Temporal's own
 
 
+class _Place(TypedDict):
+    task_queue: str | None
+    priority: Priority
+
+
 class StepOptions(TypedDict, total=False):
     """How one call of a step differs from what ``@step`` declares; see ``Context.step``."""
 
     retry: Retry | None
     timeout: timedelta | float | None
+    queue: str | None
     priority: int | None
     idempotency_key: str | None
     summary: str | None
@@ -42,6 +49,7 @@ class StepCall:
     priority: int | None = None
     key: str | None = None
     summary: str | None = None
+    queue: str | None = None
 
     @property
     def name(self) -> str:
@@ -77,8 +85,16 @@ class StepCall:
                 # With Temporal's default an undo could run while the step still works.
                 cancellation_type=temporalio.workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=self.summary,
-                priority=Priority(priority_key=self.priority),
+                **self._place_in_queue(),
             )
+
+    def _place_in_queue(self) -> _Place:
+        if self.queue is None:
+            return {"task_queue": None, "priority": Priority(priority_key=self.priority)}
+        return {
+            "task_queue": lane_of(temporalio.workflow.info().task_queue, self.queue),
+            "priority": Priority(priority_key=self.priority, fairness_key=turn_key()),
+        }
 
     def _note(self, undoes: str | None, undo: Mapping[str, Any] | None) -> StepNote:
         rules = {} if self.retry is None else self.retry.told_to_worker()
@@ -113,6 +129,7 @@ def call_of(fn: Callable[..., Any], given: Any, options: StepOptions) -> StepCal
         _checked_priority(options.get("priority")),
         _checked_key(options.get("idempotency_key")),
         options.get("summary"),
+        checked_queue(options.get("queue")) or (definition.queue if definition else None),
     )
 
 

@@ -134,6 +134,7 @@ class Context:
                 ``CompensationFailed`` then, whose cause is its own error.
             **options: ``retry``, instead of the step's own rule; ``timeout``, how long one
                 attempt may take (timedelta or seconds; 10 minutes where neither says);
+                ``queue``, where it waits for its turn, instead of the step's own;
                 ``priority``, from 1 (first) to 5 (last), 3 where none is said, in which waiting
                 steps are given to workers; ``idempotency_key``, instead of the one that
                 ``step_info()`` makes up; ``summary``, a line beside the step in the Web UI.

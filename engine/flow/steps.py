@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar, overload
 
 from temporalio import activity
 
+from engine.flow.queues import checked_queue
 from engine.flow.registry import Registry, checked_name
 from engine.flow.retries import Retry, duration
 
@@ -34,6 +35,7 @@ class StepDefinition:
         timeout: How long one attempt may take (start to close).
         heartbeat: How long its worker may be silent; None means as long as ``timeout``.
         retry: None means Temporal's default: without end, waits of 1 s doubling up to 100 s.
+        queue: Where its calls wait unless they name another; None means nowhere.
         is_async: A sync step needs a worker with an ``activity_executor``.
         accepts_input: It has a parameter.
         requires_input: That parameter has no default.
@@ -47,6 +49,7 @@ class StepDefinition:
     is_async: bool
     accepts_input: bool
     requires_input: bool
+    queue: str | None = None
 
 
 _registry: Registry[StepDefinition] = Registry("step")
@@ -79,6 +82,7 @@ def step(
     timeout: timedelta | float = DEFAULT_TIMEOUT,
     heartbeat: timedelta | float | None = DEFAULT_HEARTBEAT,
     retry: Retry | None = None,
+    queue: str | None = None,
 ) -> Callable[[F], F]: ...
 
 
@@ -90,6 +94,7 @@ def step(
     timeout: timedelta | float = DEFAULT_TIMEOUT,
     heartbeat: timedelta | float | None = DEFAULT_HEARTBEAT,
     retry: Retry | None = None,
+    queue: str | None = None,
 ) -> F | Callable[[F], F]:
     """Make a function a step: work that may fail, is retried, and is remembered once done.
 
@@ -109,10 +114,12 @@ def step(
             it but itself: for steps that plain workers share, or that should be given up when
             they are stuck.
         retry: How it is retried; by default as Temporal does, without end (see ``Retry``).
+        queue: The queue in which its calls wait for their turn, as ``queues:`` of the schedule
+            file declares it; a call may name another.
 
     Raises:
         TypeError: The function does not have the shape of a step.
-        ValueError: The name or a duration is not valid, or another step has the name.
+        ValueError: The name, the queue or a duration is not valid, or another step has the name.
     """
     spans = {
         "timeout": duration(timeout, "timeout"),
@@ -120,7 +127,7 @@ def step(
     }
 
     def decorate(function: F) -> F:
-        _mark(function, name, retry=retry, **spans)
+        _mark(function, name, retry=retry, queue=checked_queue(queue), **spans)
         return function
 
     return decorate if fn is None else decorate(fn)

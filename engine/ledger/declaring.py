@@ -137,7 +137,7 @@ class PostgresDeclaring(Statements):
 
     async def queues(self) -> dict[str, QueueRow]:
         """See ``Transaction``."""
-        return {row["queue"]: QueueRow.of(row) for row in await self.run("read_queues")}
+        return {row["queue"]: QueueRow.of(**dict(row)) for row in await self.run("read_queues")}
 
     async def declare_queues(self, project: str, queues: Mapping[str, Queue], *, by: str) -> None:
         """See ``Transaction``."""

@@ -23,6 +23,7 @@ class MemorySlots:
     ) -> dict[str, int]:
         """See ``Slots``."""
         held: Counter[str] = Counter()
+        beyond: Counter[str] = Counter()
         now = self.clock()
         asked = {ask.lane: ask for ask in asks}
         places: Counter[str] = Counter()
@@ -35,6 +36,7 @@ class MemorySlots:
             ):
                 self._hold(lane, slot, ask.queue, holder, now + lease)
                 held[lane] += 1
+                beyond[lane] += slot >= most
             else:
                 del self._slots[lane, slot]
         for ask in asks:
@@ -49,7 +51,8 @@ class MemorySlots:
                 self._slots.pop((ask.lane, slot), None)
                 self._hold(ask.lane, slot, ask.queue, holder, now + lease)
                 held[ask.lane] += 1
-        return {lane: count for lane, count in held.items() if count}
+        usable = held - beyond
+        return dict(usable)
 
     async def give_back_slots(self, holder: str) -> None:
         """See ``Slots``."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -29,11 +28,9 @@ class QueueRow:
     dropped_at: datetime | None = None
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> QueueRow:
+    def of(cls, *, concurrency: int | None, rate: str | None, **rest: Any) -> QueueRow:
         """Return what a row of ``queues`` says."""
-        rate = row["rate"]
-        limits = Queue(row["concurrency"], parse_rate(rate) if rate else None)
-        return cls(row["queue"], row["project"], limits, row["declared_at"], row["dropped_at"])
+        return cls(limits=Queue(concurrency, parse_rate(rate) if rate else None), **rest)
 
 
 @dataclass(frozen=True, slots=True)

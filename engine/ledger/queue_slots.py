@@ -27,7 +27,7 @@ class PostgresSlots:
         rows = await self._connections.fetch(
             query("hold_slots"), self._namespace, holder, *columns, lease, take_over
         )
-        return {row["lane"]: row["held"] for row in rows}
+        return {row["lane"]: row["usable"] for row in rows}
 
     async def give_back_slots(self, holder: str) -> None:
         """See ``Slots``."""

@@ -18,7 +18,9 @@ class Slots(Protocol):
     async def hold_slots(
         self, holder: str, asks: Sequence[SlotAsk], lease: timedelta, *, take_over: bool
     ) -> dict[str, int]:
-        """Renew, give back and take slots; return how many are held of each lane.
+        """Renew, give back and take slots; return on how many of each lane steps may begin.
+
+        Those on which steps go on though their queue has been made smaller are not counted.
 
         What the holder has of lanes it does not ask for is given back. A lane of a queue that
         nobody has declared, or that has no concurrency, has no slots.

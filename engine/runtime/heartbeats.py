@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from temporalio import activity
+from temporalio import activity, workflow
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ActivityOutboundInterceptor,
@@ -28,6 +28,7 @@ from temporalio.worker import (
 from temporalio.workflow import ActivityHandle
 
 from engine.flow import step_named
+from engine.flow.queues import queue_of
 
 HEARD_WITHIN = timedelta(seconds=5)
 """How long a step under way takes at most to hear that it is cancelled."""
@@ -61,10 +62,15 @@ class _Expecting(WorkflowOutboundInterceptor):
 
     def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:  # noqa: A002 - the SDK's name
         step = step_named(input.activity)
-        # Another task queue may be served by workers without the plugin.
-        if step and input.heartbeat_timeout is None and input.task_queue is None:
+        if step and input.heartbeat_timeout is None and _is_ours(input.task_queue):
             input.heartbeat_timeout = step.heartbeat
         return super().start_activity(input)
+
+
+def _is_ours(task_queue: str | None) -> bool:
+    """Any other task queue than this one and its queues may have workers without the plugin."""
+    mine = workflow.info().task_queue
+    return task_queue is None or queue_of(task_queue, mine) is not None
 
 
 class _Speaking(ActivityInboundInterceptor):

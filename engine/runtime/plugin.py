@@ -27,6 +27,8 @@ from engine.ledger.records import Serving
 from engine.runtime import database
 from engine.runtime.events import Event, Listener, log, logger
 from engine.runtime.heartbeats import HEARD_WITHIN, StepHeartbeats
+from engine.runtime.lanes import is_lane
+from engine.runtime.queue_steps import SeenQueues, SlotGate
 from engine.runtime.replica import Replica
 from engine.runtime.settings import Settings
 from engine.runtime.source import DEFAULT_PROJECT, Paths, Source
@@ -73,10 +75,11 @@ class SchedulePlugin(SimplePlugin):
         settings: Settings | None = None,
         on_event: Listener | None = None,
     ) -> None:
+        self._seen = SeenQueues()
         super().__init__(
             "sched-engine",
             workflow_runner=_let_modules_through,
-            interceptors=[StepHeartbeats(), StepNotes()],
+            interceptors=[StepHeartbeats(), StepNotes(), self._seen],
             data_converter=_understanding_models,
         )
         self._source = (
@@ -104,6 +107,9 @@ class SchedulePlugin(SimplePlugin):
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """See the base class."""
         config = super().configure_worker(config)
+        # A step that waits for a slot is spoken for, as one that runs.
+        interceptors = sorted(config.get("interceptors", ()), key=lambda i: isinstance(i, SlotGate))
+        config["interceptors"] = interceptors
         given = config.get("max_heartbeat_throttle_interval", HEARD_WITHIN)
         config["max_heartbeat_throttle_interval"] = min(given, HEARD_WITHIN)
         if config.get("activity_executor") is None:
@@ -119,6 +125,9 @@ class SchedulePlugin(SimplePlugin):
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
         """Run the worker with a replica beside it. See the base class."""
+        if is_lane(worker):
+            await next(worker)
+            return
         projects = _served.setdefault(worker, set())
         if self._project in projects:
             await next(worker)
@@ -144,6 +153,8 @@ class SchedulePlugin(SimplePlugin):
             serving=serving,
             settings=self.settings,
             tell=self._tell,
+            seen=self._seen,
+            worker=worker,
         )
 
     async def _open_ledger(self, namespace: str) -> Ledger:

@@ -51,6 +51,8 @@ class Tick:
 class Poller:
     """Claims due windows for one replica. There is no leader: row locks share the work.
 
+    ``epoch`` is that of the last probe: it counts what was applied.
+
     Args:
         sight: asks Temporal what plans lack.
         tell: hears of the windows that were decided without a run.
@@ -71,6 +73,7 @@ class Poller:
         self._serving, self._settings, self._tell = serving, settings, tell
         self._sight = sight
         self._continuity = Continuity(ledger, tell=tell)
+        self.epoch = 0
         self._watch = ClockWatch(settings.max_skew)
         self._travels = False
         self._unconfirmed: list[tuple[list[Claim], float]] = []
@@ -136,6 +139,7 @@ class Poller:
         lease_ends = asked + self._settings.lease.total_seconds()
         probe = await self._ledger.probe(self._serving)
         answered = boottime()
+        self.epoch = probe.epoch
         if await self._continuity.observe(probe):
             self._sight.forget()
         self._read_clock(probe.now, asked, answered)

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from temporalio.client import Client
+from temporalio.worker import Worker
 
 from engine.errors import LedgerUnavailable, TemporalUnavailable
 from engine.ledger import Ledger, PostgresLedger
@@ -26,6 +27,8 @@ from engine.runtime.looking import Looker
 from engine.runtime.loop import Loop
 from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence
+from engine.runtime.queue_keeper import QueueKeeper
+from engine.runtime.queue_steps import SeenQueues
 from engine.runtime.reading import read_unless
 from engine.runtime.reports import ApplyReport
 from engine.runtime.settings import Settings
@@ -53,6 +56,8 @@ class Replica:
         source: the schedule files, or None when the ledger's definitions are to be used as
             they are.
         serving: what this replica may claim.
+        seen: which queues the steps of runs name.
+        worker: whose steps may wait in queues; without one none is served.
         tell: hears every event.
     """
 
@@ -65,7 +70,11 @@ class Replica:
         serving: Serving,
         settings: Settings,
         tell: Listener,
+        seen: SeenQueues | None = None,
+        worker: Worker | None = None,
     ) -> None:
+        self._seen, self._worker = seen or SeenQueues(), worker
+        self._keeper: QueueKeeper | None = None
         self._client, self._open_ledger, self._source = client, open_ledger, source
         self._serving, self._settings, self._tell = serving, settings, tell
         self._stopping = asyncio.Event()
@@ -76,6 +85,8 @@ class Replica:
         self._stopping.set()
         for loop in self._loops:
             loop.stop()
+        if self._keeper:
+            self._keeper.wake()
 
     async def run(self) -> None:
         """Run until stopped.
@@ -116,7 +127,8 @@ class Replica:
             self.stop()
         async with hearing(ledger, polling.wake):
             await asyncio.gather(*(loop.run() for loop in self._loops))
-        await dispatcher.drain()
+        keeper = self._keeper
+        await asyncio.gather(dispatcher.drain(), *([keeper.end()] if keeper else ()))
         try:
             await presence.end()
         except LedgerUnavailable as error:
@@ -151,6 +163,7 @@ class Replica:
             busy=lambda: not dispatcher.room, doubted_at=lambda: poller.doubted_at,
         )  # fmt: skip
         janitor = self._janitor(ledger, identity)
+        keeper = self._keeper = self._queue_keeper(client, ledger, poller)
         return [
             Loop("poller", poller.turn, tell=tell),
             Loop("starts", dispatcher.breaker.turn, tell=tell),
@@ -159,7 +172,18 @@ class Replica:
             Loop("watchdog", watchdog.turn, tell=tell),
             Loop("presence", presence.turn, tell=tell),
             *([Loop("janitor", janitor.turn, tell=tell)] if janitor else ()),
+            *([Loop("queues", keeper.turn, tell=tell)] if keeper else ()),
+            *([Loop("slots", keeper.watch, tell=tell)] if keeper else ()),
         ]
+
+    def _queue_keeper(self, client: Client, ledger: Ledger, poller: Poller) -> QueueKeeper | None:
+        """A worker without steps serves no queue."""
+        if self._worker is None or not self._worker.config(active_config=True).get("activities"):
+            return None
+        return QueueKeeper(
+            self._worker, client, ledger, self._serving, self._settings,
+            epoch=lambda: poller.epoch, seen=self._seen, tell=self._tell,
+        )  # fmt: skip
 
     def _janitor(self, ledger: Ledger, identity: str) -> Janitor | None:
         """The ledger in memory forgets by itself."""

@@ -102,9 +102,11 @@ async def test_a_smaller_queue_lets_what_runs_end_and_nothing_begin(bench: Bench
     await declare(bench, "emails: {concurrency: 5}")
     await hold(bench, "a", 4, running=4)
     await declare(bench, "emails: {concurrency: 2}")
-    assert await hold(bench, "a", 5, running=4) == 4
+    assert await hold(bench, "a", 5, running=4) == 2, "no third step may begin"
+    assert await held_by(bench) == {"a": 4}, "what runs keeps its slots"
     assert await hold(bench, "b", 2) == 0
-    assert await hold(bench, "a", 5, running=3) == 3
+    await hold(bench, "a", 5, running=3)
+    assert await held_by(bench) == {"a": 3}
     assert await hold(bench, "b", 2) == 0
     assert await hold(bench, "a", 1, running=1) == 1
     assert await hold(bench, "b", 2) == 1

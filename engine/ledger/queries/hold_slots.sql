@@ -48,5 +48,8 @@ taken AS (
     -- Asked again of the row as it is now: somebody may have renewed or taken it meanwhile.
     WHERE $8 AND s.lease_until <= clock_timestamp()
     RETURNING s.lane, s.slot)
-SELECT lane, count(*) AS held FROM (SELECT * FROM renewed UNION ALL SELECT * FROM taken) AS all_of_them
-GROUP BY lane
+-- On a slot beyond a smaller queue no further step begins.
+SELECT a.lane, count(*) AS usable
+FROM (SELECT * FROM renewed UNION ALL SELECT * FROM taken) AS h JOIN asked a USING (lane)
+WHERE h.slot < a.concurrency
+GROUP BY a.lane

@@ -1,0 +1,205 @@
+"""Serves the queues of steps: their limits, their workers, and this replica's slots of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from engine.errors import EngineError
+from engine.flow import step_named
+from engine.flow.queues import lane_of
+from engine.ledger import Ledger
+from engine.ledger.queue_rows import QueueRow
+from engine.ledger.records import Serving
+from engine.runtime.clock import boottime
+from engine.runtime.events import Alert, Held, Listener, Remark
+from engine.runtime.lanes import Lane
+from engine.runtime.queue_rates import limit_rate
+from engine.runtime.queue_steps import SeenQueues
+from engine.runtime.settings import Settings
+from engine.runtime.slots import SlotBook
+from engine.schedules.queues import Queue
+
+_RENEWALS = 3
+"""In each lease, so that two may fail."""
+
+_LOOKS = 30
+"""In each lease, whether it has ended."""
+
+_UNKNOWN = "SCHEDULE_QUEUE_UNKNOWN"
+
+
+class QueueKeeper:
+    """The queues of one replica's project, on its task queue.
+
+    Args:
+        worker: whose steps they are.
+        epoch: the configuration epoch that the poller saw last; when it moves, the queues are
+            read again.
+        seen: which queues the steps of runs name.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        client: Client,
+        ledger: Ledger,
+        serving: Serving,
+        settings: Settings,
+        *,
+        epoch: Callable[[], int],
+        seen: SeenQueues,
+        tell: Listener,
+    ) -> None:
+        self._worker, self._client, self._ledger = worker, client, ledger
+        self._serving, self._settings, self._tell = serving, settings, tell
+        self._epoch, self._seen = epoch, seen
+        self._read_at: int | None = None
+        self._limits: dict[str, Queue] = {}
+        self._limited: dict[str, Queue] = {}
+        self._lanes: dict[str, Lane] = {}
+        self._wanted = asyncio.Event()
+        self._held_at = self._touched_since = -settings.lease.total_seconds()
+        self._told: set[tuple[str, str]] = set()
+
+    @property
+    def _books(self) -> list[SlotBook]:
+        return [lane.book for lane in self._lanes.values() if lane.book]
+
+    async def turn(self) -> timedelta:
+        """Do what is due; returns the wait until the next look, which is no statement."""
+        if self._read_at != (epoch := self._epoch()):
+            await self._read()
+            self._read_at = epoch
+        self._tell_of_unknown()
+        for queue, limits in self._limits.items():
+            if self._limited.get(queue) != limits:
+                await self._serve(queue, limits)
+        self._look_after_lanes()
+        period = self._settings.lease.total_seconds() / _RENEWALS
+        if not self._books:
+            self._wanted.clear()
+        elif self._wanted.is_set() or boottime() >= self._held_at + period:
+            await self.hold()
+        return await self._next_turn(period)
+
+    async def watch(self) -> timedelta:
+        """End what runs on slots whose lease has ended; returns the wait until the next look."""
+        for book in self._books:
+            book.give_up()
+        return self._settings.lease / _LOOKS
+
+    async def hold(self) -> None:
+        """Renew, take and give back slots, by one statement for all lanes."""
+        self._wanted.clear()
+        lease, asked = self._settings.lease, boottime()
+        if asked - self._held_at > lease.total_seconds():
+            self._touched_since = asked
+        in_touch = asked - self._touched_since >= lease.total_seconds()
+        asks = {book: book.wants() for book in self._books}
+        held = await self._ledger.hold_slots(
+            self._serving.replica, list(asks.values()), lease, take_over=in_touch
+        )
+        self._held_at = asked
+        for book, ask in asks.items():
+            book.hold(held.get(book.lane, 0), ask, asked, lease)
+
+    def wake(self) -> None:
+        """Let the turn under way end."""
+        self._wanted.set()
+
+    async def end(self) -> None:
+        """Let the steps that run here end, on slots that stay theirs, and give those back."""
+        closing = asyncio.gather(*(lane.close() for lane in self._lanes.values()))
+        period = self._settings.lease.total_seconds() / _RENEWALS
+        had_slots = bool(self._books)
+        while not closing.done():
+            await asyncio.wait({closing}, timeout=period)
+            try:
+                if not closing.done() and self._books:
+                    await self.hold()
+            except EngineError as error:
+                self._tell(Held("queues", str(error)))
+            await self.watch()
+        self._lanes.clear()
+        try:
+            if had_slots:
+                await self._ledger.give_back_slots(self._serving.replica)
+        except EngineError as error:
+            self._tell(Held("queues", str(error)))
+
+    async def _read(self) -> None:
+        async with self._ledger.transaction() as transaction:
+            rows = await transaction.queues()
+        mine = {name: row for name, row in rows.items() if row.project == self._serving.project}
+        self._limits = {name: row.limits for name, row in mine.items()}
+        self._wanted.set()
+        self._mention(mine)
+
+    async def _serve(self, queue: str, limits: Queue) -> None:
+        """Let the steps of a queue run here, by these limits."""
+        name = lane_of(self._serving.task_queue, queue)
+        lane, before = self._lanes.get(queue), self._limited.get(queue)
+        # First the rate: no step may begin by another one.
+        await limit_rate(self._client, name, limits.rate, patience=self._settings.rpc_timeout)
+        had_slots = before is not None and before.concurrency is not None
+        if lane is not None and had_slots != (limits.concurrency is not None):
+            await lane.close()
+            lane = None
+        if lane is None:
+            self._lanes[queue] = self._lane(queue, name, limits)
+        self._limited[queue] = limits
+
+    def _lane(self, queue: str, name: str, limits: Queue) -> Lane:
+        book = None if limits.concurrency is None else SlotBook(name, queue, self.wake)
+        return Lane(self._worker, name, book, self._settings.lease / 2)
+
+    def _look_after_lanes(self) -> None:
+        """A worker that ended by itself is begun again at the next turn."""
+        for queue, lane in list(self._lanes.items()):
+            if (error := lane.broken) is not None:
+                del self._lanes[queue], self._limited[queue]
+                raise error
+
+    async def _next_turn(self, period: float) -> timedelta:
+        """Wait a tick at most: what was asked for is asked at once, unless it just was."""
+        tick = min(self._settings.tick.total_seconds(), period)
+        try:
+            async with asyncio.timeout(tick):
+                await self._wanted.wait()
+        except TimeoutError:
+            pass
+        return timedelta(0)
+
+    def _mention(self, rows: Mapping[str, QueueRow]) -> None:
+        """Say which steps of this worker name a queue that no file declares."""
+        for fn in self._worker.config(active_config=True).get("activities", ()):
+            definition = getattr(fn, "__temporal_activity_definition", None)
+            step = step_named(definition.name) if definition and definition.name else None
+            if step is None or step.queue is None:
+                continue
+            row = rows.get(step.queue)
+            if row is None:
+                self._tell_unknown(step.queue, step.name, "its calls wait until one does")
+            elif row.dropped_at is not None:
+                text = f"queue {step.queue} of step {step.name} is in no file any more; its limits"
+                self._tell(Remark(f"{text} go on holding: {row.limits}", good=False))
+
+    def _tell_of_unknown(self) -> None:
+        while self._seen.seen:
+            queue, step, run = self._seen.seen.popleft()
+            if queue not in self._limits:
+                self._tell_unknown(queue, step, f"run {run} waits until one does")
+        self._told = {each for each in self._told if each[0] not in self._limits}
+
+    def _tell_unknown(self, queue: str, step: str, what: str) -> None:
+        if (queue, step) in self._told:
+            return
+        self._told.add((queue, step))
+        mine = f"project {self._serving.project}"
+        text = f"step {step} names queue {queue}, which no file of {mine} declares; {what}"
+        self._tell(Alert(_UNKNOWN, text))

@@ -1,0 +1,170 @@
+"""The slots of one queue that one replica holds: what may run here, and what may ask for more.
+
+A slot in the ledger is the right to run one step. The SDK asks for one before it polls, so that a
+step that may not run yet stays in Temporal; and each step asks once more before it begins, since a
+slot may have been lost while its worker was still polling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+
+from temporalio.worker import (
+    CustomSlotSupplier,
+    SlotMarkUsedContext,
+    SlotPermit,
+    SlotReleaseContext,
+    SlotReserveContext,
+)
+
+from engine.ledger.queue_rows import SlotAsk
+from engine.runtime.clock import boottime
+
+_EARLIER = 6
+"""This side ends a lease this part of it before the ledger does."""
+
+
+class SlotLost(Exception):
+    """The slot of this step may be another's by now."""
+
+
+class SlotBook:
+    """What one replica holds, uses and wants of one lane.
+
+    Args:
+        lane: the Temporal task queue of the steps.
+        queue: whose limit it is.
+        ask: called when more slots are wanted than are held.
+    """
+
+    def __init__(self, lane: str, queue: str, ask: Callable[[], None]) -> None:
+        self.lane, self.queue, self._ask = lane, queue, ask
+        self._held, self._until = 0, 0.0
+        self._permits = self._waiting = 0
+        self._running: set[asyncio.Task[object]] = set()
+        self._entered = 0
+        self._lost: set[asyncio.Task[object]] = set()
+        self._short = False
+        self._news = asyncio.Event()
+
+    @property
+    def held(self) -> int:
+        """On how many slots steps may run: those that are surely ours, and within the limit."""
+        return self._held if boottime() < self._until else 0
+
+    @property
+    def running(self) -> int:
+        """How many steps run here."""
+        return self._entered
+
+    def wants(self) -> SlotAsk:
+        """Return what is to be said of this lane in the ledger."""
+        wanted = max(self._permits, self._entered) + self._waiting
+        return SlotAsk(self.lane, self.queue, self._entered, wanted)
+
+    def hold(self, count: int, ask: SlotAsk, asked: float, lease: timedelta) -> None:
+        """Note what the ledger answered to what was asked at ``asked``."""
+        length = lease.total_seconds()
+        self._held, self._until = count, asked + length - length / _EARLIER
+        self._short = count < ask.wanted
+        self._tell()
+
+    def give_up(self) -> None:
+        """End the steps that run on slots whose lease has ended, before anybody takes those.
+
+        A step in a thread cannot be ended; it goes on beside whoever takes its slot.
+        """
+        if boottime() >= self._until:
+            self._held = 0
+            for task in self._running - self._lost:
+                self._lost.add(task)
+                task.cancel()
+
+    async def reserve(self) -> None:
+        """Wait until there is a slot to poll with."""
+        self._waiting += 1
+        if not self._short:
+            self._ask()
+        try:
+            while self._permits >= self.held:
+                await self._next_news()
+            self._permits += 1
+        finally:
+            self._waiting -= 1
+
+    def release(self) -> None:
+        """Poll with it no more."""
+        self._permits -= 1
+        self._tell()
+
+    @asynccontextmanager
+    async def slot(self, *, patience: timedelta, can_be_ended: bool) -> AsyncIterator[None]:
+        """Run a step on a slot; it is there at once, unless slots were lost or a queue shrank.
+
+        Raises:
+            SlotLost: leases have ended and none came back for so long, or the step's was lost.
+        """
+        await self._wait_for_slot(patience)
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - this is a coroutine
+        self._entered += 1
+        if can_be_ended:
+            self._running.add(task)
+        try:
+            yield
+        except asyncio.CancelledError:
+            if task not in self._lost:
+                raise
+            task.uncancel()
+            raise SlotLost from None
+        finally:
+            self._entered -= 1
+            self._running.discard(task)
+            self._lost.discard(task)
+            self._tell()
+
+    async def _wait_for_slot(self, patience: timedelta) -> None:
+        """Wait in any case while the ledger is in reach: whoever has a slot will be done."""
+        gone_since: float | None = None
+        while self._entered >= self.held:
+            lasts = boottime() < self._until
+            gone_since = None if lasts else gone_since or boottime()
+            if gone_since is not None and boottime() - gone_since >= patience.total_seconds():
+                raise SlotLost
+            await self._next_news(within=patience.total_seconds() / 4)
+
+    async def _next_news(self, within: float | None = None) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                await self._news.wait()
+
+    def _tell(self) -> None:
+        """Wake everybody who waits; whoever finds nothing waits for the next news."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+class SlotSupplier(CustomSlotSupplier):
+    """Lets a worker poll for as many steps as it has slots."""
+
+    def __init__(self, book: SlotBook) -> None:
+        self._book = book
+
+    async def reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit:  # noqa: ARG002 - the SDK's name
+        """See the base class."""
+        await self._book.reserve()
+        return SlotPermit()
+
+    def try_reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit | None:  # noqa: ARG002 - the SDK's name
+        """Nothing begins past the queue."""
+        return None
+
+    def mark_slot_used(self, ctx: SlotMarkUsedContext) -> None:
+        """See the base class."""
+
+    def release_slot(self, ctx: SlotReleaseContext) -> None:  # noqa: ARG002 - the SDK's name
+        """See the base class."""
+        self._book.release()

@@ -1,0 +1,71 @@
+"""Workflows whose steps wait in queues; what ran is in this module, outside the sandbox."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from temporalio import workflow as temporal
+
+with temporal.unsafe.imports_passed_through():
+    from engine import Context, step, workflow
+
+
+@dataclass
+class Seen:
+    """What the steps of one test did."""
+
+    order: list[str] = field(default_factory=list)
+    running: int = 0
+    most: int = 0
+    go_on: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+seen = Seen()
+
+
+def fresh() -> Seen:
+    """Forget what earlier tests did."""
+    seen.__init__()  # type: ignore[misc] # the module's name for it stays the same
+    return seen
+
+
+@step(queue="emails")
+async def send(name: str) -> str:
+    seen.order.append(name)
+    seen.running += 1
+    seen.most = max(seen.most, seen.running)
+    try:
+        await seen.go_on.wait()
+        await asyncio.sleep(0.01)  # so that steps are side by side where nothing hinders them
+    finally:
+        seen.running -= 1
+    return name
+
+
+@workflow
+class Sends:
+    async def run(self, ctx: Context, names: list[str]) -> list[str]:
+        return await ctx.parallel([ctx.step(send, name) for name in names])
+
+
+@workflow
+class SendsOne:
+    async def run(self, ctx: Context, name: str) -> str:
+        return await ctx.step(send, name)
+
+
+@workflow
+class SendsUrgently:
+    async def run(self, ctx: Context, name: str) -> str:
+        return await ctx.step(send, name, priority=1)
+
+
+@workflow
+class SendsElsewhere:
+    async def run(self, ctx: Context, name: str) -> str:
+        return await ctx.step(send, name, queue="texts")
+
+
+STEPS = [send]
+WORKFLOWS = [Sends, SendsOne, SendsUrgently, SendsElsewhere]

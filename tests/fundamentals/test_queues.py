@@ -1,0 +1,206 @@
+"""Queues: so many steps at once, so many in a minute, all replicas together; the others wait."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+
+import pytest
+from temporalio.client import Client, WorkflowHandle
+from temporalio.worker import Worker
+
+from engine.ledger import PostgresLedger
+from engine.runtime import SchedulePlugin
+from engine.runtime.declare import apply
+from engine.runtime.events import Alert, Event
+from engine.runtime.settings import Settings
+from engine.schedules import load_schedules
+from tests.fundamentals.samples import queues
+from tests.fundamentals.samples.queues import Seen
+from tests.waiting import eventually
+
+QUICK = Settings(tick=timedelta(milliseconds=100), lease=timedelta(seconds=3))
+FILE = """
+queues: {%s}
+schedules: [{key: mail, workflow: sends-one, cron: "0 0 1 1 *", input: a}]
+"""
+
+
+@pytest.fixture
+def seen() -> Seen:
+    return queues.fresh()
+
+
+class Office:
+    """Replicas that share a ledger, and the runs they work on."""
+
+    def __init__(self, client: Client, ledger: PostgresLedger, database_url: str) -> None:
+        self.client, self.ledger, self._url = client, ledger, database_url
+        self.events: list[Event] = []
+
+    async def declare(self, limits: str) -> None:
+        await apply(self.ledger, load_schedules(FILE % limits), by="test")
+
+    @asynccontextmanager
+    async def replicas(self, count: int = 1) -> AsyncIterator[None]:
+        """Run so many workers, each with the plugin on a client of its own."""
+        address = self.client.service_client.config.target_host
+        async with AsyncExitStack() as stack:
+            for _ in range(count):
+                plugin = SchedulePlugin(
+                    None, database_url=self._url, settings=QUICK, on_event=self.events.append
+                )
+                client = await Client.connect(
+                    address, namespace=self.client.namespace, plugins=[plugin]
+                )
+                worker = Worker(
+                    client, task_queue="office", workflows=queues.WORKFLOWS,
+                    activities=queues.STEPS, graceful_shutdown_timeout=timedelta(seconds=5),
+                )  # fmt: skip
+                await stack.enter_async_context(worker)
+            yield
+
+    async def start(self, workflow: str, given: object) -> WorkflowHandle:
+        return await self.client.start_workflow(
+            workflow, given, id=uuid.uuid4().hex, task_queue="office"
+        )
+
+    async def waiting(self, handle: WorkflowHandle) -> bool:
+        return bool((await handle.describe()).raw_description.pending_activities)
+
+    async def start_waiting(self, workflow: str, given: object) -> WorkflowHandle:
+        """Start a run and wait until its step is in the queue."""
+        handle = await self.start(workflow, given)
+        await eventually(lambda: self.waiting(handle))
+        return handle
+
+
+@pytest.fixture
+async def office(client: Client, database_url: str) -> AsyncIterator[Office]:
+    ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
+    yield Office(client, ledger, database_url)
+    await ledger.close()
+
+
+async def test_no_more_steps_run_at_once_than_the_queue_allows_all_replicas_together(
+    office: Office, seen: Seen
+):
+    await office.declare("emails: {concurrency: 3}")
+    names = [f"letter {number}" for number in range(12)]
+    async with office.replicas(3):
+        run = await office.start("sends@1", names)
+        await eventually(lambda: seen.running == 3)
+        seen.go_on.set()
+        assert await run.result() == names
+    assert seen.most == 3
+
+
+async def test_steps_of_one_priority_run_in_the_order_in_which_they_came(
+    office: Office, seen: Seen
+):
+    await office.declare("emails: {concurrency: 1}")
+    async with office.replicas():
+        runs = [await office.start_waiting("sends-one@1", name) for name in "abcde"]
+        seen.go_on.set()
+        await asyncio.gather(*(run.result() for run in runs))
+    assert seen.order == list("abcde")
+
+
+async def test_a_step_with_a_better_priority_goes_first(office: Office, seen: Seen):
+    await office.declare("emails: {concurrency: 1}")
+    async with office.replicas():
+        first = await office.start("sends-one@1", "runs already")
+        await eventually(lambda: seen.running == 1)
+        others = [await office.start_waiting("sends-one@1", name) for name in "ab"]
+        urgent = await office.start_waiting("sends-urgently@1", "urgent")
+        seen.go_on.set()
+        await asyncio.gather(*(run.result() for run in (first, *others, urgent)))
+    assert seen.order == ["runs already", "urgent", "a", "b"]
+
+
+async def test_one_who_fills_the_queue_does_not_hold_up_another(office: Office, seen: Seen):
+    await office.declare("emails: {concurrency: 1}")
+    async with office.replicas():
+        crowd = await office.start("sends@1", [f"crowd {number}" for number in range(20)])
+        await eventually(lambda: seen.running == 1)
+        single = await office.start_waiting("sends-one@1", "single")
+        seen.go_on.set()
+        await asyncio.gather(crowd.result(), single.result())
+    assert seen.order.index("single") <= 3
+
+
+async def test_a_step_whose_queue_nobody_declared_waits_until_somebody_does(
+    office: Office, seen: Seen
+):
+    seen.go_on.set()
+    async with office.replicas():
+        run = await office.start("sends-elsewhere@1", "hello")
+
+        def told() -> bool:
+            alerts = [event for event in office.events if isinstance(event, Alert)]
+            return any(
+                "step send names queue texts" in alert.text and run.id in alert.text
+                for alert in alerts
+                if alert.code == "SCHEDULE_QUEUE_UNKNOWN"
+            )
+
+        await eventually(told)
+        assert seen.order == []
+        await office.declare("texts: {concurrency: 1}")
+        assert await run.result() == "hello"
+
+
+async def test_a_worker_says_at_its_start_which_queue_of_its_steps_nobody_declared(
+    office: Office, seen: Seen
+):
+    async with office.replicas():
+        await eventually(
+            lambda: any(
+                isinstance(event, Alert) and "its calls wait until one does" in event.text
+                for event in office.events
+            )
+        )
+
+
+async def test_a_queue_that_is_made_larger_runs_more_at_once(office: Office, seen: Seen):
+    await office.declare("emails: {concurrency: 1}")
+    async with office.replicas():
+        run = await office.start("sends@1", ["a", "b", "c"])
+        await eventually(lambda: seen.running == 1)
+        await office.declare("emails: {concurrency: 3}")
+        await eventually(lambda: seen.running == 3)
+        seen.go_on.set()
+        await run.result()
+
+
+async def test_a_queue_that_is_made_smaller_lets_what_runs_end_first(office: Office, seen: Seen):
+    await office.declare("emails: {concurrency: 5}")
+    async with office.replicas():
+        before = await office.start("sends@1", ["a", "b", "c"])
+        # It polls with the others, and gives those back when it hears of the smaller queue.
+        await eventually(lambda: held(office, 5))
+        await eventually(lambda: seen.running == 3)
+        await office.declare("emails: {concurrency: 1}")
+        await eventually(lambda: held(office, 3))
+        after = await office.start("sends@1", ["d", "e", "f"])
+        earlier, seen.go_on, seen.most = seen.go_on, asyncio.Event(), 0
+        earlier.set()
+        await before.result()
+        await eventually(lambda: seen.running == 1)
+        seen.go_on.set()
+        await after.result()
+    assert seen.most == 1
+
+
+async def held(office: Office, slots: int) -> bool:
+    return sum(each.slots for each in await office.ledger.slots_held()) == slots
+
+
+async def test_a_replica_that_leaves_gives_back_its_slots_at_once(office: Office, seen: Seen):
+    await office.declare("emails: {concurrency: 2}")
+    async with office.replicas():
+        await eventually(lambda: held(office, 2))
+    assert await held(office, 0)
