@@ -153,6 +153,8 @@ def _tell_applied(
     report: ApplyReport, path: Path, retired: tuple[str, ...], *, prune: bool
 ) -> None:
     typer.echo(str(report))
+    for line in report.queues:
+        typer.echo(line)
     for remark in located(report, Source(path)):
         typer.echo(remark)
     if report.absent and not prune:

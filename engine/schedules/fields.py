@@ -20,7 +20,6 @@ from engine.schedules.windows import KEY
 
 FIELD_INVALID: Final = "SCHEDULE_FIELD_INVALID"
 KEY_INVALID: Final = "SCHEDULE_KEY_INVALID"
-NOT_SUPPORTED: Final = "SCHEDULE_NOT_SUPPORTED"
 
 MAX_SHOWN: Final = 60
 """Characters of a value in a message."""

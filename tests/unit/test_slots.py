@@ -1,0 +1,148 @@
+"""The slots of a lane in one replica: what may poll, what may begin, and what must end."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from engine.runtime.clock import boottime
+from engine.runtime.slots import SlotBook, SlotLost
+from tests.waiting import eventually
+
+LEASE = timedelta(seconds=30)
+SHORT = timedelta(milliseconds=40)
+
+
+class Asked:
+    def __init__(self) -> None:
+        self.times = 0
+        self.book = SlotBook("sched/emails", "emails", self.ask)
+
+    def ask(self) -> None:
+        self.times += 1
+
+    def answer(self, count: int, *, ago: float = 0.0) -> None:
+        """The ledger has answered what was asked so many seconds ago."""
+        self.book.hold(count, self.book.wants(), boottime() - ago, LEASE)
+
+
+@pytest.fixture
+def lane() -> Asked:
+    return Asked()
+
+
+async def test_nothing_polls_before_there_is_a_slot(lane: Asked):
+    polling = asyncio.create_task(lane.book.reserve())
+    await asyncio.sleep(0)
+    assert lane.times == 1, "who waits lets the ledger be asked"
+    assert lane.book.wants().wanted == 1
+    lane.answer(1)
+    await polling
+
+
+async def test_a_slot_is_handed_on_without_asking_again(lane: Asked):
+    lane.answer(1)
+    await lane.book.reserve()
+    asked, waiting = lane.times, asyncio.create_task(lane.book.reserve())
+    lane.answer(1)
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    lane.book.release()
+    await waiting
+    assert lane.times == asked + 1
+
+
+async def test_who_was_told_that_there_are_no_more_does_not_ask_at_once(lane: Asked):
+    waiting = [asyncio.create_task(lane.book.reserve()) for _ in range(2)]
+    await asyncio.sleep(0)
+    lane.answer(1)
+    asked = lane.times
+    waiting.append(asyncio.create_task(lane.book.reserve()))
+    await asyncio.sleep(0)
+    assert lane.times == asked
+    for each in waiting:
+        each.cancel()
+
+
+async def test_a_step_that_came_by_an_older_poll_waits_for_a_slot(lane: Asked):
+    lane.answer(0)
+    began = asyncio.Event()
+
+    async def step() -> None:
+        async with lane.book.slot(patience=SHORT, can_be_ended=True):
+            began.set()
+
+    running = asyncio.create_task(step())
+    # Longer than its patience, which is for a ledger that is out of reach only.
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(SHORT.total_seconds() * 3):
+            await began.wait()
+    lane.answer(1)
+    await running
+
+
+async def test_no_more_steps_run_than_there_are_slots(lane: Asked):
+    lane.answer(2)
+    end, most = asyncio.Event(), 0
+
+    async def step() -> None:
+        nonlocal most
+        async with lane.book.slot(patience=SHORT, can_be_ended=True):
+            most = max(most, lane.book.running)
+            await end.wait()
+
+    steps = [asyncio.create_task(step()) for _ in range(5)]
+    await eventually(lambda: lane.book.running == 2)
+    end.set()
+    await asyncio.gather(*steps)
+    assert most == 2
+
+
+async def test_a_step_is_ended_when_its_lease_is_over_unless_it_is_a_thread(lane: Asked):
+    lane.answer(2)
+
+    async def step(*, can_be_ended: bool) -> str:
+        async with lane.book.slot(patience=SHORT, can_be_ended=can_be_ended):
+            await end.wait()
+        return "ended by itself"
+
+    end = asyncio.Event()
+    gentle = asyncio.create_task(step(can_be_ended=True))
+    thread = asyncio.create_task(step(can_be_ended=False))
+    await eventually(lambda: lane.book.running == 2)
+    lane.book.give_up()
+    await asyncio.sleep(0)
+    assert not gentle.done(), "its lease still lasts"
+    lane.answer(2, ago=LEASE.total_seconds() * 5 / 6)
+    lane.book.give_up()
+    with pytest.raises(SlotLost):
+        await gentle
+    end.set()
+    assert await thread == "ended by itself"
+
+
+async def test_nothing_begins_and_nothing_polls_on_slots_whose_lease_is_over(lane: Asked):
+    lane.answer(2, ago=LEASE.total_seconds())
+    polling = asyncio.create_task(lane.book.reserve())
+    with pytest.raises(SlotLost):
+        async with lane.book.slot(patience=SHORT, can_be_ended=True):
+            pass
+    assert not polling.done()
+    polling.cancel()
+
+
+async def test_a_cancel_by_the_run_stays_a_cancel(lane: Asked):
+    lane.answer(1)
+
+    async def step() -> None:
+        async with lane.book.slot(patience=SHORT, can_be_ended=True):
+            await asyncio.Event().wait()
+
+    running = asyncio.create_task(step())
+    await eventually(lambda: lane.book.running == 1)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert lane.book.running == 0
