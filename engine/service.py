@@ -204,12 +204,10 @@ class ScheduleService:
     ) -> Requested:
         """Start a run besides the schedule's windows; see ``requesting.trigger``."""
         async with self._near():
-            requested = await trigger(
+            return await trigger(
                 self._ledger, key, by=self._actor, reason=reason, request_id=request_id,
                 overlap=overlap, own_input=own_input,
             )  # fmt: skip
-        await self._ledger.wake()  # it may wait in a queue behind nothing
-        return requested
 
     async def rerun(
         self,
@@ -223,12 +221,10 @@ class ScheduleService:
     ) -> Requested:
         """Start one more run of a decided window; see ``requesting.rerun``."""
         async with self._near():
-            requested = await rerun(
+            return await rerun(
                 self._ledger, key, bucket, by=self._actor, reason=reason, series=series,
                 overlap=overlap, own_input=own_input,
             )  # fmt: skip
-        await self._ledger.wake()  # as above
-        return requested
 
     async def dead_letters(self, *, key: str | None = None, limit: int = 50) -> list[DeadLetter]:
         """Return what ended badly and nobody has dealt with, newest fire time first."""
@@ -307,9 +303,13 @@ class ScheduleService:
 
     @asynccontextmanager
     async def _near(self) -> AsyncIterator[None]:
-        """Name the keys that may be meant when there is none such."""
+        """Name the keys that may be meant when there is none such.
+
+        What is done may be what something waits for, in a queue or for another schedule.
+        """
         try:
             yield
+            await self._ledger.wake()
         except ScheduleNotFound as error:
             known = [row.key for row in await self.schedules()]
             raise not_found(error.key, known) from None

@@ -87,7 +87,8 @@ class PostgresDeclaring(Statements):
                 (s.key, n.project, n.version, s.digest, n.series, n.suffixed, n.max_bucket,
                  n.effective_from, n.cursor, n.next_fire_at, s.workflow, n.workflow_type,
                  s.task_queue, s.external, s.grace, s.enabled, n.paused,
-                 reading_at(s, n.cursor), n.origin, n.request_id)
+                 reading_at(s, n.cursor), n.origin, n.request_id,
+                 " ".join(rule.parent for rule in s.follows))
                 for n, s in values
             ),
             strict=True,

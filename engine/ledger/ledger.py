@@ -113,7 +113,15 @@ class Ledger(Slots, Protocol):
         ...
 
     async def wake(self) -> list[str]:
-        """Make due what waits in a queue behind nothing any more; return the keys."""
+        """Make due what waits in a queue behind nothing any more; return the keys.
+
+        That is behind no run of its own key, and behind no window of another schedule that may
+        still become what it waits for.
+        """
+        ...
+
+    async def children(self, key: str) -> list[str]:
+        """Return the schedules that wait for this one's windows, in key order."""
         ...
 
     async def take_stops(

@@ -154,6 +154,7 @@ class MemoryFires(MemoryRuns):
                     token=None,
                     lease_until=None,
                     lost_at=None,
+                    awaits=None,
                     reason=None if was_denied else fire.reason,
                     history=(*fire.history, denied) if was_denied else fire.history,
                 )

@@ -59,8 +59,14 @@ class MemoryOperating:
             if fire is None:
                 continue
             if move.to == "start" and fire.status == "queued":
-                started = replace(fire, status="claimed", lease_until=self._clock())
+                started = replace(
+                    fire, status="claimed", lease_until=move.not_before or self._clock(),
+                    reason=fire.awaits.reason if fire.awaits else fire.reason, awaits=None,
+                )  # fmt: skip
                 self._tables.put(self._tables.fires, number, started)
+            elif move.to == "release" and fire.awaits:
+                released = replace(fire, reason=fire.awaits.reason, awaits=None)
+                self._tables.put(self._tables.fires, number, released)
             elif move.to == "skip" and fire.status in {"claimed", "queued"}:
                 self._settle(number, "skipped", move.reason)
             elif move.to in {"cancel", "terminate"}:
@@ -280,8 +286,9 @@ class MemoryOperating:
 
     def _settle(self, number: int, status: Status, reason: str | None) -> None:
         fire = replace(
-            self._tables.fires[number], status=status, reason=reason, token=None, lease_until=None
-        )
+            self._tables.fires[number], status=status, reason=reason, token=None, lease_until=None,
+            awaits=None,
+        )  # fmt: skip
         self._tables.put(self._tables.fires, number, fire)
 
     def _add(self, fire: FireEntry) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from engine.ledger.memory_awaiting import waits_for_nothing
 from engine.ledger.memory_follow_ups import is_to_follow
 from engine.ledger.memory_tables import Tables
 from engine.ledger.records import ActionRow, Serving, StopOrder
@@ -59,13 +60,18 @@ class MemoryRuns:
     async def wake(self) -> list[str]:
         """See ``Ledger``."""
         async with self._lock:
-            fires = [
-                fire
+            running = {
+                fire.new.key
                 for fire in self._tables.fires.values()
-                if fire.lost_at is None and fire.kind != "handler"
-            ]
-            waiting = {fire.new.key for fire in fires if fire.status == "queued"}
-            waiting -= {fire.new.key for fire in fires if fire.status in _RUNNING}
+                if fire.lost_at is None and fire.kind != "handler" and fire.status in _RUNNING
+            }
+            waiting = {
+                fire.new.key
+                for number, fire in self._tables.fires.items()
+                if fire.status == "queued" and fire.lost_at is None
+                and (fire.awaits or fire.new.key not in running)
+                and waits_for_nothing(self._tables, number, fire)
+            }  # fmt: skip
             now, woken = self.clock(), []
             for key in sorted(waiting):
                 row = self._tables.schedules[key]
@@ -73,6 +79,15 @@ class MemoryRuns:
                     self._tables.schedules[key] = replace(row, next_fire_at=now)
                     woken.append(key)
             return woken
+
+    async def children(self, key: str) -> list[str]:
+        """See ``Ledger``."""
+        return [
+            name
+            for name, row in sorted(self._tables.schedules.items())
+            if row.state.retired_at is None
+            and any(rule.parent == key for rule in row.state.schedule.follows)
+        ]
 
     async def take_stops(
         self, serving: Serving, *, limit: int, lease: timedelta

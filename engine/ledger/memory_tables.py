@@ -23,6 +23,7 @@ from engine.ledger.records import (
     Status,
     Timing,
 )
+from engine.schedules.awaiting import Awaits
 from engine.schedules.decisions import OpenFire, Overlap, Stop
 from engine.schedules.model import Schedule
 from engine.schedules.time_rules import TIME_RULES
@@ -85,6 +86,7 @@ class FireEntry:
     dealt_at: datetime | None = None
     not_undone: str | None = None
     followed: bool = False
+    awaits: Awaits | None = None
 
     @classmethod
     def of(cls, new: NewFire) -> FireEntry:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from engine.errors import LedgerError
+from engine.ledger.memory_awaiting import with_awaited
 from engine.ledger.memory_follow_ups import MemoryFollowUps
 from engine.ledger.memory_letters import MemoryLetters
 from engine.ledger.memory_operating import MemoryOperating
@@ -106,7 +107,11 @@ class MemoryTransaction(MemoryOperating, MemoryQueues, MemoryLetters, MemoryFoll
         mine = [(number, fires[number]) for number in self._tables.of_key(state.key)]
         queued = any(fire.status == "queued" for _, fire in mine)
         asked = all_open or queued or state.schedule.overlap != "allow"
-        in_the_way = (fire.in_the_way(number) for number, fire in mine if asked)
+        in_the_way = (
+            with_awaited(self._tables, fire, found)
+            for number, fire in mine
+            if asked and (found := fire.in_the_way(number))
+        )
         return replace(
             state,
             known={
@@ -116,7 +121,12 @@ class MemoryTransaction(MemoryOperating, MemoryQueues, MemoryLetters, MemoryFoll
                 and fire.new.series == state.series
                 and fire.new.fire_time > state.cursor
             },
-            open_fires=tuple(filter(None, in_the_way)),
+            open_fires=tuple(in_the_way),
+            followed=any(
+                rule.parent == state.key
+                for row in self._tables.schedules.values()
+                for rule in row.state.schedule.follows
+            ),
         )
 
     async def record(
@@ -255,8 +265,9 @@ class MemoryTransaction(MemoryOperating, MemoryQueues, MemoryLetters, MemoryFoll
             waits = fire.status in {"claimed", "queued"} and fire.kind != "handler"
             if fire.new.key in keys and waits:
                 revoked = replace(
-                    fire, status="skipped", reason="retired", token=None, lease_until=None
-                )
+                    fire, status="skipped", reason="retired", token=None, lease_until=None,
+                    awaits=None,
+                )  # fmt: skip
                 self._tables.put(self._tables.fires, number, revoked)
 
     async def mark_absent(
@@ -305,6 +316,7 @@ class MemoryTransaction(MemoryOperating, MemoryQueues, MemoryLetters, MemoryFoll
             starting_at=now if new.token else None,
             attempts=1 if new.token else 0,
             replica=owner if new.token else None,
+            awaits=new.awaits,
         )
         number = self._add(fire)
         return [new.claim(number, now, self._tables.rules_of(new))] if new.token else []

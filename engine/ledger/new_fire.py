@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from engine.ledger.records import Claim, ScheduleState, Status, Step, Timing
+from engine.schedules.awaiting import Awaits
 from engine.schedules.decisions import Decision
 from engine.schedules.model import Schedule
 from engine.schedules.windows import Window
@@ -40,6 +41,7 @@ class NewFire:
     not_before: datetime | None
     token: UUID | None
     schedule: Schedule
+    awaits: Awaits | None = None
 
     @classmethod
     def of(cls, step: Step, decision: Decision, owner: str | None) -> NewFire:
@@ -67,6 +69,7 @@ class NewFire:
             not_before=decision.not_before,
             token=token,
             schedule=state.schedule,
+            awaits=decision.awaits,
         )
 
     @classmethod

@@ -34,6 +34,7 @@ from engine.ledger.rows import as_action, as_claim, as_fire, as_next_fire, as_sc
 from engine.ledger.sql import query
 from engine.ledger.transaction import PostgresTransaction
 from engine.ledger.upkeep import Upkeep
+from engine.schedules.awaiting import FAILED
 from engine.schedules.decisions import QUEUE_FULL
 from engine.schedules.time_rules import TIME_RULES
 from engine.schedules.zones import TZDATA_VERSION
@@ -198,7 +199,11 @@ class PostgresLedger(PostgresSlots):
 
     async def wake(self) -> list[str]:
         """See ``Ledger``."""
-        return [row["key"] for row in await self._run("wake")]
+        return [row["key"] for row in await self._run("wake", sorted(FAILED))]
+
+    async def children(self, key: str) -> list[str]:
+        """See ``Ledger``."""
+        return [row["key"] for row in await self._run("children", key)]
 
     async def take_stops(
         self, serving: Serving, *, limit: int, lease: timedelta

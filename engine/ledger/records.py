@@ -111,7 +111,8 @@ class ScheduleState:
 
     ``rules`` and ``cursor_reading`` say by which rules of time it was computed, and which local
     time it had come to by them; see ``engine.schedules.time_rules``. ``known`` and ``open_fires``
-    are what a plan must know of its fires; see ``engine.schedules.decisions``.
+    are what a plan must know of its fires; see ``engine.schedules.decisions``. ``followed`` says
+    whether other schedules wait for its windows.
     """
 
     key: str
@@ -134,6 +135,7 @@ class ScheduleState:
     origin: Origin = "file"
     known: Known = field(default_factory=dict)
     open_fires: tuple[OpenFire, ...] = ()
+    followed: bool = False
 
     def window(self, fire_time: datetime) -> Window:
         """Return the window of the present series that opens at ``fire_time``."""

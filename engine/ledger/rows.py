@@ -19,6 +19,7 @@ from engine.ledger.records import (
     ScheduleRow,
     ScheduleState,
 )
+from engine.schedules.awaiting import Awaited
 from engine.schedules.decisions import OpenFire
 from engine.schedules.model import Schedule
 
@@ -64,7 +65,13 @@ def _as_open(fields: dict[str, Any]) -> OpenFire:
         for name in ("fire_time", "open_at")
         if fields[name]
     }
-    return OpenFire(**{**fields, **moments})
+    awaited = tuple(map(_as_awaited, fields["awaited"] or ()))
+    return OpenFire(**{**fields, **moments, "awaited": awaited})
+
+
+def _as_awaited(fields: dict[str, Any]) -> Awaited:
+    since = fields["since"]
+    return Awaited(**{**fields, "since": since and datetime.fromisoformat(since).astimezone(UTC)})
 
 
 def as_claim(row: Row) -> Claim:

@@ -35,6 +35,7 @@ _FIRE_COLUMNS = (
     "missed_from",
     "not_before",
     "token",
+    "awaits",
 )
 """The order of the arrays in ``insert_fires.sql``."""
 
@@ -60,7 +61,7 @@ class Statements:
     ) -> list[Claim]:
         if not fires:
             return []
-        columns = [[getattr(fire, field) for fire in fires] for field in _FIRE_COLUMNS]
+        columns = [[_stored(fire, field) for fire in fires] for field in _FIRE_COLUMNS]
         rows = await self.run("insert_fires", owner, lease, *columns)
         written = {row["workflow_id"]: row for row in rows}
         return [
@@ -71,8 +72,11 @@ class Statements:
 
     async def _move(self, moves: Sequence[tuple[timedelta, Move]]) -> None:
         """Carry out what plans decided about fires that are open already."""
-        if promoted := [move.fire.fire_id for _, move in moves if move.to == "start"]:
-            await self.run("promote", promoted)
+        promoted = [(move.fire.fire_id, move.not_before) for _, move in moves if move.to == "start"]
+        if promoted:
+            await self.run("promote", *map(list, zip(*promoted, strict=True)))
+        if released := [move.fire.fire_id for _, move in moves if move.to == "release"]:
+            await self.run("release", released)
         if skipped := [(move.fire.fire_id, move.reason) for _, move in moves if move.to == "skip"]:
             await self.run("give_up", *map(list, zip(*skipped, strict=True)))
         wishes = [
@@ -88,3 +92,9 @@ class Statements:
         return await self.connection.fetch(
             query(name), self._namespace, *arguments, timeout=self._patience
         )
+
+
+def _stored(fire: NewFire, field: str) -> object:
+    if field == "awaits":
+        return json.dumps(fire.awaits.to_json()) if fire.awaits else None
+    return getattr(fire, field)

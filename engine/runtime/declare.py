@@ -70,7 +70,10 @@ async def apply(
         if not force:
             require_newer(file, head)
         edit = Edit(transaction, file, by=by, look_back=not ledger.remembers)
-        return await edit.write()
+        report = await edit.write()
+    if report.changed or report.returned:
+        await ledger.wake()  # other schedules may have waited for what was decided
+    return report
 
 
 async def prepare(file: ScheduleFile) -> None:
@@ -135,7 +138,9 @@ async def retire_absent(
             await transaction.save_project(
                 file.project, revision=file.revision, name=file.name, digest=file.digest, by=by
             )
-        return PruneReport(tuple(ripe), tuple(sorted(set(compared.absent) - set(ripe))))
+    if ripe:
+        await ledger.wake()  # nobody is to wait for what was retired
+    return PruneReport(tuple(ripe), tuple(sorted(set(compared.absent) - set(ripe))))
 
 
 def _require_no_memory(file: ScheduleFile) -> None:
@@ -146,13 +151,18 @@ def _require_no_memory(file: ScheduleFile) -> None:
             " those of all replicas together",
             cure="set SCHED_DATABASE_URL, or remove queues",
         )
-    needy = [schedule.key for schedule in file.schedules if schedule.overlap != "allow"]
-    if needy:
-        more = f" and {len(needy) - _NAMED} more" if len(needy) > _NAMED else ""
-        raise LedgerRequired(
-            f"overlap of {', '.join(needy[:_NAMED])}{more} needs a ledger",
-            cure="set SCHED_DATABASE_URL, or write overlap: allow",
-        )
+    overlap = [schedule.key for schedule in file.schedules if schedule.overlap != "allow"]
+    follows = [schedule.key for schedule in file.schedules if schedule.follows]
+    for what, needy, cure in (
+        ("overlap", overlap, "write overlap: allow"),
+        ("after or needs", follows, "remove it"),
+    ):
+        if needy:
+            more = f" and {len(needy) - _NAMED} more" if len(needy) > _NAMED else ""
+            raise LedgerRequired(
+                f"{what} of {', '.join(needy[:_NAMED])}{more} needs a ledger",
+                cure=f"set SCHED_DATABASE_URL, or {cure}",
+            )
 
 
 def require_newer(file: ScheduleFile, last: ProjectRow | None) -> None:

@@ -22,6 +22,7 @@ from engine.runtime.starter import Answer, Starter
 _FEWEST = 100
 _GATHER = 0.05
 """Seconds for which outcomes gather before they are written together."""
+_FINAL = {"rejected", "unvouched"}
 _NOT_YET_ITS_OWN = 3
 """Attempts without an answer that are not told: as a rule the server is away."""
 
@@ -166,6 +167,8 @@ class Dispatcher:
             seen = [answer.seen for _, answer in answers if answer.seen]
             if seen:
                 await self._ledger.witness(seen)
+            if seen or any(answer.outcome.status in _FINAL for _, answer in answers):
+                await self._ledger.wake()  # windows of other schedules may have waited for these
         except Exception as error:  # noqa: BLE001 - whatever it is, others' answers must go on
             # Not lost: the leases end, a sweeper describes each run and books it as started.
             text = f"outcomes left to the sweeper: {type(error).__name__}: {error}"

@@ -16,6 +16,14 @@ from engine.schedules.time_rules import TIME_RULES, cursor_by_new_rules
 _NO_LIMIT = sys.maxsize
 
 
+def concerns_others(step: Step) -> bool:
+    """Whether windows of other schedules may be waiting for what a step decides, or it for them."""
+    waits = any(decision.awaits for decision in step.decisions)
+    final = any(decision.verdict != "claimed" for decision in step.decisions)
+    given_up = any(move.to == "skip" for move in step.moves)
+    return waits or (step.state.followed and (final or given_up))
+
+
 def decided_to_the_end(
     state: ScheduleState, now: datetime, *, make_up: CatchUp | None = None
 ) -> Step:

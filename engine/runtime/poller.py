@@ -28,7 +28,7 @@ from engine.runtime.events import (
     without_run,
 )
 from engine.runtime.overflow import turned_full
-from engine.runtime.planning import planned
+from engine.runtime.planning import concerns_others, planned
 from engine.runtime.settings import Settings
 from engine.runtime.sight import Sight
 from engine.runtime.skew import ClockWatch
@@ -41,11 +41,15 @@ _FAR = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What one tick found. ``claims`` are in the dispatcher's hands."""
+    """What one tick found. ``claims`` are in the dispatcher's hands.
+
+    ``woken``: what it decided let something go that had waited for it.
+    """
 
     probe: Probe
     claims: tuple[Claim, ...] = ()
     full: bool = False
+    woken: bool = False
 
 
 class Poller:
@@ -122,7 +126,7 @@ class Poller:
             if not self._dispatcher.room:
                 await self._dispatcher.room_made.wait()
             return _NOTHING
-        if tick.claims:
+        if tick.claims or tick.woken:
             return _NOTHING  # look at once what is due next
         moments = [
             moment
@@ -146,6 +150,7 @@ class Poller:
         sends = await self._send_what_was_committed()
         room = 0 if self._watch.holds else self._dispatcher.room
         claims: list[Claim] = []
+        woken = False
         due_now = probe.due_at is not None and probe.due_at <= probe.now
         if probe.stop_at is not None and probe.stop_at <= probe.now and not self.holds:
             await self._sight.stop_due()
@@ -158,13 +163,13 @@ class Poller:
             # Before anything else can fail: these leases are ours now.
             sends += self._dispatcher.send(claims, lease_ends)
         if room > len(claims) and due_now:
-            due, decided = await self._claim_due(room - len(claims), lease_ends)
+            due, decided, woken = await self._claim_due(room - len(claims), lease_ends)
             if due:
                 faults.reach("after_commit")
             claims += due
             sends += self._dispatcher.send(due, lease_ends)
             tell_decided(decided, self._tell)
-        return Tick(probe, tuple(claims), full=len(claims) >= room), sends
+        return Tick(probe, tuple(claims), len(claims) >= room, woken=woken), sends
 
     def _read_clock(self, now: datetime, asked: float, answered: float) -> None:
         """Take the ledger's time, or hold while it does not go as time does."""
@@ -205,7 +210,9 @@ class Poller:
                 self._unconfirmed.append((claims, lease_ends))
         return sends
 
-    async def _claim_due(self, limit: int, lease_ends: float) -> tuple[list[Claim], list[Decided]]:
+    async def _claim_due(
+        self, limit: int, lease_ends: float
+    ) -> tuple[list[Claim], list[Decided], bool]:
         claims: list[Claim] = []
         alerts: list[Alert] = []
         try:
@@ -213,7 +220,7 @@ class Poller:
                 keys = await transaction.lock_due(self._serving, limit)
                 faults.reach("after_due")
                 if not keys:
-                    return [], []
+                    return [], [], False
                 steps = await self._plan(transaction, keys, limit)
                 alerts = await turned_full(transaction, steps)
                 claims = await transaction.record(
@@ -226,8 +233,10 @@ class Poller:
             raise
         for alert in alerts:
             self._tell(alert)
+        # After the commit: whichever of a parent and its child is written last sees the other.
+        woken = bool(await self._ledger.wake()) if any(map(concerns_others, steps)) else False
         await self._sight.look(steps)
-        return claims, without_run(steps)
+        return claims, without_run(steps), woken
 
     async def _plan(self, transaction: Transaction, keys: list[str], limit: int) -> list[Step]:
         states = await transaction.read(keys)

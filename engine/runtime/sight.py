@@ -46,7 +46,9 @@ class Sight:
             for step in steps
             if step.looks
         )
-        await asyncio.gather(*behind)
+        if asked := [*behind]:
+            await asyncio.gather(*asked)
+            await self._ledger.wake()  # a close that was seen may be what others wait for
         if missed := [step.state for step in steps if step.audit]:
             await self._or_back_off(missed, self._auditor.audit(missed))
 

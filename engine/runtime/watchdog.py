@@ -9,7 +9,7 @@ from engine.ledger import Ledger, Transaction
 from engine.ledger.records import Serving, Step
 from engine.runtime import unknown
 from engine.runtime.events import Alert, Listener, tell_decided, without_run
-from engine.runtime.planning import planned
+from engine.runtime.planning import concerns_others, planned
 from engine.runtime.presence import Presence
 from engine.runtime.settings import Settings
 
@@ -63,6 +63,8 @@ class Watchdog:
                 text = f"{step.state.key}: {windows} {noun} rejected, {why}"
                 self._tell(Alert("SCHEDULE_WORKFLOW_UNKNOWN", text))
         tell_decided(without_run(steps), self._tell)
+        if any(map(concerns_others, steps)):
+            await self._ledger.wake()
         return self._settings.heartbeat
 
     async def _unservable(self, transaction: Transaction) -> list[str]:

@@ -12,6 +12,7 @@ from engine.schedules import when_fields
 from engine.schedules.catch_up import CatchUp
 from engine.schedules.cron_clock import Dst
 from engine.schedules.durations import format_duration
+from engine.schedules.follow import After
 from engine.schedules.retention import Retention
 
 
@@ -23,7 +24,7 @@ def jsonable(value: Any) -> Any:
         return when_fields.jsonable(value)
     if isinstance(value, Dst):
         return asdict(value)
-    if isinstance(value, CatchUp | Retention):
+    if isinstance(value, After | CatchUp | Retention):
         return value.to_json()
     return value
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from engine.schedules.awaiting import Awaited, Awaits
 from engine.schedules.windows import Window
 
 Verdict = Literal["claimed", "queued", "skipped", "expired", "rejected"]
@@ -38,6 +39,7 @@ class OpenFire:
         open_at: when its run was last proven to be open; None when it never was.
         overlap: what it keeps to while it is queued; None is the schedule's own.
         stop: what its run has been asked to do.
+        awaited: of one that waits for windows of other schedules, what became of each.
     """
 
     fire_id: int
@@ -47,6 +49,7 @@ class OpenFire:
     open_at: datetime | None = None
     overlap: Overlap | None = None
     stop: Stop | None = None
+    awaited: tuple[Awaited, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,7 @@ class Decision:
         not_before: the start waits until then; None starts at once.
         windows: how many windows this decision covers.
         last: the fire time of the last of them.
+        awaits: what it waits for, before overlap is asked.
     """
 
     window: Window
@@ -74,6 +78,7 @@ class Decision:
     not_before: datetime | None = None
     windows: int = 1
     last: datetime | None = None
+    awaits: Awaits | None = None
 
     @property
     def excluded(self) -> bool:
@@ -95,13 +100,16 @@ class Decision:
 class Move:
     """What is to become of a fire that is open already.
 
-    ``start`` promotes a queued fire, ``skip`` gives up one that nobody has begun to send, and
-    ``cancel`` and ``terminate`` are wishes about its run, which somebody carries out later.
+    ``start`` promotes a queued fire (not before a moment, where there is one), ``skip`` gives up
+    one that nobody has begun to send, ``release`` lets one that waited for other schedules go on
+    waiting in the queue of its own, and ``cancel`` and ``terminate`` are wishes about its run,
+    which somebody carries out later.
     """
 
     fire: OpenFire
-    to: Literal["start", "skip", "cancel", "terminate"]
+    to: Literal["start", "skip", "release", "cancel", "terminate"]
     reason: str | None = None
+    not_before: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +122,8 @@ class Plan:
             have to be looked at first, that is before ``now``, and ``next`` is due at once.
         next: when to plan again; None is never, by itself.
         moves: what becomes of fires that are open already.
-        looks: runs to be looked at, after which the key is planned again.
+        looks: runs to be looked at, after which the key is planned again; what is decided here
+            stands.
         resumed: the pause has ended by itself, and its windows are decided.
         audit: windows were missed; which of them have run is to be found out first.
     """

@@ -14,6 +14,7 @@ from engine.schedules.catch_up import CatchUp
 from engine.schedules.defaults import Defaults
 from engine.schedules.exclusions import Calendar, is_item
 from engine.schedules.fields import FIELD_INVALID, shorten
+from engine.schedules.follow import After
 from engine.schedules.model import FIELDS, FIELDS_ONLY, Schedule
 from engine.schedules.names import nearest
 from engine.schedules.nodes import BROKEN, Mapping, Node, Scalar, Sequence
@@ -29,6 +30,7 @@ _CRON_INVALID = "SCHEDULE_CRON_INVALID"
 _CROWD = 200
 _MERGED = ("metadata", "catchUp", "retention")
 _NESTED = {
+    "after": (tuple(After.model_fields), "{schedule: nightly-extract, when: success}"),
     "catchUp": (tuple(CatchUp.model_fields), "{policy: latest, window: 24h}"),
     "retention": (tuple(map(to_camel, Retention.model_fields)), "{keep: 1000, age: 90d}"),
     "expect": (tuple(Expectation.model_fields), '{on: 2027-03-14, fires: ["03:00"]}'),
@@ -169,8 +171,17 @@ class Shared:
         return {name: value for name, value in merged.items() if name not in dropped}
 
 
-def read_schedule(node: Node, shared: Shared, report: Report) -> Schedule | None:
-    """Return the schedule that ``node`` declares, or None after reporting what is wrong."""
+def read_schedule(
+    node: Node, shared: Shared, report: Report, taken: dict[str, Any] | None = None
+) -> Schedule | None:
+    """Return the schedule that ``node`` declares, or None after reporting what is wrong.
+
+    Args:
+        node: as it stands in the file.
+        shared: the defaults of the file.
+        report: hears what is wrong.
+        taken: the when-part, of one that takes its parent's.
+    """
     key = report.begin(node)
     if not isinstance(node, Mapping):
         if not isinstance(node, Scalar) or node.value is not BROKEN:
@@ -178,7 +189,8 @@ def read_schedule(node: Node, shared: Shared, report: Report) -> Schedule | None
             report.add(node, FIELD_INVALID, "this is not a schedule", cure, value=node)
         return None
     given = read_fields(node, FIELDS, "a schedule", report, key)
-    values = shared.complete(plain_values(given, report, key, nullable="input"))
+    own = plain_values(given, report, key, nullable="input")
+    values = shared.complete({**own, **(taken or {})})
     schedule = None
     faults: list[Fault] = []
     if BROKEN in values.values() or node.partial:

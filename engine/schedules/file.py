@@ -10,6 +10,7 @@ from engine.errors import Problem, ScheduleFileError
 from engine.schedules.calendars import OpenIcs, read_calendars
 from engine.schedules.entries import Shared, read_fields, read_schedule, report_faults
 from engine.schedules.expectations import unmet
+from engine.schedules.families import Families
 from engine.schedules.fields import FIELD_INVALID, key_check, show
 from engine.schedules.file_digest import file_digest, joint_digest
 from engine.schedules.json_text import JsonText
@@ -92,8 +93,12 @@ def read_file_text(
     *,
     open_ics: OpenIcs | None = None,
     expectations: bool = False,
+    alone: bool = True,
 ) -> FileText:
-    """Return what ``load_schedules`` makes a file of, with the same arguments and errors."""
+    """Return what ``load_schedules`` makes a file of, with the same arguments and errors.
+
+    One that is not ``alone`` may name parents that are in other files.
+    """
     calendars: dict[str, str | None] = {}
 
     def opened(calendar: str) -> str:
@@ -104,7 +109,8 @@ def read_file_text(
 
     text = decoded(text, name).removeprefix("\ufeff")
     try:
-        reading = _read_text(text, name, open_ics and opened, expectations=expectations)
+        asked = Asked(open_ics and opened, expectations, alone)
+        reading = _read_text(text, name, asked)
         problems = reading.report.sorted()
     except Unreadable as stop:
         reading, problems = Reading(Tree()), (stop.problem,)
@@ -115,10 +121,10 @@ def read_file_text(
     return FileText(reading, digest, named)
 
 
-def _read_text(text: str, name: str, open_ics: OpenIcs | None, *, expectations: bool) -> Reading:
-    reading = _read_soundly(text, name, open_ics, expectations=expectations)
+def _read_text(text: str, name: str, asked: Asked) -> Reading:
+    reading = _read_soundly(text, name, asked)
     if reading is None:
-        reading = Reading(parse_text(text, name), open_ics, expectations)
+        reading = Reading(parse_text(text, name), asked)
         reading.read()
         reading.report.add_found(reading.tree.problems)
     return reading
@@ -161,9 +167,7 @@ def _too_large() -> Unreadable:
     return Unreadable(Problem(TOO_LARGE, message, "split it into several projects"))
 
 
-def _read_soundly(
-    text: str, name: str, open_ics: OpenIcs | None, *, expectations: bool
-) -> Reading | None:
+def _read_soundly(text: str, name: str, asked: Asked) -> Reading | None:
     """Read JSON in the quick way; None when it is not JSON, or anything is wrong with it."""
     if not name.lower().endswith(".json") and not _JSON_START.match(text):
         return None
@@ -171,7 +175,7 @@ def _read_soundly(
     tree.root = read_sound_json(text)
     if tree.root is None:
         return None
-    reading = Reading(tree, open_ics, expectations)
+    reading = Reading(tree, asked)
     reading.read()
     return None if reading.report.sorted() else reading
 
@@ -190,6 +194,17 @@ def parse_text(text: str, name: str) -> Tree:
     return read_yaml(text)
 
 
+class Asked(NamedTuple):
+    """How a text is to be read; see ``read_file_text``."""
+
+    open_ics: OpenIcs | None = None
+    expectations: bool = False
+    alone: bool = True
+
+
+_AS_EVER: Final = Asked()
+
+
 @dataclass
 class Reading:
     """One reading of one tree.
@@ -201,8 +216,7 @@ class Reading:
     """
 
     tree: Tree
-    open_ics: OpenIcs | None = None
-    expectations: bool = False
+    asked: Asked = _AS_EVER
     project: str | None = None
     revision: int | None = None
 
@@ -210,6 +224,7 @@ class Reading:
         self.report = Report()
         self.schedules: list[Schedule] = []
         self.queues: dict[str, Queue] = {}
+        self.families = Families()
 
     def read(self) -> None:
         """Fill in what the file says, and report what is wrong with it."""
@@ -234,7 +249,7 @@ class Reading:
         self._read_project(nodes.get("project"))
         self._read_revision(nodes.get("revision"))
         self.queues = read_queues(nodes.get("queues"), self.report)
-        shared = Shared(read_calendars(nodes.get("calendars"), self.open_ics, self.report))
+        shared = Shared(read_calendars(nodes.get("calendars"), self.asked.open_ics, self.report))
         self._read_defaults(nodes.get("defaults"), shared)
         listed = nodes.get("schedules")
         if isinstance(listed, Sequence):
@@ -258,14 +273,32 @@ class Reading:
             self._empty(listed, "the file has no schedules")
         first: dict[str, Node] = {}
         items, listed.items = listed.items[::-1], []
+        found: list[Schedule | None] = []
         while items:
             node = items.pop()  # and with it its part of the tree, which is larger than the text
-            schedule = read_schedule(node, shared, self.report)
-            if schedule is not None:
-                self.schedules.append(schedule)
-                if self.expectations and schedule.expect:
-                    report_faults(unmet(schedule), node, self.report, schedule.key)
+            late = self.families.note(node, len(found))
+            schedule = None if late else read_schedule(node, shared, self.report)
+            found.append(schedule)
+            self._check_expectations(schedule, node)
             self._check_twin(node, first)
+        self._read_families(found, shared, first)
+
+    def _read_families(
+        self, found: list[Schedule | None], shared: Shared, first: dict[str, Node]
+    ) -> None:
+        """Read what takes its parents' times, and judge who follows whom."""
+        alone, families = self.asked.alone, self.families
+        families.keys = first.keys()
+        for place, node, schedule in families.read(found, shared, self.report, alone=alone):
+            found[place] = schedule
+            self._check_expectations(schedule, node)
+        self.schedules = [schedule for schedule in found if schedule is not None]
+        if alone:
+            families.judge(self.schedules, families.keys, self.report)
+
+    def _check_expectations(self, schedule: Schedule | None, node: Node) -> None:
+        if schedule is not None and self.asked.expectations and schedule.expect:
+            report_faults(unmet(schedule), node, self.report, schedule.key)
 
     def _check_twin(self, node: Node, first: dict[str, Node]) -> None:
         """Report a key that an earlier schedule has, wrong as the rest of either may be."""

@@ -19,6 +19,7 @@ from engine.schedules.defaults import Defaults
 from engine.schedules.durations import format_duration
 from engine.schedules.model import Schedule
 from engine.schedules.retention import Retention
+from engine.schedules.rules import KINDS
 from engine.schedules.schema_fields import CATCH_UP, EXPECTATION, RETENTION, SCHEDULE, TOP
 from engine.schedules.schema_shapes import (
     Shape,
@@ -32,7 +33,14 @@ def json_schema() -> Shape:
     """Return the JSON Schema of a schedule file, as a new value."""
     schedule = _fields_of(Schedule, "key", "workflow")
     schedule |= {
-        "oneOf": [{"required": [kind]} for kind in ("everyMs", "cron", "at")],
+        "oneOf": [
+            *({"required": [kind]} for kind in KINDS),
+            # One that follows another takes its times.
+            {
+                "anyOf": [{"required": ["after"]}, {"required": ["needs"]}],
+                "not": {"anyOf": [{"required": [kind]} for kind in KINDS]},
+            },
+        ],
         "dependencies": {
             "offsetMs": ["everyMs"],
             "dst": ["cron"],

@@ -16,12 +16,14 @@ from pydantic import BaseModel, ValidationError, ValidationInfo, model_validator
 from pydantic.alias_generators import to_camel
 
 from engine.errors import ScheduleError
-from engine.schedules import fields, policy_fields, when_fields
+from engine.schedules import chain_fields, fields, policy_fields, when_fields
+from engine.schedules.awaiting import Rule
 from engine.schedules.canonical import definition_digest, jsonable
 from engine.schedules.catch_up import CatchUp
 from engine.schedules.defaults import CONFIG
 from engine.schedules.durations import format_duration
 from engine.schedules.exclusions import Exclusions, exclusions
+from engine.schedules.follow import After, rules
 from engine.schedules.instants import from_seconds
 from engine.schedules.retention import Retention
 from engine.schedules.rules import (
@@ -72,6 +74,7 @@ class Schedule(BaseModel):
         exclude: days and stretches whose windows are skipped; see `exclusions`.
         spread: each run starts later than its window by a part of this that the key decides.
         on_dead: the workflow that is told of each fire that failed, timed out or was rejected.
+        after, needs: the schedules whose windows come before this one's; see `follows`.
         retention: how long its fires keep their details, and how long their rows.
         expect: when it should fire on certain days, for ``sched check``. Changes nothing.
         description, metadata: for people, and for tenant, owner or correlation ids.
@@ -103,6 +106,8 @@ class Schedule(BaseModel):
     exclude: when_fields.Exclude = ()
     spread: fields.Spread = timedelta(0)
     on_dead: fields.OnDead = None
+    after: Annotated[After | None, chain_fields.IsAfter] = None
+    needs: chain_fields.Needs = ()
     retention: Annotated[Retention, policy_fields.IsRetention] = Retention()
     expect: when_fields.Expect = ()
     description: fields.Prose = None
@@ -148,6 +153,16 @@ class Schedule(BaseModel):
     def exclusions(self) -> Exclusions | None:
         """The days and stretches whose windows are skipped, if there are any."""
         return exclusions(self.exclude, self.timezone) if self.exclude else None
+
+    @property
+    def follows(self) -> tuple[Rule, ...]:
+        """What each of its windows waits for; empty where it depends on no other schedule."""
+        return rules(self.after, self.needs)
+
+    @property
+    def declared_when(self) -> dict[str, Any]:
+        """The fields that say when windows open, as far as they were given, by their file names."""
+        return {name: value for name, value in self._given.items() if name in WHEN_PART}
 
     def starts(self, after: datetime, until: datetime) -> Iterator[datetime]:
         """Return the fires with ``after < t <= until`` that no exclusion skips."""
@@ -277,6 +292,11 @@ _BUILT: Final = ("spec", "exclusions")
 
 FIELDS: Final = {to_camel(name): name for name in Schedule.model_fields}
 """The fields of a schedule by their file names."""
+
+WHEN_PART: Final = (
+    "everyMs", "offsetMs", "cron", "timezone", "at", "start", "end", "dst",
+)  # fmt: skip
+"""The fields that its fire times follow from."""
 
 _DECLARED: Final = {
     name: FIELDS[name]

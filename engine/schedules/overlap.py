@@ -4,6 +4,8 @@ Every open run counts: of older windows however far back, of manual runs and of 
 one that is only claimed, being started, or queued. Only a run that was proven open when the window
 opened, or later, may cost the window its start: where the last proof is older, somebody has to look
 at the run first, and nothing is decided until then. The table: docs/decisions.md.
+
+A window that waits for other schedules is asked about once those have ended, as if it opened then.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
+from engine.schedules.awaiting import REASON, Awaits, Rule, is_pending, ready_at, unmet
 from engine.schedules.decisions import QUEUE_FULL, Decision, Move, OpenFire, Overlap, Stop
 
 _STOPS: Final[dict[Overlap, Stop]] = {
@@ -21,13 +24,21 @@ _STOPS: Final[dict[Overlap, Stop]] = {
 }
 
 
+_IN_LINE: Final[frozenset[Overlap]] = frozenset({"queue", "queue_one"})
+"""The policies with which what waits keeps its place: those behind it wait for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What overlap makes of a plan: see ``Plan`` for the words. With ``looks`` nothing starts."""
+    """What overlap makes of a plan: see ``Plan`` for the words.
+
+    Where starts are ``withheld`` until ``looks`` have answered, nothing is decided.
+    """
 
     decisions: tuple[Decision, ...]
     moves: tuple[Move, ...] = ()
     looks: tuple[OpenFire, ...] = ()
+    withheld: bool = False
 
 
 def resolve(
@@ -39,6 +50,7 @@ def resolve(
     named: Callable[[Decision], str],
     final: bool = False,
     standing: Overlap | None = None,
+    rules: tuple[Rule, ...] = (),
 ) -> Resolved:
     """Apply ``policy`` to the starts among ``decisions``, and promote what has waited.
 
@@ -53,13 +65,20 @@ def resolve(
         final: nothing can be looked at any more; what the ledger has not seen end is open.
         standing: the schedule's own policy, where ``policy`` is that of one run alone: the
             windows that wait already keep to theirs.
+        rules: the other schedules that every start has to wait for first.
     """
     line = _Line(policy, most_queued if policy == "queue" else 1, named, standing or policy)
     line.join(open_fires)
     line.promote()
+    line.release(final=final)
+    if rules:
+        line.most_queued = 1 if policy == "queue_one" else most_queued
+        for decision in decisions:
+            line.wait(decision, rules)
+        return Resolved(tuple(line.settled), tuple(line.moves), tuple(line.looks))
     starts = [each.window.fire_time for each in decisions if each.verdict == "claimed"]
     if starts and not final and (looks := line.doubts(max(starts), len(starts))):
-        return Resolved((), tuple(line.moves), looks)
+        return Resolved((), tuple(line.moves), (*line.looks, *looks), withheld=True)
     if policy in _STOPS:
         decisions = sorted(decisions, key=lambda each: each.window.fire_time)
     for decision in decisions:
@@ -67,7 +86,7 @@ def resolve(
             line.add(decision)
         else:
             line.settled.append(decision)
-    return Resolved(tuple(line.settled), tuple(line.moves))
+    return Resolved(tuple(line.settled), tuple(line.moves), tuple(line.looks))
 
 
 def _is_proven(fire: OpenFire, at: datetime) -> bool:
@@ -87,22 +106,96 @@ class _Line:
     waiting: list[OpenFire] = field(default_factory=list)
     settled: list[Decision] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
+    pending: list[OpenFire] = field(default_factory=list)
+    """Those that wait for other schedules, and are in nobody's way."""
+    looks: list[OpenFire] = field(default_factory=list)
     mine: list[int] = field(default_factory=list)
     """Where in ``settled`` the starts and waits of this very plan are."""
 
     def join(self, fires: Iterable[OpenFire]) -> None:
         for fire in fires:
-            (self.waiting if fire.status == "queued" else self.running).append(fire)
+            if fire.status != "queued":
+                self.running.append(fire)
+            elif why := unmet(fire.awaited):
+                self.moves.append(Move(fire, "skip", why))
+            elif is_pending(fire.awaited) and self.standing not in _IN_LINE:
+                self.pending.append(fire)
+            else:
+                self.waiting.append(fire)
 
     def promote(self) -> None:
         """Start what has waited, in the order it came, as soon as nothing runs any more."""
+        blocked = False
         for fire in [*self.waiting]:
             own = fire.overlap or self.standing
-            if own != "allow" and self.running:
-                break
-            self.moves.append(Move(fire, "start"))
+            if is_pending(fire.awaited):
+                blocked = True
+            elif fire.awaited and own not in _IN_LINE and own != "allow":
+                continue  # `release` asks
+            elif own == "allow" or not (self.running or blocked):
+                self._start(fire)
+            else:
+                blocked = True
+                if fire.awaited:
+                    self.moves.append(Move(fire, "release"))
+
+    def _start(self, fire: OpenFire) -> None:
+        self.moves.append(Move(fire, "start"))
+        self.waiting.remove(fire)
+        self.running.append(fire)
+
+    def release(self, *, final: bool) -> None:
+        """Ask about what other schedules have let go, where a policy has more to say than wait."""
+        ready = [
+            fire
+            for fire in self.waiting
+            if fire.awaited and (fire.overlap or self.standing) not in _IN_LINE
+        ]
+        for fire in sorted(ready, key=lambda each: each.fire_time):
+            self._release(fire, fire.overlap or self.standing, final=final)
+
+    def _release(self, fire: OpenFire, own: Overlap, *, final: bool) -> None:
+        at = ready_at(fire.awaited, fire.fire_time)
+        doubtful = [each for each in self.running if not _is_proven(each, at)]
+        if doubtful and (own in _STOPS or len(doubtful) == len(self.running)):
+            # Nothing has to be decided even where a definition ends: it is there, and waits.
+            self.looks += [] if final else doubtful
+        elif not self.running:
+            self._start(fire)
+        elif own == "skip":
             self.waiting.remove(fire)
-            self.running.append(fire)
+            self.moves.append(Move(fire, "skip", f"overlap: {self._in_the_way(at)}"))
+        else:
+            self.waiting.remove(fire)
+            given_up = f"overlap: {fire.workflow_id} took its place"
+            newer = [
+                each for each in (*self.waiting, *self.pending) if each.fire_time > fire.fire_time
+            ]
+            older = [
+                each for each in (*self.waiting, *self.pending) if each.fire_time <= fire.fire_time
+            ]
+            self.running = self._end((*self.running, *older), _STOPS[own], given_up)
+            self.waiting = [each for each in newer if not is_pending(each.awaited)]
+            self.pending = [each for each in newer if is_pending(each.awaited)]
+            self.waiting.append(fire)
+            if self.running:
+                self.moves.append(Move(fire, "release"))
+            else:
+                self._start(fire)
+
+    def wait(self, decision: Decision, rules: tuple[Rule, ...]) -> None:
+        """Let a start wait for other schedules, if there is room."""
+        if decision.verdict != "claimed":
+            self.settled.append(decision)
+            return
+        waiting = len(self.waiting) + len(self.pending) + len(self.mine)
+        if waiting >= self.most_queued:
+            word = "overlap" if self.policy in _IN_LINE else REASON
+            full = f"{word}: the queue is full ({self.most_queued})"
+            self.settled.append(_skipped(decision, full))
+            return
+        awaits = Awaits(rules, decision.reason)
+        self._put(replace(decision, verdict="queued", reason=awaits.said, awaits=awaits))
 
     def doubts(self, newest: datetime, starts: int) -> tuple[OpenFire, ...]:
         """Return the runs to be looked at before ``starts`` windows up to ``newest`` are judged."""
@@ -120,7 +213,9 @@ class _Line:
         elif self.policy == "allow" or not (self.running or self.waiting or self.mine):
             self._put(decision)
         elif self.policy == "skip":
-            self.settled.append(_skipped(decision, f"overlap: {self._in_the_way(decision)}"))
+            self.settled.append(
+                _skipped(decision, f"overlap: {self._in_the_way(decision.window.fire_time)}")
+            )
         else:
             self._queue(decision)
 
@@ -135,8 +230,17 @@ class _Line:
     def _take_the_place(self, decision: Decision, stop: Stop) -> None:
         """Stop what runs, give up what has not begun, and wait for the former to end."""
         given_up = f"overlap: {self.named(decision)} took its place"
+        stopped = self._end((*self.running, *self.waiting), stop, given_up)
+        self.running, self.waiting = stopped, []
+        for at in self.mine:
+            self.settled[at] = _skipped(self.settled[at], given_up)
+        self.mine = []
+        self._put(replace(decision, verdict="queued") if self.running else decision)
+
+    def _end(self, fires: Iterable[OpenFire], stop: Stop, given_up: str) -> list[OpenFire]:
+        """Give up those that have not begun, and stop the others: return these."""
         stopped = []
-        for fire in (*self.running, *self.waiting):
+        for fire in fires:
             if fire.status in {"claimed", "queued"}:
                 self.moves = [move for move in self.moves if move.fire is not fire]
                 self.moves.append(Move(fire, "skip", given_up))
@@ -145,20 +249,16 @@ class _Line:
             else:
                 self.moves.append(Move(fire, stop, given_up))
                 stopped.append(replace(fire, stop=stop))
-        self.running, self.waiting = stopped, []
-        for at in self.mine:
-            self.settled[at] = _skipped(self.settled[at], given_up)
-        self.mine = []
-        self._put(replace(decision, verdict="queued") if self.running else decision)
+        return stopped
 
     def _put(self, decision: Decision) -> None:
         self.mine.append(len(self.settled))
         self.settled.append(decision)
 
-    def _in_the_way(self, decision: Decision) -> str:
+    def _in_the_way(self, at: datetime) -> str:
         """Say what is in the way: the oldest of those of which it is certain."""
         for fire in (*self.running, *self.waiting):
-            if _is_proven(fire, decision.window.fire_time):
+            if _is_proven(fire, at):
                 begun = fire.status in {"starting", "started"}
                 return f"{fire.workflow_id} {'is still running' if begun else 'comes first'}"
         if self.running:

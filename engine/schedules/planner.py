@@ -13,7 +13,7 @@ from datetime import datetime
 
 from engine.schedules.catch_up import CatchUp
 from engine.schedules.catching_up import catch_up
-from engine.schedules.decisions import Decision, Hold, Known, OpenFire, Plan
+from engine.schedules.decisions import Decision, Hold, Known, Move, OpenFire, Plan
 from engine.schedules.due import TICK, Due
 from engine.schedules.instants import from_seconds
 from engine.schedules.model import Schedule
@@ -70,8 +70,9 @@ def plan(
         rows: the most decisions to return, unless ``final``; the rest stays due.
 
     The rule: while the oldest undecided window is younger than ``grace``, every window starts;
-    beyond it the catch-up policy speaks. Then ``overlap`` speaks, of each start. The tables are
-    in docs/decisions.md.
+    beyond it the catch-up policy speaks. Where the schedule follows others each start then waits
+    for these, whose windows ``open_fires`` tells of. At last ``overlap`` speaks, of each start. The
+    tables are in docs/decisions.md and docs/chains.md.
     """
     asked = _Asked(
         schedule, series, effective_from, cursor, hold, hold_until if hold == "paused" else None,
@@ -119,7 +120,7 @@ class _Asked:
         resolved = Resolved(tuple(decisions))
         if ends or not self.hold or self.make_up is not None:
             resolved = self._resolve(in_order(decisions, policy))
-        if resolved.looks:
+        if resolved.withheld:
             until = self.cursor
         newest = self.schedule.spec.previous(until)
         cursor = max(self.cursor, newest) if newest is not None else self.cursor
@@ -128,7 +129,7 @@ class _Asked:
             in_turn(resolved.decisions, policy, self.limit, now),
             cursor,
             self.hold_until if self.hold and not resumed else wake_at(self.schedule, cursor),
-            moves=resolved.moves,
+            moves=tuple(self._in_time(move, now) for move in resolved.moves),
             looks=resolved.looks,
             resumed=resumed,
             audit=spans[-1].audit,
@@ -168,7 +169,15 @@ class _Asked:
             self.schedule.overlap, decisions, self.open_fires,
             most_queued=self.schedule.max_queued, final=self.final,
             named=lambda each: each.window.workflow_id(self.suffixed),
+            rules=self.schedule.follows,
         )  # fmt: skip
+
+    def _in_time(self, move: Move, now: datetime) -> Move:
+        """Let a start that waited for other schedules still come by its part of ``spread``."""
+        if move.to != "start" or not move.fire.awaited:
+            return move
+        moment = move.fire.fire_time + self.schedule.delay(move.fire.fire_time)
+        return replace(move, not_before=moment if moment > now else None)
 
 
 def wake_at(schedule: Schedule, cursor: datetime) -> datetime | None:

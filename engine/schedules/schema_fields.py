@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final, get_args
 
 from engine.schedules.catch_up import CatchUp
+from engine.schedules.chain_fields import MOST_NEEDED
 from engine.schedules.cron_clock import Fold, Gap
+from engine.schedules.follow import After
 from engine.schedules.model import Schedule
 from engine.schedules.policy_fields import MOST_CAUGHT_UP, MOST_KEPT, MOST_QUEUED
 from engine.schedules.queues import MOST_AT_ONCE
@@ -179,6 +181,26 @@ SCHEDULE: Final[dict[str, tuple[Shape, str]]] = {
     "onDead": (
         name("alert-team", "alert-team@1"),
         "The workflow that is told of each fire that failed, timed out or was rejected.",
+    ),
+    "after": (
+        mapping(
+            {
+                "schedule": text(KEY_PATTERN, "Write the key of a schedule.", "nightly-extract"),
+                "when": words(After, "when"),
+                "window": words(After, "window"),
+            },
+            "schedule",
+        ),
+        "The schedule before this one: a window starts once that one's has ended like this.",
+    ),
+    "needs": (
+        {
+            **list_of(text(KEY_PATTERN, "Write the key of a schedule.")),
+            "minItems": 1,
+            "maxItems": MOST_NEEDED,
+            "uniqueItems": True,
+        },
+        "Schedules whose windows of the same fire time have to complete first.",
     ),
     "retention": ({}, "How long its fires keep their details, and how long their rows."),
     "expect": ({}, "When it should fire, for `sched check`."),

@@ -23,9 +23,10 @@ def _as_fault(line: dict[str, Any]) -> Fault:
     if code.startswith("SCHEDULE_"):
         return Fault(path, code, context["message"], context["cure"])
     if code == "missing":
-        example = {"key": "key: nightly-report", "workflow": "workflow: daily-report"}.get(
-            name, name
-        )
+        example = {
+            "key": "key: nightly-report", "workflow": "workflow: daily-report",
+            "schedule": "schedule: nightly-extract",
+        }.get(name, name)  # fmt: skip
         return Fault(path, "SCHEDULE_FIELD_MISSING", f"{name} is missing", f"add {example}")
     if code == "extra_forbidden":
         return Fault(path, "SCHEDULE_FIELD_UNKNOWN", f"{name} is not a field", "remove it")

@@ -63,13 +63,16 @@ def load_several(
     for each in texts:
         try:
             found = read_file_text(
-                each.text, each.name, open_ics=open_ics(each.name), expectations=expectations
-            )
+                each.text, each.name, open_ics=open_ics(each.name), expectations=expectations,
+                alone=joined.alone,
+            )  # fmt: skip
         except ScheduleFileError as error:
             joined.add_broken(each, error)
         else:
             joined.add(each, found)
     joined.problems += _contradictions(joined.read)
+    if not joined.alone and not joined.problems:  # what cannot be read may be a parent
+        joined.add_family_problems()
     name = texts[0].name if joined.alone else name
     if joined.problems:
         digest = joint_digest(joined.digests, warned=False)
@@ -96,6 +99,13 @@ class _Joined:
     def add_broken(self, each: NamedText, error: ScheduleFileError) -> None:
         self.problems += self._named(each, error.problems)
         self._add_digest(error)
+
+    def add_family_problems(self) -> None:
+        """Judge who follows whom, across all files."""
+        schedules = [schedule for _, reading in self.read for schedule in reading.schedules]
+        keys = {schedule.key for schedule in schedules}
+        for each, reading in self.read:
+            self.problems += self._named(each, reading.families.problems(schedules, keys))
 
     def _add_digest(self, found: FileText | ScheduleFileError) -> None:
         self.digests.append(found.digest)

@@ -1,20 +1,20 @@
 INSERT INTO schedules AS s (namespace, key, project, definition_version, digest, series, suffixed,
                             max_bucket, effective_from, cursor, next_fire_at, workflow,
                             workflow_type, task_queue, external, grace, enabled, paused_at,
-                            paused_reason, rules, cursor_reading, origin, request_id)
+                            paused_reason, rules, cursor_reading, origin, request_id, parents)
 SELECT $1, n.key, n.project, n.version, n.digest, n.series, n.suffixed, n.max_bucket,
        n.effective_from, n.cursor, n.next_fire_at, n.workflow, n.workflow_type, n.task_queue,
        n.external, n.grace, n.enabled,
        CASE WHEN n.paused THEN clock_timestamp() END,
        CASE WHEN n.paused THEN 'paused: true in the file' END, $2, n.reading,
-       n.origin, n.request_id
+       n.origin, n.request_id, string_to_array(n.parents, ' ')
 FROM unnest($3::text[], $4::text[], $5::int[], $6::text[], $7::int[], $8::bool[], $9::bigint[],
             $10::timestamptz[], $11::timestamptz[], $12::timestamptz[], $13::text[], $14::text[],
             $15::text[], $16::bool[], $17::interval[], $18::bool[], $19::bool[], $20::timestamp[],
-            $21::text[], $22::text[])
+            $21::text[], $22::text[], $23::text[])
      AS n (key, project, version, digest, series, suffixed, max_bucket, effective_from, cursor,
            next_fire_at, workflow, workflow_type, task_queue, external, grace, enabled, paused,
-           reading, origin, request_id)
+           reading, origin, request_id, parents)
 ON CONFLICT (namespace, key) DO UPDATE
 -- The operator's pause is not the file's to change.
 SET project = excluded.project, definition_version = excluded.definition_version,
@@ -26,6 +26,6 @@ SET project = excluded.project, definition_version = excluded.definition_version
     next_fire_at = excluded.next_fire_at,
     workflow = excluded.workflow, workflow_type = excluded.workflow_type,
     task_queue = excluded.task_queue, external = excluded.external, grace = excluded.grace,
-    enabled = excluded.enabled, origin = excluded.origin,
+    enabled = excluded.enabled, parents = excluded.parents, origin = excluded.origin,
     request_id = coalesce(excluded.request_id, s.request_id), rules = excluded.rules,
     cursor_reading = excluded.cursor_reading, retired_at = NULL, absent_since = NULL, failures = 0, error = NULL

@@ -1,6 +1,7 @@
 -- Only what nobody has begun to send.
 UPDATE fires f
-SET status = 'skipped', reason = g.reason, owner = NULL, token = NULL, lease_until = NULL
+SET status = 'skipped', reason = g.reason, owner = NULL, token = NULL, lease_until = NULL,
+    awaits = NULL
 FROM unnest($2::bigint[], $3::text[]) AS g (id, reason)
 WHERE f.namespace = $1 AND f.id = g.id AND f.status IN ('claimed', 'queued')
 RETURNING f.id

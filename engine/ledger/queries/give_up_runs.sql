@@ -1,5 +1,6 @@
 -- Only what nobody has begun to send.
 UPDATE fires
-SET status = 'skipped', reason = $3, owner = NULL, token = NULL, lease_until = NULL
+SET status = 'skipped', reason = $3, owner = NULL, token = NULL, lease_until = NULL,
+    awaits = NULL
 WHERE namespace = $1 AND workflow_id = ANY ($2::text[]) AND status IN ('claimed', 'queued')
 RETURNING workflow_id

@@ -1,3 +1,6 @@
 -- What has waited in a queue is claimed, and nobody's: whichever replica has room sends it next.
-UPDATE fires SET status = 'claimed', lease_until = clock_timestamp()
-WHERE namespace = $1 AND id = ANY ($2::bigint[]) AND status = 'queued'
+UPDATE fires f
+SET status = 'claimed', lease_until = coalesce(p.not_before, clock_timestamp()),
+    reason = CASE WHEN f.awaits IS NULL THEN f.reason ELSE f.awaits ->> 'reason' END, awaits = NULL
+FROM unnest($2::bigint[], $3::timestamptz[]) AS p (id, not_before)
+WHERE f.namespace = $1 AND f.id = p.id AND f.status = 'queued'

@@ -12,7 +12,7 @@ SET status = coalesce(e.closed, 'started'),
     error = e.error,
     not_undone = e.not_undone,
     dealt_at = NULL, followed_at = NULL,
-    owner = NULL, token = NULL, lease_until = NULL, lost_at = NULL,
+    owner = NULL, token = NULL, lease_until = NULL, lost_at = NULL, awaits = NULL,
     reason = CASE WHEN f.status IN ('skipped', 'expired', 'rejected', 'unvouched', 'queued') THEN NULL ELSE f.reason END,
     history = CASE WHEN f.status IN ('skipped', 'expired', 'rejected', 'unvouched', 'queued')
                    THEN f.history || jsonb_build_object('status', f.status, 'reason', f.reason,

@@ -21,6 +21,7 @@ from engine.errors import (
     NotCancellable,
     OwnedByFile,
     RequestInUse,
+    ScheduleError,
 )
 from engine.ledger import Ledger, Transaction
 from engine.ledger.records import Action, NewDefinition, ScheduleState
@@ -105,7 +106,10 @@ async def ask_for(
 def _draft(fields: Mapping[str, Any], key: str | None, request_id: str | None) -> Schedule:
     if request_id is not None:
         require_request_id(request_id)
-    return Schedule.from_json({**fields, "key": key or _DRAFT})
+    draft = Schedule.from_json({**fields, "key": key or _DRAFT})
+    if draft.follows:  # nobody would look for a cycle, or keep the times of both the same
+        raise ScheduleError("after and needs belong to a schedule of a file", cure="remove them")
+    return draft
 
 
 async def _declare(

@@ -1,0 +1,78 @@
+"""What became of the windows that fires wait for, in the in-memory ledger: see ``awaited``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from engine.ledger.memory_tables import FireEntry, ScheduleEntry, Tables
+from engine.schedules.awaiting import Awaited, Became, Rule, is_pending, unmet
+from engine.schedules.decisions import Hold, OpenFire
+
+_UNSENT = {"claimed", "queued", "starting"}
+_IN_LINE = {"queue", "queue_one"}
+
+
+def with_awaited(tables: Tables, entry: FireEntry, fire: OpenFire) -> OpenFire:
+    """Return an open fire with what became of everything that it waits for."""
+    return replace(fire, awaited=awaited(tables, entry)) if entry.awaits else fire
+
+
+def awaited(tables: Tables, entry: FireEntry) -> tuple[Awaited, ...]:
+    """Return what became of each window that a fire waits for."""
+    rules = entry.awaits.rules if entry.awaits else ()
+    return tuple(_awaited(tables, rule, entry.new.fire_time) for rule in rules)
+
+
+def waits_for_nothing(tables: Tables, number: int, fire: FireEntry) -> bool:
+    """Whether what waits in a queue could go on, as far as other schedules are concerned."""
+    if fire.awaits:
+        found = awaited(tables, fire)
+        return unmet(found) is not None or not is_pending(found)
+    if tables.schedules[fire.new.key].state.schedule.overlap not in _IN_LINE:
+        return True
+    return not any(tables.fires[n].awaits for n in tables.of_key(fire.new.key) if n < number)
+
+
+def _awaited(tables: Tables, rule: Rule, at: datetime) -> Awaited:
+    parent = tables.schedules.get(rule.parent)
+    if parent is None:
+        return Awaited(rule.parent, rule.when, "absent")
+    held = _held(parent, at)
+    state = parent.state
+    due = parent.next_fire_at is not None and parent.next_fire_at <= at
+    undecided = state.cursor < at and (state.failures > 0 or due)
+    row = _window(tables, rule, at)
+    if row is None or (rule.window == "latest" and held is None and undecided):
+        nothing: Became = held or ("pending" if undecided else "nothing")
+        return Awaited(rule.parent, rule.when, nothing)
+    return Awaited(rule.parent, rule.when, _became(row), row.reason, row.closed_at)
+
+
+def _became(row: FireEntry) -> Became:
+    if row.status in _UNSENT:
+        return "pending"
+    if row.status == "started":
+        return "lost" if row.lost_at else "pending"
+    return row.status  # type: ignore[return-value] # the four above aside
+
+
+def _held(parent: ScheduleEntry, at: datetime) -> Hold | None:
+    """Why nobody is to wait for it: a schedule that is held decides when it goes on."""
+    pause = parent.state.pause
+    if parent.state.hold == "paused" and pause and pause.until and pause.until <= at:
+        return None
+    return parent.state.hold
+
+
+def _window(tables: Tables, rule: Rule, at: datetime) -> FireEntry | None:
+    rows = [
+        row
+        for row in map(tables.fires.__getitem__, tables.of_key(rule.parent))
+        if row.kind == "window" and row.new.fire_time <= at
+    ]
+    if rule.window == "latest":
+        ran = [row for row in rows if row.status not in {"skipped", "expired"}]
+        return max(ran, key=lambda row: (row.new.fire_time, row.new.series), default=None)
+    same = [row for row in rows if row.new.last_fire_time >= at]
+    return max(same, key=lambda row: (row.new.series, row.new.fire_time), default=None)

@@ -1,0 +1,430 @@
+"""Windows that wait for windows of other schedules: what is released, when, and by whom."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from engine.errors import LedgerRequired, ScheduleError
+from engine.ledger import MemoryLedger
+from engine.ledger.records import Step
+from engine.runtime.declare import apply, retire_absent
+from engine.runtime.definitions import first_definition
+from engine.runtime.verbs.one_shots import ask_for
+from engine.schedules import load_schedules
+from engine.schedules.decisions import Decision
+from tests.conformance.families import Family, file_of
+from tests.conformance.past import MINUTE, operator, run_of, taken
+
+AFTER = "after: {{schedule: parent, when: {when}}}"
+LATEST = "everyMs: 60000, firstFire: next, after: {schedule: parent, window: latest}"
+
+
+@pytest.fixture
+def family(bench) -> Family:
+    return Family(bench)
+
+
+def child(when: str = "success", **fields: str) -> str:
+    more = "".join(f", {name}: {value}" for name, value in fields.items())
+    return "key: child, " + AFTER.format(when=when) + more
+
+
+async def test_a_child_waits_until_its_parent_has_ended(family):
+    started = await family.declare("key: parent", child())
+    assert set(started) == {"parent"}
+    assert await family.said("child") == ("queued", "dependency: waits for parent")
+    await run_of(family.bench, started["parent"], "run")
+    assert await family.turn() == {}, "its run is open"
+    await family.close(started["parent"].workflow_id, "run")
+    assert await family.ledger.wake() == ["child"]
+    started = await family.turn()
+    assert set(started) == {"child"}
+    assert started["child"].fire_time == (await family.fire("parent")).fire_time
+    assert started["child"].reason == "first sight", "what it said for itself is not forgotten"
+    assert await family.turn() == {}, "it starts once"
+
+
+ENDS = {
+    "completed": "completed",
+    "failed": "failed",
+    "timed_out": "timed out",
+    "terminated": "was terminated",
+    "cancelled": "was cancelled",
+    "rejected": "was rejected: too large",
+    "lost": "was lost",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+async def test_what_a_parents_run_comes_to_decides_which_children_start(family, end):
+    started = await family.declare(
+        "key: parent",
+        "key: on-success, after: {schedule: parent}",
+        "key: on-failure, after: {schedule: parent, when: failure}",
+        "key: on-any, after: {schedule: parent, when: always}",
+    )
+    started = await family.end(started["parent"], end)
+    wanted, other = ("on-success", "on-failure")
+    if end != "completed":
+        wanted, other = other, wanted
+    assert set(started) == {wanted, "on-any"}
+    assert await family.said(other) == ("skipped", f"dependency: parent {ENDS[end]}")
+
+
+@pytest.mark.parametrize("when", ["success", "failure", "always"])
+async def test_a_parent_that_never_ran_starts_nobody_and_every_descendant_says_why(family, when):
+    await family.declare(
+        "key: parent, enabled: false", child(when), "key: grandchild, needs: [child]"
+    )
+    assert await family.said("child") == ("skipped", "dependency: parent is disabled")
+    assert await family.said("grandchild") == (
+        "skipped",
+        "dependency: child was skipped: dependency: parent is disabled",
+    )
+
+
+async def test_needs_waits_for_all_and_gives_up_with_the_first_that_fails(family):
+    started = await family.declare(
+        "key: a", "key: b", "key: c", "key: both, needs: [a, b]",
+        "key: all, after: {schedule: c, when: always}, needs: [a, b]",
+    )  # fmt: skip
+    assert (await family.fire("both")).reason == "dependency: waits for a, b"
+    assert await family.end(started["a"]) == {}
+    assert set(await family.end(started["b"])) == {"both"}
+    assert await family.said("all") == ("queued", "dependency: waits for c, a, b")
+    assert set(await family.end(started["c"], "failed")) == {"all"}
+
+
+async def test_of_two_parents_the_first_that_fails_decides_though_the_other_runs_on(family):
+    started = await family.declare("key: a", "key: b", "key: both, needs: [a, b]")
+    assert await family.end(started["a"], "failed") == {}
+    assert await family.said("both") == ("skipped", "dependency: a failed")
+
+
+async def test_nobody_is_woken_whose_parents_are_not_final(family):
+    started = await family.declare(
+        "key: a", "key: b", "key: after-a, needs: [a]", "key: after-b, needs: [b]",
+        "key: both, needs: [a, b]",
+    )  # fmt: skip
+    await run_of(family.bench, started["a"], "run")
+    assert await family.ledger.wake() == []
+    await family.close(started["a"].workflow_id, "run")
+    assert await family.ledger.wake() == ["after-a"]
+    assert await family.ledger.wake() == [], "it is due already"
+    await family.bench.claim()
+    assert await family.ledger.wake() == [], "it is decided"
+
+
+async def declare_ago(bench, text: str, age: timedelta) -> None:
+    """Declare a file as of so long ago, with nothing decided since."""
+    then = datetime.now(UTC).replace(microsecond=0) - age
+    new = [
+        first_definition(schedule, then, project="default", workflow_type="noop@1")
+        for schedule in load_schedules(text).schedules
+    ]
+    async with bench.ledger.transaction(long=True) as transaction:
+        await transaction.define(new, by="test")
+
+
+async def test_after_an_outage_the_window_that_stands_for_all_waits_for_its_parents(family):
+    text = file_of("key: parent, everyMs: 60000, firstFire: next").replace("everyMs: 3600000, ", "")
+    text += "\n- {key: child, workflow: noop, firstFire: next, needs: [parent]}"
+    await declare_ago(family.bench, text, 10 * MINUTE)
+    started = await family.turn()
+    assert set(started) == {"parent"}
+    assert started["parent"].timing == "caught_up"
+    waiting = (await family.ledger.fires(key="child", status="queued"))[0]
+    assert waiting.fire_time == started["parent"].fire_time
+    child = (await family.end(started["parent"]))["child"]
+    assert (child.timing, child.missed) == ("caught_up", started["parent"].missed)
+    assert child.reason.startswith("caught up for ")
+
+
+async def test_a_window_inside_a_range_that_was_skipped_starts_nobody(family):
+    text = (
+        "schedules: [{key: parent, workflow: noop, everyMs: 60000, firstFire: next},"
+        " {key: child, workflow: noop, firstFire: next, needs: [parent],"
+        " catchUp: {policy: all, max: 3}}]"
+    )
+    await declare_ago(family.bench, text, 10 * MINUTE)
+    started = await family.turn()
+    newest = started["parent"]
+    fires = [each for each in await family.ledger.fires(key="child") if each.status != "expired"]
+    assert [fire.status for fire in fires] == ["queued", "skipped", "skipped"]
+    assert {fire.reason for fire in fires[1:]} == {
+        f"dependency: parent was skipped: coalesced into {newest.bucket}"
+    }
+
+
+async def test_the_latest_window_of_a_parent_counts_for_every_window_of_the_child(family):
+    text = (
+        "schedules: [{key: parent, workflow: noop, everyMs: 3600000},"
+        f" {{key: child, workflow: noop, {LATEST}}}]"
+    )
+    await declare_ago(family.bench, text, 2 * MINUTE)
+    started = await family.turn()
+    assert set(started) == {"parent"}
+    assert (await family.ledger.fires(key="child"))[0].status == "queued"
+    assert set(await family.end(started["parent"])) == {"child"}
+
+
+async def test_a_latest_window_that_was_skipped_is_passed_over_for_one_that_ran(family):
+    text = (
+        "schedules: [{key: parent, workflow: noop, everyMs: 60000, firstFire: next}, {key: child,"
+        " workflow: noop, firstFire: next, after: {schedule: parent, window: latest}}]"
+    )
+    await declare_ago(family.bench, text, 5 * MINUTE)
+    async with family.ledger.transaction() as transaction:
+        (state,) = await transaction.read(["parent"])
+        newest = state.schedule.spec.previous(datetime.now(UTC))
+        skipped = Decision(state.window(newest), "skipped", "user")
+        await transaction.note_ahead(Step(state, (skipped,), state.cursor, None))
+    (ran,) = (await family.turn()).values()
+    assert ran.fire_time < newest
+    started = await family.end(ran)
+    assert started["child"].fire_time == newest
+
+
+async def test_without_any_run_of_the_parent_the_child_says_so(family):
+    text = "schedules: [{key: parent, workflow: noop, everyMs: 86400000, firstFire: next}]"
+    both = text[:-1] + f", {{key: child, workflow: noop, {LATEST}}}]"
+    await declare_ago(family.bench, both, 30 * timedelta(seconds=1) + MINUTE)
+    await family.turn()
+    fires = await family.ledger.fires(key="child")
+    assert {fire.reason for fire in fires} == {"dependency: parent has no run then"}
+
+
+async def test_a_rerun_or_a_manual_run_of_the_parent_is_not_its_window(family):
+    started = await family.declare("key: parent", child("failure"))
+    ops = operator(family.bench)
+    manual = await ops.trigger("parent", request_id="r")
+    (asked,) = await taken(family.bench)
+    assert asked.workflow_id == manual.fire.workflow_id
+    assert await family.end(asked, "failed") == {}
+    assert (await family.fire("child")).status == "queued"
+    await family.end(started["parent"])
+    again = await ops.rerun("parent", started["parent"].bucket)
+    (asked,) = await taken(family.bench)
+    assert asked.workflow_id == again.fire.workflow_id
+    assert await family.end(asked, "failed") == {}
+    assert await family.said("child") == ("skipped", "dependency: parent completed")
+
+
+async def test_a_backfill_of_the_parent_counts_while_the_child_is_not_decided(family):
+    started = await family.declare("key: first", "key: parent, needs: [first]", child("always"))
+    first = await family.fire("parent")
+    assert await operator(family.bench).skip("parent", first.fire_time)
+    async with family.ledger.transaction() as transaction:
+        (state,) = await transaction.read(["parent"])
+        assert await transaction.refill(state, first.workflow_id, first.fire_time, "allow")
+    (claim,) = await taken(family.bench)
+    assert claim.key == "parent", "a backfill asks nobody"
+    assert set(await family.end(claim, "failed")) == {"child"}
+    assert "first" in started
+
+
+async def test_a_backfill_starts_what_its_parents_had_kept_from_starting(family):
+    started = await family.declare("key: parent", child())
+    await family.end(started["parent"], "failed")
+    at = (await family.fire("child")).fire_time
+    async for _ in operator(family.bench).backfill("child", at, at):
+        pass
+    assert set(await family.turn()) == {"child"}
+
+
+@pytest.mark.parametrize("hold", ["paused", "retired", "disabled"])
+async def test_nobody_waits_for_a_parent_that_is_held(family, hold):
+    declared = ["key: parent, firstFire: next", child()]
+    await family.declare(*declared)
+    assert (await family.fire("child")).status in {"queued", "skipped"}
+    if hold == "disabled":
+        await family.bench.declare(file_of("key: parent, firstFire: next, enabled: false", child()))
+    elif hold == "paused":
+        await operator(family.bench).pause("parent", reason="x")
+    else:
+        async with family.ledger.transaction() as transaction:
+            await transaction.retire(["parent"], datetime.now(UTC))
+    await family.turn()
+    assert (await family.fire("child")).status == "skipped"
+
+
+@pytest.mark.parametrize("hold", ["paused", "retired", "disabled"])
+async def test_the_reason_names_what_holds_the_parent(family, hold):
+    """The parent's hold begins before the window does: it will never be decided by itself."""
+    parent = "key: parent, firstFire: next"
+    await family.bench.declare(file_of(parent))
+    if hold == "paused":
+        await operator(family.bench).pause("parent", reason="x")
+    elif hold == "disabled":
+        parent += ", enabled: false"
+    else:
+        async with family.ledger.transaction() as transaction:
+            await transaction.retire(["parent"], datetime.now(UTC))
+        text = file_of(parent, child())
+        (_, schedule) = load_schedules(text).schedules
+        new = first_definition(
+            schedule, datetime.now(UTC), project="default", workflow_type="noop@1"
+        )
+        async with family.ledger.transaction() as transaction:
+            await transaction.define([new], by="test")
+    if hold != "retired":
+        await family.bench.declare(file_of(parent, child()))
+    await family.turn()
+    said = {"paused": "is paused", "retired": "was retired", "disabled": "is disabled"}[hold]
+    assert await family.said("child") == ("skipped", f"dependency: parent {said}")
+
+
+async def test_an_edit_of_the_child_leaves_what_waits_to_the_rule_it_was_decided_under(family):
+    started = await family.declare("key: parent", child("failure"))
+    await family.bench.declare(file_of("key: parent", child("success")))
+    assert (await family.fire("child")).status == "queued"
+    assert set(await family.end(started["parent"], "failed")) == {"child"}
+    assert await family.ledger.children("parent") == ["child"]
+
+
+async def test_a_child_that_no_longer_follows_anybody_still_keeps_what_it_waited_for(family):
+    started = await family.declare("key: parent", child())
+    await family.bench.declare(file_of("key: parent", "key: child"))
+    assert await family.ledger.children("parent") == []
+    assert await family.turn() == {}
+    assert set(await family.end(started["parent"])) == {"child"}
+
+
+async def test_a_child_that_is_paused_keeps_what_waits_and_goes_on_when_it_is_resumed(family):
+    started = await family.declare("key: parent", child())
+    ops = operator(family.bench)
+    await ops.pause("child", reason="x")
+    assert await family.end(started["parent"]) == {}
+    assert (await family.fire("child")).status == "queued"
+    await ops.resume("child")
+    assert set(await family.turn()) == {"child"}
+
+
+async def test_what_waits_can_be_cancelled_and_its_own_children_hear_of_it(family):
+    await family.declare("key: parent", child(), "key: grandchild, needs: [child]")
+    fire = await family.fire("child")
+    await operator(family.bench).cancel(fire.workflow_id)
+    await family.turn()
+    assert (await family.fire("child")).status == "skipped"
+    assert (await family.fire("grandchild")).reason.startswith("dependency: child was skipped: ")
+
+
+async def test_a_key_that_is_retired_gives_up_what_waits(family):
+    await family.declare("key: parent", child())
+    file = load_schedules(file_of("key: parent"))
+    await apply(family.ledger, file, by="test")
+    await retire_absent(family.ledger, file, by="test", absent_for=timedelta(0), force=True)
+    assert await family.said("child") == ("skipped", "retired")
+
+
+async def three_minutes(family, overlap: str) -> dict:
+    """Three windows at once of a parent whose runs may overlap, and of a child."""
+    text = (
+        "schedules: [{key: parent, workflow: noop, everyMs: 60000, firstFire: next,"
+        " catchUp: all}, {key: child, workflow: noop, firstFire: next, needs: [parent],"
+        f" catchUp: all, overlap: {overlap}}}]"
+    ).replace("catchUp: all", "catchUp: {policy: all}")
+    await declare_ago(family.bench, text, 4 * MINUTE)
+    claims = await family.bench.claim()
+    return dict(enumerate(sorted(claims, key=lambda claim: claim.fire_time)[-3:]))
+
+
+async def ended(family, claim) -> list[datetime]:
+    """End a run of the parent; the fire times of the child's runs that start then."""
+    await run_of(family.bench, claim, claim.workflow_id)
+    await family.close(claim.workflow_id, claim.workflow_id)
+    await family.ledger.wake()
+    await family.bench.claim()
+    return [each.fire_time for each in await taken(family.bench) if each.key == "child"]
+
+
+async def test_with_allow_what_waits_holds_nobody_up(family):
+    claims = await three_minutes(family, "allow")
+    for place in (2, 0, 1):
+        assert await ended(family, claims[place]) == [claims[place].fire_time]
+
+
+async def test_with_queue_what_waits_keeps_its_place(family):
+    claims = await three_minutes(family, "queue")
+    fires = await family.ledger.fires(key="child", status="queued")
+    for extra in sorted(fires, key=lambda fire: fire.fire_time)[:-3]:
+        await operator(family.bench).cancel(extra.workflow_id)
+    assert await ended(family, claims[1]) == []
+    assert await family.ledger.wake() == [], "it waits behind the first, and nobody is bothered"
+    assert await ended(family, claims[0]) == [claims[0].fire_time]
+
+
+async def test_with_skip_a_run_that_is_open_costs_those_that_are_released_meanwhile(family):
+    claims = await three_minutes(family, "skip")
+    (first,) = await ended(family, claims[0])
+    run = next(fire for fire in await family.ledger.fires(key="child") if fire.fire_time == first)
+    assert await ended(family, claims[1]) == []
+    skipped = next(
+        fire
+        for fire in await family.ledger.fires(key="child")
+        if fire.fire_time == claims[1].fire_time
+    )
+    assert skipped.status == "skipped"
+    assert skipped.reason == f"overlap: {run.workflow_id} is still running"
+
+
+async def test_with_terminate_previous_what_is_released_takes_the_place_of_what_is_older(family):
+    claims = await three_minutes(family, "terminate_previous")
+    assert await ended(family, claims[0]) == [claims[0].fire_time]
+    assert await ended(family, claims[2]) == [], "the run before it has to end first"
+    fires = {fire.fire_time: fire for fire in await family.ledger.fires(key="child")}
+    newest = fires[claims[2].fire_time]
+    assert newest.status == "queued"
+    assert "waits" not in (newest.reason or ""), "for no other schedule any more"
+    assert fires[claims[1].fire_time].status == "skipped", "older, and still waiting"
+    assert fires[claims[1].fire_time].reason == f"overlap: {newest.workflow_id} took its place"
+
+
+async def test_only_so_many_windows_wait(family):
+    text = (
+        "schedules: [{key: parent, workflow: noop, everyMs: 60000, firstFire: next},"
+        " {key: child, workflow: noop, firstFire: next, needs: [parent], maxQueued: 2,"
+        " catchUp: {policy: all}}]"
+    )
+    await declare_ago(family.bench, text, 5 * MINUTE)
+    await family.bench.claim()
+    fires = await family.ledger.fires(key="child")
+    full = [fire for fire in fires if fire.reason == "dependency: the queue is full (2)"]
+    assert len(full) == len(fires) - 2
+
+
+async def test_a_spread_child_does_not_start_before_its_own_moment(family):
+    text = (
+        "schedules: [{key: parent, workflow: noop, everyMs: 3600000},"
+        " {key: child, workflow: noop, everyMs: 3600000, spread: 1h, needs: [parent]}]"
+    )
+    await family.bench.declare(text)
+    async with family.ledger.transaction() as transaction:
+        (state,) = await transaction.read(["child"])
+    (claim,) = [each for each in await family.bench.claim() if each.key == "parent"]
+    moment = claim.fire_time + state.schedule.delay(claim.fire_time)
+    started = await family.end(claim)
+    assert ("child" in started) is (moment <= datetime.now(UTC))
+    assert (await family.fire("child")).status in {"claimed", "starting"}
+
+
+async def test_a_replica_that_forgets_refuses_what_waits_for_others(family):
+    file = load_schedules(file_of("key: parent", child()))
+    with pytest.raises(LedgerRequired, match="after or needs of child needs a ledger"):
+        await apply(MemoryLedger(), file, by="test")
+
+
+async def test_an_application_cannot_ask_for_a_schedule_that_waits_for_others(family):
+    fields = {"workflow": "noop", "everyMs": 1000, "needs": ["parent"]}
+    with pytest.raises(ScheduleError, match="belong to a schedule of a file"):
+        await ask_for(family.ledger, fields, by="test")
+
+
+async def test_the_state_of_a_parent_says_that_it_is_followed(family):
+    await family.declare("key: parent", child())
+    async with family.ledger.transaction() as transaction:
+        states = {each.key: each for each in await transaction.read(["parent", "child"])}
+    assert states["parent"].followed
+    assert not states["child"].followed
