@@ -336,6 +336,10 @@ class ScheduleService:
             and (not wanted or (row.schedule and wanted <= row.schedule.metadata.items()))
         ]
 
+    async def children(self, key: str) -> list[str]:
+        """Return the schedules that wait for this one's windows, in key order."""
+        return await self._ledger.children(key)
+
     async def find(self, key: str) -> ScheduleRow | None:
         """Return one schedule, be it retired; None when the ledger has no such key."""
         return next(iter(await self._ledger.schedules(key=key)), None)

@@ -7,7 +7,7 @@ from datetime import datetime
 from html import escape
 
 from engine.cli.load_map import LoadMap, Row, busiest, length, load_map, utc
-from engine.cli.load_text import overlap_remark
+from engine.cli.load_text import dependency_remark, overlap_remark
 from engine.cli.output import counted
 from engine.schedules.instants import MINUTE_MS, epoch_ms
 from engine.schedules.simulated import Fate, Outcome, Simulation
@@ -167,8 +167,8 @@ def _table(found: Simulation) -> str:
 
 
 def _remark(found: Simulation) -> str:
-    remark = overlap_remark(found)
-    return f"<p>{escape(remark)}</p>" if remark else ""
+    remarks = (overlap_remark(found), dependency_remark(found))
+    return "".join(f"<p>{escape(remark)}</p>" for remark in remarks if remark)
 
 
 def _table_row(fate: Fate, names: Sequence[Outcome]) -> str:

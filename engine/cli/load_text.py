@@ -54,8 +54,9 @@ def _print_fates(found: Simulation) -> None:
     print_table(columns, map(row, [*fates[:_SHOWN], *total]))
     if len(fates) > _SHOWN:
         typer.echo(f"({len(fates) - _SHOWN:,} more schedules are in `all`; --json lists them)")
-    if remark := overlap_remark(found):
-        typer.echo(remark)
+    for remark in (overlap_remark(found), dependency_remark(found)):
+        if remark:
+            typer.echo(remark)
 
 
 def overlap_remark(found: Simulation) -> str:
@@ -72,6 +73,18 @@ def overlap_remark(found: Simulation) -> str:
     return (
         f"not known how runs get in each other's way: {', '.join(unknown[:_NAMED])}{more};"
         f" counted as with `overlap: allow`; {cure}"
+    )
+
+
+def dependency_remark(found: Simulation) -> str:
+    """Say which schedules wait for others, whose runs are not simulated; empty if none does."""
+    follows = [fate.key for fate in found.fates if fate.follows]
+    if not follows:
+        return ""
+    more = f" and {len(follows) - _NAMED:,} more" if len(follows) > _NAMED else ""
+    return (
+        f"not simulated that they wait for other schedules: {', '.join(follows[:_NAMED])}{more};"
+        " counted as if each started at its window"
     )
 
 

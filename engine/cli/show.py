@@ -32,6 +32,7 @@ from engine.cli.unserved import unserved
 from engine.cli.upcoming import SPARE, Source, Upcoming, table, upcoming
 from engine.ledger.records import Fire, ScheduleRow
 from engine.schedules.aloud import read_aloud
+from engine.schedules.awaiting import REASON, Rule
 
 SHOWN = 5
 _ASKED = 100
@@ -67,7 +68,8 @@ def show(
             queued = await opened.fires(key=key, status="queued", limit=_ASKED)
             alone = unserved([row], await opened.served())
             overflow = await opened.overflow(key)
-            return Page(row, fires, queued[::-1], skips, found, now, alone, overflow)
+            children = tuple(await opened.children(key))
+            return Page(row, fires, queued[::-1], skips, found, now, alone, overflow, children)
 
     page = asyncio.run(read())
     if as_json:
@@ -86,6 +88,7 @@ class Page:
         fires: the last ones.
         queued: those that wait, in their order.
         skips: windows to come that somebody skipped.
+        children: the schedules that wait for its windows.
         alone: that no worker serves it, in a sentence; empty when one does.
         overflow: how many windows found the queue full, and when the last of them opened.
     """
@@ -98,6 +101,7 @@ class Page:
     now: datetime
     alone: str
     overflow: tuple[int, datetime | None] = (0, None)
+    children: tuple[str, ...] = ()
 
     @property
     def next(self) -> list[Upcoming]:
@@ -136,6 +140,8 @@ class Page:
             "tzdata": self._tzdata,
             "paused": pause_json(row.pause),
             "overlap": row.schedule.overlap if row.schedule else None,
+            "parents": [rule.to_json() for rule in self._parents],
+            "children": [*self.children],
             "queued": [fire_json(fire) for fire in self.queued],
             "queue_full": {"windows": self.overflow[0], "last": instant(self.overflow[1])},
             "skips": [fire_json(fire) for fire in self.skips],
@@ -158,7 +164,7 @@ class Page:
             sentences.print(f"problem: {problem}", style="red")
         if self.alone:
             sentences.print(self.alone, style="yellow")
-        for line in self._held_back():
+        for line in (*self._family(), *self._held_back()):
             sentences.print(line)
         since = clock(row.effective_from.replace(microsecond=0), "UTC")
         sentences.print(
@@ -192,6 +198,19 @@ class Page:
         word = "next fire" if moment > self.now else "due since"
         return f"active, {word} {shown}, {relative(moment, self.now)}"
 
+    @property
+    def _parents(self) -> tuple[Rule, ...]:
+        return self.row.schedule.follows if self.row.schedule else ()
+
+    def _family(self) -> list[str]:
+        """Whose windows it waits for, and who waits for its own."""
+        parents = [
+            f"{rule.parent} ({rule.when}{', latest' if rule.window == 'latest' else ''})"
+            for rule in self._parents
+        ]
+        lines = [f"follows {', '.join(parents)}"] if parents else []
+        return [*lines, *([f"followed by {', '.join(self.children)}"] if self.children else [])]
+
     def _held_back(self) -> list[str]:
         """What keeps runs from starting: the pause, the queue, and what was skipped ahead."""
         lines = []
@@ -200,7 +219,8 @@ class Page:
             lines.append(f"paused since {instant(pause.at)}{by}: {pause.reason}")
         if self.queued:
             first = self.queued[0]
-            lines.append(f"queued: {len(self.queued)}, first {first.workflow_id}")
+            waits = f", {first.reason}" if (first.reason or "").startswith(REASON) else ""
+            lines.append(f"queued: {len(self.queued)}, first {first.workflow_id}{waits}")
         count, last = self.overflow
         if count:
             windows = counted(count, "window")

@@ -139,6 +139,7 @@ def _as_json(found: Simulation) -> dict[str, object]:
                 **{name: fate.counts.get(name, 0) for name in OUTCOMES},
                 "first_sight": fate.first_sight,
                 "overlap_unknown": fate.overlap_unknown,
+                "follows": fate.follows,
             }
             for fate in found.fates
         ],

@@ -32,7 +32,7 @@ def _needs(value: Any) -> tuple[str, ...]:
         raise refuse(f"needs is {show(value)}", cure)
     check = key_check("a key in needs")
     keys = tuple(check(key) for key in value)
-    if not keys:
+    if value == []:
         raise refuse("needs is empty", "name a schedule, or remove the line")
     if len(keys) > MOST_NEEDED:
         raise refuse(f"needs has {len(keys)} keys", f"name at most {MOST_NEEDED}", FIELD_INVALID)

@@ -35,6 +35,8 @@ class Fate:
         windows: how many fire times lie in the simulated time.
         counts: how many of them ended how; together they are ``windows``.
         first_sight: runs of a window that was open before, owed to a new schedule.
+        follows: its windows wait for other schedules, and for how long is not known here: they
+            are counted as if they did not.
         overlap_unknown: its runs may be in each other's way, and how is not known here: they
             are counted as with ``overlap: allow``.
     """
@@ -44,6 +46,7 @@ class Fate:
     counts: Mapping[Outcome, int]
     first_sight: int = 0
     overlap_unknown: bool = False
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,9 +41,15 @@ class Life:
         self, schedule: Schedule, start: datetime, end: datetime, outages: tuple[Outage, ...]
     ) -> None:
         self._overlap = schedule.overlap
-        if schedule.overlap != "allow":
-            # What a run is in the way of depends on how long it takes; see `in_line`.
-            schedule = schedule.model_copy(update={"overlap": "allow"})
+        self._follows = bool(schedule.follows)
+        if schedule.overlap != "allow" or schedule.follows:
+            # What a run is in the way of depends on how long it takes; see `in_line`. And so does
+            # when one starts that waits for other schedules, about which nothing is known here.
+            alone = {"overlap": "allow", "after": None, "needs": ()}
+            given = schedule.model_fields_set
+            schedule = schedule.model_copy(
+                update={name: value for name, value in alone.items() if name in given}
+            )
         self._schedule, self._start, self._end = schedule, start, end
         self._outages = outages
         self._first_sight: list[int] = []  # when these start, in ms
@@ -57,7 +63,7 @@ class Life:
         runs = sum(self._counts[name] for name in _WITH_A_RUN) + len(self._first_sight)
         return Fate(
             key, self._windows, dict(self._counts), len(self._first_sight),
-            overlap_unknown=may_overlap and runs > 0,
+            overlap_unknown=may_overlap and runs > 0, follows=self._follows and runs > 0,
         )  # fmt: skip
 
     def can_line_up(self) -> bool:

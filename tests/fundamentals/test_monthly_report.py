@@ -54,12 +54,13 @@ async def report(
     file = load_schedules(REPORT.format(fails=str(fails).lower()))
     plugin = SchedulePlugin(file, database_url=database_url)
 
-    async def settled() -> dict[str, Fire] | None:
+    async def settled() -> dict[str, Fire]:
         fires = await ledger.fires(limit=100)
         first = min((fire.fire_time for fire in fires), default=None)
         mine = {fire.key: fire for fire in fires if fire.fire_time == first}
-        done = len(mine) == len(file.schedules)
-        return mine if done and not any(fire.status in OPEN for fire in mine.values()) else None
+        assert len(mine) == len(file.schedules)
+        assert not any(fire.status in OPEN for fire in mine.values())
+        return mine
 
     async with Worker(client, task_queue="sched", workflows=monthly_report.ALL, plugins=[plugin]):
         return await eventually(settled, timeout=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from engine.cli.environment import Target
@@ -32,3 +33,19 @@ def test_windows_that_a_full_queue_has_cost_are_counted(capsys):
 def test_nothing_is_said_of_a_queue_that_was_never_full(capsys):
     Page(ROW, [], [], [], TARGET, NOW, "").print()
     assert "queue" not in capsys.readouterr().out
+
+
+def test_a_schedule_that_follows_others_names_them_and_those_that_follow_it(capsys):
+    fields = {"after": {"schedule": "a", "when": "always", "window": "latest"}, "needs": ["b"]}
+    declared = Schedule.from_json({"key": "k", "workflow": "w", "everyMs": 1000, **fields})
+    page = Page(replace(ROW, schedule=declared), [], [], [], TARGET, NOW, "", children=("c", "d"))
+    page.print()
+    printed = capsys.readouterr().out
+    assert "follows a (always, latest), b (success)" in printed
+    assert "followed by c, d" in printed
+    shown = page.as_json()
+    assert shown["children"] == ["c", "d"]
+    assert shown["parents"] == [
+        {"parent": "a", "when": "always", "window": "latest"},
+        {"parent": "b", "when": "success", "window": "same"},
+    ]

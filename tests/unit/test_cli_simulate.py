@@ -51,7 +51,7 @@ def test_every_window_is_in_the_json_and_the_minutes_add_up(folder, capsys):
         assert row["windows"] == sum(
             count
             for name, count in row.items()
-            if name not in {"windows", "first_sight", "overlap_unknown"}
+            if name not in {"windows", "first_sight", "overlap_unknown", "follows"}
         )
     assert found["windows"] == sum(found["totals"].values())
     runs = sum(found["totals"].get(name, 0) for name in ("on_time", "late", "caught_up"))
@@ -203,3 +203,19 @@ def test_where_it_is_not_known_what_is_in_the_way_text_page_and_json_say_so(fold
     assert "not known" not in told(capsys, *known)
     (row,) = json.loads(told(capsys, *known, "--json"))["schedules"]
     assert (row["overlap_unknown"], row["on_time"], row["overlapped"]) == (False, 504, 504)
+
+
+def test_that_schedules_wait_for_others_is_not_simulated_and_text_page_and_json_say_so(
+    folder, capsys
+):
+    declared = (
+        "schedules: [{key: first, workflow: w, everyMs: 600000},"
+        " {key: then, workflow: w, needs: [first]}]"
+    )
+    (folder / "schedules.yaml").write_text(declared)
+    remark = "not simulated that they wait for other schedules: then;"
+    assert remark in told(capsys, *WEEK, "--html", "load.html")
+    assert remark in (folder / "load.html").read_text()
+    first, then = json.loads(told(capsys, *WEEK, "--json"))["schedules"]
+    assert (first["follows"], then["follows"]) == (False, True)
+    assert first["on_time"] == then["on_time"]
