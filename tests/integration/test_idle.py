@@ -107,7 +107,8 @@ async def crowded(database_url):
                                workflow_type, task_queue, external, grace, enabled)
         SELECT 'test', 'k' || n, 'default', 1, '', 1, false, now(), now(),
                now() + (n - 50) * interval '1 second'
-    """A ledger of 100,000 schedules, of which 50 are due and the others in an hour or later."""
+               + CASE WHEN n > 50 THEN interval '1 hour' ELSE '0' END,
+               'noop', 'noop@1', 'sched', n % 2 = 0,
                '60s', true
         FROM generate_series(1, 100000) AS n
         """
