@@ -112,6 +112,17 @@ async def test_a_smaller_queue_lets_what_runs_end_and_nothing_begin(bench: Bench
     assert await hold(bench, "b", 2) == 1
 
 
+async def test_what_runs_beyond_a_smaller_queue_counts(bench: Bench):
+    await declare(bench, "emails: {concurrency: 4}")
+    await hold(bench, "a", 2, running=2)
+    await hold(bench, "b", 2, running=2)
+    await declare(bench, "emails: {concurrency: 2}")
+    await bench.ledger.give_back_slots("a")
+    assert await hold(bench, "c", 2) == 0, "two run beyond the limit, which they fill"
+    await hold(bench, "b", 1, running=1)
+    assert await hold(bench, "c", 2) == 1
+
+
 async def test_a_larger_queue_has_more_slots_at_once(bench: Bench):
     await declare(bench, "emails: {concurrency: 1}")
     await hold(bench, "a", 3)
