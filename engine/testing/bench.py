@@ -17,7 +17,8 @@ from temporalio.client import (
     WorkflowFailureError,
     WorkflowHandle,
 )
-from temporalio.exceptions import ActivityError, ChildWorkflowError
+from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
+from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import TimeSkipper
 from temporalio.worker import Worker
 
@@ -136,12 +137,12 @@ class Bench:
         """
         wanted = self.code.result_types.get(workflow_type)
         handle = self.client.get_workflow_handle(workflow_id, result_type=wanted)
-        for name, values in self.signals.items():
-            for value in values:
-                await handle.signal(name, args=[] if value is None else [value])
-        if self.signals and self.skipper is not None:
-            await self.skipper.fast_forward(handle)
-        result, error = await self._result(handle)
+        going = asyncio.ensure_future(self._signal(handle)) if self.signals else None
+        try:
+            result, error = await self._result(handle)
+        finally:
+            if going is not None:
+                await going
         run = await handle.describe()
         history = await handle.fetch_history()
         scheduled = (each.activity_task_scheduled_event_attributes for each in history.events)
@@ -156,6 +157,18 @@ class Bench:
         )
         begun = run.execution_time or run.start_time
         return ended, max((run.close_time or begun) - begun, timedelta(0))
+
+    async def _signal(self, handle: WorkflowHandle[Any, Any]) -> None:
+        """Send the signals, and only then let time pass for the run."""
+        try:
+            for name, values in self.signals.items():
+                for value in values:
+                    await handle.signal(name, args=[] if value is None else [value])
+            if self.skipper is not None:
+                await self.skipper.fast_forward(handle)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:  # it has ended without waiting for them
+                raise
 
     async def _result(self, handle: WorkflowHandle[Any, Any]) -> tuple[Any, BaseException | None]:
         waiting = asyncio.ensure_future(handle.result())
@@ -219,6 +232,13 @@ async def _pending(handle: WorkflowHandle[Any, Any]) -> str:
 
 def _first_cause(failure: WorkflowFailureError) -> BaseException:
     cause: BaseException = failure.cause
-    while isinstance(cause, ActivityError | ChildWorkflowError) and cause.cause is not None:
-        cause = cause.cause
+    while cause.__cause__ is not None and _is_wrapping(cause):
+        cause = cause.__cause__
     return cause
+
+
+def _is_wrapping(error: BaseException) -> bool:
+    """Whether Temporal put it around the error that somebody wants to see."""
+    if isinstance(error, ActivityError | ChildWorkflowError):
+        return True
+    return isinstance(error, ApplicationError) and error.message == "Failed decoding arguments"

@@ -44,13 +44,13 @@ def test_who_takes_no_name_of_it_does_not_wait_for_temporal():
     assert "temporalio" not in loaded_by("import engine; assert engine.__version__")
 
 
-@pytest.mark.parametrize("package", ["engine", "engine.ledger", "engine.runtime"])
+@pytest.mark.parametrize("package", ["engine", "engine.ledger", "engine.runtime", "engine.testing"])
 def test_a_name_that_is_not_there_is_a_plain_error(package):
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'wrokflow'"):
         _ = importlib.import_module(package).wrokflow
 
 
-@pytest.mark.parametrize("package", ["engine", "engine.ledger", "engine.runtime"])
+@pytest.mark.parametrize("package", ["engine", "engine.ledger", "engine.runtime", "engine.testing"])
 def test_a_door_opens_to_each_name_that_it_offers(package):
     module = importlib.import_module(package)
     for name in module.__all__:

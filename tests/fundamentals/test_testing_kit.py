@@ -73,6 +73,18 @@ async def test_a_moment_without_a_window_names_those_around_it(server: DevServer
         await run_schedule(SCHEDULES, at="2027-03-01T00:00Z", server=server, **CODE)
 
 
+async def test_signals_for_a_run_that_does_not_wait_for_them_are_no_fault(server: DevServer):
+    run = await run_workflow(
+        Parcels,
+        Order("A1"),
+        fakes=[fake(take_money, raises=FatalError("no money"))],
+        signals={"packed": [None] * 20},
+        server=server,
+        **CODE,
+    )
+    assert str(run.error) == "FatalError: no money"
+
+
 async def test_hours_of_waiting_take_no_time(server: DevServer):
     run = await run_workflow(Parcels, Order("A1"), server=server, **CODE)
     assert run.status == "failed"  # nobody packed it within four hours
@@ -134,12 +146,22 @@ async def test_a_run_is_given_the_window_it_stands_for(server: DevServer):
     assert run.workflow_id == "sched:nightly-parcel:1803862800000"
 
 
-async def test_a_run_that_hangs_is_ended_and_says_what_it_waits_for(server: DevServer):
+async def test_an_input_that_does_not_fit_fails_the_run_and_names_the_field(server: DevServer):
+    run = await run_workflow(Parcels, {"id": "A1", "cents": "many"}, server=server, **CODE)
+    assert run.status == "failed"
+    assert "cents\n  Input should be a valid integer" in str(run.error)
+
+
+@pytest.mark.parametrize("signals", [{}, {"packed": [None]}])
+async def test_a_run_that_hangs_is_ended_and_says_what_it_waits_for(
+    server: DevServer, signals: dict[str, list[None]]
+):
     with pytest.raises(AssertionError, match="take_money is at attempt 1"):
         await run_workflow(
             Parcels,
             Order("A1"),
             fakes=[fake(take_money, _never)],
+            signals=signals,
             patience=1,
             server=server,
             **CODE,
