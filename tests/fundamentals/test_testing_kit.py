@@ -110,14 +110,15 @@ async def test_a_sync_step_can_fail_once_and_then_be_itself(server: DevServer):
 
 async def test_steps_can_be_replaced_by_values_functions_and_errors(server: DevServer):
     refund = fake(give_back)
+    fakes = [
+        fake(take_money, lambda order: Receipt(f"{order.cents} cents")),
+        fake(send_parcel, raises=FatalError("out of stock")),
+        refund,
+    ]
     run = await run_workflow(
         Parcels,
         Order("A1", cents=5),
-        fakes=[
-            fake(take_money, lambda order: Receipt(f"{order.cents} cents")),
-            fake(send_parcel, raises=FatalError("out of stock")),
-            refund,
-        ],
+        fakes=fakes,
         signals={"packed": [None]},
         server=server,
         **CODE,
