@@ -193,6 +193,29 @@ schedules:
     assert [fire.status.replace("failed", "completed") for fire in fires] == expected
 
 
+async def test_schedules_that_wait_for_each_other_do_so_in_a_test(server: DevServer):
+    # Nobody packs it, so the parent fails.
+    fires = await run_schedule(
+        """
+schedules:
+  - {key: parent, workflow: parcels, cron: "0 2 * * *", input: {id: A1}}
+  - {key: then, workflow: parcels, cron: "0 2 * * *", input: {id: A2},
+     after: {schedule: parent, when: success, window: same}}
+  - {key: alarm, workflow: parcels, cron: "0 2 * * *", input: {id: A3},
+     after: {schedule: parent, when: failure, window: same}}
+""",
+        at="2027-03-01T02:00Z",
+        server=server,
+        **CODE,
+    )
+    became = {fire.key: (fire.status, fire.reason) for fire in fires}
+    assert became == {
+        "parent": ("failed", None),
+        "then": ("skipped", "dependency: parent failed"),
+        "alarm": ("failed", None),
+    }
+
+
 async def test_every_window_of_a_span_is_accounted_for(server: DevServer):
     span = ("2027-03-01T00:00+01:00", "2027-03-04T00:00+01:00")
     fires = await run_schedule(
