@@ -22,8 +22,16 @@ from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import TimeSkipper
 from temporalio.worker import Worker
 
-from engine.flow import FireInfo, definition_of, registered_steps, registered_workflows
+from engine.flow import (
+    FireInfo,
+    definition_of,
+    registered_steps,
+    registered_workflows,
+    step_definition_of,
+)
 from engine.flow.fire import MEMO_KEY
+from engine.flow.queues import lane_of
+from engine.flow.run_rules import RunRules
 from engine.runtime.plugin import SchedulePlugin
 from engine.runtime.settings import Settings
 from engine.runtime.starter import evidence_of
@@ -40,11 +48,15 @@ class Code:
         workflows: classes; those marked with ``@workflow`` and plain ones.
         steps: functions, and what stands for them.
         result_types: what each Temporal type returns, where that is declared.
+        rules: what workflows declare for their runs, by Temporal type.
+        queues: in which queues steps wait.
     """
 
     workflows: Sequence[type]
     steps: Sequence[Callable[..., Any]]
     result_types: dict[str, Any]
+    rules: dict[str, dict[str, Any]]
+    queues: frozenset[str]
 
     @classmethod
     def of(
@@ -58,12 +70,17 @@ class Code:
             workflows = [each.cls for each in registered_workflows().values()]
         if steps is None:
             steps = [each.fn for each in registered_steps().values()]
-        found = list(workflows)
+        found, steps = list(workflows), list(steps)
+        declared = [
+            step_definition_of(step) for step in [*steps, *(f.step for f in fakes.values())]
+        ]
         definitions = [each for cls_ in found if (each := definition_of(cls_))]
         return cls(
             found,
             activities(steps, fakes),
             {each.type: each.result_type for each in definitions},
+            {each.type: RunRules.of(each).to_json() for each in definitions},
+            frozenset(each.queue for each in declared if each and each.queue),
         )
 
     @property
@@ -204,14 +221,14 @@ async def bench(
         client = await there.connect(plugins=(plugin(),), interceptors=before)
         skipper = TimeSkipper(client) if time_skipping else None
         for queue in sorted(queues):
-            await stack.enter_async_context(
-                Worker(
-                    client,
-                    task_queue=queue,
-                    workflows=code.workflows,
-                    activities=code.steps,
-                )
+            worker = Worker(
+                client, task_queue=queue, workflows=code.workflows, activities=code.steps
             )
+            await stack.enter_async_context(worker)
+            for name in sorted(code.queues):
+                # Whose limits no test waits for: the steps only have to be served.
+                lane = Worker(client, task_queue=lane_of(queue, name), activities=code.steps)
+                await stack.enter_async_context(lane)
         yield Bench(
             skipper.client if skipper else client, code, skipper, dict(signals or {}), patience
         )

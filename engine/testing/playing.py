@@ -102,7 +102,10 @@ class Play:
 
     async def _poller(self, queue: str) -> tuple[Poller, Serving]:
         settings, clock = Settings(), LedgerClock()
-        serving = Serving(f"{_WHO}:{queue}", self._file.project, queue, self._bench.code.types)
+        code = self._bench.code
+        serving = Serving(
+            f"{_WHO}:{queue}", self._file.project, queue, code.types, rules=code.rules
+        )
         await self._ledger.announce(serving, engine=_WHO, tzdata="", retention=_RETENTION)
         clock.observe(self._clock.now())
         starter = Starter(self._bench.client, clock, settings)

@@ -82,6 +82,7 @@ async def run_schedule(
     file = declared(schedules)
     chosen = _chosen(file, key)
     code = Code.of(workflows, steps, by_name(fakes))
+    code = replace(code, queues=code.queues | frozenset(file.queues))
     _check(chosen, code)
     playable = [each for each in (cut(one, begin, end) for one in chosen) if each]
     if at is not None and not playable:

@@ -32,6 +32,7 @@ from tests.fundamentals.samples.parcels import (
     send_parcel,
     take_money,
 )
+from tests.fundamentals.samples.stamps import Stamped, stamp
 
 SCHEDULES = """
 schedules:
@@ -214,6 +215,25 @@ schedules:
         "then": ("skipped", "dependency: parent failed"),
         "alarm": ("failed", None),
     }
+
+
+async def test_steps_in_queues_and_the_rules_of_a_workflow_are_those_of_production(
+    server: DevServer,
+):
+    fires = await run_schedule(
+        """
+queues: {stamps: {concurrency: 1}}
+schedules:
+  - {key: letter, workflow: stamped, cron: "0 2 * * *", input: letter}
+  - {key: slow, workflow: stamped, cron: "0 3 * * *", input: slow}
+""",
+        between=("2027-03-01T00:00Z", "2027-03-02T00:00Z"),
+        server=server,
+        workflows=[Stamped],
+        steps=[stamp],
+    )
+    assert [fire.status for fire in fires] == ["completed", "timed_out"]
+    assert fires[0].result == "letter, stamped"
 
 
 async def test_every_window_of_a_span_is_accounted_for(server: DevServer):
