@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Annotated, get_args
 
 import typer
+from rich.text import Text
 
-from engine.cli.environment import service
+from engine.cli.environment import service, target
 from engine.cli.options import (
     DEFAULT_DATA_DIR,
     AnyKey,
@@ -16,7 +19,16 @@ from engine.cli.options import (
     Limit,
     one_of,
 )
-from engine.cli.output import fire_json, fire_lag, instant, print_json, print_table, why
+from engine.cli.output import (
+    colour_of,
+    console,
+    fire_json,
+    fire_lag,
+    instant,
+    print_json,
+    print_table,
+    why,
+)
 from engine.ledger.records import Fire, Status
 
 _STATUSES: tuple[str, ...] = get_args(Status)
@@ -44,10 +56,22 @@ def list_fires(
         ),
     ] = None,
     limit: Limit = 20,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Go on: show what changes, and how far runs are."),
+    ] = False,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
-    """Show what became of each window, newest first."""
+    """Show what became of each window, newest first.
+
+    With --follow the oldest comes first, and each further line is something that has changed: a
+    window's status, or the progress that a run tells with ctx.progress. Ctrl-C ends it. With
+    --json each line is a document.
+    """
+    if follow:
+        _follow(key, status, limit, data_dir, as_json=as_json)
+        return
 
     async def read() -> list[Fire]:
         async with service(data_dir) as opened:
@@ -68,6 +92,35 @@ def list_fires(
     else:
         of = f" of {key}" if key else ""
         typer.echo(f"no window{of} {f'is {status} now' if status else 'has been decided yet'}")
+
+
+def _follow(
+    key: str | None, status: Status | None, limit: int, data_dir: Path, *, as_json: bool
+) -> None:
+    # Temporal's SDK takes longer to load than a list of fires.
+    from engine.cli.following import Follower  # noqa: PLC0415
+
+    out = console()
+
+    def say(fire: Fire, progress: str) -> None:
+        if as_json:
+            line = json.dumps({**fire_json(fire), "progress": progress or None}, ensure_ascii=False)
+            typer.echo(line)
+            return
+        told = progress or why(fire)
+        out.print(Text.assemble(
+            f"{instant(fire.fire_time)}  {fire.key}  ",
+            (fire.status, colour_of(fire.status)),
+            f"  {fire.workflow_id}" + (f"  {told}" if told else ""),
+        ))  # fmt: skip
+
+    follower = Follower(key, status, limit, say=say)
+    try:
+        asyncio.run(
+            follower.run(target(data_dir), warn=lambda text: typer.echo(f"sched: {text}", err=True))
+        )
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None
 
 
 def _fire_row(fire: Fire) -> tuple[object, ...]:

@@ -27,7 +27,12 @@ EXAMPLES = {
         "sched next --from 2026-12-31",
         'sched next --cron "0 2 * * *" --timezone America/Sao_Paulo',
     ),
-    "fires": ("sched fires", "sched fires heartbeat -n 100", "sched fires --status failed --json"),
+    "fires": (
+        "sched fires",
+        "sched fires heartbeat -n 100",
+        "sched fires --status failed --json",
+        "sched fires nightly-report --follow",
+    ),
     "log": ("sched log", "sched log nightly-report --limit 100 --json"),
     "pause": (
         'sched pause nightly-report --reason "the warehouse moves"',

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -19,7 +18,7 @@ from engine.cli.options import (
     one_of,
 )
 from engine.cli.output import counted, print_json
-from engine.runtime.connect import connect_temporal
+from engine.cli.temporal import connected
 from engine.runtime.histories import Exported, export
 
 _DEFAULT_OUT: Final = Path("histories")
@@ -73,10 +72,7 @@ async def _export(name: str, limit: int, out: Path, of: Target) -> list[Exported
             await opened.schedule(name)  # raises when there is none
             fires = await opened.fires(key=name, limit=limit)
         runs = [(fire.workflow_id, fire.run_id) for fire in fires if fire.run_id]
-    elsewhere = os.environ.get("TEMPORAL_ADDRESS") or os.environ.get("TEMPORAL_PROFILE")
-    here = {"target_host": of.temporal} if of.temporal and not elsewhere else {}
-    client = await connect_temporal(**here, namespace=of.namespace)
-    return await export(client, runs, out)
+    return await export(await connected(of), runs, out)
 
 
 def _as_json(each: Exported) -> dict[str, object]:

@@ -1,0 +1,21 @@
+"""The Temporal server that a command means."""
+
+from __future__ import annotations
+
+import os
+
+from temporalio.client import Client
+
+from engine.cli.environment import Target
+from engine.runtime.connect import connect_temporal
+
+
+async def connected(of: Target) -> Client:
+    """Connect to the environment's server, or else that of the ``sched up`` beside it.
+
+    Raises:
+        TemporalUnavailable: when nothing answers there.
+    """
+    elsewhere = os.environ.get("TEMPORAL_ADDRESS") or os.environ.get("TEMPORAL_PROFILE")
+    here = {"target_host": of.temporal} if of.temporal and not elsewhere else {}
+    return await connect_temporal(**here, namespace=of.namespace)

@@ -1,0 +1,46 @@
+"""``sched fires --follow``: what becomes of windows, and how far their runs are."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from typing import Any
+
+from temporalio.client import Client
+
+from tests.acceptance.fleet import SCHED, Books, Fleet
+
+FILE = "schedules: [{key: slow, workflow: calendar, everyMs: 86400000}]"
+
+
+async def test_a_run_is_followed_from_its_start_over_its_progress_to_its_end(
+    fleet: Fleet, books: Books, client: Client
+):
+    await fleet.start(FILE, SCHED_IMPORTS="tests.fundamentals.samples.together")
+    await books.until_fired(["slow"], 1, timeout=60)
+    (fire,) = await books.fires()
+    process = await asyncio.create_subprocess_exec(
+        str(SCHED), "fires", "slow", "--follow", "--json",
+        cwd=fleet.folder, env=fleet.environment, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout
+
+    async def told() -> dict[str, Any]:
+        assert process.stdout
+        async with asyncio.timeout(60):
+            line: dict[str, Any] = json.loads(await process.stdout.readline())
+        return line
+
+    lines = [await told()]
+    while lines[-1]["progress"] is None:
+        lines.append(await told())
+    assert lines[-1]["progress"] == "1 of 3 (33 %): one of three"
+    assert {line["status"] for line in lines} == {"started"}
+    await client.get_workflow_handle(fire["workflow_id"]).signal("go on")
+    while lines[-1]["status"] == "started":
+        lines.append(await told())
+    assert (lines[-1]["status"], lines[-1]["progress"]) == ("completed", None)
+    process.send_signal(signal.SIGINT)
+    async with asyncio.timeout(60):
+        assert await process.wait() == 130
