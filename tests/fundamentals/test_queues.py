@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 
+import asyncpg
 import pytest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
@@ -18,6 +19,7 @@ from engine.runtime.declare import apply
 from engine.runtime.events import Alert, Event
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
+from tests.fundamentals.flow_runs import Runs
 from tests.fundamentals.samples import queues
 from tests.fundamentals.samples.queues import Seen
 from tests.waiting import eventually
@@ -46,19 +48,23 @@ class Office:
 
     @asynccontextmanager
     async def replicas(self, count: int = 1) -> AsyncIterator[None]:
-        """Run so many workers, each with the plugin on a client of its own."""
+        """Run so many workers; every second has the plugin itself, the others by their client."""
         address = self.client.service_client.config.target_host
         async with AsyncExitStack() as stack:
-            for _ in range(count):
-                plugin = SchedulePlugin(
-                    None, database_url=self._url, settings=QUICK, on_event=self.events.append
-                )
+            for number in range(count):
+                plugins = [
+                    SchedulePlugin(
+                        None, database_url=self._url, settings=QUICK, on_event=self.events.append
+                    )
+                ]
+                mine = number % 2
                 client = await Client.connect(
-                    address, namespace=self.client.namespace, plugins=[plugin]
+                    address, namespace=self.client.namespace, plugins=[] if mine else plugins
                 )
                 worker = Worker(
                     client, task_queue="office", workflows=queues.WORKFLOWS,
-                    activities=queues.STEPS, graceful_shutdown_timeout=timedelta(seconds=5),
+                    activities=queues.STEPS, plugins=plugins if mine else [],
+                    graceful_shutdown_timeout=timedelta(seconds=5),
                 )  # fmt: skip
                 await stack.enter_async_context(worker)
             yield
@@ -94,7 +100,8 @@ async def test_no_more_steps_run_at_once_than_the_queue_allows_all_replicas_toge
         run = await office.start("sends@1", names)
         await eventually(lambda: seen.running == 3)
         seen.go_on.set()
-        assert await run.result() == names
+        runs = Runs(office.client, "office", queues.WORKFLOWS)
+        assert await runs.end(run) == names, "and its history is replayed"
     assert seen.most == 3
 
 
@@ -204,3 +211,41 @@ async def test_a_replica_that_leaves_gives_back_its_slots_at_once(office: Office
     async with office.replicas():
         await eventually(lambda: held(office, 2))
     assert await held(office, 0)
+
+
+async def test_a_replica_that_leaves_lets_the_steps_of_its_queues_end(
+    office: Office, seen: Seen, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", "temporalio")
+    await office.declare("emails: {concurrency: 1}")
+
+    async def go_on_when_both_workers_drain() -> None:
+        await eventually(lambda: caplog.text.count("Beginning worker shutdown") == 2)
+        assert await held(office, 1), "what still runs keeps its slot"
+        seen.go_on.set()
+
+    async with office.replicas():
+        run = await office.start("sends-one@1", "a")
+        await eventually(lambda: seen.running == 1)
+        going_on = asyncio.create_task(go_on_when_both_workers_drain())
+    await going_on
+    async with office.replicas():
+        assert await run.result() == "a"
+    assert seen.order == ["a"], "it was not begun again"
+
+
+async def test_steps_end_when_their_replica_cannot_reach_the_ledger_and_are_tried_again(
+    office: Office, seen: Seen, database_url: str
+):
+    await office.declare("emails: {concurrency: 1}")
+    database = await asyncpg.connect(database_url)
+    async with office.replicas():
+        run = await office.start("sends-one@1", "a")
+        await eventually(lambda: seen.running == 1)
+        await database.execute("ALTER TABLE sched.queue_slots RENAME TO away")
+        await eventually(lambda: seen.running == 0)
+        await database.execute("ALTER TABLE sched.away RENAME TO queue_slots")
+        seen.go_on.set()
+        assert await run.result() == "a"
+    assert seen.order == ["a", "a"]
+    await database.close()

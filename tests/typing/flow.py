@@ -88,7 +88,7 @@ class Bare:
         await ctx.step(double, 2, compensate=write)  # type: ignore[arg-type] # takes no number
         await ctx.step(gather, compensate=undo_double)  # type: ignore[arg-type] # there is no input
         await ctx.step(gather, timeout="10m")  # type: ignore[call-overload]
-        assert_type(await ctx.step(gather, priority=1, idempotency_key="k"), list[str])
+        assert_type(await ctx.step(gather, priority=1, idempotency_key="k", queue="q"), list[str])
         assert_type(await ctx.child(Typed, "2026-11-21"), Report)
         await ctx.child(Typed)  # type: ignore[arg-type] # the input is missing
         await ctx.child(Typed, 3)  # type: ignore[misc] # and it is text
