@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 
 from temporalio.client import Client
@@ -71,7 +72,9 @@ class QueueKeeper:
         return [lane.book for lane in self._lanes.values() if lane.book]
 
     async def turn(self) -> timedelta:
-        """Do what is due; returns the wait until the next look, which is no statement."""
+        """Do what is due, and wait for what is due next; where nothing is, that is no statement."""
+        # Before anything else can fail: a lane in order must not lose its slots by another's fault.
+        await self._hold_if_due()
         if self._read_at != (epoch := self._epoch()):
             await self._read()
             self._read_at = epoch
@@ -80,18 +83,25 @@ class QueueKeeper:
             if self._limited.get(queue) != limits:
                 await self._serve(queue, limits)
         self._look_after_lanes()
-        period = self._settings.lease.total_seconds() / _RENEWALS
-        if not self._books:
-            self._wanted.clear()
-        elif self._wanted.is_set() or boottime() >= self._held_at + period:
-            await self.hold()
-        return await self._next_turn(period)
+        await self._hold_if_due()
+        await self._next_turn()
+        return timedelta(0)
 
     async def watch(self) -> timedelta:
         """End what runs on slots whose lease has ended; returns the wait until the next look."""
         for book in self._books:
             book.give_up()
         return self._settings.lease / _LOOKS
+
+    @property
+    def _period(self) -> float:
+        return self._settings.lease.total_seconds() / _RENEWALS
+
+    async def _hold_if_due(self) -> None:
+        if not self._books:
+            self._wanted.clear()
+        elif self._wanted.is_set() or boottime() >= self._held_at + self._period:
+            await self.hold()
 
     async def hold(self) -> None:
         """Renew, take and give back slots, by one statement for all lanes."""
@@ -115,10 +125,9 @@ class QueueKeeper:
     async def end(self) -> None:
         """Let the steps that run here end, on slots that stay theirs, and give those back."""
         closing = asyncio.gather(*(lane.close() for lane in self._lanes.values()))
-        period = self._settings.lease.total_seconds() / _RENEWALS
         had_slots = bool(self._books)
         while not closing.done():
-            await asyncio.wait({closing}, timeout=period)
+            await asyncio.wait({closing}, timeout=self._period)
             try:
                 if not closing.done() and self._books:
                     await self.hold()
@@ -165,15 +174,12 @@ class QueueKeeper:
                 del self._lanes[queue], self._limited[queue]
                 raise error
 
-    async def _next_turn(self, period: float) -> timedelta:
+    async def _next_turn(self) -> None:
         """Wait a tick at most: what was asked for is asked at once, unless it just was."""
-        tick = min(self._settings.tick.total_seconds(), period)
-        try:
+        tick = min(self._settings.tick.total_seconds(), self._period)
+        with suppress(TimeoutError):
             async with asyncio.timeout(tick):
                 await self._wanted.wait()
-        except TimeoutError:
-            pass
-        return timedelta(0)
 
     def _mention(self, rows: Mapping[str, QueueRow]) -> None:
         """Say which steps of this worker name a queue that no file declares."""
