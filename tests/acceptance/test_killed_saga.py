@@ -80,7 +80,7 @@ async def test_a_run_that_is_terminated_is_undone_once_wherever_the_worker_is_ki
     async def is_undone() -> bool:
         return any(row["status"] == "completed" for row in await books.fires())
 
-    await eventually(is_undone, timeout=60, every=0.2)
+    await eventually(is_undone, timeout=90, every=0.2)
     assert await _effects(connection) == STEPS + UNDONE
     await connection.close()
 

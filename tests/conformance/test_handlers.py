@@ -120,6 +120,20 @@ async def test_a_handler_stands_in_nobodys_way_and_is_not_the_last_fire(bench):
     assert (handler.kind, manual.kind) == ("handler", "manual")
 
 
+async def test_what_is_queued_does_not_wait_for_a_handler(bench):
+    await bench.announce(SERVING)
+    await bench.declare(TELLING.replace("overlap: skip", "overlap: queue"))
+    (claim,) = await bench.claim()
+    await run_of(bench, claim)
+    waiting = (await operator(bench).trigger("k")).fire
+    assert waiting.status == "queued"
+    await end(bench, claim.workflow_id)
+    await followed(bench)
+    assert await bench.ledger.wake() == ["k"]
+    await bench.claim()
+    assert waiting.workflow_id in {each.workflow_id for each in await taken(bench)}
+
+
 async def test_the_last_fire_of_a_schedule_is_its_own(bench):
     await a_bad_end(bench)
     await followed(bench)

@@ -35,6 +35,7 @@ from tests.unit.schedule_files import entry, load, only, problems
         ("everyMs: 1000, catchUp: {rate: 5}", "SCHEDULE_FIELD_INVALID", "5/1m"),
         ("everyMs: 1000, overlap: sometimes", "SCHEDULE_FIELD_INVALID", "write allow"),
         ("everyMs: 1000, firstFire: later", "SCHEDULE_FIELD_INVALID", "now or next"),
+        ("everyMs: 1000, onDead: 5", "SCHEDULE_FIELD_INVALID", "for example alert-team"),
         ("everyMs: 1000, taskQueue: ''", "SCHEDULE_FIELD_INVALID", "for example sched"),
         ("everyMs: 1000, metadata: {a: [1]}", "SCHEDULE_FIELD_INVALID", "a text, a number"),
         ("everyMs: 1000, description: [x]", "SCHEDULE_FIELD_INVALID", "write a text"),

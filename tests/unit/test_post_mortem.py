@@ -1,0 +1,81 @@
+"""Why a closed run failed, as far as it can be read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from temporalio.client import WorkflowFailureError
+from temporalio.exceptions import ApplicationError, TerminatedError
+
+from engine.ledger.records import Evidence
+from engine.runtime.post_mortem import with_reason
+from engine.runtime.settings import Settings
+
+NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+FAILED = Evidence("sched:k:7", "r", NOON, closed="failed", closed_at=NOON)
+
+
+class Run:
+    """A handle whose result is an error."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        self.asked = 0
+
+    async def result(self, **_: Any) -> None:
+        self.asked += 1
+        raise self.error
+
+
+def failure(cause: BaseException) -> WorkflowFailureError:
+    return WorkflowFailureError(cause=cause)
+
+
+async def told(error: BaseException, seen: Evidence = FAILED) -> Evidence:
+    return await with_reason(seen, Run(error), Settings())  # type: ignore[arg-type] # a stand-in
+
+
+async def test_the_innermost_cause_is_told_in_one_line():
+    outer = ApplicationError("the step failed")
+    outer.__cause__ = ApplicationError("no such\n  card", type="CardDeclined")
+    assert (await told(failure(outer))).error == "CardDeclined: no such card"
+
+
+async def test_an_error_is_told_up_to_two_thousand_characters_and_as_a_database_keeps_it():
+    error = (await told(failure(ApplicationError("x\0y\ud800 " + "z" * 5000)))).error
+    assert error is not None
+    assert len(error) == 2000
+    assert error.startswith("x\ufffdy? z")
+
+
+async def test_what_could_not_be_undone_is_told_and_what_ended_the_run():
+    left = {"step": "reserve", "undo": "release", "error": "away\0"}
+    outer = ApplicationError("could not undo reserve", left, type="CompensationFailed")
+    outer.__cause__ = ApplicationError("no such card", type="LookupError")
+    seen = await told(failure(outer))
+    assert seen.error == "could not undo reserve, after: LookupError: no such card"
+    assert json.loads(seen.not_undone or "") == [{**left, "error": "away\ufffd"}]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no key"), ValueError("no codec"), OSError("away")])
+async def test_what_cannot_be_read_never_hides_the_close(error):
+    seen = await told(error)
+    assert (seen.closed, seen.closed_at) == ("failed", NOON)
+    assert seen.error is not None
+    assert seen.error.startswith("its failure could not be read: ")
+
+
+async def test_nobody_asks_why_of_a_run_that_completed_or_is_open():
+    for seen in (replace(FAILED, closed="completed"), replace(FAILED, closed=None)):
+        run = Run(RuntimeError())
+        assert await with_reason(seen, run, Settings()) is seen  # type: ignore[arg-type] # as above
+        assert run.asked == 0
+
+
+async def test_a_terminated_run_says_by_whom():
+    seen = await told(failure(TerminatedError("by hand")), replace(FAILED, closed="terminated"))
+    assert seen.error == "by hand"
