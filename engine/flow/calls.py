@@ -22,9 +22,21 @@ NOT_GIVEN: Final[Any] = object()  # None is an input like any other
 _PRIORITIES: Final = (1, 2, 3, 4, 5)  # Temporal's own
 
 
-class _Place(TypedDict):
+class Place(TypedDict):
+    """Where a step waits for a worker, and in which turn."""
+
     task_queue: str | None
     priority: Priority
+
+
+def place_of(queue: str | None, priority: int | None) -> Place:
+    """Return where a step of this run waits; without a queue on the run's own task queue."""
+    if queue is None:
+        return {"task_queue": None, "priority": Priority(priority_key=priority)}
+    return {
+        "task_queue": lane_of(temporalio.workflow.info().task_queue, queue),
+        "priority": Priority(priority_key=priority, fairness_key=turn_key()),
+    }
 
 
 class StepOptions(TypedDict, total=False):
@@ -85,16 +97,8 @@ class StepCall:
                 # With Temporal's default an undo could run while the step still works.
                 cancellation_type=temporalio.workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=self.summary,
-                **self._place_in_queue(),
+                **place_of(self.queue, self.priority),
             )
-
-    def _place_in_queue(self) -> _Place:
-        if self.queue is None:
-            return {"task_queue": None, "priority": Priority(priority_key=self.priority)}
-        return {
-            "task_queue": lane_of(temporalio.workflow.info().task_queue, self.queue),
-            "priority": Priority(priority_key=self.priority, fairness_key=turn_key()),
-        }
 
     def _note(self, undoes: str | None, undo: Mapping[str, Any] | None) -> StepNote:
         rules = {} if self.retry is None else self.retry.told_to_worker()

@@ -19,7 +19,7 @@ import temporalio.workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue, RetryPolicy
 
-from engine.flow.calls import StepCall
+from engine.flow.calls import StepCall, place_of
 from engine.flow.failures import CompensationFailed, NotUndone
 from engine.flow.notes import StepNote, noted
 from engine.flow.run_rules import policy_from_json, policy_to_json
@@ -47,6 +47,8 @@ def undo_note(undo: StepCall, key: str) -> dict[str, Any]:
         "key": key,
         "takes_input": bool(undo.args),
         "timeout": undo.timeout.total_seconds(),
+        "queue": undo.queue,
+        "priority": undo.priority,
         "retry": undo.retry and policy_to_json(undo.retry.to_policy()),
         "rules": undo.retry.told_to_worker() if undo.retry else {},
     }
@@ -110,6 +112,7 @@ class Undo:
                         start_to_close_timeout=timedelta(seconds=undo["timeout"]),
                         retry_policy=policy_from_json(retry) if retry else None,
                         summary=f"undo of {each['step']}",
+                        **place_of(undo.get("queue"), undo.get("priority")),
                     )
                 )
             await handle

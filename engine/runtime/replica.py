@@ -178,7 +178,10 @@ class Replica:
 
     def _queue_keeper(self, client: Client, ledger: Ledger, poller: Poller) -> QueueKeeper | None:
         """A worker without steps serves no queue."""
-        if self._worker is None or not self._worker.config(active_config=True).get("activities"):
+        if self._worker is None:
+            return None
+        config = self._worker.config(active_config=True)
+        if config.get("no_remote_activities") or not config.get("activities"):
             return None
         return QueueKeeper(
             self._worker, client, ledger, self._serving, self._settings,

@@ -12,7 +12,6 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client, HeaderCodecBehavior, WorkflowHandle
 from temporalio.converter import DataConverter, PayloadCodec
-from temporalio.plugin import SimplePlugin
 from temporalio.worker import Replayer, Worker
 
 from engine.flow.undoing import Undo
@@ -20,20 +19,10 @@ from engine.ledger import PostgresLedger
 from engine.ledger.letters import DeadLetter
 from engine.ledger.records import Fire
 from engine.runtime import SchedulePlugin, Settings
-from engine.runtime.heartbeats import StepHeartbeats
-from engine.runtime.step_notes import StepNotes
 from engine.schedules import load_schedules
 from tests.fundamentals.samples import undone
 from tests.fundamentals.samples.undone import EFFECTS, UNDOES
 from tests.waiting import eventually
-
-
-class StepsOnly(SimplePlugin):
-    """What a worker of steps needs, without a replica of the scheduler."""
-
-    def __init__(self) -> None:
-        super().__init__("steps", interceptors=[StepHeartbeats(), StepNotes()])
-
 
 SOON = Settings(track=timedelta(milliseconds=200), tick=timedelta(milliseconds=200))
 
@@ -193,21 +182,25 @@ async def _nothing_to_follow(book: Orders) -> bool:
     return not await book.ledger.anything_ended()
 
 
-async def test_a_worker_without_steps_undoes_through_those_that_have_them(client, database_url):
+async def test_a_worker_without_steps_undoes_through_those_that_have_them_and_their_queues(
+    client, database_url
+):
     EFFECTS.clear()
-    plugin = SchedulePlugin(
-        load_schedules(
-            "schedules: [{key: k, everyMs: 86400000, workflow: ordered, input: {item: a book}}]"
-        ),
-        database_url=database_url, settings=SOON,
-    )  # fmt: skip
+    file = load_schedules(
+        """
+        queues: {desk: {concurrency: 1}}
+        schedules: [{key: k, everyMs: 86400000, workflow: at-the-desk, input: {item: a book}}]
+        """
+    )
+    plugin = SchedulePlugin(file, database_url=database_url, settings=SOON)
+    steps = SchedulePlugin(None, database_url=database_url, settings=SOON)
     ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
     book = Orders(client, ledger)
     other = await Client.connect(client.service_client.config.target_host,
                                  namespace=client.namespace)  # fmt: skip
     async with (
         Worker(client, task_queue="sched", workflows=undone.ALL, plugins=[plugin]),
-        Worker(other, task_queue="sched", activities=undone.STEPS, plugins=[StepsOnly()]),
+        Worker(other, task_queue="sched", activities=undone.STEPS, plugins=[steps]),
     ):
         run = await book.run()
         await until("charge a book")
@@ -215,9 +208,12 @@ async def test_a_worker_without_steps_undoes_through_those_that_have_them(client
         await run.terminate("by hand")
         assert (await book.closed(":undo")).status == "completed"
     await ledger.close()
-    assert EFFECTS[-2:] == ["refund", "release a book"]
-    assert not any(each.HasField("activity_task_failed_event_attributes")
-                   for each in history.events)  # fmt: skip
+    assert EFFECTS == ["reserve a book", "charge a book", "refund", "call off a book"]
+    undo = await client.get_workflow_handle(f"{run.id}:undo").fetch_history()
+    begun = [each.activity_task_started_event_attributes.attempt
+             for each in [*history.events, *undo.events]
+             if each.HasField("activity_task_started_event_attributes")]  # fmt: skip
+    assert begun == [1, 1, 1, 1], "a worker without steps never takes one"
 
 
 class Reversed(PayloadCodec):

@@ -75,6 +75,19 @@ async def ordered(ctx: Context, order: Order) -> None:
     await ctx.sleep(timedelta(hours=1))
 
 
+@step(heartbeat=1, retry=PATIENT, queue="desk")
+async def call_off(order: Order) -> None:
+    EFFECTS.append(f"call off {order.item}")
+
+
+@workflow(name="at-the-desk", compensate_on_terminate=True)
+class AtTheDesk:
+    async def run(self, ctx: Context, order: Order) -> None:
+        await ctx.step(reserve, order, compensate=call_off)
+        await ctx.step(charge, order, compensate=refund)
+        await ctx.sleep(timedelta(hours=1))
+
+
 @workflow(name="ordered", compensate_on_terminate=True)
 class Ordered:
     async def run(self, ctx: Context, order: Order) -> None:
@@ -93,5 +106,5 @@ class LeftAlone:
         await ordered(ctx, order)
 
 
-ALL = [Ordered, Hurried, LeftAlone]
-STEPS: list[Callable[..., Any]] = [reserve, release, charge, refund, forget]
+ALL = [AtTheDesk, Ordered, Hurried, LeftAlone]
+STEPS: list[Callable[..., Any]] = [reserve, release, charge, refund, forget, call_off]
