@@ -44,7 +44,9 @@ async def left_to_undo(dead: dict[str, Any]) -> dict[str, Any]:
     except RPCError as error:
         if error.status == RPCStatusCode.NOT_FOUND:
             name = f"{dead['workflow_id']} ({dead['run_id']})"
-            raise FatalError(f"Temporal has forgotten {name}: undo by hand") from error
+            raise FatalError(
+                f"Temporal has forgotten {name}: undo by hand"
+            ) from None  # the sentence that is told
         raise
     undos: list[dict[str, Any]] = []
     size = 0

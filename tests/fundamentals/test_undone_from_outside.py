@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -10,11 +11,16 @@ from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client, HeaderCodecBehavior, WorkflowHandle
+from temporalio.client import (
+    Client,
+    HeaderCodecBehavior,
+    WorkflowFailureError,
+    WorkflowHandle,
+)
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.worker import Replayer, Worker
 
-from engine.flow.undoing import Undo
+from engine.flow.undoing import UNDO_TYPE, Undo
 from engine.ledger import PostgresLedger
 from engine.ledger.letters import DeadLetter
 from engine.ledger.records import Fire
@@ -159,6 +165,18 @@ async def test_an_undo_that_fails_leaves_the_others_undone_and_a_dead_letter(cli
     )
     assert letter.error is not None
     assert "could not undo 'charge'" in letter.error
+
+
+async def test_a_run_that_temporal_has_forgotten_is_left_to_people(client):
+    plugin = SchedulePlugin(None)
+    gone = {"workflow_id": "sched:k:1", "run_id": str(uuid.uuid4()), "workflow": "ordered@1"}
+    async with Worker(client, task_queue="sched", workflows=undone.ALL, plugins=[plugin]):
+        with pytest.raises(WorkflowFailureError) as failure:
+            await client.execute_workflow(UNDO_TYPE, gone, id="undo", task_queue="sched")
+    innermost: BaseException = failure.value.cause
+    while innermost.__cause__ is not None:
+        innermost = innermost.__cause__
+    assert "Temporal has forgotten sched:k:1" in str(innermost), "what the dead letter says"
 
 
 async def test_without_the_option_nothing_is_undone_and_no_step_carries_a_note(

@@ -248,6 +248,16 @@ async def test_a_day_is_remembered_when_its_rows_are_gone(past):
     assert (day["lag_p50_ms"], day["lag_p95_ms"], day["lag_max_ms"]) == (250, 250, 250)
 
 
+async def test_a_day_counts_neither_reruns_nor_handlers(past):
+    await past.declare(HOURLY)
+    await past.had("hourly", hours(OLD, 3), "failed")
+    await past.had("hourly", hours(OLD, 2), kind="rerun")
+    await past.had("hourly", hours(OLD, 3), kind="handler")
+    await past.round()
+    (day,) = await past.sql("SELECT * FROM sched.daily WHERE day = $1", OLD.date())
+    assert (day["windows"], day["runs"], day["completed"], day["failed"]) == (3, 3, 0, 3)
+
+
 async def test_a_day_keeps_its_lags_when_its_rows_are_ranges(past):
     await past.declare(HOURLY)
     await past.had("hourly", [*hours(OLD), TODAY])
