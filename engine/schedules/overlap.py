@@ -160,7 +160,7 @@ class _Line:
         if doubtful and (own in _STOPS or len(doubtful) == len(self.running)):
             # Nothing has to be decided even where a definition ends: it is there, and waits.
             self.looks += [] if final else doubtful
-        elif not self.running:
+        elif own == "skip" and not self.running:
             self._start(fire)
         elif own == "skip":
             self.waiting.remove(fire)
@@ -168,12 +168,9 @@ class _Line:
         else:
             self.waiting.remove(fire)
             given_up = f"overlap: {fire.workflow_id} took its place"
-            newer = [
-                each for each in (*self.waiting, *self.pending) if each.fire_time > fire.fire_time
-            ]
-            older = [
-                each for each in (*self.waiting, *self.pending) if each.fire_time <= fire.fire_time
-            ]
+            others = (*self.waiting, *self.pending)
+            older = [each for each in others if each.fire_time <= fire.fire_time]
+            newer = [each for each in others if each.fire_time > fire.fire_time]
             self.running = self._end((*self.running, *older), _STOPS[own], given_up)
             self.waiting = [each for each in newer if not is_pending(each.awaited)]
             self.pending = [each for each in newer if is_pending(each.awaited)]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from engine.schedules import Schedule
-from engine.schedules.decisions import OpenFire, Plan
+from engine.schedules import Schedule, Window
+from engine.schedules.awaiting import Awaited
+from engine.schedules.decisions import Decision, OpenFire, Overlap, Plan
+from engine.schedules.overlap import resolve
 from engine.schedules.planner import plan
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -297,3 +299,134 @@ def test_what_was_caught_up_counts_for_nothing_once_it_is_skipped():
     coalesced, newest = decided.decisions
     assert (coalesced.windows, coalesced.verdict) == (9, "skipped")
     assert (newest.verdict, newest.missed, newest.timing) == ("skipped", 0, None)
+
+
+# What waited for windows of other schedules: overlap is asked once these have let it go.
+
+CLOSED_AT = NOW - MINUTE / 2
+MET = (Awaited("parent", "success", "completed", since=CLOSED_AT),)
+PENDING = (Awaited("parent", "success", "pending"),)
+FAILED = (Awaited("parent", "success", "pending"), Awaited("other", "success", "failed"))
+
+
+def waiting(number: int, awaited: tuple[Awaited, ...], minutes: int = 1) -> OpenFire:
+    name, at = f"sched:k:w{number}", NOW - minutes * MINUTE
+    return OpenFire(number, name, "queued", at, awaited=awaited)
+
+
+def moved(policy: str, *fires: OpenFire, **options: Any) -> list[tuple[str, str, str | None]]:
+    declared = schedule(policy, needs=["parent"])
+    decided = decide(declared, *fires, missed=0, **options)
+    return [(move.fire.workflow_id, move.to, move.reason) for move in decided.moves]
+
+
+@pytest.mark.parametrize("policy", get_args(Overlap))
+def test_what_its_parents_have_let_go_starts_where_nothing_is_in_the_way(policy):
+    assert moved(policy, waiting(1, MET)) == [("sched:k:w1", "start", None)]
+
+
+@pytest.mark.parametrize("policy", get_args(Overlap))
+def test_what_its_parents_have_not_let_go_does_not_move(policy):
+    assert moved(policy, *OPEN, waiting(2, PENDING)) == []
+
+
+@pytest.mark.parametrize("policy", get_args(Overlap))
+def test_what_its_parents_can_never_let_go_is_skipped_whatever_runs(policy):
+    skipped = ("sched:k:w2", "skip", "dependency: other failed")
+    assert moved(policy, *OPEN, waiting(2, FAILED)) == [skipped]
+
+
+@pytest.mark.parametrize("policy", ["skip", "cancel_previous", "terminate_previous"])
+def test_a_run_is_looked_at_before_it_costs_what_was_let_go_its_start(policy):
+    """It was seen open before the last parent closed; whether it still is nobody knows."""
+    before = fire("started", open_at=CLOSED_AT - MINUTE)
+    declared = schedule(policy, needs=["parent"])
+    decided = decide(declared, before, waiting(2, MET))
+    assert (decided.looks, decided.moves) == ((before,), ())
+    assert [each.verdict for each in decided.decisions] == ["queued"], "new windows wait meanwhile"
+    assert moved(policy, before, waiting(2, MET), final=True) == [], "it goes on waiting"
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("allow", [("sched:k:w2", "start", None)]),
+        ("skip", [("sched:k:w2", "skip", f"overlap: {EARLIER} is still running")]),
+        ("queue", [("sched:k:w2", "release", None)]),
+        ("queue_one", [("sched:k:w2", "release", None)]),
+        (
+            "cancel_previous",
+            [
+                (EARLIER, "cancel", "overlap: sched:k:w2 took its place"),
+                ("sched:k:w2", "release", None),
+            ],
+        ),
+        (
+            "terminate_previous",
+            [
+                (EARLIER, "terminate", "overlap: sched:k:w2 took its place"),
+                ("sched:k:w2", "release", None),
+            ],
+        ),
+    ],
+)
+def test_a_run_seen_open_since_its_parents_closed_is_in_the_way_of_what_they_let_go(
+    policy, expected
+):
+    seen = fire("started", open_at=CLOSED_AT)
+    assert moved(policy, seen, waiting(2, MET)) == expected
+
+
+def test_of_several_that_are_let_go_at_once_the_newest_takes_the_place_of_the_others():
+    older, newer = waiting(2, MET, 2), waiting(1, MET, 1)
+    pending = waiting(3, PENDING, 3)
+    assert moved("cancel_previous", newer, older, pending) == [
+        ("sched:k:w3", "skip", "overlap: sched:k:w2 took its place"),
+        ("sched:k:w2", "skip", "overlap: sched:k:w1 took its place"),
+        ("sched:k:w1", "start", None),
+    ]
+
+
+def test_what_is_newer_and_still_waits_is_not_given_up():
+    newer = waiting(2, PENDING, 0)
+    assert moved("cancel_previous", waiting(1, MET), newer) == [("sched:k:w1", "start", None)]
+
+
+def test_a_queue_keeps_the_place_of_what_waits_and_others_hold_nobody_up():
+    line = (waiting(1, PENDING, 2), waiting(2, MET, 1))
+    assert moved("queue", *line) == [("sched:k:w2", "release", None)]
+    for policy in ("allow", "skip"):
+        assert ("sched:k:w2", "start", None) in moved(policy, *line)
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        ("allow", "dependency: the queue is full (2)"),
+        ("skip", "dependency: the queue is full (2)"),
+        ("queue", "overlap: the queue is full (2)"),
+        ("queue_one", "overlap: the queue is full (1)"),
+    ],
+)
+def test_only_so_many_windows_wait_for_others(policy, reason):
+    decided = decide(schedule(policy, needs=["parent"], maxQueued=2, grace="1h"), missed=4)
+    room = 1 if policy == "queue_one" else 2
+    assert [each.verdict for each in decided.decisions] == ["queued"] * room + ["skipped"] * (
+        4 - room
+    )
+    assert decided.decisions[0].reason == "dependency: waits for parent"
+    assert decided.decisions[-1].reason == reason
+
+
+def test_a_manual_run_asks_no_parent_and_none_that_waits_is_in_its_way():
+    asked = Decision(Window("k", 1, 7, NOW), "claimed")
+    resolved = resolve(
+        "skip", [asked], [waiting(1, PENDING)], most_queued=9, named=lambda _: "m", final=True
+    )
+    assert resolved.decisions == (asked,)
+    assert resolved.moves == ()
+
+
+def test_a_hold_lets_nothing_go_and_gives_nothing_up():
+    fires = (waiting(1, MET), waiting(2, FAILED))
+    assert moved("allow", *fires, hold="paused") == []
