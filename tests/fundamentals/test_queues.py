@@ -149,7 +149,7 @@ async def test_a_step_whose_queue_nobody_declared_waits_until_somebody_does(
         def told() -> bool:
             alerts = [event for event in office.events if isinstance(event, Alert)]
             return any(
-                "step send names queue texts" in alert.text and run.id in alert.text
+                "step queued-send names queue texts" in alert.text and run.id in alert.text
                 for alert in alerts
                 if alert.code == "SCHEDULE_QUEUE_UNKNOWN"
             )

@@ -110,7 +110,7 @@ async def test_a_run_that_is_terminated_is_undone_in_reverse_order_once(
         undo = await book.closed(":undo")
         assert (await book.closed(run.id)).status == "terminated"
     assert EFFECTS == ["reserve a book", "charge a book", "refund", "release a book"]
-    assert [f"{run.run_id}/charge/1", f"{run.run_id}/reserve/1"] == UNDOES
+    assert [f"{run.run_id}/undone-charge/1", f"{run.run_id}/undone-reserve/1"] == UNDOES
     assert (undo.workflow_id, undo.status) == (f"{run.id}:undo", "completed")
     assert await client.get_workflow_handle(undo.workflow_id).result() == 2
     await replayed(client, run.id, undo.workflow_id)
@@ -161,10 +161,10 @@ async def test_an_undo_that_fails_leaves_the_others_undone_and_a_dead_letter(cli
     assert EFFECTS[-2:] == ["refund", "release a book"]
     assert (letter.workflow_id, letter.kind) == (f"{run.id}:undo", "handler")
     assert letter.not_undone == (
-        {"step": "charge", "undo": "refund", "error": "FatalError: the bank is away"},
+        {"step": "undone-charge", "undo": "undone-refund", "error": "FatalError: the bank is away"},
     )
     assert letter.error is not None
-    assert "could not undo 'charge'" in letter.error
+    assert "could not undo 'undone-charge'" in letter.error
 
 
 async def test_a_run_that_temporal_has_forgotten_is_left_to_people(client):

@@ -30,7 +30,7 @@ def fresh() -> Seen:
     return seen
 
 
-@step(queue="emails")
+@step(name="queued-send", queue="emails")
 async def send(name: str) -> str:
     seen.order.append(name)
     seen.running += 1

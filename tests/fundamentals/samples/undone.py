@@ -25,18 +25,18 @@ class Order:
     waits_in: str = "between"
 
 
-@step(heartbeat=1, retry=PATIENT)
+@step(name="undone-reserve", heartbeat=1, retry=PATIENT)
 async def reserve(order: Order) -> None:
     EFFECTS.append(f"reserve {order.item}")
 
 
-@step(heartbeat=1, retry=PATIENT)
+@step(name="undone-release", heartbeat=1, retry=PATIENT)
 async def release(order: Order) -> None:
     EFFECTS.append(f"release {order.item}")
     UNDOES.append(step_info().undoes)
 
 
-@step(heartbeat=1, retry=PATIENT)
+@step(name="undone-charge", heartbeat=1, retry=PATIENT)
 async def charge(order: Order) -> None:
     EFFECTS.append(f"charge {order.item}")
     if order.waits_in == "charge":
@@ -49,7 +49,7 @@ async def charge(order: Order) -> None:
         raise FatalError("no such card")
 
 
-@step(heartbeat=1, retry=PATIENT)
+@step(name="undone-refund", heartbeat=1, retry=PATIENT)
 async def refund() -> None:
     undoes, attempt = step_info().undoes, activity.info().attempt
     EFFECTS.append("refund")
