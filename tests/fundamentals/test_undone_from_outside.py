@@ -136,7 +136,7 @@ async def test_one_terminated_while_it_undoes_itself_has_only_the_rest_undone(cl
         "reserve a book", "reserve a book", "charge a book", "refund",
         "forget a book", "forget waits", "forget a book", "release a book",
     ]  # fmt: skip
-    assert UNDOES.count(f"{run.run_id}/charge/1") == 1
+    assert UNDOES.count(f"{run.run_id}/undone-charge/1") == 1
 
 
 async def test_a_step_under_way_has_heard_of_the_end_before_it_is_undone(client, database_url):
