@@ -115,7 +115,11 @@ class MemoryLedger(MemorySlots, MemoryFires):
         stops = [fire.stop_at for fire in self._tables.fires.values()
                  if fire.stop_at and fire.stop and fire.status == "started"
                  and fire.new.project == serving.project]  # fmt: skip
+        rows = self._tables.schedules.values()
         return Probe(
+            chained=any(
+                row.state.schedule.follows for row in rows if row.state.project == serving.project
+            ),
             now=self.clock(),
             ledger_id=self._identity,
             epoch=self._tables.counters["epoch"],

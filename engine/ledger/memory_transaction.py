@@ -122,11 +122,6 @@ class MemoryTransaction(MemoryOperating, MemoryQueues, MemoryLetters, MemoryFoll
                 and fire.new.fire_time > state.cursor
             },
             open_fires=tuple(in_the_way),
-            followed=any(
-                rule.parent == state.key
-                for row in self._tables.schedules.values()
-                for rule in row.state.schedule.follows
-            ),
         )
 
     async def record(

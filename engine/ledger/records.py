@@ -70,6 +70,7 @@ class Probe:
         transactions: how many transactions the server has ever numbered. It never falls, unless
             some are lost.
         doubted_at: when somebody saw a sign of lost commits last.
+        chained: whether schedules of the project wait for windows of others.
     """
 
     now: datetime
@@ -81,6 +82,7 @@ class Probe:
     server: datetime | None = None
     transactions: int = 0
     doubted_at: datetime | None = None
+    chained: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +113,7 @@ class ScheduleState:
 
     ``rules`` and ``cursor_reading`` say by which rules of time it was computed, and which local
     time it had come to by them; see ``engine.schedules.time_rules``. ``known`` and ``open_fires``
-    are what a plan must know of its fires; see ``engine.schedules.decisions``. ``followed`` says
-    whether other schedules wait for its windows.
+    are what a plan must know of its fires; see ``engine.schedules.decisions``.
     """
 
     key: str
@@ -135,7 +136,6 @@ class ScheduleState:
     origin: Origin = "file"
     known: Known = field(default_factory=dict)
     open_fires: tuple[OpenFire, ...] = ()
-    followed: bool = False
 
     def window(self, fire_time: datetime) -> Window:
         """Return the window of the present series that opens at ``fire_time``."""

@@ -18,10 +18,8 @@ _NO_LIMIT = sys.maxsize
 
 def concerns_others(step: Step) -> bool:
     """Whether windows of other schedules may be waiting for what a step decides, or it for them."""
-    waits = any(decision.awaits for decision in step.decisions)
-    final = any(decision.verdict != "claimed" for decision in step.decisions)
-    given_up = any(move.to == "skip" for move in step.moves)
-    return waits or (step.state.followed and (final or given_up))
+    without_run = any(decision.verdict != "claimed" for decision in step.decisions)
+    return without_run or any(move.to == "skip" for move in step.moves)
 
 
 def decided_to_the_end(

@@ -163,12 +163,16 @@ class Poller:
             # Before anything else can fail: these leases are ours now.
             sends += self._dispatcher.send(claims, lease_ends)
         if room > len(claims) and due_now:
-            due, decided, woken = await self._claim_due(room - len(claims), lease_ends)
+            due, decided, steps = await self._claim_due(room - len(claims), lease_ends)
             if due:
                 faults.reach("after_commit")
             claims += due
             sends += self._dispatcher.send(due, lease_ends)
             tell_decided(decided, self._tell)
+            if probe.chained and any(map(concerns_others, steps)):
+                # After the commit: whichever of a parent and its child is written last sees the
+                # other. And after the sends, which are not to suffer when this fails.
+                woken = bool(await self._ledger.wake())
         return Tick(probe, tuple(claims), len(claims) >= room, woken=woken), sends
 
     def _read_clock(self, now: datetime, asked: float, answered: float) -> None:
@@ -212,7 +216,7 @@ class Poller:
 
     async def _claim_due(
         self, limit: int, lease_ends: float
-    ) -> tuple[list[Claim], list[Decided], bool]:
+    ) -> tuple[list[Claim], list[Decided], list[Step]]:
         claims: list[Claim] = []
         alerts: list[Alert] = []
         try:
@@ -220,7 +224,7 @@ class Poller:
                 keys = await transaction.lock_due(self._serving, limit)
                 faults.reach("after_due")
                 if not keys:
-                    return [], [], False
+                    return [], [], []
                 steps = await self._plan(transaction, keys, limit)
                 alerts = await turned_full(transaction, steps)
                 claims = await transaction.record(
@@ -233,10 +237,8 @@ class Poller:
             raise
         for alert in alerts:
             self._tell(alert)
-        # After the commit: whichever of a parent and its child is written last sees the other.
-        woken = bool(await self._ledger.wake()) if any(map(concerns_others, steps)) else False
         await self._sight.look(steps)
-        return claims, without_run(steps), woken
+        return claims, without_run(steps), steps
 
     async def _plan(self, transaction: Transaction, keys: list[str], limit: int) -> list[Step]:
         states = await transaction.read(keys)

@@ -8,7 +8,7 @@ import pytest
 
 from engine.errors import LedgerRequired, ScheduleError
 from engine.ledger import MemoryLedger
-from engine.ledger.records import Step
+from engine.ledger.records import Serving, Step
 from engine.runtime.declare import apply, retire_absent
 from engine.runtime.definitions import first_definition
 from engine.runtime.verbs.one_shots import ask_for
@@ -422,9 +422,10 @@ async def test_an_application_cannot_ask_for_a_schedule_that_waits_for_others(fa
         await ask_for(family.ledger, fields, by="test")
 
 
-async def test_the_state_of_a_parent_says_that_it_is_followed(family):
-    await family.declare("key: parent", child())
-    async with family.ledger.transaction() as transaction:
-        states = {each.key: each for each in await transaction.read(["parent", "child"])}
-    assert states["parent"].followed
-    assert not states["child"].followed
+async def test_a_look_at_the_ledger_tells_whether_anybody_in_the_project_waits_for_others(family):
+    await family.declare("key: parent", "key: other")
+    assert not (await family.ledger.probe(family.bench.serving)).chained
+    await family.bench.declare(file_of("key: parent", "key: other", child()))
+    assert (await family.ledger.probe(family.bench.serving)).chained
+    elsewhere = Serving("replica-c", "elsewhere", "sched", frozenset({"noop@1"}))
+    assert not (await family.ledger.probe(elsewhere)).chained

@@ -2,7 +2,7 @@
 
 ALTER TABLE schedules ADD COLUMN parents text[] NOT NULL DEFAULT '{}';
 COMMENT ON COLUMN schedules.parents IS 'The keys that the present definition waits for.';
-CREATE INDEX schedules_parents ON schedules USING gin (parents) WHERE parents <> '{}';
+CREATE INDEX schedules_following ON schedules (namespace, project) WHERE parents <> '{}';
 
 ALTER TABLE fires
     ADD COLUMN awaits jsonb,

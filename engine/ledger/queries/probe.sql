@@ -14,5 +14,7 @@ SELECT clock_timestamp() AS now, ledger.ledger_id, ledger.epoch, ledger.doubted_
        (SELECT min(f.lease_until) FROM fires f
         WHERE f.namespace = $1 AND f.project = $2 AND f.status IN ('claimed', 'starting')) AS stale_at,
        (SELECT min(f.stop_at) FROM fires f
-        WHERE f.namespace = $1 AND f.project = $2 AND f.stop IS NOT NULL AND f.status = 'started') AS stop_at
+        WHERE f.namespace = $1 AND f.project = $2 AND f.stop IS NOT NULL AND f.status = 'started') AS stop_at,
+       EXISTS (SELECT 1 FROM schedules s
+               WHERE s.namespace = $1 AND s.project = $2 AND s.parents <> '{}') AS chained
 FROM ledger

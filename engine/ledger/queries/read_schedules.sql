@@ -1,14 +1,10 @@
 -- `known`: windows beyond the cursor that have a row already. `open`: what may stand in the way of
 -- the next start; of a schedule whose runs may overlap only where something waits in a queue, or
--- all is asked for ($3). `awaited`: what became of windows that it waits for. `followed`: whether
--- other schedules wait for this one's windows.
+-- all is asked for ($3). `awaited`: what became of windows that it waits for.
 SELECT s.key, s.project, s.definition_version, s.digest, s.series, s.suffixed, s.max_bucket,
        s.effective_from, s.cursor, s.workflow_type, s.retired_at, s.paused_at, s.paused_reason,
        s.paused_by, s.paused_until, s.absent_since, s.failures, s.rules, s.cursor_reading, s.origin,
-       d.definition, known.fire_times AS known, known.ran, in_the_way.fires AS open,
-       EXISTS (SELECT 1 FROM schedules c
-               WHERE c.namespace = s.namespace AND c.parents @> ARRAY[s.key]
-                 AND c.parents <> '{}') AS followed
+       d.definition, known.fire_times AS known, known.ran, in_the_way.fires AS open
 FROM schedules s
 JOIN definitions d ON d.namespace = s.namespace AND d.key = s.key AND d.version = s.definition_version
 LEFT JOIN LATERAL (
