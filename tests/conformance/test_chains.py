@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import pytest
+from temporalio.client import Client
 
 from engine.errors import LedgerRequired, ScheduleError
 from engine.ledger import MemoryLedger
 from engine.ledger.records import Serving, Step
+from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply, retire_absent
 from engine.runtime.definitions import first_definition
+from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.poller import Poller
+from engine.runtime.settings import Settings
+from engine.runtime.starter import Starter
 from engine.runtime.verbs.one_shots import ask_for
 from engine.schedules import load_schedules
 from engine.schedules.decisions import Decision
+from tests.blind import BLIND
 from tests.conformance.families import Family, file_of
 from tests.conformance.past import MINUTE, operator, run_of, taken
 
@@ -429,3 +437,18 @@ async def test_a_look_at_the_ledger_tells_whether_anybody_in_the_project_waits_f
     assert (await family.ledger.probe(family.bench.serving)).chained
     elsewhere = Serving("replica-c", "elsewhere", "sched", frozenset({"noop@1"}))
     assert not (await family.ledger.probe(elsewhere)).chained
+
+
+async def test_a_tick_makes_due_at_once_whoever_waited_for_what_it_decided(family):
+    """Generation after generation, without anybody else's help."""
+    clock, setting = LedgerClock(), Settings()
+    starter = Starter(cast("Client", None), clock, setting)  # nothing starts here
+    dispatcher = Dispatcher(family.ledger, starter, clock, setting, tell=print)
+    poller = Poller(family.ledger, dispatcher, clock, family.bench.serving, setting, **BLIND)
+    await family.bench.declare(
+        file_of("key: parent, enabled: false", child(), "key: grandchild, needs: [child]")
+    )
+    woken = [(await poller.tick()).woken for _ in range(4)]
+    assert woken == [True, True, False, False]
+    assert (await family.fire("child")).status == "skipped"
+    assert (await family.fire("grandchild")).status == "skipped"
