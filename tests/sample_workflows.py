@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import temporalio.workflow
 
@@ -60,3 +61,11 @@ class Tidies:
             await temporalio.workflow.sleep(timedelta(hours=1))
         finally:
             await asyncio.shield(asyncio.create_task(temporalio.workflow.sleep(seconds)))
+
+
+@workflow(name="hears", version="1")
+class Hears:
+    """Is told of what ended badly, and says of which window."""
+
+    async def run(self, ctx: Context, letter: dict[str, Any]) -> str:
+        return f"{letter['workflow_id']} {letter['status']}"
