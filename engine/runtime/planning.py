@@ -27,7 +27,10 @@ def decided_to_the_end(
 ) -> Step:
     """Decide everything that a schedule owes as it stands, because it is about to change (L3)."""
     unable = unknown.reason(state.schedule) if state.workflow_type is None else None
-    step = planned(state, now, make_up=make_up, unable=unable, final=True)
+    # By a clock that was set back to before this definition took effect, the window that it owes by
+    # first sight is still to come; the next definition begins after it, and it would be nobody's.
+    until = max(now, state.effective_from)
+    step = planned(state, until, make_up=make_up, unable=unable, final=True)
     return replace(step, next_fire_at=None)
 
 

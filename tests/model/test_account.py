@@ -10,6 +10,8 @@ import os
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.base import RULES, SEEN
@@ -23,7 +25,11 @@ STEPS = 50
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # of a machine that does other things too
-def test_every_window_is_accounted_for_whatever_happens() -> None:
+def test_every_window_is_accounted_for_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Hypothesis also tries the numbers that stand in whatever modules happen to be loaded: what
+    # this process ran before would decide what comes next here.
+    monkeypatch.setattr(providers, "_get_local_constants", Constants)
+    providers.CONSTANTS_CACHE.cache.clear()
     run_state_machine_as_test(
         Machine,
         settings=settings(

@@ -107,8 +107,11 @@ class World:
     def set_clock(self, step: timedelta) -> None:
         """Put the ledger's clock so far from the truth."""
         self.account.now()
+        is_felt = abs(step - self.step) > SETTINGS.max_skew + SECOND
         for member in self.members:
-            seen = member.wire.probes if abs(step - self.step) > SETTINGS.max_skew + SECOND else []
+            # Who slept through the clock's last way there and back has seen neither.
+            since = -1.0 if self.stepped_at is None else self.stepped_at
+            seen = [look for look in member.wire.probes if is_felt and look[0] > since]
             member.trusted = seen if len(seen) > 1 else []  # the first one is not the poller's
         self.step, self.stepped_at = step, self.loop.time()
         self.account.opened = min(self.account.opened or self.now(), self.now())

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
+from engine.ledger import MemoryLedger
+from engine.runtime.declare import apply
 from engine.schedules import load_schedules
 from engine.schedules.diff import edits
 
@@ -70,3 +74,16 @@ def test_an_edit_of_days_off_names_the_days(before, after, told):
     entry = "schedules: [{key: k, workflow: w, everyMs: 5000, exclude: %s}]"
     one, other = (load_schedules(days + entry % items).schedules[0] for items in (before, after))
     assert edits(one, other) == (told,)
+
+
+async def test_an_edit_by_a_clock_that_was_set_back_loses_no_window_that_was_owed_before():
+    clock = [datetime(2026, 11, 18, 9, 58, 3, tzinfo=UTC)]
+    ledger = MemoryLedger(clock=lambda: clock[0], remembers=True)
+    before = "schedules: [{key: k, workflow: w, everyMs: 10000, enabled: false}]"
+    await apply(ledger, load_schedules(before), by="test")
+    clock[0] -= timedelta(minutes=10)
+    after = "schedules: [{key: k, workflow: w, everyMs: 10000}]"
+    await apply(ledger, load_schedules(after), by="test")
+    (fire,) = await ledger.fires(key="k")
+    assert fire.fire_time == datetime(2026, 11, 18, 9, 58, tzinfo=UTC)
+    assert (fire.status, fire.reason) == ("skipped", "disabled")
