@@ -108,6 +108,8 @@ class Account:
     lost: set[str] = field(default_factory=set)
     """Ids whose rows a failover took, or took back to what they were."""
     believed_until: datetime | None = None
+    promoted: set[str] = field(default_factory=set)
+    """Ids of runs that waited in a queue, where a spread counts no more."""
     """A replica had asked Temporal for its runs before the ledger lost what it booked of them."""
     opened: datetime | None = None
     latest: datetime | None = None

@@ -84,6 +84,7 @@ def of_fires(account: Account, look: Look) -> None:
             and fire.status in {"claimed", "starting"}
         ):
             _in_line(account, number, fire)
+            account.promoted.add(fire.new.workflow_id)
         if fire.status == "starting" and fire.replica and account.distrusts(fire.replica):
             account.broken(f"{fire.replica} claims {fire.new.workflow_id} by a clock set")
         unseen = look.verbs | look.carved

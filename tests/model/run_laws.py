@@ -60,7 +60,8 @@ def began(account: Account, run: Run) -> None:
 
 def _may_start_now(account: Account, run: Run, fire: FireEntry) -> None:
     pause, now = account.states[fire.new.key].pause, account.now()
-    if max(fire.new.fire_time, fire.new.not_before or fire.new.fire_time) > (account.latest or now):
+    spread = None if run.id in account.promoted else fire.new.not_before
+    if max(fire.new.fire_time, spread or fire.new.fire_time) > (account.latest or now):
         account.broken(f"{run.id} starts before its time {fire.new.fire_time}")
     if pause and (pause.until is None or pause.until > now):
         if fire.starting_at is None or fire.starting_at > pause.at:
