@@ -16,9 +16,12 @@ REACHED: Final = (
     "starting to unvouched",
     "terminated", "started after skipped", "started after lost", "rejected foreign run",
     "alert SCHEDULE_RUN_LOST", "alert SCHEDULE_RUN_FOUND", "alert SCHEDULE_CLOCK_SKEW",
-    "commits lost", "restored empty", "refused CommitUnknown", "commit unknown", "clock set",
+    "commits lost", "restored empty", "commit unknown", "clock set",
 )  # fmt: skip
 """Classes, reasons and paths that every run has to come through."""
+
+RARE: Final = ("refused CommitUnknown",)
+"""What only the long run is sure to meet: an operator whose commit nobody confirmed."""
 
 
 def report(rules: Counter[str], seen: Counter[str]) -> str:

@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.base import RULES, SEEN
 from tests.model.machine import Machine
-from tests.model.report import REACHED, report
+from tests.model.report import RARE, REACHED, report
 
 FIXED = "SCHED_PROVE_EXAMPLES" not in os.environ
 EXAMPLES = int(os.environ.get("SCHED_PROVE_EXAMPLES", "260"))
@@ -46,4 +46,5 @@ def test_every_window_is_accounted_for_whatever_happens(monkeypatch: pytest.Monk
     print(report(RULES, SEEN))  # noqa: T201 - what a person wants to see with -s
     if FIXED:
         assert sum(RULES.values()) >= 10_000
-    assert not [name for name in REACHED if not SEEN[name]]
+    wanted = REACHED if FIXED else (*REACHED, *RARE)
+    assert not [name for name in wanted if not SEEN[name]]
