@@ -20,6 +20,7 @@ calls.py        one call of a step, checked
 notes.py        what a call says to its worker beside the input
 step_info.py    what the step can know of it: ``step_info()``
 saga.py         undo steps, and their way back
+to_the_end.py   what a cancel does not interrupt
 children.py     runs that a run waits for
 parallel.py     several things at once
 signals.py      what comes from outside

@@ -14,6 +14,7 @@ from temporalio.workflow import ActivityHandle
 
 from engine.flow.calls import StepCall
 from engine.flow.failures import NotUndone
+from engine.flow.to_the_end import to_the_end
 from engine.flow.undoing import undo_note
 
 
@@ -89,12 +90,7 @@ class Saga:
         if not self._undos:
             return []
         self._unwinding = True
-        unwinding = asyncio.create_task(self._unwind())
-        while not unwinding.done():
-            # A cancel of the run arrives in this task; the undo steps go on.
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.shield(unwinding)
-        return await unwinding
+        return await to_the_end(self._unwind())
 
     async def _unwind(self) -> list[NotUndone]:
         # Parallel branches may still be at work on what is to be taken back.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -23,6 +22,7 @@ from engine.flow.calls import StepCall, place_of
 from engine.flow.failures import CompensationFailed, NotUndone
 from engine.flow.notes import StepNote, noted
 from engine.flow.run_rules import policy_from_json, policy_to_json
+from engine.flow.to_the_end import to_the_end
 
 UNDO_TYPE: Final = "sched.undo@1"
 """The Temporal type of the run that undoes another one."""
@@ -72,12 +72,8 @@ class Undo:
         Raises:
             CompensationFailed: something could not be undone.
         """
-        undoing = asyncio.create_task(self._undo_all(dead))
-        while not undoing.done():
-            # A cancel of this run would leave the rest undone: it is heard, and that is all.
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.shield(undoing)
-        undone = await undoing
+        # A cancel of this run would leave the rest undone: it is heard, and that is all.
+        undone = await to_the_end(self._undo_all(dead))
         if self._not_undone:
             raise CompensationFailed(str(dead.get("workflow")), self._not_undone)
         return undone

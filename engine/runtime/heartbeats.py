@@ -29,6 +29,7 @@ from temporalio.workflow import ActivityHandle
 
 from engine.flow import step_named
 from engine.flow.queues import queue_of
+from engine.runtime.step_calls import passing
 
 HEARD_WITHIN = timedelta(seconds=5)
 """How long a step under way takes at most to hear that it is cancelled."""
@@ -49,12 +50,7 @@ class StepHeartbeats(Interceptor):
         input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
     ) -> type[WorkflowInboundInterceptor]:
         """See the base class."""
-        return _Inside
-
-
-class _Inside(WorkflowInboundInterceptor):
-    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
-        super().init(_Expecting(outbound))
+        return passing(_Expecting)
 
 
 class _Expecting(WorkflowOutboundInterceptor):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import deque
 from datetime import timedelta
-from typing import Any, ClassVar
+from typing import Any
 
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
@@ -22,6 +22,7 @@ from temporalio.workflow import ActivityHandle
 
 from engine.flow.queues import queue_of
 from engine.runtime.slots import SlotBook, SlotLost
+from engine.runtime.step_calls import passing
 
 _REMEMBERED = 1000
 
@@ -38,14 +39,7 @@ class SeenQueues(Interceptor):
         input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
     ) -> type[WorkflowInboundInterceptor]:
         """See the base class."""
-        return type("_Inside", (_Inside,), {"seen": self.seen})
-
-
-class _Inside(WorkflowInboundInterceptor):
-    seen: ClassVar[deque[tuple[str, str, str]]]
-
-    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
-        super().init(_Noting(outbound, self.seen))
+        return passing(lambda following: _Noting(following, self.seen))
 
 
 class _Noting(WorkflowOutboundInterceptor):

@@ -28,6 +28,7 @@ from temporalio.worker import (
 
 from engine.flow.notes import HEADER, StepNote, note_of_this_call
 from engine.flow.step_info import NotedInfo
+from engine.runtime.step_calls import passing
 
 
 class StepNotes(Interceptor):
@@ -42,12 +43,7 @@ class StepNotes(Interceptor):
         input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
     ) -> type[WorkflowInboundInterceptor]:
         """See the base class."""
-        return _Inside
-
-
-class _Inside(WorkflowInboundInterceptor):
-    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
-        super().init(_Writing(outbound))
+        return passing(_Writing)
 
 
 class _Writing(WorkflowOutboundInterceptor):

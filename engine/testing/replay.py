@@ -20,6 +20,7 @@ from temporalio.worker import (
 from temporalio.workflow import NondeterminismError
 
 from engine.flow import registered_workflows
+from engine.runtime.step_calls import passing
 from engine.testing.bench import plugin
 from engine.testing.stories import CURE, Deed, step_deed, told, workflow_type
 
@@ -120,12 +121,7 @@ class _Listening(Interceptor):
         self,
         input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
     ) -> type[WorkflowInboundInterceptor]:
-        return _Inside
-
-
-class _Inside(WorkflowInboundInterceptor):
-    def init(self, outbound: WorkflowOutboundInterceptor) -> None:
-        super().init(_Noting(outbound))
+        return passing(_Noting)
 
 
 class _Noting(WorkflowOutboundInterceptor):
