@@ -60,7 +60,8 @@ def plan(
     """Show what applying a schedule file would change, and which fires move.
 
     Nothing is changed: the apply itself is run and taken back. Ends with 0 when nothing would
-    change, with 3 when something would, and with 2 when the file cannot be applied.
+    change, with 3 when something would, with 2 when the file cannot be applied, and with 1 when
+    all that is new would be refused.
     """
     path = one_file(context, path, schedules)
     file = ScheduleService.check(path)
@@ -70,7 +71,7 @@ def plan(
             return await opened.plan(file, prune=prune, force=force)
 
     found = asyncio.run(ask())
-    unknown = placed(unknown_workflows(found.waiting), Source(path))
+    unknown = placed(unknown_workflows(found.unknown), Source(path))
     if as_json:
         problems = [asdict(problem) for problem in unknown]
         print_json({**as_document(found, file), "problems": problems})
@@ -86,7 +87,9 @@ def plan(
         if not as_json:
             typer.echo(f"sched: {found.refused.code}: {found.refused}", err=True)
         raise typer.Exit(2)
-    raise typer.Exit(CHANGES if found.changes or found.queues else 0)
+    if found.changes or found.queues:
+        raise typer.Exit(CHANGES)
+    raise typer.Exit(1 if found.refused_keys else 0)
 
 
 def lines(found: Rehearsal, file: ScheduleFile) -> Iterator[str]:
@@ -161,6 +164,8 @@ def _sum(found: Rehearsal) -> str:
     counts = {kind: sum(each.kind == kind for each in found.changes) for kind in kinds}
     named = [f"{count} {kind}" for kind, count in counts.items() if count]
     named.append(f"{len(found.unchanged)} unchanged")
+    if found.refused_keys:
+        named.append(f"{len(found.refused_keys)} refused")
     return f"{', '.join(named)}; fires on apply: {found.fires}"
 
 
@@ -175,6 +180,7 @@ def as_document(found: Rehearsal, file: ScheduleFile) -> dict[str, Any]:
         "last": last and {**asdict(last), "applied_at": instant(last.applied_at)},
         "same_file": found.same,
         "refused": found.refused and {"code": found.refused.code, "message": str(found.refused)},
+        "refused_keys": found.refused_keys,
         "changes": [_change_json(change) for change in found.changes],
         "unchanged": len(found.unchanged),
         "absent": found.absent,

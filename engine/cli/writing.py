@@ -126,7 +126,8 @@ def apply_file(
 ) -> None:
     """Apply a schedule file: make it the newest word on its project.
 
-    All of it in one transaction. What another project owns is refused.
+    All of it in one transaction. What another project owns is refused. A schedule whose workflow
+    no worker has is refused alone: then the others are applied, and the command ends with 1.
     """
     path = one_file(context, path, schedules)
     if not (as_json or prune or force) and (report := asyncio.run(_unchanged(path, data_dir))):
@@ -147,6 +148,8 @@ def apply_file(
         print_json({**asdict(report), "retired": retired, "warnings": warnings})
     else:
         _tell_applied(report, path, retired, prune=prune)
+    if report.refused:
+        raise typer.Exit(1)
 
 
 def _tell_applied(

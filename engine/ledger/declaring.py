@@ -64,7 +64,7 @@ class PostgresDeclaring(Statements):
             timeout=self._patience,
         )
         rows = await self.run("lock_project", project)
-        return ProjectRow(**rows[0]) if rows else None
+        return ProjectRow(**{**rows[0], "refused": tuple(rows[0]["refused"])}) if rows else None
 
     async def heads(self, project: str, keys: Sequence[str]) -> dict[str, Head]:
         """See ``Transaction``."""
@@ -130,10 +130,17 @@ class PostgresDeclaring(Statements):
         return {row["key"]: row["absent_since"] for row in rows if row["absent_since"]}
 
     async def save_project(
-        self, project: str, *, revision: int | None, name: str, digest: str, by: str
+        self,
+        project: str,
+        *,
+        revision: int | None,
+        name: str,
+        digest: str,
+        by: str,
+        refused: Collection[str] = (),
     ) -> None:
         """See ``Transaction``."""
-        await self.run("save_project", project, revision, name, digest, by)
+        await self.run("save_project", project, revision, name, digest, by, list(refused))
         await self.run("hint")
 
     async def queues(self) -> dict[str, QueueRow]:

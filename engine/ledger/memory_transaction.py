@@ -287,9 +287,10 @@ class MemoryTransaction(MemoryOperating, MemoryQueues, MemoryLetters, MemoryFoll
         name: str,
         digest: str,
         by: str,
+        refused: Collection[str] = (),
     ) -> None:
         """See ``Transaction``."""
-        row = ProjectRow(revision, digest, self._clock(), name, by)
+        row = ProjectRow(revision, digest, self._clock(), name, by, tuple(refused))
         self._tables.put(self._tables.projects, project, row)
         self._tables.count("epoch")
 

@@ -449,13 +449,22 @@ class NewDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ProjectRow:
-    """The file a project was applied from last."""
+    """The file a project was applied from last.
+
+    Attributes:
+        refused: keys of it that were not applied: see ``refusing``.
+    """
 
     revision: int | None
     file_digest: str
     applied_at: datetime
     file_name: str
     applied_by: str
+    refused: tuple[str, ...] = ()
+
+    def has(self, digest: str) -> bool:
+        """Whether the file of this digest is applied already, all of it."""
+        return self.file_digest == digest and not self.refused
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,9 +85,16 @@ class Declaring(Protocol):
         ...
 
     async def save_project(
-        self, project: str, *, revision: int | None, name: str, digest: str, by: str
+        self,
+        project: str,
+        *,
+        revision: int | None,
+        name: str,
+        digest: str,
+        by: str,
+        refused: Collection[str] = (),
     ) -> None:
-        """Note what was applied and raise the configuration epoch."""
+        """Note what was applied, but for the keys ``refused``; raise the configuration epoch."""
         ...
 
     async def queues(self) -> dict[str, QueueRow]:

@@ -65,7 +65,7 @@ async def apply(
             # Before anything is written or waited for: whoever is refused has changed nothing.
             heads = await transaction.heads(file.project, ())
             require_half(file, diff(file.project, file.schedules, heads).absent)
-        if head and head.file_digest == file.digest and not force:
+        if head and head.has(file.digest) and not force:
             return _unchanged(file)
         if not force:
             require_newer(file, head)
@@ -93,10 +93,13 @@ def _unchanged(file: ScheduleFile) -> ApplyReport:
 
 
 async def applied_digest(ledger: Ledger, project: str) -> str:
-    """Return the digest of the file that the project was applied from last; empty if of none."""
+    """Return the digest of the file that the project was applied from last.
+
+    Empty if there is none, or not all of it was applied: whoever has it may apply it again.
+    """
     async with ledger.transaction(long=True) as transaction:
         last = await transaction.lock_project(project)
-        return last.file_digest if last else ""
+        return "" if last is None or last.refused else last.file_digest
 
 
 async def retire_absent(
@@ -136,8 +139,9 @@ async def retire_absent(
                 await transaction.record(owed, strict=True)
                 await transaction.retire(part, now)
             await transaction.save_project(
-                file.project, revision=file.revision, name=file.name, digest=file.digest, by=by
-            )
+                file.project, revision=file.revision, name=file.name, digest=file.digest, by=by,
+                refused=last.refused,
+            )  # fmt: skip
     if ripe:
         await ledger.wake()  # nobody is to wait for what was retired
     return PruneReport(tuple(ripe), tuple(sorted(set(compared.absent) - set(ripe))))

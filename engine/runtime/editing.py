@@ -13,6 +13,7 @@ from engine.runtime import unknown
 from engine.runtime.definitions import first_definition, next_definition
 from engine.runtime.planning import decided_to_the_end
 from engine.runtime.queue_edits import write_queues
+from engine.runtime.refusing import refused
 from engine.runtime.reports import ApplyReport
 from engine.runtime.skips import Dropped, renew_skips
 from engine.schedules import Schedule, ScheduleFile, Window
@@ -60,6 +61,8 @@ class Edit:
             for schedule in file.schedules
             if not schedule.external
         )
+        refusals = await refused(transaction, file.schedules, compared, self._types)
+        compared = compared.without(refusals)
         edited = [*compared.changed, *compared.returned]
         await transaction.lock_edited(file.project, [*edited, *compared.absent])
         now = await transaction.now()
@@ -69,8 +72,9 @@ class Edit:
             await self._edit(part, schedules, now)
         await transaction.mark_absent(file.project, compared.absent, now)
         await transaction.save_project(
-            file.project, revision=file.revision, name=file.name, digest=file.digest, by=self._by
-        )
+            file.project, revision=file.revision, name=file.name, digest=file.digest, by=self._by,
+            refused=refusals,
+        )  # fmt: skip
         return ApplyReport(
             added=compared.added,
             changed=compared.changed,
@@ -79,6 +83,7 @@ class Edit:
             absent=compared.absent,
             expired=tuple(self._expired),
             edits={key: self._edits[key] for key in compared.changed},
+            refused=refusals,
             waiting=self._unknown,
             queues=queues,
             unskipped=self._dropped,

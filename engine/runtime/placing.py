@@ -46,17 +46,17 @@ def placed(found: Sequence[Misfit], source: Source | ScheduleFile | None) -> lis
     return [_problem(each, places) for each in found]
 
 
-def unknown_workflows(waiting: Known) -> list[Misfit]:
-    """Return the workflows that nobody can run, of the keys that wait for them."""
+def unknown_workflows(known: Known) -> list[Misfit]:
+    """Return the workflows that nobody can run, of the keys that name them."""
     return [
         Misfit(WorkflowUnknown.code, key, f"{key}: {what}", "", ("workflow",))
-        for key, what in waiting.items()
+        for key, what in known.items()
     ]
 
 
 def located(report: ApplyReport, source: Source | ScheduleFile | None) -> list[str]:
     """Return the remarks of a report, those on unknown workflows with their places."""
-    misfits = unknown_workflows(report.waiting)
+    misfits = unknown_workflows(report.unknown)
     plain = {f"{each.code}: {each.message}" for each in misfits}
     name = source.name if isinstance(source, ScheduleFile | Source) else ""
     return [

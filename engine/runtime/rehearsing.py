@@ -19,6 +19,7 @@ from engine.runtime.declare import prepare, require_half, require_newer
 from engine.runtime.editing import Edit, parts
 from engine.runtime.planning import decided_to_the_end
 from engine.runtime.queue_edits import queue_edits
+from engine.runtime.reports import ApplyReport
 from engine.schedules import ScheduleFile
 from engine.schedules.diff import Diff, diff
 from engine.schedules.due import TICK
@@ -64,7 +65,8 @@ class Rehearsal:
         refused: why the file would not be applied; nothing else is known then but ``foreign``.
         drift: what stands otherwise than the file alone would have it.
         resumed: keys that are ``paused`` in the file, and were resumed.
-        waiting: for each new definition that nobody can run, what is known of its workflow.
+        refused_keys: of the file, that would not be applied; see ``refusing``.
+        unknown: for each key whose workflow nobody can run what is known of it, refused or not.
         queues: what changes of the queues of steps, a sentence each.
     """
 
@@ -80,7 +82,8 @@ class Rehearsal:
     refused: EngineError | None = None
     drift: tuple[DriftRow, ...] = ()
     resumed: tuple[str, ...] = ()
-    waiting: Mapping[str, str] = field(default_factory=dict)
+    refused_keys: tuple[str, ...] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)
     queues: tuple[str, ...] = ()
 
     @property
@@ -126,7 +129,7 @@ class _Stage:
     ) -> None:
         self._transaction, self._file, self._by = transaction, file, by
         self._look_back = look_back
-        self._waiting: Mapping[str, str] = {}
+        self._report = ApplyReport()
 
     async def play(self, *, prune: bool, force: bool) -> Rehearsal:
         transaction, file = self._transaction, self._file
@@ -134,7 +137,7 @@ class _Stage:
         keys = [schedule.key for schedule in file.schedules]
         heads = await transaction.heads(file.project, keys)
         compared = diff(file.project, file.schedules, heads)
-        same = last is not None and last.file_digest == file.digest and not force
+        same = last is not None and last.has(file.digest) and not force
         if same:  # such an apply writes nothing
             compared = Diff((), (), (), tuple(keys), compared.absent, ())
         owners = {key: heads[key].owner for key in compared.foreign}
@@ -163,7 +166,8 @@ class _Stage:
                 if schedule.paused and schedule.key in {*compared.unchanged, *compared.changed}
                 and schedule.key not in held
             ),
-            waiting=self._waiting,
+            refused_keys=tuple(self._report.refused),
+            unknown=self._report.unknown,
             queues=queues,
         )  # fmt: skip
 
@@ -172,16 +176,14 @@ class _Stage:
         edited = [*compared.changed, *compared.returned]
         await transaction.lock_edited(file.project, [*edited, *compared.absent])
         before = await self._states([*edited, *leaving])
-        edits: Mapping[str, tuple[str, ...]] = {}
         if compared.added or edited or compared.foreign:
             edit = Edit(transaction, file, by=self._by, look_back=self._look_back)
-            report = await edit.write()
-            edits, self._waiting = report.edits, report.waiting
-        now = await transaction.now()
-        after = await self._states([*compared.added, *edited])
-        kinds: dict[str, Kind] = dict.fromkeys(compared.added, "added")
-        kinds |= dict.fromkeys(compared.changed, "changed")
-        kinds |= dict.fromkeys(compared.returned, "returned")
+            self._report = await edit.write()
+        report, now = self._report, await transaction.now()
+        kinds: dict[str, Kind] = dict.fromkeys(report.added, "added")
+        kinds |= dict.fromkeys(report.changed, "changed")
+        kinds |= dict.fromkeys(report.returned, "returned")
+        after = await self._states([*kinds])
         keys = [schedule.key for schedule in file.schedules if schedule.key in kinds]
         changes = []
         for number, key in enumerate([*keys, *leaving]):
@@ -191,7 +193,7 @@ class _Stage:
             moved = outlook(_view(old, now), _view(new, now), now + AHEAD)
             fires = tuple(sorted(_started(old, new, now) - _owed(old, now)))
             kind = kinds.get(key, "retired")
-            changes.append(Change(key, kind, edits.get(key, ()), moved, fires))
+            changes.append(Change(key, kind, report.edits.get(key, ()), moved, fires))
         return changes
 
     async def _states(self, keys: Sequence[str]) -> dict[str, ScheduleState]:

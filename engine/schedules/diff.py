@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Final
 
@@ -47,6 +47,15 @@ class Diff:
     unchanged: tuple[str, ...]
     absent: tuple[str, ...]
     foreign: tuple[str, ...]
+
+    def without(self, keys: Collection[str]) -> Diff:
+        """Return what is left to be written when these keys are not."""
+        return replace(
+            self,
+            added=tuple(key for key in self.added if key not in keys),
+            changed=tuple(key for key in self.changed if key not in keys),
+            returned=tuple(key for key in self.returned if key not in keys),
+        )
 
 
 def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head]) -> Diff:

@@ -42,7 +42,7 @@ async def test_a_worker_tells_what_it_will_not_fire(fleet: Fleet, books: Books):
         )
     )
     assert fleet.logged(
-        "typo: no worker on task queue sched knows nope; did you mean noop? New code"
+        "typo: refused: no worker on task queue sched knows nope; did you mean noop? New code"
     )
     assert {row["key"] for row in await books.fires()} == {"here"}
 

@@ -160,32 +160,12 @@ async def test_an_edit_is_told_by_what_the_ledger_had_and_not_by_another_file(be
     assert report.edits == {"k": ("everyMs 5000 → 3600000",)}
 
 
-async def test_a_workflow_that_nobody_knows_is_named_with_the_one_that_was_meant(bench):
-    entry = "{{key: {0}, workflow: {1}, everyMs: 3600000{2}}}"
-    entries = [
-        entry.format("near", "nop", ""),
-        entry.format("pinned", "noop@7", ""),
-        entry.format("far", "something-else", ""),
-        entry.format("elsewhere", "noop", ", taskQueue: mail"),
-        entry.format("good", "noop", ""),
-    ]
-    report = await bench.declare(f"schedules: [{', '.join(entries)}]")
-    starts = "ew code is found when `sched up` or the worker starts again"
-    assert report.waiting == {
-        "near": f"no worker on task queue sched knows nop; did you mean noop? N{starts}",
-        "pinned": f"no worker on task queue sched knows noop@7; did you mean noop@1? N{starts}",
-        "far": f"no worker on task queue sched knows something-else; n{starts}",
-        "elsewhere": "no worker on task queue mail knows noop; no worker has ever served that"
-        " task queue",
-    }
-
-
 async def test_the_ledger_has_one_word_for_a_workflow_that_nobody_knows(bench):
     """Whether the watchdog rejects its windows or an edit does."""
-    await bench.declare(interval(3_600_000).replace("noop", "helo"))
+    await bench.declare(interval(3_600_000).replace("noop", "helo, taskQueue: mail"))
     await bench.declare(interval(3_600_000))
     (fire,) = await bench.ledger.fires()
-    assert (fire.status, fire.reason) == ("rejected", "no worker on task queue sched knows helo")
+    assert (fire.status, fire.reason) == ("rejected", "no worker on task queue mail knows helo")
 
 
 async def test_a_file_that_is_not_the_applied_one_retires_nothing(bench):
@@ -363,8 +343,12 @@ async def test_a_workflow_that_an_apply_missed_is_resolved_at_the_next_heartbeat
     async def looked_before(self, wanted):
         return dict.fromkeys(wanted)
 
+    async def of_nobody(self, task_queues):
+        return {}
+
     with monkeypatch.context() as patched:
         patched.setattr(kind, "resolve", looked_before)
+        patched.setattr(kind, "announced", of_nobody)
         await bench.declare("schedules: [{key: a, workflow: noop, everyMs: 60000}]")
     ((before,), _) = await bench.ledger.schedules(), await bench.announce()
     assert before.workflow_type is None

@@ -172,7 +172,9 @@ async def test_a_time_without_windows_or_a_workflow_that_nobody_has_is_refused(b
     for begin, end in ((night + MINUTE, night + HOUR), (night + MINUTE, night)):
         with pytest.raises(WindowNotFound):
             await backfilled(bench, begin, end)
-    await bench.declare('schedules: [{key: k, workflow: strange, cron: "0 2 * * *"}]')
+    await bench.declare(
+        'schedules: [{key: k, workflow: strange, taskQueue: mail, cron: "0 2 * * *"}]'
+    )
     with pytest.raises(WorkflowUnknown):
         await backfilled(bench, night, night)
     assert await operator(bench).actions() == []

@@ -187,8 +187,8 @@ async def test_a_project_and_queue_are_served_while_a_replica_that_announced_the
 
 
 async def test_a_schedule_waits_until_somebody_announces_its_workflow(bench):
-    await bench.declare("schedules: [{key: k, workflow: later, everyMs: 60000}]")
-    able = replace(bench.serving, replica="able", types=frozenset({"later@1"}))
+    await bench.declare("schedules: [{key: k, workflow: later, taskQueue: mail, everyMs: 60000}]")
+    able = replace(bench.serving, replica="able", task_queue="mail", types=frozenset({"later@1"}))
     assert await bench.claim(able) == []
     await bench.announce(able)
     (claim,) = await bench.claim(able)
@@ -308,20 +308,28 @@ async def test_a_duty_has_one_holder_until_its_lease_ends(bench):
 
 
 ALIVE, LONG = timedelta(seconds=30), timedelta(hours=1)
-UNHEARD_OF = "schedules: [{key: k, workflow: unheard-of, everyMs: 3600000, grace: 1ms}]"
+UNHEARD_OF = (
+    "schedules: [{key: k, workflow: unheard-of, taskQueue: mail, everyMs: 3600000, grace: 1ms}]"
+)
+"""Nobody served its task queue when it was applied, or it would have been refused."""
 
 
 async def unservable(bench, serving=None, steady=LONG):
+    asking = serving or replace(bench.serving, task_queue="mail")
     async with bench.ledger.transaction() as transaction:
-        return await transaction.unservable(
-            serving or bench.serving, alive=ALIVE, steady=steady, limit=9
-        )
+        return await transaction.unservable(asking, alive=ALIVE, steady=steady, limit=9)
+
+
+def of_mail(bench):
+    return replace(
+        bench.serving, replica="able", task_queue="mail", types=frozenset({"unheard-of@1"})
+    )
 
 
 async def test_a_key_is_unservable_only_while_no_living_replica_of_its_queue_knows_it(bench):
     await bench.declare(UNHEARD_OF)
     assert await unservable(bench) == ["k"]
-    able = replace(bench.serving, replica="able", types=frozenset({"unheard-of@1"}))
+    able = of_mail(bench)
     await bench.announce(able)
     assert await unservable(bench) == []
     await bench.ledger.withdraw(able)
@@ -329,7 +337,7 @@ async def test_a_key_is_unservable_only_while_no_living_replica_of_its_queue_kno
 
 
 async def test_nothing_is_unservable_to_a_replica_that_knows_it_however_late_it_announces(bench):
-    able = replace(bench.serving, replica="able", types=frozenset({"unheard-of@1"}))
+    able = of_mail(bench)
     await bench.announce(able)
     await bench.ledger.withdraw(able)
     await bench.declare(UNHEARD_OF)

@@ -145,7 +145,9 @@ async def test_a_paused_schedule_can_be_triggered(bench):
 
 
 async def test_nothing_can_be_asked_of_what_is_retired_or_nobody_can_run(bench):
-    await bench.declare("schedules: [{key: k, workflow: strange, everyMs: 3600000}]")
+    await bench.declare(
+        "schedules: [{key: k, workflow: strange, taskQueue: mail, everyMs: 3600000}]"
+    )
     ops = operator(bench)
     with pytest.raises(WorkflowUnknown):
         await ops.trigger("k")

@@ -11,6 +11,7 @@ from temporalio.worker import Worker
 from engine.errors import RetentionTooShort
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin, Settings
+from engine.runtime.declare import apply
 from engine.runtime.events import Alert, Applied, Remark, Settled
 from engine.schedules import load_schedules
 from tests.sample_workflows import Fails, Noop, Plain
@@ -182,6 +183,7 @@ async def test_a_misspelt_workflow_is_told_with_the_one_that_was_meant(
     client, database_url, ledger
 ):
     text = "schedules: [{key: k, workflow: nop, everyMs: 1000, grace: 1s}]"
+    await apply(ledger, load_schedules(text), by="test")  # nobody serves its task queue yet
     told: list[object] = []
     plugin = SchedulePlugin(
         load_schedules(text), database_url=database_url, on_event=told.append,
