@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
-from temporalio.client import Client, WorkflowExecution
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+)
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.flow.fire import FireInfo
@@ -30,6 +35,7 @@ class Looker:
 
     Args:
         ledger_id: whose runs they are; any other run is foreign, and nothing is said of it.
+        notice: is shown each open run that was described.
     """
 
     def __init__(
@@ -40,10 +46,12 @@ class Looker:
         settings: Settings,
         *,
         ledger_id: str,
+        notice: Callable[[WorkflowExecutionDescription], Awaitable[None]] | None = None,
         tell: Listener,
     ) -> None:
         self._client, self._ledger, self._clock = client, ledger, clock
         self._settings, self._ledger_id, self._tell = settings, ledger_id, tell
+        self._notice = notice
 
     async def look(self, workflow_ids: Sequence[str]) -> None:
         """Look at these runs, and write down which are closed and which were open just now.
@@ -100,6 +108,8 @@ class Looker:
         info = await self.fire_of(run)
         if info is None:
             return None
+        if run.status == WorkflowExecutionStatus.RUNNING and self._notice:
+            await self._notice(run)
         this_run = self._client.get_workflow_handle(workflow_id, run_id=run.run_id)
         evidence = replace(evidence_of(run), last=True)
         return await with_reason(evidence, this_run, self._settings), info

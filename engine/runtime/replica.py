@@ -36,6 +36,7 @@ from engine.runtime.sight import Sight
 from engine.runtime.source import Source
 from engine.runtime.starter import Starter, patient_client
 from engine.runtime.stopper import Stopper
+from engine.runtime.stuck import StuckRuns
 from engine.runtime.tracker import Tracker
 from engine.runtime.watchdog import Watchdog
 from engine.schedules import ScheduleFile
@@ -145,7 +146,10 @@ class Replica:
     ) -> list[Loop]:
         """Everything that runs beside each other, the poller first, and who knows whom."""
         settings, tell = self._settings, self._tell
-        looker = Looker(client, ledger, clock, settings, ledger_id=identity, tell=tell)
+        stuck = StuckRuns(client, settings, tell=tell)
+        looker = Looker(
+            client, ledger, clock, settings, ledger_id=identity, notice=stuck.notice, tell=tell
+        )
         stopper = Stopper(client, ledger, looker, self._serving, settings, tell=tell)
         auditor = Auditor(
             client, ledger, looker, clock, settings,

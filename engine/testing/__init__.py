@@ -11,7 +11,6 @@ results.py       what became of them
 fakes.py         ``fake``, ``fail_once``, ``fail_times``: steps replaced for one test
 settled.py       ``assert_windows_settled``
 replay.py        ``assert_replayable``
-stories.py       what a history says, and what the code did instead
 stand_in.py      ``FakeContext``: a ``ctx`` for tests without any server
 fires.py         ``fire_for``: the window that a schedule would hand to a run
 bench.py         a worker and the real planner, behind ``run_schedule``

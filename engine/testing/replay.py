@@ -21,8 +21,8 @@ from temporalio.workflow import NondeterminismError
 
 from engine.flow import registered_workflows
 from engine.runtime.step_calls import passing
+from engine.runtime.stories import CURE, Deed, step_deed, told, workflow_type
 from engine.testing.bench import plugin
-from engine.testing.stories import CURE, Deed, step_deed, told, workflow_type
 
 History: TypeAlias = "WorkflowHistory | str | Path | Mapping[str, Any]"
 """A history, the path of a JSON file or of a folder of them, or JSON text."""
