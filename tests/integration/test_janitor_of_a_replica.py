@@ -68,7 +68,7 @@ async def test_a_replica_tidies_by_itself_and_every_window_fires_meanwhile(clien
             days = [row["windows"] for row in await past.rows("minutely")]
             return days == [*[1440] * (DAYS - 1), 1439, 1]
 
-        await eventually(tidied, timeout=30)
+        await eventually(tidied, timeout=90)
         windows = await fired(past, begun, 3)
         windows = await fired(past, windows[-1] + SECOND, 2)
     assert len(past.lines()) == DAYS * 1440 - 1
