@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import DataConverter, DefaultPayloadConverter
 from temporalio.plugin import SimplePlugin
-from temporalio.worker import Worker, WorkerConfig, WorkflowRunner
+from temporalio.worker import ReplayerConfig, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from engine.errors import LedgerRequired, ScheduleFileError
@@ -117,6 +117,14 @@ class SchedulePlugin(SimplePlugin):
             most = config.get("max_concurrent_activities") or _STEPS_AT_ONCE
             config["activity_executor"] = ThreadPoolExecutor(most, thread_name_prefix="step")
         return _with_undoing(config)
+
+    def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
+        """See the base class. What a clean-up run did is replayed like any other."""
+        config = super().configure_replayer(config)
+        workflows = config.get("workflows", ())
+        if Undo not in workflows:
+            config["workflows"] = [*workflows, Undo]
+        return config
 
     def drain(self) -> None:
         """Claim nothing more, ahead of the worker's own shutdown."""

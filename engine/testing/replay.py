@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -103,9 +104,11 @@ def _read(given: History) -> Iterator[WorkflowHistory]:
 
 def _parsed(given: str | dict[str, Any], name: str) -> WorkflowHistory:
     try:
-        # The id is not part of Temporal's JSON; a file is named by it as far as that may be.
         history = WorkflowHistory.from_json(Path(name).stem, given)
         _ = history.run_id
+        # Servers of before 2024 do not say it; a file is named by it as far as that may be.
+        if known := history.events[0].workflow_execution_started_event_attributes.workflow_id:
+            history = replace(history, workflow_id=known)
     except Exception as error:
         raise ValueError(f"{name} is no history of Temporal: {error}") from error
     return history

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
-from temporalio.worker import Replayer
+
+from tests.fundamentals.replays import replay
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,7 @@ class Runs:
 
     client: Client
     task_queue: str
-    workflows: list[Any]
+    samples: ModuleType
 
     async def start(self, workflow_type: str, *args: object) -> WorkflowHandle[Any, Any]:
         """Start the run that is called ``run``."""
@@ -33,9 +35,5 @@ class Runs:
             found: Any = await handle.result()
         except WorkflowFailureError as failure:
             found = failure.cause
-        history = await handle.fetch_history()
-        converter = self.client.data_converter
-        replayer = Replayer(workflows=self.workflows, data_converter=converter)
-        replayed = await replayer.replay_workflow(history)
-        assert replayed.replay_failure is None
+        await replay(self.client, handle, self.samples)
         return found

@@ -62,7 +62,7 @@ class Office:
                     address, namespace=self.client.namespace, plugins=[] if mine else plugins
                 )
                 worker = Worker(
-                    client, task_queue="office", workflows=queues.WORKFLOWS,
+                    client, task_queue="office", workflows=queues.ALL,
                     activities=queues.STEPS, plugins=plugins if mine else [],
                     graceful_shutdown_timeout=timedelta(seconds=5),
                 )  # fmt: skip
@@ -100,7 +100,7 @@ async def test_no_more_steps_run_at_once_than_the_queue_allows_all_replicas_toge
         run = await office.start("sends@1", names)
         await eventually(lambda: seen.running == 3)
         seen.go_on.set()
-        runs = Runs(office.client, "office", queues.WORKFLOWS)
+        runs = Runs(office.client, "office", queues)
         assert await runs.end(run) == names, "and its history is replayed"
     assert seen.most == 3
 

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import Replayer, Worker
+from temporalio.worker import Worker
 
 from engine import Retry
 from engine.flow.notes import StepNote
 from engine.runtime import SchedulePlugin, step_notes
+from tests.fundamentals.replays import replay
 from tests.fundamentals.samples import retries
 from tests.fundamentals.samples.retries import SEEN, AccountClosed, NoSuchAccount, Rules
 
@@ -38,14 +39,17 @@ async def start(client: Client, workflow_type: str, *args: object) -> WorkflowHa
     return await client.start_workflow(workflow_type, args=args, id="run", task_queue="retries")
 
 
-async def result(handle: WorkflowHandle[Any, Any]) -> object:
+async def result(client: Client, handle: WorkflowHandle[Any, Any]) -> object:
     """Wait for the end, and replay what happened."""
     try:
         return await handle.result()
     finally:
-        history = await handle.fetch_history()
-        replayed = await Replayer(workflows=retries.ALL).replay_workflow(history)
-        assert replayed.replay_failure is None
+        await replay(client, handle, retries)
+
+
+async def run_of(client: Client, rules: Rules) -> object:
+    """Start a run that charges by these rules, and wait for its end."""
+    return await result(client, await start(client, "charging@1", rules))
 
 
 def wait_after(note: StepNote, attempt: int) -> float:
@@ -63,7 +67,7 @@ def waits() -> list[float]:
 async def test_the_waits_are_those_of_intervals_and_the_last_one_repeats(client: Client, worker):
     rules = Rules("always", intervals=[1, 3], max_attempts=4)
     with pytest.raises(WorkflowFailureError):
-        await result(await start(client, "charging@1", rules))
+        await run_of(client, rules)
     assert waits() == pytest.approx([1, 3, 3], abs=0.3)
 
 
@@ -72,7 +76,7 @@ async def test_max_attempts_counts_the_first_attempt_and_the_last_error_is_the_s
 ):
     rules = Rules("always", intervals=[0.01], max_attempts=2)
     with pytest.raises(WorkflowFailureError) as failure:
-        await result(await start(client, "charging@1", rules))
+        await run_of(client, rules)
     assert len(SEEN.began) == 2
     cause = failure.value.cause.__cause__
     assert isinstance(cause, ApplicationError)
@@ -80,7 +84,7 @@ async def test_max_attempts_counts_the_first_attempt_and_the_last_error_is_the_s
 
 
 async def test_a_step_that_succeeds_in_the_end_returns_its_result(client: Client, worker):
-    assert await result(await start(client, "charging@1", Rules("twice", intervals=[0.01]))) == 3
+    assert await run_of(client, Rules("twice", intervals=[0.01])) == 3
 
 
 @pytest.mark.parametrize("given_up", [AccountClosed, NoSuchAccount, "NoSuchAccount"])
@@ -89,7 +93,7 @@ async def test_what_is_given_up_on_is_not_tried_again_nor_are_its_subclasses(
 ):
     names = [str(each) for each in Retry(give_up_on=[given_up]).give_up_on]
     with pytest.raises(WorkflowFailureError) as failure:
-        await result(await start(client, "charging@1", Rules("AccountClosed", give_up_on=names)))
+        await run_of(client, Rules("AccountClosed", give_up_on=names))
     assert len(SEEN.began) == 1
     cause = failure.value.cause.__cause__
     assert isinstance(cause, ApplicationError)
@@ -98,7 +102,7 @@ async def test_what_is_given_up_on_is_not_tried_again_nor_are_its_subclasses(
 
 async def test_a_fatal_error_is_never_tried_again_and_keeps_its_details(client: Client, worker):
     with pytest.raises(WorkflowFailureError) as failure:
-        await result(await start(client, "charging@1", Rules("CardStolen", intervals=[0.01])))
+        await run_of(client, Rules("CardStolen", intervals=[0.01]))
     assert len(SEEN.began) == 1
     cause = failure.value.cause.__cause__
     assert isinstance(cause, ApplicationError)
@@ -107,7 +111,7 @@ async def test_a_fatal_error_is_never_tried_again_and_keeps_its_details(client: 
 
 async def test_a_step_may_say_itself_how_long_to_wait(client: Client, worker):
     rules = Rules("own word", intervals=[3600])
-    assert await result(await start(client, "charging@1", rules)) == 2
+    assert await run_of(client, rules) == 2
 
 
 def test_no_wait_is_longer_than_the_longest_however_many_attempts_there_were():

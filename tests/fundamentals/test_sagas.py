@@ -13,9 +13,10 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError
-from temporalio.worker import Replayer, Worker
+from temporalio.worker import Worker
 
 from engine.runtime import SchedulePlugin
+from tests.fundamentals.replays import replay
 from tests.fundamentals.samples import effects, sagas
 from tests.fundamentals.samples.effects import Order, lines, write
 from tests.waiting import eventually
@@ -55,12 +56,11 @@ async def start(client: Client, workflow_type: str, *args: object) -> WorkflowHa
     return await client.start_workflow(workflow_type, args=args, id="saga", task_queue=QUEUE)
 
 
-async def ended(handle: WorkflowHandle) -> BaseException:
+async def ended(client: Client, handle: WorkflowHandle) -> BaseException:
     """Wait for a bad end, replay the history, and return the cause."""
     with pytest.raises(WorkflowFailureError) as failure:
         await handle.result()
-    replayed = await Replayer(workflows=sagas.ALL).replay_workflow(await handle.fetch_history())
-    assert replayed.replay_failure is None
+    await replay(client, handle, sagas)
     return failure.value.cause
 
 
@@ -81,7 +81,7 @@ async def test_a_saga_that_succeeds_undoes_nothing(client: Client, worker):
 async def test_a_failure_undoes_what_was_begun_in_reverse_and_stays_the_runs_error(
     client: Client, worker, place: str
 ):
-    cause = await ended(await start(client, "fulfil@1", Order(fails_at=place)))
+    cause = await ended(client, await start(client, "fulfil@1", Order(fails_at=place)))
     # The failed step is undone as well: it may have had its effect before it failed.
     assert await lines() == DONE[place] + UNDONE[place]
     if place == "run":
@@ -99,7 +99,7 @@ async def test_a_cancel_stops_the_step_under_way_and_then_undoes_it_all(
     handle = await start(client, "fulfil@1", Order(waits_at=place))
     await eventually(written(place if place != "run" else "notify"))
     await handle.cancel()
-    assert isinstance(await ended(handle), CancelledError)
+    assert isinstance(await ended(client, handle), CancelledError)
     assert (await handle.describe()).status == WorkflowExecutionStatus.CANCELED
     stopped = [] if place == "run" else [f"{place} stopped"]
     assert await lines() == DONE[place] + stopped + UNDONE[place]
@@ -110,7 +110,7 @@ async def test_an_undo_that_fails_leaves_the_others_and_the_run_says_what_is_lef
     client: Client, worker, place: str, caplog: pytest.LogCaptureFixture
 ):
     order = Order(fails_at="notify", undo_fails_at=place)
-    cause = await ended(await start(client, "fulfil@1", order))
+    cause = await ended(client, await start(client, "fulfil@1", order))
     expected = [f"cannot {undo}" if undo == place else undo for undo in UNDONE["notify"]]
     assert await lines() == DONE["notify"] + expected
     step = {"refund": "charge", "release": "reserve"}[place]
@@ -129,7 +129,7 @@ async def test_a_cancelled_run_that_could_not_undo_everything_has_failed(client:
     handle = await start(client, "fulfil@1", order)
     await eventually(written("notify"))
     await handle.cancel()
-    cause = await ended(handle)
+    cause = await ended(client, handle)
     assert isinstance(cause, ApplicationError)
     assert cause.type == "CompensationFailed"
     assert (await handle.describe()).status == WorkflowExecutionStatus.FAILED
@@ -149,14 +149,14 @@ async def test_a_cancel_does_not_interrupt_the_undoing(client: Client, worker):
 
     await eventually(the_run_knows)
     await write("go on")
-    assert isinstance(await ended(handle), ActivityError), "the first error counts"
+    assert isinstance(await ended(client, handle), ActivityError), "the first error counts"
     types = {event.event_type for event in (await handle.fetch_history()).events}
     assert EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED not in types
     assert await lines() == ["reserve", "charge", "refund begins", "go on", "refund", "release"]
 
 
 async def test_an_undo_is_retried_by_its_own_rule(client: Client, worker):
-    await ended(await start(client, "retried-undo@1", Order()))
+    await ended(client, await start(client, "retried-undo@1", Order()))
     assert await lines() == ["reserve", "try", "try", "try"]
 
 
@@ -172,7 +172,7 @@ async def test_a_run_that_copes_with_failures_does_not_take_a_cancel_for_one(
     handle = await start(client, "copes@1", Order(waits_at="charge"))
     await eventually(written("charge"))
     await handle.cancel()
-    assert isinstance(await ended(handle), CancelledError)
+    assert isinstance(await ended(client, handle), CancelledError)
     assert await lines() == ["reserve", "charge", "charge stopped", "refund", "release"]
 
 
@@ -182,7 +182,7 @@ async def test_a_step_that_finishes_in_spite_of_a_cancel_does_not_swallow_it(
     handle = await start(client, "finishes-anyway@1", Order())
     await eventually(written("stubborn"))
     await handle.cancel()
-    assert isinstance(await ended(handle), CancelledError)
+    assert isinstance(await ended(client, handle), CancelledError)
     assert await lines() == ["reserve", "stubborn", "stubborn finished", "refund", "release"]
 
 
@@ -190,7 +190,7 @@ async def test_a_parallel_branch_is_stopped_before_it_is_undone_and_begins_nothi
     client: Client, worker
 ):
     order = Order(fails_at="charge", waits_at="reserve", fails_after="reserve")
-    cause = await ended(await start(client, "branches@1", order))
+    cause = await ended(client, await start(client, "branches@1", order))
     assert "charge failed" in str(cause.__cause__)
     journal = await lines()
     # `charge` was noted last, so it is undone first; `reserve` has stopped before its own undo.
@@ -201,7 +201,7 @@ async def test_a_parallel_branch_is_stopped_before_it_is_undone_and_begins_nothi
 
 async def test_nothing_is_undone_before_every_step_of_the_run_has_stopped(client: Client, worker):
     order = Order(fails_at="notify", waits_at="reserve", fails_after="reserve")
-    cause = await ended(await start(client, "ships@1", order))
+    cause = await ended(client, await start(client, "ships@1", order))
     assert "notify failed" in str(cause.__cause__)
     assert await lines() == ["charge", "reserve", "notify", "reserve stopped", "refund"]
 
@@ -211,7 +211,7 @@ async def test_a_sync_step_hears_of_a_cancel_as_well(client: Client, worker):
     handle = await start(client, "waits-in-a-thread@1")
     await eventually(effects.SYNC_STEP_RUNS.is_set)
     await handle.cancel()
-    assert isinstance(await ended(handle), CancelledError)
+    assert isinstance(await ended(client, handle), CancelledError)
 
 
 @pytest.mark.parametrize(
@@ -224,6 +224,6 @@ async def test_a_sync_step_hears_of_a_cancel_as_well(client: Client, worker):
 async def test_an_undo_that_does_not_fit_fails_the_run_before_the_step(
     client: Client, worker, way: str, sentence: str
 ):
-    cause = await ended(await start(client, "misuses-undo@1", way))
+    cause = await ended(client, await start(client, "misuses-undo@1", way))
     assert sentence in str(cause)
     assert await lines() == []

@@ -28,7 +28,7 @@ async def runs(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[
         max_cached_workflows=request.param,
         plugins=[SchedulePlugin(None)],
     ):
-        yield Runs(client, "together", together.ALL)
+        yield Runs(client, "together", together)
 
 
 async def test_results_come_in_the_order_of_the_list_and_no_more_run_than_allowed(runs: Runs):

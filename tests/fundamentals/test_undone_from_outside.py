@@ -18,14 +18,15 @@ from temporalio.client import (
     WorkflowHandle,
 )
 from temporalio.converter import DataConverter, PayloadCodec
-from temporalio.worker import Replayer, Worker
+from temporalio.worker import Worker
 
-from engine.flow.undoing import UNDO_TYPE, Undo
+from engine.flow.undoing import UNDO_TYPE
 from engine.ledger import PostgresLedger
 from engine.ledger.letters import DeadLetter
 from engine.ledger.records import Fire
 from engine.runtime import SchedulePlugin, Settings
 from engine.schedules import load_schedules
+from tests.fundamentals.replays import replay
 from tests.fundamentals.samples import undone
 from tests.fundamentals.samples.undone import EFFECTS, UNDOES
 from tests.waiting import eventually
@@ -90,13 +91,8 @@ async def until(effect: str) -> None:
 
 
 async def replayed(client: Client, *names: str) -> None:
-    replayer = Replayer(
-        workflows=[*undone.ALL, Undo], plugins=[SchedulePlugin(None)],
-        data_converter=client.data_converter,
-    )  # fmt: skip
     for name in names:
-        history = await client.get_workflow_handle(name).fetch_history()
-        assert (await replayer.replay_workflow(history)).replay_failure is None
+        await replay(client, client.get_workflow_handle(name), undone)
 
 
 @pytest.mark.parametrize("cached", [1000, 0], ids=["cached", "replayed each time"])

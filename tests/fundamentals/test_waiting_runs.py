@@ -33,7 +33,7 @@ async def runs(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[
         activities=together.STEPS,
         max_cached_workflows=request.param,
     ):
-        yield Runs(knowing, "waiting", together.ALL)
+        yield Runs(knowing, "waiting", together)
 
 
 async def test_signals_wait_for_whoever_asks_and_come_in_order(runs: Runs):

@@ -68,4 +68,4 @@ class SendsElsewhere:
 
 
 STEPS = [send]
-WORKFLOWS = [Sends, SendsOne, SendsUrgently, SendsElsewhere]
+ALL = [Sends, SendsOne, SendsUrgently, SendsElsewhere]
