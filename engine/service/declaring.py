@@ -1,0 +1,75 @@
+"""The verbs of whoever declares schedules in a file."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+from engine.runtime.declare import PRUNE_AFTER, applied_digest, apply, retire_absent
+from engine.runtime.rehearsing import Rehearsal, rehearse
+from engine.runtime.reports import ApplyReport, PruneReport
+from engine.runtime.source import Source, read_file
+from engine.schedules import ScheduleFile
+from engine.service.reading import Reading
+
+
+class Declaring(Reading):
+    """What a file does to the schedules of its project."""
+
+    @staticmethod
+    def check(path: Path, *, expectations: bool = False) -> ScheduleFile:
+        """Read a schedule file; ``expectations``: an ``expect:`` that fails is a problem too.
+
+        Raises:
+            ScheduleFileError: with every problem of the file.
+        """
+        return read_file(path, expectations=expectations)
+
+    async def apply(
+        self, file: ScheduleFile, *, force: bool = False, prune: bool = False
+    ) -> ApplyReport:
+        """Make the file's schedules the newest definitions of its project.
+
+        With ``prune``, because ``prune`` is to follow, what that would refuse is refused here:
+        nothing is applied then.
+
+        Raises:
+            KeyForeign: when another project owns a key of the file.
+            RevisionTooLow: when a file with a higher ``revision`` was applied, unless forced.
+            PruneRefused: when ``prune`` would retire more than half of the project, unless forced.
+        """
+        return await apply(self._ledger, file, by=self._actor, force=force, prune=prune)
+
+    async def unchanged(self, path: Path) -> ApplyReport | None:
+        """Return what applying this file would say if it is what was applied last, else None.
+
+        It is hashed and not read, which of 10,000 schedules spares seconds.
+
+        Raises:
+            ScheduleFileError: when it cannot be read.
+        """
+        look = Source(path).look()
+        project = look.project()
+        if not look.is_certain():
+            return None
+        if await applied_digest(self._ledger, project) == look.digest():
+            return ApplyReport(project=project, already_applied=True)
+        return None
+
+    async def plan(
+        self, file: ScheduleFile, *, prune: bool = False, force: bool = False
+    ) -> Rehearsal:
+        """Return what ``apply`` would change; see ``rehearsing.rehearse``."""
+        return await rehearse(self._ledger, file, by=self._actor, prune=prune, force=force)
+
+    async def prune(
+        self, file: ScheduleFile, *, absent_for: timedelta = PRUNE_AFTER, force: bool = False
+    ) -> PruneReport:
+        """Retire the keys that the applied file has lacked for ``absent_for``.
+
+        Raises:
+            PruneRefused: when the file lacks more than half of the project, unless forced.
+        """
+        return await retire_absent(
+            self._ledger, file, by=self._actor, absent_for=absent_for, force=force
+        )

@@ -1,0 +1,113 @@
+"""What the ledger knows, told to operators and applications."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime
+from difflib import get_close_matches
+from typing import Any
+
+from engine.errors import ScheduleNotFound
+from engine.ledger import Ledger
+from engine.ledger.records import ActionRow, Fire, NextFire, Origin, ScheduleRow, State, Status
+from engine.runtime.settings import Settings
+
+
+class Reading:
+    """What can be asked of the schedules and fires of one namespace."""
+
+    def __init__(self, ledger: Ledger, *, actor: str, migrated: tuple[int, ...] = ()) -> None:
+        self._ledger, self._actor = ledger, actor
+        self.migrated = migrated
+
+    async def schedules(
+        self,
+        project: str | None = None,
+        *,
+        origin: Origin | None = None,
+        state: State | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> list[ScheduleRow]:
+        """Return every schedule in key order, retired ones too.
+
+        All of them are read, and only those returned of which everything given is true: who
+        declares them, how they stand, and what their metadata say at least.
+        """
+        wanted = (metadata or {}).items()
+        return [
+            row
+            for row in await self._ledger.schedules(project)
+            if origin in {None, row.origin}
+            and state in {None, row.state}
+            and (not wanted or (row.schedule and wanted <= row.schedule.metadata.items()))
+        ]
+
+    async def children(self, key: str) -> list[str]:
+        """Return the schedules that wait for this one's windows, in key order."""
+        return await self._ledger.children(key)
+
+    async def find(self, key: str) -> ScheduleRow | None:
+        """Return one schedule, be it retired; None when the ledger has no such key."""
+        return next(iter(await self._ledger.schedules(key=key)), None)
+
+    async def schedule(self, key: str) -> ScheduleRow:
+        """Return one schedule, be it retired.
+
+        Raises:
+            ScheduleNotFound: when the ledger has no such key; the cure names near ones.
+        """
+        for row in await self._ledger.schedules(key=key):
+            return row
+        raise not_found(key, [row.key for row in await self.schedules()])
+
+    async def count(self, project: str) -> int:
+        """Return how many schedules of the project are not retired."""
+        return await self._ledger.count_schedules(project)
+
+    async def served(self) -> frozenset[tuple[str, str]]:
+        """Return each project and task queue that a worker serves now.
+
+        Worker and caller must agree on ``SCHED_HEARTBEAT``: three of them without a sign are death.
+        """
+        return await self._ledger.served(alive=Settings.from_environment().alive)
+
+    async def upcoming(self, project: str, limit: int = 5) -> list[NextFire]:
+        """Return what the project's schedules fire next, the earliest first, one of each."""
+        return await self._ledger.upcoming(project, limit)
+
+    async def overflow(self, key: str) -> tuple[int, datetime | None]:
+        """Return how many windows of the key found its queue full, and when the last opened."""
+        return await self._ledger.overflow(key)
+
+    async def fires(
+        self, *, key: str | None = None, status: Status | None = None, limit: int = 50
+    ) -> list[Fire]:
+        """Return fires, newest fire time first."""
+        return await self._ledger.fires(key=key, status=status, limit=limit)
+
+    async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
+        """Return what was done to schedules and runs, newest first."""
+        return await self._ledger.actions(key=key, limit=limit)
+
+    @asynccontextmanager
+    async def _near(self) -> AsyncIterator[None]:
+        """Name the keys that may be meant when there is none such.
+
+        What is done may be what something waits for, in a queue or for another schedule.
+        """
+        try:
+            yield
+            await self._ledger.wake()
+        except ScheduleNotFound as error:
+            known = [row.key for row in await self.schedules()]
+            raise not_found(error.key, known) from None
+
+
+def not_found(
+    key: str, known: Collection[str], *, see: str = "`sched list` shows every key"
+) -> ScheduleNotFound:
+    """Return the error for a key that is not among ``known``; its cure names near ones."""
+    near = get_close_matches(key.lower(), known, n=3)
+    cure = f"did you mean {' or '.join(near)}?" if near else see
+    return ScheduleNotFound(key, cure=cure)

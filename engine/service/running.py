@@ -1,0 +1,76 @@
+"""The verbs that start runs, and those that end them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from datetime import datetime
+from typing import Any, Literal
+
+from engine.runtime.verbs.backfilling import Progress, backfill
+from engine.runtime.verbs.requesting import Requested, rerun, trigger
+from engine.runtime.verbs.stopping import Cancelled, cancel
+from engine.schedules.decisions import Overlap
+from engine.service.reading import Reading
+
+
+class Running(Reading):
+    """What is done to runs: to start one, to start it again, to end it."""
+
+    async def trigger(
+        self,
+        key: str,
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        overlap: Overlap | None = None,
+        own_input: tuple[Any, ...] = (),
+    ) -> Requested:
+        """Start a run besides the schedule's windows; see ``requesting.trigger``."""
+        async with self._near():
+            return await trigger(
+                self._ledger, key, by=self._actor, reason=reason, request_id=request_id,
+                overlap=overlap, own_input=own_input,
+            )  # fmt: skip
+
+    async def rerun(
+        self,
+        key: str,
+        bucket: int,
+        *,
+        reason: str | None = None,
+        series: int | None = None,
+        overlap: Overlap | None = None,
+        own_input: tuple[Any, ...] = (),
+    ) -> Requested:
+        """Start one more run of a decided window; see ``requesting.rerun``."""
+        async with self._near():
+            return await rerun(
+                self._ledger, key, bucket, by=self._actor, reason=reason, series=series,
+                overlap=overlap, own_input=own_input,
+            )  # fmt: skip
+
+    async def cancel(
+        self, name: str, *, reason: str | None = None, terminate: bool = False
+    ) -> Cancelled:
+        """Cancel a run, or all of a schedule that an application asked for; see ``stopping``."""
+        async with self._near():
+            return await cancel(
+                self._ledger, name, by=self._actor, reason=reason, terminate=terminate
+            )
+
+    async def backfill(
+        self,
+        key: str,
+        begin: datetime,
+        end: datetime,
+        *,
+        reason: str | None = None,
+        overlap: Literal["allow", "queue"] | None = None,
+    ) -> AsyncGenerator[Progress, None]:
+        """Start windows of the past that have no run; see ``backfilling.backfill``."""
+        async with self._near():
+            async for progress in backfill(
+                self._ledger, key, begin, end, by=self._actor, reason=reason, overlap=overlap
+            ):
+                await self._ledger.wake()
+                yield progress
