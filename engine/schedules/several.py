@@ -11,15 +11,9 @@ from typing import Final
 from engine.errors import Problem, ScheduleFileError
 from engine.schedules.calendars import OpenIcs
 from engine.schedules.fields import FIELD_INVALID
-from engine.schedules.file import (
-    DEFAULT_PROJECT,
-    KEY_DUPLICATE,
-    FileText,
-    Reading,
-    parse_text,
-    read_file_text,
-)
+from engine.schedules.file import DEFAULT_PROJECT, FileText, parse_text, read_file_text
 from engine.schedules.file_digest import joint_digest
+from engine.schedules.file_reading import KEY_DUPLICATE, Reading
 from engine.schedules.model import Schedule
 from engine.schedules.nodes import Mapping, Node, Scalar
 from engine.schedules.nodes import Sequence as Items
