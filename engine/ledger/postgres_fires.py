@@ -1,0 +1,145 @@
+"""The PostgreSQL ledger's statements about fires and their runs, outside any transaction."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import asyncpg
+
+from engine.errors import EngineError
+from engine.ledger.connections import Connections
+from engine.ledger.records import (
+    Claim,
+    Evidence,
+    Fire,
+    OpenRun,
+    Outcome,
+    Serving,
+    Status,
+    StopOrder,
+)
+from engine.ledger.rows import as_claim, as_fire
+from engine.ledger.sql import query
+from engine.schedules.decisions import QUEUE_FULL
+
+logger = logging.getLogger("sched")
+
+_SOON = timedelta(seconds=60)
+
+
+class PostgresFires:
+    """The part of ``Ledger`` that moves and reads fires; ``PostgresLedger`` is the whole."""
+
+    _connections: Connections
+    _namespace: str
+
+    async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
+        """See ``Ledger``."""
+        rows = await self._run("take_over", serving.project, serving.replica, limit, lease)
+        claims = []
+        for row in rows:
+            try:
+                claims.append(as_claim(row))
+            except EngineError as error:
+                # One that this version cannot read is left to a replica that can.
+                told = f"its definition cannot be read: {error}"
+                later = Outcome(row["id"], row["token"], "starting", error=told, retry_after=_SOON)
+                await self.settle([later])
+        return claims
+
+    async def renew(self, claims: Sequence[Claim], lease: timedelta) -> set[int]:
+        """See ``Ledger``. One statement for all of them."""
+        ids, tokens = [claim.fire_id for claim in claims], [claim.token for claim in claims]
+        return {row["id"] for row in await self._run("renew", ids, tokens, lease)}
+
+    async def settle(self, outcomes: Sequence[Outcome]) -> int:
+        """See ``Ledger``."""
+        fields = ("fire_id", "token", "status", "timing", "run_id", "started_at", "reason",
+                  "error", "retry_after")  # fmt: skip
+        return len(await self._write("settle", fields, outcomes))
+
+    async def witness(self, evidence: Sequence[Evidence]) -> list[str]:
+        """See ``Ledger``."""
+        fields = ("workflow_id", "run_id", "started_at", "closed", "closed_at", "error", "last",
+                  "not_undone")  # fmt: skip
+        rows = await self._write("witness", fields, evidence, self._namespace)
+        return [row["workflow_id"] for row in rows]
+
+    async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> None:
+        """See ``Ledger``."""
+        await self._run("seen_open", list(workflow_ids), at)
+
+    async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
+        """See ``Ledger``."""
+        rows = await self._run("lose", list(workflow_ids), error)
+        return [row["workflow_id"] for row in rows]
+
+    async def unknown_runs(self, workflow_ids: Sequence[str]) -> set[str]:
+        """See ``Ledger``."""
+        rows = await self._run("unknown_runs", list(workflow_ids))
+        return {row["workflow_id"] for row in rows}
+
+    async def anything_ended(self) -> bool:
+        """See ``Ledger``."""
+        (row,) = await self._run("anything_ended")
+        return bool(row["ended"])
+
+    async def take_stops(
+        self, serving: Serving, *, limit: int, lease: timedelta
+    ) -> list[StopOrder]:
+        """See ``Ledger``."""
+        rows = await self._run("take_stops", serving.project, limit, lease)
+        return [StopOrder(**row) for row in rows]
+
+    async def stopped(self, orders: Sequence[StopOrder]) -> None:
+        """See ``Ledger``."""
+        asked = [(order.fire_id, order.stop) for order in orders]
+        await self._run("stopped", *map(list, zip(*asked, strict=True)))
+
+    async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
+        """See ``Ledger``."""
+        rows = await self._run("open_runs", limit, started_before)
+        return [OpenRun(**row) for row in rows]
+
+    async def fires(
+        self, *, key: str | None = None, status: Status | None = None, limit: int = 50
+    ) -> list[Fire]:
+        """See ``Ledger``."""
+        rows = await self._run("list_fires", key, status, None, limit)
+        return [as_fire(row) for row in rows]
+
+    async def fire(self, workflow_id: str) -> Fire | None:
+        """See ``Ledger``."""
+        rows = await self._run("list_fires", None, None, workflow_id, 1)
+        return as_fire(rows[0]) if rows else None
+
+    async def overflow(self, key: str) -> tuple[int, datetime | None]:
+        """See ``Ledger``."""
+        (row,) = await self._run("overflow", key, QUEUE_FULL)
+        return row["windows"], row["last"]
+
+    async def _write(
+        self, name: str, fields: Sequence[str], values: Sequence[object], *first: object
+    ) -> list[asyncpg.Record]:
+        """Write all at once; when that fails one by one, so that a bad one is lost alone."""
+        columns = [[storable(getattr(value, field)) for value in values] for field in fields]
+        try:
+            return await self._connections.fetch(query(name), *first, *columns)
+        except (asyncpg.PostgresError, asyncpg.DataError, UnicodeError):
+            if len(values) == 1:
+                logger.exception("%s: %r could not be written", name, values[0])
+                return []
+        return [row for value in values for row in await self._write(name, fields, [value], *first)]
+
+    async def _run(self, name: str, *arguments: object) -> list[asyncpg.Record]:
+        """Run ``queries/<name>.sql``; its first argument is the namespace."""
+        return await self._connections.fetch(query(name), self._namespace, *arguments)
+
+
+def storable(value: object) -> object:
+    """Return a text without what PostgreSQL's ``text`` cannot hold; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
