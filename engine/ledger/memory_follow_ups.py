@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from engine.ledger.follow_ups import ENDED_BADLY, Ended, FollowUp
 from engine.ledger.letters import as_left
-from engine.ledger.memory_tables import FireEntry, Tables
+from engine.ledger.memory_rows import MemoryRows
+from engine.ledger.memory_tables import FireEntry
 
 
-class MemoryFollowUps:
+class MemoryFollowUps(MemoryRows):
     """See ``engine.ledger.transactions.Transaction``."""
-
-    _tables: Tables
-    _clock: Callable[..., object]
-    _add: Callable[[FireEntry], int]
 
     async def ended(self, limit: int) -> list[Ended]:
         """See ``Transaction``."""
@@ -52,11 +49,10 @@ class MemoryFollowUps:
         )
         fire = FireEntry.of(new)
         due = None if each.reason else self._clock()
-        return replace(fire, kind="handler", own_input=(dict(each.argument),), lease_until=due)  # type: ignore[arg-type] # the clock's
+        return replace(fire, kind="handler", own_input=(dict(each.argument),), lease_until=due)
 
     def _ended(self, number: int, fire: FireEntry) -> Ended:
         new, schedule = fire.new, fire.new.schedule
-        declared = (schedule.input,) if schedule.has_input else ()
         return Ended(
             fire_id=number,
             key=new.key,
@@ -73,7 +69,7 @@ class MemoryFollowUps:
             status=fire.status,  # type: ignore[arg-type] # one of those
             error=fire.error or fire.reason,
             attempts=fire.attempts,
-            arguments=fire.own_input or declared,
+            arguments=fire.arguments,
             not_undone=as_left(fire.not_undone),
             on_dead=schedule.on_dead,
             rules=None if schedule.external else self._tables.rules_of(new),

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import replace
-from datetime import datetime
 
 from engine.ledger.letters import DIED, DeadLetter, as_left
-from engine.ledger.memory_tables import FireEntry, Tables
+from engine.ledger.memory_rows import MemoryRows
+from engine.ledger.memory_tables import FireEntry
 
 
-class MemoryLetters:
+class MemoryLetters(MemoryRows):
     """See ``engine.ledger.transactions.Transaction``."""
-
-    _tables: Tables
-    _clock: Callable[[], datetime]
 
     async def letters(
         self,
@@ -51,8 +48,7 @@ class MemoryLetters:
         return dealt
 
     def _letter(self, fire: FireEntry) -> DeadLetter:
-        new, schedule = fire.new, fire.new.schedule
-        declared = (schedule.input,) if schedule.has_input else ()
+        new = fire.new
         return DeadLetter(
             key=new.key,
             project=new.project,
@@ -73,6 +69,6 @@ class MemoryLetters:
             started_at=fire.started_at,
             died_at=fire.closed_at or fire.decided_at or new.fire_time,
             definition_version=new.definition_version,
-            arguments=fire.own_input or declared,
+            arguments=fire.arguments,
             not_undone=as_left(fire.not_undone),
         )

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 
-from engine.ledger.memory_tables import Tables
+from engine.ledger.memory_rows import MemoryRows
 from engine.ledger.queue_rows import QueueRow
 from engine.schedules.queues import Queue
 
 
-class MemoryQueues:
+class MemoryQueues(MemoryRows):
     """See ``engine.ledger.transactions.Declaring``."""
-
-    _tables: Tables
-    _clock: Callable[[], datetime]
 
     async def queues(self) -> dict[str, QueueRow]:
         """See ``Transaction``."""

@@ -101,6 +101,12 @@ class FireEntry:
         """Its window, or the first of several."""
         return Window(self.new.key, self.new.series, self.new.bucket, self.new.fire_time)
 
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What its run is called with: one argument or none."""
+        schedule = self.new.schedule
+        return self.own_input or ((schedule.input,) if schedule.has_input else ())
+
     def in_the_way(self, number: int) -> OpenFire | None:
         """Return what a plan must know of it, while its run is open or may still come."""
         if self.lost_at is not None or self.status not in OPEN or self.kind == "handler":
