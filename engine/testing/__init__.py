@@ -12,8 +12,11 @@ fakes.py         ``fake``, ``fail_once``, ``fail_times``: steps replaced for one
 settled.py       ``assert_windows_settled``
 replay.py        ``assert_replayable``
 stand_in.py      ``FakeContext``: a ``ctx`` for tests without any server
+attempts.py      one attempt of a step, as ``FakeContext`` makes it
+failing.py       how a step or child that failed looks to the workflow
 fires.py         ``fire_for``: the window that a schedule would hand to a run
-bench.py         a worker and the real planner, behind ``run_schedule``
+bench.py         a worker on a server for tests, and the ends of its runs
+playing.py       the real planner in the test's time, behind ``run_schedule``
 ===============  ==========================================================
 """
 

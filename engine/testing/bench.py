@@ -64,8 +64,13 @@ class Code:
         workflows: Iterable[type] | None,
         steps: Iterable[Callable[..., Any]] | None,
         fakes: dict[str, Fake],
+        *,
+        queues: Iterable[str] = (),
     ) -> Code:
-        """Take what was given; without it everything that this process has imported."""
+        """Take what was given; without it everything that this process has imported.
+
+        ``queues`` are those of the schedule file, besides the ones that steps name.
+        """
         if workflows is None:
             workflows = [each.cls for each in registered_workflows().values()]
         if steps is None:
@@ -80,7 +85,7 @@ class Code:
             activities(steps, fakes),
             {each.type: each.result_type for each in definitions},
             {each.type: RunRules.of(each).to_json() for each in definitions},
-            frozenset(each.queue for each in declared if each and each.queue),
+            frozenset([*queues, *(each.queue for each in declared if each and each.queue)]),
         )
 
     @property

@@ -80,18 +80,15 @@ async def run_schedule(
     """
     begin, end = _span(at, between)
     file = declared(schedules)
-    chosen = _chosen(file, key)
-    code = Code.of(workflows, steps, by_name(fakes))
-    code = replace(code, queues=code.queues | frozenset(file.queues))
-    _check(chosen, code)
+    code = Code.of(workflows, steps, by_name(fakes), queues=file.queues)
+    chosen = _chosen(file, key, code)
     playable = [each for each in (cut(one, begin, end) for one in chosen) if each]
     if at is not None and not playable:
         raise ValueError(_no_window(chosen, begin))
     if not playable:
         return []
-    queues = {schedule.task_queue for schedule in playable}
     async with bench(
-        server, code, queues,
+        server, code, {schedule.task_queue for schedule in playable},
         time_skipping=time_skipping, in_its_time=in_its_time, signals=dict(signals or {}),
         patience=patience,
     ) as opened:  # fmt: skip
@@ -141,11 +138,12 @@ def _span(at: datetime | str | None, between: Between | None) -> tuple[datetime,
     return begin, end
 
 
-def _chosen(file: ScheduleFile, key: str | None) -> list[Schedule]:
+def _chosen(file: ScheduleFile, key: str | None, code: Code) -> list[Schedule]:
     found = [each for each in file.schedules if key in {None, each.key}]
     if not found:
         near = nearest_name(key or "", [each.key for each in file.schedules])
         raise ScheduleNotFound(key or "", cure=f"did you mean {near}?" if near else None)
+    _check(found, code)
     return found
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import inspect
 import logging
 from collections import Counter, defaultdict, deque
@@ -12,9 +11,6 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Final, Unpack
 from uuid import UUID
-
-from temporalio.contrib.pydantic import PydanticPayloadConverter
-from temporalio.testing import ActivityEnvironment
 
 from engine.errors import EngineError
 from engine.flow.calls import NOT_GIVEN, StepCall, StepOptions, call_of, undo_of
@@ -26,15 +22,15 @@ from engine.flow.notes import StepNote
 from engine.flow.parallel import all_of
 from engine.flow.progress import progress_line
 from engine.flow.retries import Retry, duration
-from engine.flow.step_info import NotedInfo, step_key
+from engine.flow.step_info import step_key
+from engine.testing.attempts import attempt, environment, through_json
 from engine.testing.clock import FrozenClock
-from engine.testing.failing import child_failed, step_failed
+from engine.testing.failing import child_failed
 from engine.testing.fakes import Fakes, by_name, name_of
 
 _BEGIN: Final = "2026-01-01T00:00:00Z"
 _RUN: Final = "stand-in"
 _HAND: Final = "by-hand"
-_converter: Final = PydanticPayloadConverter()
 
 
 class FakeContext(Context):
@@ -236,41 +232,13 @@ class FakeContext(Context):
 
     async def _call(self, call: StepCall, undoes: str | None = None) -> Any:
         name = name_of(call.fn)
-        place = self._place_of(call)
         self.steps.append(name)
-        act = self._fakes[name].attempt if name in self._fakes else call.fn
-
-        async def called(*args: Any) -> Any:
-            found = act(*args)
-            return await found if inspect.isawaitable(found) else found
-
-        signature = inspect.signature(call.fn, eval_str=True)
-        hints = [_known(each.annotation) for each in signature.parameters.values()]
-        args = [through_json(arg, hint) for arg, hint in zip(call.args, hints, strict=False)]
-        try:
-            found = await self._environment(call, place, undoes).run(called, *args)
-            return through_json(found, _known(signature.return_annotation))
-        except Exception as error:  # noqa: BLE001 - whatever it is, it ends the step
-            failure = step_failed(name, place, error)
-            raise failure from failure.__cause__
-
-    def _place_of(self, call: StepCall) -> str:
         self._calls[call.name] += 1
-        return f"{call.name}/{self._calls[call.name]}"
-
-    def _environment(self, call: StepCall, place: str, undoes: str | None) -> ActivityEnvironment:
-        """Return what ``step_info()`` and Temporal's ``activity`` work in."""
-        environment = ActivityEnvironment()
-        info = environment.info
-        known = {each.name: getattr(info, each.name) for each in dataclasses.fields(info)}
-        known |= {
-            "activity_id": place,
-            "activity_type": call.name,
-            "workflow_id": f"sched:{self._fire.key}:{self._fire.bucket}" if self._fire else _HAND,
-            "workflow_run_id": _RUN,
-        }
-        environment.info = NotedInfo(**known, note=StepNote(key=call.key, undoes=undoes))
-        return environment
+        place = f"{call.name}/{self._calls[call.name]}"
+        act = self._fakes[name].attempt if name in self._fakes else call.fn
+        run = f"sched:{self._fire.key}:{self._fire.bucket}" if self._fire else _HAND
+        note = StepNote(key=call.key, undoes=undoes)
+        return await attempt(call, act, environment(call.name, place, note, run, _RUN))
 
     async def _unwind(self) -> list[NotUndone]:
         not_undone = []
@@ -283,20 +251,6 @@ class FakeContext(Context):
         return not_undone
 
 
-def through_json(value: Any, wanted: Any = None) -> Any:
-    """Return a value as it comes out of a run's history.
-
-    Raises:
-        TypeError: it cannot be written as JSON, or does not fit what is wanted.
-    """
-    [payload] = _converter.to_payloads([value])
-    return _converter.from_payloads([payload], None if wanted is None else [wanted])[0]
-
-
 def _result_of(workflow: Any) -> Any:
     definition = definition_of(workflow) if isinstance(workflow, type) else None
     return definition.result_type if definition else None
-
-
-def _known(hint: Any) -> Any:
-    return None if hint is inspect.Signature.empty else hint
