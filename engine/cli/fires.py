@@ -73,14 +73,7 @@ def list_fires(
         _follow(key, status, limit, data_dir, as_json=as_json)
         return
 
-    async def read() -> list[Fire]:
-        async with service(data_dir) as opened:
-            found = await opened.fires(key=key, status=status, limit=limit)
-            if key and not found:
-                await opened.schedule(key)  # raises when there is none
-            return found
-
-    fires = asyncio.run(read())
+    fires = asyncio.run(_read(key, status, limit, data_dir))
     if as_json:
         print_json([fire_json(fire) for fire in fires])
     elif fires:
@@ -92,6 +85,14 @@ def list_fires(
     else:
         of = f" of {key}" if key else ""
         typer.echo(f"no window{of} {f'is {status} now' if status else 'has been decided yet'}")
+
+
+async def _read(key: str | None, status: Status | None, limit: int, data_dir: Path) -> list[Fire]:
+    async with service(data_dir) as opened:
+        found = await opened.fires(key=key, status=status, limit=limit)
+        if key and not found:
+            await opened.schedule(key)  # raises when there is none
+        return found
 
 
 def _follow(

@@ -9,6 +9,7 @@ from datetime import datetime
 from engine.ledger.records import ScheduleState, Step
 from engine.runtime import unknown
 from engine.schedules.catch_up import CatchUp
+from engine.schedules.decisions import Plan
 from engine.schedules.planner import plan
 from engine.schedules.spans import MOST_ROWS
 from engine.schedules.time_rules import TIME_RULES, cursor_by_new_rules
@@ -47,10 +48,7 @@ def planned(
     rows: int = MOST_ROWS,
 ) -> Step:
     """Return what the planner decides for one schedule, ready to be recorded."""
-    cursor = state.cursor
-    if state.rules != TIME_RULES:  # of an edit, by a replica with older rules, too
-        cursor = cursor_by_new_rules(state.schedule, cursor, state.cursor_reading)
-        cursor = max(cursor, min(state.cursor, state.effective_from))
+    cursor = _cursor(state)
     # What newer rules owe before the cursor is owed now or never: the cursor does not go back.
     whole = cursor < state.cursor
     decided = plan(
@@ -72,6 +70,19 @@ def planned(
         audited=audited,
         doubted_at=doubted_at,
     )
+    return _step(state, decided)
+
+
+def _cursor(state: ScheduleState) -> datetime:
+    """The schedule's cursor by the present rules of time."""
+    if state.rules == TIME_RULES:
+        return state.cursor
+    # Of an edit, by a replica with older rules, too.
+    cursor = cursor_by_new_rules(state.schedule, state.cursor, state.cursor_reading)
+    return max(cursor, min(state.cursor, state.effective_from))
+
+
+def _step(state: ScheduleState, decided: Plan) -> Step:
     return Step(
         state,
         decided.decisions,
