@@ -10,16 +10,20 @@ fire.py         ``FireInfo``: the window a run was started for, as its memo says
 zones.py        the zones for its local time
 decorator.py    ``@workflow``: an ordinary class becomes a Temporal workflow
 definition.py   what it notes on the class
+run_rules.py    what holds for each of its runs, as JSON
 shapes.py       what a type checker demands of the class
 steps.py        ``@step``: an ordinary function becomes a Temporal activity
 retries.py      ``Retry``: how often, how patiently and after what it is tried again
 failures.py     ``FatalError``, ``CompensationFailed``
 registry.py     which of them exist in this process
 context.py      ``Context``: what ``run(self, ctx)`` is given, which is made of
+run_facts.py    what a run knows of itself
 calls.py        one call of a step, checked
+queues.py       where it waits, and whose turn it takes
 notes.py        what a call says to its worker beside the input
 step_info.py    what the step can know of it: ``step_info()``
 saga.py         undo steps, and their way back
+undoing.py      the engine's own workflow, which undoes what a run did
 to_the_end.py   what a cancel does not interrupt
 children.py     runs that a run waits for
 parallel.py     several things at once

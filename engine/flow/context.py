@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from random import Random
 from typing import Any, TypeVar, Unpack, overload
-from uuid import UUID
 
 import temporalio.workflow
 
-from engine.errors import EngineError
 from engine.flow.calls import NOT_GIVEN, StepOptions, call_of, undo_of
 from engine.flow.children import Children
 from engine.flow.failures import NotUndone
-from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.parallel import all_of
 from engine.flow.progress import progress_line
 from engine.flow.retries import Retry, duration
+from engine.flow.run_facts import RunFacts
 from engine.flow.saga import Saga
 from engine.flow.shapes import RunsAlone, RunsWithInput
 from engine.flow.signals import Signals
@@ -27,7 +23,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Context:
+class Context(RunFacts):
     """The workflow's door to the engine and to Temporal.
 
     Everything here is safe to replay. All of ``temporalio.workflow`` may be used beside it; in a
@@ -37,40 +33,6 @@ class Context:
     def __init__(self, *, leaves_notes: bool = False) -> None:
         self._saga = Saga(leaves_notes=leaves_notes)
         self._children, self._signals = Children(), Signals()
-
-    @property
-    def scheduled(self) -> bool:
-        """Whether a schedule started this run, so that ``fire`` can be read."""
-        try:
-            self._read_fire()
-        except ValueError:
-            return False
-        return True
-
-    @property
-    def fire(self) -> FireInfo:
-        """The window this run stands for.
-
-        Raises:
-            EngineError: The run was started by hand, not by a schedule (see ``scheduled``).
-        """
-        try:
-            return self._read_fire()
-        except ValueError as error:
-            raise EngineError(
-                f"ctx.fire: no schedule started the run {temporalio.workflow.info().workflow_id!r}"
-                f" ({error})",
-                cure="ask ctx.scheduled first",
-            ) from None
-
-    @property
-    def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that names the run and stays silent on replay."""
-        return temporalio.workflow.logger
-
-    def now(self) -> datetime:
-        """Return the run's own time, aware, in UTC: the same on every replay."""
-        return temporalio.workflow.now()
 
     @overload
     async def step(
@@ -296,23 +258,6 @@ class Context:
             raise ValueError(f"{moment} has no timezone; give an aware datetime")
         await self.sleep(moment - self.now())
 
-    def random(self) -> Random:
-        """Return the run's own source of random numbers: the same on every replay."""
-        return temporalio.workflow.random()
-
-    def uuid(self) -> UUID:
-        """Return a new UUID: the same on every replay."""
-        return temporalio.workflow.uuid4()
-
-    def patched(self, change: str) -> bool:
-        """Return whether this run may take the new way of a change of its code.
-
-        A run that passed here with the old code takes the old way for good, every other one the
-        new way: ``if ctx.patched("send-twice"): ... else: ...``. Once no run of the old code is
-        left, Temporal's ``workflow.deprecate_patch`` and then removal end it.
-        """
-        return temporalio.workflow.patched(change)
-
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Say how far the run is, for whoever looks at it: in the Web UI and ``sched fires``.
 
@@ -328,9 +273,3 @@ class Context:
     async def _unwind(self) -> list[NotUndone]:
         """Take back what has been done; the decorator calls it when ``run`` ends badly."""
         return await self._saga.unwind()
-
-    def _read_fire(self) -> FireInfo:
-        value = temporalio.workflow.memo_value(MEMO_KEY, None)
-        if value is None:
-            raise ValueError(f"its memo has no {MEMO_KEY!r}")
-        return FireInfo.from_memo(value)
