@@ -24,6 +24,7 @@ from engine.cli.options import (
 from engine.cli.output import console, counted, instant, print_json
 from engine.cli.times import clock
 from engine.cli.unsaid_zones import unsaid_zones, unsaid_zones_in_words
+from engine.errors import Problem
 from engine.ledger.records import DriftRow
 from engine.runtime.placing import placed, unknown_workflows
 from engine.runtime.rehearsing import Change, Rehearsal
@@ -76,13 +77,7 @@ def plan(
         problems = [asdict(problem) for problem in unknown]
         print_json({**as_document(found, file), "problems": problems})
     else:
-        out = console()
-        for line in lines(found, file):
-            out.print(Text(line, style=_COLOURS.get(line[:1], "")))
-        for line in _some([problem.located(file.name) for problem in unknown]):
-            out.print(Text(line, style="red"), soft_wrap=True)
-        if note := unsaid_zones_in_words(unsaid_zones(file)):
-            typer.echo(note, err=True)
+        _show(found, file, unknown)
     if found.refused is not None:
         if not as_json:
             typer.echo(f"sched: {found.refused.code}: {found.refused}", err=True)
@@ -90,6 +85,16 @@ def plan(
     if found.changes or found.queues:
         raise typer.Exit(CHANGES)
     raise typer.Exit(1 if found.refused_keys else 0)
+
+
+def _show(found: Rehearsal, file: ScheduleFile, unknown: Sequence[Problem]) -> None:
+    out = console()
+    for line in lines(found, file):
+        out.print(Text(line, style=_COLOURS.get(line[:1], "")))
+    for line in _some([problem.located(file.name) for problem in unknown]):
+        out.print(Text(line, style="red"), soft_wrap=True)
+    if note := unsaid_zones_in_words(unsaid_zones(file)):
+        typer.echo(note, err=True)
 
 
 def lines(found: Rehearsal, file: ScheduleFile) -> Iterator[str]:

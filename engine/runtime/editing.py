@@ -18,7 +18,7 @@ from engine.runtime.reports import ApplyReport
 from engine.runtime.skips import Dropped, renew_skips
 from engine.schedules import Schedule, ScheduleFile, Window
 from engine.schedules.decisions import Decision
-from engine.schedules.diff import diff, edits
+from engine.schedules.diff import Diff, diff, edits
 
 _PART = 100
 
@@ -50,11 +50,7 @@ class Edit:
         heads = await transaction.heads(file.project, list(schedules))
         compared = diff(file.project, file.schedules, heads)
         if compared.foreign:
-            named = ", ".join(f"{key} (of {heads[key].owner})" for key in compared.foreign)
-            raise KeyForeign(
-                f"{file.name} declares keys of others: {named}",
-                cure="rename them, or let their owners retire or cancel them",
-            )
+            raise _foreign(file, {key: heads[key].owner for key in compared.foreign})
         queues = await write_queues(transaction, file, by=self._by)
         self._types = await transaction.resolve(
             (schedule.task_queue, schedule.workflow)
@@ -75,6 +71,11 @@ class Edit:
             file.project, revision=file.revision, name=file.name, digest=file.digest, by=self._by,
             refused=refusals,
         )  # fmt: skip
+        return self._report(compared, refusals, queues)
+
+    def _report(
+        self, compared: Diff, refusals: Mapping[str, str], queues: tuple[str, ...]
+    ) -> ApplyReport:
         return ApplyReport(
             added=compared.added,
             changed=compared.changed,
@@ -88,7 +89,7 @@ class Edit:
             queues=queues,
             unskipped=self._dropped,
             rejected=tuple(self._rejected),
-            project=file.project,
+            project=self._file.project,
         )
 
     async def _edit(
@@ -169,6 +170,14 @@ class Edit:
         if schedule.external:
             return schedule.workflow
         return self._types[schedule.task_queue, schedule.workflow]
+
+
+def _foreign(file: ScheduleFile, owners: Mapping[str, str]) -> KeyForeign:
+    named = ", ".join(f"{key} (of {owner})" for key, owner in owners.items())
+    return KeyForeign(
+        f"{file.name} declares keys of others: {named}",
+        cure="rename them, or let their owners retire or cancel them",
+    )
 
 
 def parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
