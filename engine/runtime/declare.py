@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from engine.errors import LedgerRequired, PruneRefused, RevisionTooLow
-from engine.ledger import Ledger
+from engine.ledger import Ledger, Transaction
 from engine.ledger.records import ProjectRow
 from engine.runtime.editing import Edit, parts, readable
 from engine.runtime.planning import decided_to_the_end
@@ -132,12 +132,7 @@ async def retire_absent(
         since = await transaction.mark_absent(file.project, compared.absent, now)
         ripe = sorted(key for key, moment in since.items() if moment <= now - absent_for)
         if ripe:
-            for part in parts(ripe):
-                owed = [
-                    decided_to_the_end(state, now) for state in await readable(transaction, part)
-                ]
-                await transaction.record(owed, strict=True)
-                await transaction.retire(part, now)
+            await _retire(transaction, ripe, now)
             await transaction.save_project(
                 file.project, revision=file.revision, name=file.name, digest=file.digest, by=by,
                 refused=last.refused,
@@ -145,6 +140,14 @@ async def retire_absent(
     if ripe:
         await ledger.wake()  # nobody is to wait for what was retired
     return PruneReport(tuple(ripe), tuple(sorted(set(compared.absent) - set(ripe))))
+
+
+async def _retire(transaction: Transaction, keys: Sequence[str], now: datetime) -> None:
+    """Decide what these keys owe until now, and let them fire no more."""
+    for part in parts(keys):
+        owed = [decided_to_the_end(state, now) for state in await readable(transaction, part)]
+        await transaction.record(owed, strict=True)
+        await transaction.retire(part, now)
 
 
 def _require_no_memory(file: ScheduleFile) -> None:
