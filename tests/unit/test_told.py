@@ -32,8 +32,8 @@ DISPATCHER = cast("Dispatcher", SimpleNamespace(room=50, send=lambda *_: []))
 async def declared(text: str) -> MemoryLedger:
     ledger = MemoryLedger(remembers=True)
     ledger.travel(BEGIN)
-    await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
     await apply(ledger, load_schedules(text), by="test")
+    await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
     return ledger
 
 
