@@ -62,12 +62,14 @@ class Signals:
         self.asked.set()
 
 
-async def wait_for_temporal(signals: Signals, *, say: Callable[[str], None]) -> Client | None:
+async def wait_for_temporal(
+    signals: Signals, plugin: SchedulePlugin, *, say: Callable[[str], None]
+) -> Client | None:
     """Connect as soon as the server answers; None when asked to leave before."""
     told = False
     while not signals.asked.is_set():
         try:
-            return await connect_temporal()
+            return await connect_temporal(plugins=[plugin])
         except TemporalUnavailable as error:
             if not told:
                 say(f"waiting: {error}")
@@ -96,6 +98,15 @@ async def serve(
 ) -> None:
     """Run a worker with every workflow and step found, until asked to leave.
 
+    Args:
+        client: connected with the plugin, which its workers have from it. A worker's own plugin
+            would come too late: it is the client that reads and writes inputs and results.
+        plugin: that one.
+        code: what is served.
+        task_queue: where.
+        signals: end it.
+        say: prints a line.
+
     Raises:
         EngineError: when the replica cannot work here, for example RetentionTooShort.
     """
@@ -106,7 +117,6 @@ async def serve(
         task_queue=task_queue,
         workflows=code.workflows,
         activities=code.activities or [_nothing],
-        plugins=[plugin],
         graceful_shutdown_timeout=plugin.settings.drain,
     )
     running = asyncio.create_task(worker.run())

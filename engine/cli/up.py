@@ -203,7 +203,9 @@ class _Application:
         screen: Screen | LinePrinter,
         signals: Signals,
     ) -> None:
-        client = await Client.connect(embedded.temporal.address, namespace=_NAMESPACE)
+        client = await Client.connect(
+            embedded.temporal.address, namespace=_NAMESPACE, plugins=[plugin]
+        )
         jobs = (
             self._notice_a_fall(embedded, signals, screen),
             watch.run(),

@@ -35,7 +35,7 @@ def worker(
     async def run() -> None:
         with Signals() as signals:
             printer.on_closed = signals.leave
-            client = await wait_for_temporal(signals, say=printer.say)
+            client = await wait_for_temporal(signals, plugin, say=printer.say)
             if client is None:
                 return
             if database.url() is None:
