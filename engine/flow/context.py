@@ -8,6 +8,7 @@ from typing import Any, TypeVar, Unpack, overload
 
 import temporalio.workflow
 
+from engine.flow.awaited import Unawaited, to_await
 from engine.flow.calls import NOT_GIVEN, StepOptions, call_of, undo_of
 from engine.flow.children import Children
 from engine.flow.failures import NotUndone
@@ -33,6 +34,7 @@ class Context(RunFacts):
     def __init__(self, *, leaves_notes: bool = False) -> None:
         self._saga = Saga(leaves_notes=leaves_notes)
         self._children, self._signals = Children(), Signals()
+        self._unawaited = Unawaited()
 
     @overload
     async def step(
@@ -72,6 +74,7 @@ class Context(RunFacts):
         **options: Unpack[StepOptions],
     ) -> R: ...
 
+    @to_await
     async def step(
         self,
         fn: Callable[..., Any],
@@ -143,6 +146,7 @@ class Context(RunFacts):
         result_type: type | None = ...,
     ) -> Any: ...
 
+    @to_await
     async def child(
         self,
         workflow: Any,
@@ -180,6 +184,7 @@ class Context(RunFacts):
             result_type=result_type,
         )
 
+    @to_await
     async def parallel(
         self, things: Sequence[Awaitable[R]], *, limit: int | None = None
     ) -> list[R]:
@@ -215,6 +220,7 @@ class Context(RunFacts):
         timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - durable, kept by the server
     ) -> Any: ...
 
+    @to_await
     async def wait_for(
         self,
         signal: str,
@@ -239,6 +245,7 @@ class Context(RunFacts):
         longest = None if timeout is None else duration(timeout, "timeout")
         return await self._signals.wait_for(signal, wanted, longest)
 
+    @to_await
     async def sleep(self, span: timedelta | float) -> None:
         """Sleep that long (timedelta or seconds), durably: no crash or deploy shortens it.
 
@@ -248,6 +255,7 @@ class Context(RunFacts):
         if seconds > 0:
             await temporalio.workflow.sleep(seconds)
 
+    @to_await
     async def sleep_until(self, moment: datetime) -> None:
         """Sleep until this moment, durably; not at all where it has passed.
 

@@ -194,7 +194,27 @@ def _input_parameter(run: Callable[..., Any], cls: type) -> inspect.Parameter | 
             f"{cls.__qualname__}.run{inspect.signature(run)} has to be `run(self, ctx)` or "
             "`run(self, ctx, input)`; put several values into a dataclass",
         )
+    _check_context(run, parameters[1], cls)
     return parameters[2] if parameters[2:] else None
+
+
+def _check_context(run: Callable[..., Any], first: inspect.Parameter, cls: type) -> None:
+    """Refuse a `run(self, input)`, whose input would be the context."""
+
+    def bearer() -> None: ...
+
+    bearer.__annotations__ = {k: v for k, v in run.__annotations__.items() if k == first.name}
+    try:
+        hint = get_type_hints(bearer, globalns=getattr(run, "__globals__", {})).get(first.name)
+    except NameError:  # it may be there for the type checker only
+        return
+    if not inspect.isclass(hint) or getattr(hint, "_is_protocol", False):
+        return
+    if not (issubclass(hint, Context) or issubclass(Context, hint)):
+        raise TypeError(
+            f"{cls.__qualname__}.run{inspect.signature(run)} is given a Context first, and its "
+            "input after that: write `run(self, ctx: Context, input)`",
+        )
 
 
 def _resolved(
@@ -229,7 +249,8 @@ def _temporal_run(
         context = Context(leaves_notes=definition.compensate_on_terminate)
         try:
             _check_inputs(definition, inputs)
-            return await self.run(context, *inputs)
+            result = await self.run(context, *inputs)
+            context._unawaited.refuse()  # noqa: SLF001 - as below
         except (Exception, asyncio.CancelledError) as error:
             # Not for users, who see the rest of it.
             not_undone = await context._unwind()  # noqa: SLF001
@@ -241,6 +262,7 @@ def _temporal_run(
             # `failure_exception_types` would end that, but also fail for good every run whose
             # history an edit no longer fits; so only what leaves `run` is turned into a failure.
             raise ApplicationError(str(error), type=type(error).__name__) from error
+        return result
 
     cls = definition.cls
     run.__name__ = _RUN_METHOD

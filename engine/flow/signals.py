@@ -12,6 +12,11 @@ from temporalio.common import RawValue
 from engine.errors import EngineError
 
 
+def too_late(name: str, timeout: timedelta | None) -> TimeoutError:
+    """Return what is raised when a signal does not come in time."""
+    return TimeoutError(f"no signal {name} came within {timeout}")
+
+
 class Signals:
     """The signals of one run, in the order in which they came."""
 
@@ -33,11 +38,15 @@ class Signals:
         """
         self._listen(name)
         waiting = self._waiting[name]
-        await temporalio.workflow.wait_condition(
-            lambda: bool(waiting),
-            timeout=timeout,
-            timeout_summary=f"waits for the signal {name}",
-        )
+        try:
+            await temporalio.workflow.wait_condition(
+                lambda: bool(waiting),
+                timeout=timeout,
+                timeout_summary=f"waits for the signal {name}",
+            )
+        except TimeoutError:
+            # Its cause is how asyncio does it: a cancel, which would be told as the reason.
+            raise too_late(name, timeout) from None
         given = waiting.popleft()
         if given is None:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from typing import Any
@@ -40,7 +41,7 @@ async def with_reason(
 def _told(failure: BaseException) -> tuple[str, str | None]:
     """The innermost reason in one line; and what could not be taken back, as JSON."""
     innermost = failure
-    while innermost.__cause__ is not None:
+    while innermost.__cause__ is not None and not _is_cancel(innermost.__cause__):
         innermost = innermost.__cause__
     if not isinstance(failure, ApplicationError) or failure.type != CompensationFailed.__name__:
         return _line(str(innermost)), None
@@ -53,6 +54,11 @@ def _told(failure: BaseException) -> tuple[str, str | None]:
         if isinstance(each, dict)
     ]
     return _line(error), json.dumps(left, ensure_ascii=False) if left else None
+
+
+def _is_cancel(error: BaseException) -> bool:
+    """How asyncio times something out, and not why: below a TimeoutError there is a cancel."""
+    return isinstance(error, ApplicationError) and error.type == asyncio.CancelledError.__name__
 
 
 def _line(text: str) -> str:

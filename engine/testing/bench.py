@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from temporalio.api.enums.v1 import EventType
 from temporalio.client import (
     Client,
     Interceptor,
@@ -16,6 +17,7 @@ from temporalio.client import (
     StartWorkflowInput,
     WorkflowFailureError,
     WorkflowHandle,
+    WorkflowHistory,
 )
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
 from temporalio.service import RPCError, RPCStatusCode
@@ -249,7 +251,16 @@ async def _pending(handle: WorkflowHandle[Any, Any]) -> str:
         f"the child {each.workflow_id} is open"
         for each in described.raw_description.pending_children
     ]
-    return "; ".join(waits) or "it waits for a signal, or its workflow task fails again and again"
+    return "; ".join(waits) or _wait(await handle.fetch_history())
+
+
+def _wait(history: WorkflowHistory) -> str:
+    """What a run may do of which no step and no child is open."""
+    may_be = "it waits for a signal, or its workflow task fails again and again"
+    kinds = [event.event_type for event in history.events]
+    if waits := kinds.count(EventType.EVENT_TYPE_TIMER_STARTED):
+        return f"{may_be}, or its waits take longer ({waits} so far, each about a second)"
+    return may_be
 
 
 def _first_cause(failure: WorkflowFailureError) -> BaseException:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -21,6 +21,7 @@ from temporalio.worker import (
 from temporalio.workflow import NondeterminismError
 
 from engine.flow import registered_workflows
+from engine.flow.undoing import UNDO_TYPE
 from engine.runtime.step_calls import passing
 from engine.runtime.stories import CURE, Deed, step_deed, told, workflow_type
 from engine.testing.bench import plugin
@@ -55,6 +56,7 @@ async def assert_replayable(
     if not found:
         raise ValueError("there is no history to replay")
     classes = list(workflows or [each.cls for each in registered_workflows().values()])
+    _check_types(found, classes)
     replayer = Replayer(workflows=classes, plugins=[plugin()], interceptors=[_Listening()])
     wrong = []
     for history in found:
@@ -69,6 +71,19 @@ async def assert_replayable(
             f"{len(wrong)} of {len(found)} histories do not replay; {CURE}:\n{listed}"
         )
     return len(found)
+
+
+def _check_types(found: Sequence[WorkflowHistory], classes: Sequence[type]) -> None:
+    marks = (getattr(each, "__temporal_workflow_definition", None) for each in classes)
+    known = {UNDO_TYPE, *(mark.name for mark in marks if mark)}
+    types = [workflow_type(history) for history in found]
+    unknown = [each for each in types if each not in known]
+    if unknown and None not in known:  # None takes every type
+        raise AssertionError(
+            f"{len(unknown)} of {len(found)} histories are of workflows that are not here "
+            f"({', '.join(sorted(set(unknown)))}): import them or name them in workflows=; "
+            "a class has to stay until its runs have ended"
+        )
 
 
 async def _replayed(replayer: Replayer, history: WorkflowHistory) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any, Final, Unpack
 from uuid import UUID
 
 from engine.errors import EngineError
+from engine.flow.awaited import to_await
 from engine.flow.calls import NOT_GIVEN, StepCall, StepOptions, call_of, undo_of
 from engine.flow.context import Context
 from engine.flow.definition import definition_of
@@ -22,6 +23,7 @@ from engine.flow.notes import StepNote
 from engine.flow.parallel import all_of
 from engine.flow.progress import progress_line
 from engine.flow.retries import Retry, duration
+from engine.flow.signals import too_late
 from engine.flow.step_info import step_key
 from engine.testing.attempts import attempt, environment, through_json
 from engine.testing.clock import FrozenClock
@@ -89,7 +91,8 @@ class FakeContext(Context):
         """
         given = [] if input is NOT_GIVEN else [input]
         try:
-            return await workflow().run(self, *given)
+            result = await workflow().run(self, *given)
+            self._unawaited.refuse()
         except (Exception, asyncio.CancelledError) as error:
             not_undone = await self._unwind()
             if not_undone:
@@ -97,6 +100,7 @@ class FakeContext(Context):
                 name = definition.type if definition else workflow.__name__
                 raise CompensationFailed(name, not_undone) from error
             raise
+        return result
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
@@ -107,6 +111,7 @@ class FakeContext(Context):
         """See ``Context``: what the clock of the test says."""
         return self.clock.now()
 
+    @to_await
     async def step(
         self,
         fn: Callable[..., Any],
@@ -123,6 +128,7 @@ class FakeContext(Context):
             self._undos.append((undo_of(compensate, call), call, key))
         return await self._call(call)
 
+    @to_await
     async def child(
         self,
         workflow: Any,
@@ -156,12 +162,14 @@ class FakeContext(Context):
         found = stands(*given) if callable(stands) else stands
         return await found if inspect.isawaitable(found) else found
 
+    @to_await
     async def parallel(
         self, things: Sequence[Awaitable[Any]], *, limit: int | None = None
     ) -> list[Any]:
         """See ``Context``."""
         return await all_of(things, limit)
 
+    @to_await
     async def wait_for(
         self,
         signal: str,
@@ -183,9 +191,11 @@ class FakeContext(Context):
                 f"no signal {signal} is left, and ctx.wait_for without timeout waits for ever",
                 cure=f"say it: FakeContext(signals={{{signal!r}: [...]}})",
             )
-        self.clock.advance(duration(timeout, "timeout"))
-        raise TimeoutError(f"no signal {signal} came")
+        longest = duration(timeout, "timeout")
+        self.clock.advance(longest)
+        raise too_late(signal, longest)
 
+    @to_await
     async def sleep(self, span: timedelta | float) -> None:
         """See ``Context``: moves the clock, and takes no time."""
         seconds = span.total_seconds() if isinstance(span, timedelta) else span

@@ -38,6 +38,17 @@ async def test_waiting_moves_the_clock_and_takes_no_time():
     assert ctx.now() == MORNING + timedelta(days=1)
 
 
+@workflow(name="fake-context-forgets")
+class Forgets:
+    async def run(self, ctx: Context) -> None:
+        ctx.sleep(1)  # type: ignore[unused-coroutine] # mypy sees it as well
+
+
+async def test_a_call_that_nobody_awaits_fails_the_test():
+    with pytest.raises(TypeError, match=r"ctx\.sleep\(1\) was never awaited"):
+        await FakeContext().run(Forgets)
+
+
 async def test_a_run_that_fails_is_undone_and_keeps_its_error():
     lost = fake(send_parcel, raises=OSError("no paper"))
     refund = fake(give_back)

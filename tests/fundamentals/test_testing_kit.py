@@ -32,7 +32,7 @@ from tests.fundamentals.samples.parcels import (
     send_parcel,
     take_money,
 )
-from tests.fundamentals.samples.stamps import Stamped, stamp
+from tests.fundamentals.samples.stamps import Stamped, WaitsOften, stamp
 
 SCHEDULES = """
 schedules:
@@ -168,6 +168,11 @@ async def test_a_run_that_hangs_is_ended_and_says_what_it_waits_for(
             server=server,
             **CODE,
         )
+
+
+async def test_a_run_with_more_waits_than_there_is_patience_for_says_so(server: DevServer):
+    with pytest.raises(AssertionError, match=r"its waits take longer \(\d+ so far, each about a"):
+        await run_workflow(WaitsOften, patience=3, server=server, workflows=[WaitsOften])
 
 
 async def _never(_: Order) -> None:

@@ -51,6 +51,14 @@ async def test_the_first_failure_stops_the_others_and_what_had_not_begun_does_no
     assert BEGUN[-2:] == ["undo fails", "undo waits"]
 
 
+async def test_a_call_that_nobody_awaits_fails_the_run_and_what_was_done_is_undone(runs: Runs):
+    failure = await runs.result("forgets-to-await@1", ["one"])
+    assert str(failure) == (
+        "TypeError: ctx.step(do) was never awaited and did nothing; write `await` before it"
+    )
+    assert BEGUN == ["one", "undo one"]
+
+
 async def test_a_cancel_of_the_run_reaches_everything_under_way(runs: Runs):
     handle = await runs.start("parallel@1", Work(["waits", "waits", "never"], limit=2))
 

@@ -51,6 +51,13 @@ async def test_a_signal_that_does_not_come_in_time_is_a_timeout(runs: Runs):
     assert await runs.end(handle) == ["Ana", {"of": ["any", "shape"]}, "nobody"]
 
 
+async def test_a_run_that_does_not_expect_the_timeout_fails_with_the_signals_name(runs: Runs):
+    failure = await runs.result("impatient@1")
+    while failure.__cause__ is not None:  # the innermost cause is what people are shown
+        failure = failure.__cause__
+    assert str(failure) == "TimeoutError: no signal approve came within 0:00:00.050000"
+
+
 async def test_a_signal_that_the_class_handles_itself_cannot_be_waited_for(runs: Runs):
     failure = await runs.result("handled-twice@1")
     assert isinstance(failure, ApplicationError)

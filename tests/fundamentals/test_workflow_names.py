@@ -105,6 +105,10 @@ class WithoutContext:
     async def run(self) -> None: ...
 
 
+class WithInputAlone:
+    async def run(self, year: int) -> None: ...
+
+
 class WithTwoInputs:
     async def run(self, ctx: Context, year: int, month: int) -> None: ...
 
@@ -127,6 +131,7 @@ class Outer:
         (WithoutRun, "WithoutRun needs `async def run.*; it has none"),
         (WithSyncRun, "WithSyncRun needs `async def run.*; its run is not an async method"),
         (WithoutContext, r"has to be `run\(self, ctx\)` or"),
+        (WithInputAlone, "is given a Context first, and its input after that"),
         (WithTwoInputs, "put several values into a dataclass"),
         (WithKeywordInput, r"has to be `run\(self, ctx\)` or"),
         (WithHiddenType, "'Decimal' is not defined.*not under TYPE_CHECKING"),

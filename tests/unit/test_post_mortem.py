@@ -45,6 +45,12 @@ async def test_the_innermost_cause_is_told_in_one_line():
     assert (await told(failure(outer))).error == "CardDeclined: no such card"
 
 
+async def test_a_timeout_is_told_and_not_the_cancel_that_asyncio_makes_of_it():
+    outer = ApplicationError("nobody came", type="TimeoutError")
+    outer.__cause__ = ApplicationError("Application error", type="CancelledError")
+    assert (await told(failure(outer))).error == "TimeoutError: nobody came"
+
+
 async def test_an_error_is_told_up_to_two_thousand_characters_and_as_a_database_keeps_it():
     error = (await told(failure(ApplicationError("x\0y\ud800 " + "z" * 5000)))).error
     assert error is not None

@@ -18,3 +18,10 @@ class Stamped:
         if letter == "slow":
             await ctx.sleep(timedelta(hours=2))
         return await ctx.step(stamp, letter)
+
+
+@workflow(name="testing-kit-waits-often")
+class WaitsOften:
+    async def run(self, ctx: Context) -> None:
+        for _ in range(60):
+            await ctx.sleep(3600)

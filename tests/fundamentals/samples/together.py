@@ -174,8 +174,24 @@ class Naive:
         await ctx.sleep_until(datetime(2027, 1, 1))  # noqa: DTZ001 - what is refused
 
 
+@workflow
+class Impatient:
+    """Waits for a signal that does not come, and does not expect that."""
+
+    async def run(self, ctx: Context) -> None:
+        await ctx.wait_for("approve", timeout=0.05)
+
+
+@workflow
+class ForgetsToAwait:
+    async def run(self, ctx: Context, awaited: list[str]) -> None:
+        for part in awaited:
+            await ctx.step(do, part, compensate=undo)
+        ctx.step(do, "forgotten")  # type: ignore[unused-coroutine] # mypy sees it as well
+
+
 ALL: list[Any] = [
     Parallel, Part, Whole, BeginsAgain, TakesTooLong, PlainChild, Family, Approved, HandledTwice,
-    Calendar, Naive,
+    Calendar, Naive, Impatient, ForgetsToAwait,
 ]  # fmt: skip
 STEPS: list[Any] = [do, undo]

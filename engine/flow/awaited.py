@@ -1,0 +1,60 @@
+"""Finds calls of ``ctx`` that nobody awaited, which would do nothing without a word."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+M = TypeVar("M", bound="Callable[..., Coroutine[Any, Any, Any]]")
+
+
+class Unawaited:
+    """The calls of one run that have not begun."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, tuple[str, Coroutine[Any, Any, Any]]] = {}
+        self._count = 0
+
+    def note(self, text: str, begin: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Return a coroutine that is forgotten as soon as somebody awaits it."""
+        self._count += 1
+        number = self._count
+
+        async def call() -> Any:
+            self._made.pop(number, None)
+            return await begin()
+
+        made = call()
+        self._made[number] = (text, made)
+        return made
+
+    def refuse(self) -> None:
+        """Raise for the first call that was made and never begun; one that was cancelled is not.
+
+        Raises:
+            TypeError: names it.
+        """
+        left = [text for text, made in self._made.values() if _is_waiting(made)]
+        for _, made in self._made.values():
+            made.close()  # Python would complain of each, where nobody looks
+        if left:
+            raise TypeError(f"{left[0]} was never awaited and did nothing; write `await` before it")
+
+
+def to_await(method: M) -> M:
+    """Let a run fail that calls this method of its context and does not await it."""
+
+    @functools.wraps(method)
+    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+        what = getattr(args[0], "__name__", repr(args[0])) if args else ""
+        return self._unawaited.note(
+            f"ctx.{method.__name__}({what})", lambda: method(self, *args, **kwargs)
+        )
+
+    return called  # type: ignore[return-value] # it is called and awaited alike
+
+
+def _is_waiting(made: Coroutine[Any, Any, Any]) -> bool:
+    return inspect.getcoroutinestate(made) == inspect.CORO_CREATED
