@@ -20,7 +20,8 @@ class DeadLetters(Reading):
 
     async def dead_letters_of(self, name: str, bucket: int | None = None) -> list[DeadLetter]:
         """Return the letter of a run id, or those of a window; see ``letters.letters_of``."""
-        return await letters_of(self._ledger, name, bucket)
+        async with self._naming():
+            return await letters_of(self._ledger, name, bucket)
 
     async def rerun_dead(
         self,
@@ -32,18 +33,18 @@ class DeadLetters(Reading):
         own_input: tuple[Any, ...] = (),
     ) -> Requested:
         """Run a window again that ended badly; see ``letters.rerun_letter``."""
-        requested = await rerun_letter(
-            self._ledger, name, bucket, by=self._actor, reason=reason, overlap=overlap,
-            own_input=own_input,
-        )  # fmt: skip
-        await self._ledger.wake()  # other schedules may wait for its window
-        return requested
+        async with self._near():
+            return await rerun_letter(
+                self._ledger, name, bucket, by=self._actor, reason=reason, overlap=overlap,
+                own_input=own_input,
+            )  # fmt: skip
 
     async def drop_dead(
         self, name: str, bucket: int | None = None, *, reason: str | None = None
     ) -> list[DeadLetter]:
         """Let the letter of a run id rest, or those of a window; see ``letters.drop``."""
-        return await drop(self._ledger, name, bucket, by=self._actor, reason=reason)
+        async with self._naming():
+            return await drop(self._ledger, name, bucket, by=self._actor, reason=reason)
 
     async def drop_all_dead(self, *, key: str | None = None, reason: str | None = None) -> int:
         """Let every letter rest, of one schedule or of all; returns how many there were."""

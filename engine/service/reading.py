@@ -92,13 +92,16 @@ class Reading:
 
     @asynccontextmanager
     async def _near(self) -> AsyncIterator[None]:
-        """Name the keys that may be meant when there is none such.
-
-        What is done may be what something waits for, in a queue or for another schedule.
-        """
-        try:
+        """What is done may be what something waits for, in a queue or for another schedule."""
+        async with self._naming():
             yield
             await self._ledger.wake()
+
+    @asynccontextmanager
+    async def _naming(self) -> AsyncIterator[None]:
+        """Name the keys that may be meant when there is none such."""
+        try:
+            yield
         except ScheduleNotFound as error:
             known = [row.key for row in await self.schedules()]
             raise not_found(error.key, known) from None

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from engine.errors import LetterNotFound
+from engine.errors import EngineError, LetterNotFound
 from engine.ledger.records import Closed, Evidence, Outcome
 from engine.runtime.planning import planned
 from engine.runtime.verbs.backfilling import backfill
@@ -111,6 +111,22 @@ async def test_a_letter_that_is_dropped_is_gone_and_the_log_says_why(bench):
         await ops.drop_dead("k", bucket)
     (fire,) = await ops.fires()
     assert fire.status == "failed", "what became of the window stays"
+
+
+@pytest.mark.parametrize(
+    ("name", "bucket", "told"),
+    [
+        ("kk", 1, r"there is no schedule kk; did you mean k\?"),
+        ("k", None, "k is the key of a schedule, and no letter; name a window too, `k BUCKET`"),
+        ("k", 1, "no dead letter of window 1 of k; `sched dead list k` shows every one, `sched l"),
+        ("sched:k:1", None, "there is no dead letter of sched:k:1; `sched dead list` shows every"),
+    ],
+)
+async def test_a_letter_that_is_not_there_is_told_with_what_to_write(bench, name, bucket, told):
+    await bench.declare(DAILY)
+    for ask in ("dead_letters_of", "rerun_dead", "drop_dead"):
+        with pytest.raises(EngineError, match=told):
+            await getattr(operator(bench), ask)(name, bucket)
 
 
 async def test_all_letters_of_a_schedule_or_of_every_one_are_dropped_at_once(bench):

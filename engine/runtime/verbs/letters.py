@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.errors import LetterNotFound
+from engine.errors import EngineError, LetterNotFound, ScheduleNotFound
 from engine.ledger import Ledger
 from engine.ledger.letters import OF_A_WINDOW, DeadLetter
 from engine.ledger.records import Action
@@ -27,6 +27,7 @@ async def letters_of(ledger: Ledger, name: str, bucket: int | None = None) -> li
 
     Raises:
         LetterNotFound: there is none.
+        ScheduleNotFound: nor is there such a schedule.
     """
     async with ledger.transaction() as transaction:
         if bucket is None:
@@ -34,11 +35,26 @@ async def letters_of(ledger: Ledger, name: str, bucket: int | None = None) -> li
         else:
             found = await transaction.letters(name, bucket=bucket)
     if not found:
-        what = name if bucket is None else f"window {bucket} of {name}"
-        raise LetterNotFound(
-            f"there is no dead letter of {what}", cure="`sched dead list` shows every one"
-        )
+        raise await _none(ledger, name, bucket)
     return found
+
+
+async def _none(ledger: Ledger, name: str, bucket: int | None) -> EngineError:
+    if ":" in name:  # of a run: no key has one
+        return LetterNotFound(
+            f"there is no dead letter of {name}", cure="`sched dead list` shows every one"
+        )
+    if not await ledger.schedules(key=name):
+        return ScheduleNotFound(name)
+    if bucket is None:
+        return LetterNotFound(
+            f"{name} is the key of a schedule, and no letter",
+            cure=f"name a window too, `{name} BUCKET`; `sched dead list {name}` shows which",
+        )
+    return LetterNotFound(
+        f"there is no dead letter of window {bucket} of {name}",
+        cure=f"`sched dead list {name}` shows every one, `sched log {name}` those dealt with",
+    )
 
 
 async def rerun_letter(
@@ -61,9 +77,14 @@ async def rerun_letter(
     found = await letters_of(ledger, name, bucket)
     letter = next((each for each in found if each.kind in OF_A_WINDOW), None)
     if letter is None:
+        another = (
+            "reset its run in Temporal to run it again"
+            if found[0].kind == "handler"
+            else "`sched trigger` starts another run"
+        )
         raise LetterNotFound(
             f"no window stands behind {found[0].workflow_id}",
-            cure="`sched trigger` starts another run; then `sched dead drop` lets it rest",
+            cure=f"{another}; `sched dead drop` lets it rest",
         )
     if letter.windows > 1:
         span = (letter.fire_time, letter.last_fire_time)
