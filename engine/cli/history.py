@@ -31,7 +31,12 @@ def register(app: typer.Typer) -> None:
 
 def history(
     action: Annotated[  # noqa: ARG001 - there is one as yet, and its parser refuses others
-        str, typer.Argument(metavar="export", parser=one_of("action", ("export",)))
+        str,
+        typer.Argument(
+            metavar="export",
+            help="What to do with them; `export` is all there is.",
+            parser=one_of("action", ("export",)),
+        ),
     ],
     name: Annotated[
         str,

@@ -41,17 +41,36 @@ def misfits(
             continue
         kind = resolve_type(schedule.workflow, code if types is None else types)
         if kind is None and types is not None:
-            found.append(_unknown(schedule, types))
+            found.append(_unknown(schedule.key, "workflow", schedule.workflow, types, "workflow"))
         elif kind is not None and kind in code:
             found += _input(schedule, code[kind])
+    # Most handlers are those of `defaults`: each is named once.
+    told = {each.on_dead: each for each in reversed(schedules) if not each.external}
+    for schedule in reversed(told.values()):
+        found += _handler(schedule, code, types)
     return found
 
 
-def _unknown(schedule: Schedule, types: Collection[str]) -> Misfit:
-    near = nearest_name(schedule.workflow, types)
+def _unknown(key: str, what: str, name: str, types: Collection[str], field: str) -> Misfit:
+    near = nearest_name(name, types)
     cure = f"did you mean {near}?" if near else "import the package that has it"
-    message = f"{schedule.key}: there is no workflow {schedule.workflow}"
-    return Misfit(WorkflowUnknown.code, schedule.key, message, cure, ("workflow",))
+    message = f"{key}: there is no {what} {name}"
+    return Misfit(WorkflowUnknown.code, key, message, cure, (field,))
+
+
+def _handler(
+    schedule: Schedule, code: Mapping[str, WorkflowDefinition], types: Collection[str] | None
+) -> Iterator[Misfit]:
+    """A handler is a workflow like any other, and is always given what ended badly."""
+    key, name = schedule.key, schedule.on_dead
+    if name is None:
+        return
+    kind = resolve_type(name, code if types is None else types)
+    if kind is None and types is not None:
+        yield _unknown(key, "onDead workflow", name, types, "onDead")
+    elif kind is not None and kind in code and not code[kind].accepts_input:
+        what = f"{key}: the workflow {kind} takes no input, and onDead gives it one"
+        yield Misfit(INPUT_INVALID, key, what, "add a parameter to its run", ("onDead",))
 
 
 def _input(schedule: Schedule, definition: WorkflowDefinition) -> Iterator[Misfit]:

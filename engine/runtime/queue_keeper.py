@@ -24,6 +24,7 @@ from engine.runtime.queue_steps import SeenQueues
 from engine.runtime.settings import Settings
 from engine.runtime.slots import SlotBook
 from engine.schedules.queues import Queue
+from engine.schedules.versions import nearest_name
 
 _RENEWALS = 3
 """In each lease, so that two may fail."""
@@ -207,5 +208,7 @@ class QueueKeeper:
             return
         self._told.add((queue, step))
         mine = f"project {self._serving.project}"
-        text = f"step {step} names queue {queue}, which no file of {mine} declares; {what}"
+        near = nearest_name(queue, self._limits)
+        hint = f" (did you mean {near}?)" if near else ""
+        text = f"step {step} names queue {queue}, which no file of {mine} declares{hint}; {what}"
         self._tell(Alert(_UNKNOWN, text))

@@ -31,6 +31,9 @@ _OFFSET = re.compile(r"(?:Z|[+-][0-9]{2}:?[0-9]{2})\Z")
 BY_CLOCK: Final = ("start", "end", "exclude")
 """What an interval needs a clock for."""
 
+_GIVES_TIMES: Final = ("after", "needs")
+"""A schedule that follows others, and says no times, has theirs."""
+
 _KEEP_ONE = "keep exactly one of everyMs, cron and at"
 
 
@@ -53,7 +56,9 @@ def relation_faults(given: Mapping[str, Any]) -> list[Fault]:
     """Return what is wrong between fields; ``given`` holds BROKEN for values not to be judged."""
     faults = []
     kinds = [name for name in given if name in KINDS]
-    if not kinds:
+    if not kinds and any(given.get(name) is BROKEN for name in _GIVES_TIMES):
+        pass  # it was to have those of its parent, and that is what is wrong
+    elif not kinds:
         cure = "give one of everyMs, cron and at"
         faults.append(Fault((), KIND_INVALID, "the schedule does not say when it fires", cure))
     elif len(kinds) > 1:

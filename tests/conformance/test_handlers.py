@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from engine.errors import LetterNotFound
 from engine.ledger.records import Closed, Serving
 from engine.runtime.events import Alert, Event
 from engine.runtime.following import follow
@@ -92,6 +93,8 @@ async def test_a_handler_that_fails_has_no_handler_and_is_a_dead_letter(bench):
     assert await taken(bench) == []
     letters = await operator(bench).dead_letters_of("k", claim.bucket)
     assert {letter.kind for letter in letters} == {"window", "handler"}
+    with pytest.raises(LetterNotFound, match="reset its run in Temporal to run it again"):
+        await operator(bench).rerun_dead(handler.workflow_id)
 
 
 async def test_a_handler_that_no_worker_knows_is_rejected_and_told(bench):

@@ -143,13 +143,16 @@ async def test_a_step_whose_queue_nobody_declared_waits_until_somebody_does(
     office: Office, seen: Seen
 ):
     seen.go_on.set()
+    await office.declare("text: {concurrency: 1}")
     async with office.replicas():
         run = await office.start("sends-elsewhere@1", "hello")
 
         def told() -> bool:
             alerts = [event for event in office.events if isinstance(event, Alert)]
             return any(
-                "step queued-send names queue texts" in alert.text and run.id in alert.text
+                "step queued-send names queue texts" in alert.text
+                and "declares (did you mean text?); run " in alert.text
+                and run.id in alert.text
                 for alert in alerts
                 if alert.code == "SCHEDULE_QUEUE_UNKNOWN"
             )

@@ -162,6 +162,12 @@ def test_a_cycle_with_times_of_its_own_is_one_too():
     ]
 
 
+def test_one_that_was_to_have_its_parents_times_is_told_what_is_wrong_and_no_more():
+    for fields in ("after: a", "needs: a"):
+        found = problems(f"key: a, {NIGHTLY}", f"key: b, {fields}")
+        assert [problem.code for problem in found] == ["SCHEDULE_FIELD_INVALID"]
+
+
 @pytest.mark.parametrize(
     ("fields", "cure"),
     [

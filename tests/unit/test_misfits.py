@@ -15,6 +15,7 @@ from engine.runtime.reports import ApplyReport
 from engine.runtime.source import Source
 from engine.schedules import load_schedules
 from tests.fundamentals.samples.parcels import Parcels
+from tests.fundamentals.samples.together import Naive
 
 PACKAGE = "tests.fundamentals.samples.parcels"
 FILE = """\
@@ -73,6 +74,27 @@ def test_each_schedule_that_does_not_fit_is_named_with_its_place(file: Path):
 def test_where_nobody_knows_all_workflows_only_inputs_are_judged():
     found = misfits(load_schedules(FILE).schedules, code())
     assert [each.key for each in found] == ["wrong", "lacks"]
+
+
+@pytest.mark.parametrize(
+    ("handler", "said"),
+    [
+        ("parcel", "1:13: SCHEDULE_WORKFLOW_UNKNOWN: a: there is no onDead workflow parcel;"),
+        ("naive", "1:13: SCHEDULE_INPUT_INVALID: a: the workflow naive@1 takes no input, and on"),
+    ],
+)
+def test_a_handler_that_could_not_be_told_is_named_once(tmp_path: Path, handler: str, said: str):
+    path = tmp_path / "schedules.yaml"
+    one = "workflow: parcels, everyMs: 1000, input: {id: A1}}"
+    path.write_text(
+        f"schedules: [{{key: a, {one}, {{key: b, {one}]\ndefaults: {{onDead: {handler}}}"
+    )
+    naive = definition_of(Naive)
+    assert naive
+    known = {**code(), naive.type: naive}
+    found = misfits(Source(path).read().schedules, known, types=set(known))
+    (line,) = [each.located("") for each in placed(found, Source(path))]
+    assert line.startswith(f"{path}:{said}")
 
 
 def test_json_has_places_too(tmp_path: Path):
