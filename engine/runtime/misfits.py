@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -89,6 +90,22 @@ def _input(schedule: Schedule, definition: WorkflowDefinition) -> Iterator[Misfi
         name = ".".join(["input", *map(str, path)])
         cure = f"the workflow {kind} takes {_name(definition.input_type)}"
         yield Misfit(INPUT_INVALID, key, f"{key}: {name}: {said}", cure, ("input", *path))
+    for name in _left_out(schedule.input, definition.input_type):
+        near = nearest_name(name, [each.name for each in fields(definition.input_type)])
+        what = f"{key}: input.{name}: {_name(definition.input_type)} has no such field"
+        cure = f"did you mean {near}?" if near else "remove it"
+        yield Misfit(INPUT_INVALID, key, what, cure, ("input", name))
+
+
+def _left_out(value: Any, wanted: Any) -> list[str]:
+    """The fields that decoding would drop without a word, of a dataclass without rules of its own.
+
+    A model of pydantic says itself what it does with others.
+    """
+    if not is_dataclass(wanted) or hasattr(wanted, "__pydantic_config__"):
+        return []
+    known = {each.name for each in fields(wanted)}
+    return [name for name in value if name not in known] if isinstance(value, Mapping) else []
 
 
 def _faults(value: Any, wanted: Any) -> list[tuple[tuple[str | int, ...], str]]:
