@@ -48,12 +48,16 @@ def to_await(method: M) -> M:
 
     @functools.wraps(method)
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
-        what = getattr(args[0], "__name__", repr(args[0])) if args else ""
-        return self._unawaited.note(
-            f"ctx.{method.__name__}({what})", lambda: method(self, *args, **kwargs)
-        )
+        text = f"ctx.{method.__name__}({_shown(args[0]) if args else ''})"
+        return self._unawaited.note(text, lambda: method(self, *args, **kwargs))
 
     return called  # type: ignore[return-value] # it is called and awaited alike
+
+
+def _shown(first: object) -> str:
+    """A step or a workflow by its name; of a list of calls, which may be long, that it is one."""
+    named = getattr(first, "__name__", None)
+    return str(named) if named else "…" if isinstance(first, list | tuple) else repr(first)
 
 
 def _is_waiting(made: Coroutine[Any, Any, Any]) -> bool:
