@@ -202,11 +202,12 @@ async def test_an_apply_that_would_retire_more_than_half_is_refused_before_it_do
 
 async def test_an_apply_says_what_is_probably_not_meant(project: Home):
     project.schedules.with_name("warned.yaml").write_text(
-        "project: warned\nschedules: [{key: warned, workflow: w, everyMs: 3600000, input: 010}]\n"
+        "project: warned\nschedules:\n"
+        "  - {key: warned, workflow: w, external: true, everyMs: 3600000, input: 010}\n"
     )
     code, output = await project.sched("apply", "warned.yaml")
     assert code == 0
-    assert "warning: warned.yaml:2:" in output
+    assert "warning: warned.yaml:3:" in output
     code, output = await project.sched("apply", "warned.yaml", "--json")
     assert code == 0
     assert json.loads(output)["warnings"][0]["message"] == "010 is read as the number 10"
