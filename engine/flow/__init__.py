@@ -25,6 +25,7 @@ step_info.py    what the step can know of it: ``step_info()``
 saga.py         undo steps, and their way back
 undoing.py      the engine's own workflow, which undoes what a run did
 to_the_end.py   what a cancel does not interrupt
+waiting.py      what a task that waits makes of one
 children.py     runs that a run waits for
 parallel.py     several things at once
 signals.py      what comes from outside

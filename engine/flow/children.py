@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
 import temporalio.workflow
+from temporalio.exceptions import ApplicationError, ChildWorkflowError
 from temporalio.workflow import ChildWorkflowHandle
 
 from engine.flow.calls import NOT_GIVEN
 from engine.flow.definition import WorkflowDefinition, definition_of
+from engine.flow.failures import CompensationFailed, NotUndone
 from engine.flow.retries import Retry, duration
+from engine.flow.waiting import result_of
 
 
 class Children:
-    """The children of one run, numbered so that each has the same id on every replay."""
+    """The children of one run, numbered so that each has the same id on every replay.
+
+    Attributes:
+        not_undone: what children could not undo that were cancelled, and say so to nobody else.
+    """
 
     def __init__(self) -> None:
+        self.not_undone: list[NotUndone] = []
         self._started: Counter[str] = Counter()
+        self._under_way: dict[asyncio.Task[Any] | None, None] = {}
+        self._stopped = False
+
+    @property
+    def under_way(self) -> bool:
+        """Whether any is open."""
+        return bool(self._under_way)
 
     async def run(
         self,
@@ -43,9 +59,11 @@ class Children:
             timeout = definition.timeout if timeout is None else timeout
             retry = retry or definition.retry
             result_type = result_type or definition.result_type
+        if self._stopped:
+            raise asyncio.CancelledError("the run is being undone")
         name, target = _named(child, definition)
         self._started[name] += 1
-        handle: ChildWorkflowHandle[Any, Any] = await temporalio.workflow.start_child_workflow(
+        starting = temporalio.workflow.start_child_workflow(
             target,
             args=[] if given is NOT_GIVEN else [given],
             id=_id_of(name, self._started[name]),
@@ -54,7 +72,36 @@ class Children:
             retry_policy=None if retry is None else retry.to_policy(),
             result_type=result_type,
         )
-        return await handle
+        waiting = asyncio.current_task()
+        self._under_way[waiting] = None
+        try:
+            handle: ChildWorkflowHandle[Any, Any] = await starting
+            return await result_of(handle, f"the child {name!r}")
+        except asyncio.CancelledError as stopped:
+            self._note(stopped.__cause__)
+            raise
+        finally:
+            del self._under_way[waiting]
+
+    async def stop(self) -> None:
+        """Cancel those that are open, and wait until they have undone what they did."""
+        self._stopped = True
+        for task in self._under_way:
+            # Each waits in `run`, which passes the cancel on.
+            if task is not None:
+                task.cancel()
+        await temporalio.workflow.wait_condition(lambda: not self._under_way)
+
+    def _note(self, error: BaseException | None) -> None:
+        """Keep what is left of a child that was cancelled: its error is not the run's."""
+        cause = error.__cause__ if isinstance(error, ChildWorkflowError) else None
+        if not isinstance(cause, ApplicationError) or cause.type != CompensationFailed.__name__:
+            return
+        temporalio.workflow.logger.error("a child that was cancelled: %s", cause.message)
+        left = [each for each in cause.details if isinstance(each, Mapping)]
+        self.not_undone += [
+            NotUndone(*(str(each.get(name)) for name in ("step", "undo", "error"))) for each in left
+        ]
 
 
 def _named(child: Any, definition: WorkflowDefinition | None) -> tuple[str, Any]:

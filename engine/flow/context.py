@@ -32,9 +32,9 @@ class Context(RunFacts):
     """
 
     def __init__(self, *, leaves_notes: bool = False) -> None:
-        self._saga = Saga(leaves_notes=leaves_notes)
         self._children, self._signals = Children(), Signals()
         self._unawaited = Unawaited()
+        self._saga = Saga(self._children, leaves_notes=leaves_notes)
 
     @overload
     async def step(
@@ -159,8 +159,9 @@ class Context(RunFacts):
     ) -> Any:
         """Run another workflow as a child of this run, and return what it returned.
 
-        The child's id is ``child:<this run's id>:<name>:<n>``. It is cancelled with this run,
-        which waits until it has undone what it did, and it is terminated when this run is.
+        The child's id is ``child:<this run's id>:<name>:<n>``. It is cancelled when this run is,
+        or fails, which waits until it has undone what it did; and it is terminated when this run
+        is.
 
         Args:
             workflow: A ``@workflow`` class, or any Temporal workflow type as text.
@@ -173,7 +174,7 @@ class Context(RunFacts):
         Raises:
             TypeError: It is no workflow, or does not fit the input.
             temporalio.exceptions.ChildWorkflowError: It ended badly; ``.cause`` says why.
-            asyncio.CancelledError: This run was cancelled.
+            asyncio.CancelledError: This run was cancelled; the child has ended.
         """
         return await self._children.run(
             workflow,

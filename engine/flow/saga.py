@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import temporalio.workflow
-from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityHandle
 
 from engine.flow.calls import StepCall
+from engine.flow.children import Children
 from engine.flow.failures import NotUndone
 from engine.flow.to_the_end import to_the_end
 from engine.flow.undoing import undo_note
+from engine.flow.waiting import result_of
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,13 @@ class Saga:
     timeout, is not unwound, and ``continue_as_new`` begins with none.
 
     Args:
+        children: the runs that this one started.
         leaves_notes: whether each step says in the history how to take it back, so that another
             run can do that (see ``engine.flow.undoing``).
     """
 
-    def __init__(self, *, leaves_notes: bool = False) -> None:
-        self._leaves_notes = leaves_notes
+    def __init__(self, children: Children, *, leaves_notes: bool = False) -> None:
+        self._children, self._leaves_notes = children, leaves_notes
         self._undos: list[_Undo] = []
         self._under_way: dict[ActivityHandle[Any], None] = {}
         self._unwinding = False
@@ -49,15 +51,12 @@ class Saga:
         """Run a step and return its result.
 
         Raises:
-            asyncio.CancelledError: the run, or the task that waits here, was cancelled, even if
-                the step had ended by itself before it heard of that.
+            asyncio.CancelledError: see ``result_of``; or the run is being undone.
             temporalio.exceptions.ActivityError: the step failed for good.
         """
         if self._unwinding:
             # Another branch of the run has failed; what it left running must not begin anew.
             raise asyncio.CancelledError("the run is being undone")
-        task = asyncio.current_task()
-        cancelled = task.cancelling() if task else 0
         place = self._place_of(call)
         left = undo_note(undo, call.idempotency_key(place)) if undo and self._leaves_notes else None
         handle = call.start(place, undo=left)
@@ -68,27 +67,18 @@ class Saga:
             self._undos.append(_Undo(undo, call, call.idempotency_key(place)))
         self._under_way[handle] = None
         try:
-            result = await handle
-        except ActivityError as error:
-            if task and task.cancelling() > cancelled:
-                # Whoever catches ActivityError to go on without a step must not catch this.
-                raise asyncio.CancelledError(str(error)) from error
-            raise
+            return await result_of(handle, repr(call.name))
         finally:
             del self._under_way[handle]
-        if task and task.cancelling() > cancelled:
-            # The SDK returns the result of a step that finished all the same, and the request
-            # to stop would be lost.
-            raise asyncio.CancelledError(f"cancelled while {call.name!r} ran")
-        return result
 
     async def unwind(self) -> list[NotUndone]:
         """Undo every step, the newest first, and return what could not be undone.
 
-        Neither errors nor a cancel keep it from its end.
+        What children could not undo when they were stopped is part of it. Neither errors nor a
+        cancel keep it from its end.
         """
-        if not self._undos:
-            return []
+        if not self._undos and not self._children.under_way:
+            return self._children.not_undone
         self._unwinding = True
         return await to_the_end(self._unwind())
 
@@ -97,10 +87,11 @@ class Saga:
         under_way = list(self._under_way)
         for handle in under_way:
             handle.cancel()
+        await self._children.stop()
         for handle in under_way:
             with contextlib.suppress(Exception, asyncio.CancelledError):
                 await handle
-        not_undone: list[NotUndone] = []
+        not_undone = self._children.not_undone
         while self._undos:
             undo = self._undos.pop()
             try:

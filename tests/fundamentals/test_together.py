@@ -87,6 +87,39 @@ async def test_a_child_that_fails_undoes_its_own_and_fails_its_parent(runs: Runs
     assert {"undo fails", "undo waits"} <= set(BEGUN)
 
 
+async def test_a_run_that_fails_stops_its_children_and_waits_until_they_have_undone(runs: Runs):
+    failure = await runs.result("parent@1", "gather")
+    assert isinstance(failure, ActivityError)
+    assert BEGUN[:3] == ["waits", "waits stopped", "undo waits"], "the child's, and then its own"
+    child = await runs.client.get_workflow_handle("child:run:part:1").describe()
+    assert child.status == WorkflowExecutionStatus.CANCELED
+
+
+@pytest.mark.parametrize("child", ["part", "ends"])
+async def test_a_cancel_of_the_run_is_not_lost_in_the_end_of_a_child(runs: Runs, child: str):
+    handle = await runs.start("parent@1", child)
+    await eventually(lambda: "waits" in BEGUN)
+    await handle.cancel()
+    await runs.end(handle)
+    assert (await handle.describe()).status == WorkflowExecutionStatus.CANCELED
+    assert "after" not in BEGUN
+
+
+async def test_what_a_cancelled_child_could_not_undo_is_said_by_its_parent(runs: Runs):
+    handle = await runs.start("parent@1", "stuck")
+    await eventually(lambda: "waits" in BEGUN)
+    await handle.cancel()
+    failure = await runs.end(handle)
+    assert isinstance(failure, ApplicationError)
+    assert failure.type == "CompensationFailed"
+    assert "could not undo 'do' (by 'undo_nothing': RuntimeError: waits is stuck)" in str(failure)
+
+
+async def test_a_child_may_be_waited_for_with_asyncios_own_timeout(runs: Runs):
+    assert await runs.result("parent@1", "patience") == "nobody waited"
+    assert BEGUN[-1] == "undo waits", "and had ended then"
+
+
 async def test_a_child_keeps_to_its_own_retry_rule_and_timeout(runs: Runs):
     assert await runs.result("family@1", "again") == 3
 

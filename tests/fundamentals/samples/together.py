@@ -10,6 +10,7 @@ from typing import Any
 import pydantic
 import temporalio.workflow
 from temporalio import activity
+from temporalio.exceptions import ChildWorkflowError
 
 from engine import Context, FatalError, Retry, step, workflow
 
@@ -81,6 +82,57 @@ class Whole:
         return await ctx.parallel([ctx.child(Part, each) for each in work.parts])
 
 
+@step(timeout=30, retry=Retry(max_attempts=1))
+async def fail_once_begun(part: str) -> None:
+    while part not in BEGUN:  # noqa: ASYNC110 - a list has no signal
+        await asyncio.sleep(0.01)
+    raise LookupError("no such part")
+
+
+@step(retry=Retry(max_attempts=1))
+async def undo_nothing(part: str) -> None:
+    raise RuntimeError(f"{part} is stuck")
+
+
+@workflow
+class Stuck:
+    async def run(self, ctx: Context) -> None:
+        await ctx.step(do, "waits", compensate=undo_nothing)
+
+
+@workflow
+class EndsAllTheSame:
+    async def run(self, ctx: Context) -> str:
+        try:
+            await ctx.step(do, "waits")
+        except asyncio.CancelledError:
+            return "done all the same"
+        return "never"
+
+
+@workflow
+class Parent:
+    """A run that would go on without its child, or gives it a while only."""
+
+    async def run(self, ctx: Context, how: str) -> Any:
+        if how == "gather":
+            return await asyncio.gather(
+                ctx.child(Part, "waits"), ctx.step(fail_once_begun, "waits", compensate=undo)
+            )
+        if how == "patience":
+            try:
+                async with asyncio.timeout(0.5):
+                    await ctx.child(Part, "waits")
+            except TimeoutError:
+                return "nobody waited"
+        child: Any = {"part": Part, "stuck": Stuck, "ends": EndsAllTheSame}[how]
+        try:
+            await (ctx.child(child, "waits") if child is Part else ctx.child(child))
+        except ChildWorkflowError:
+            ctx.log.info("going on without it")
+        return await ctx.step(do, "after")
+
+
 @workflow(retry=Retry(max_attempts=3, initial_interval=0.01))
 class BeginsAgain:
     async def run(self, ctx: Context, ends: str) -> int:
@@ -142,6 +194,14 @@ class Approved:
 
 
 @workflow
+class Twice:
+    """Two branches wait for signals of one name."""
+
+    async def run(self, ctx: Context) -> list[Any]:
+        return await ctx.parallel([ctx.wait_for("go on"), ctx.wait_for("go on")])
+
+
+@workflow
 class HandledTwice:
     @temporalio.workflow.signal
     def approve(self) -> None: ...
@@ -192,6 +252,6 @@ class ForgetsToAwait:
 
 ALL: list[Any] = [
     Parallel, Part, Whole, BeginsAgain, TakesTooLong, PlainChild, Family, Approved, HandledTwice,
-    Calendar, Naive, Impatient, ForgetsToAwait,
+    Calendar, Naive, Impatient, ForgetsToAwait, Parent, Stuck, EndsAllTheSame, Twice,
 ]  # fmt: skip
-STEPS: list[Any] = [do, undo]
+STEPS: list[Any] = [do, undo, undo_nothing, fail_once_begun]
