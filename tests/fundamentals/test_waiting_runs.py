@@ -58,6 +58,25 @@ async def test_a_run_that_does_not_expect_the_timeout_fails_with_the_signals_nam
     assert str(failure) == "TimeoutError: no signal approve came within 0:00:00.050000"
 
 
+async def test_of_two_who_wait_for_one_name_each_gets_a_signal_of_its_own(runs: Runs):
+    handle = await runs.start("twice@1")
+    await handle.signal("go on", 1)
+
+    async def one_came() -> bool:
+        return (await handle.describe()).history_length > 4
+
+    await eventually(one_came)
+    await handle.signal("go on", 2)
+    assert await runs.end(handle) == [1, 2]
+
+
+async def test_a_signal_with_several_values_is_its_first_and_holds_nobody_up(runs: Runs):
+    handle = await runs.start("twice@1")
+    await handle.signal("go on", args=[{"of": "any shape"}, 2])
+    await handle.signal("go on")
+    assert await runs.end(handle) == [{"of": "any shape"}, None]
+
+
 async def test_a_signal_that_the_class_handles_itself_cannot_be_waited_for(runs: Runs):
     failure = await runs.result("handled-twice@1")
     assert isinstance(failure, ApplicationError)
