@@ -15,6 +15,7 @@ shapes.py       what a type checker demands of the class
 steps.py        ``@step``: an ordinary function becomes a Temporal activity
 retries.py      ``Retry``: how often, how patiently and after what it is tried again
 failures.py     ``FatalError``, ``CompensationFailed``
+endings.py      what a run that ends badly ends with
 registry.py     which of them exist in this process
 context.py      ``Context``: what ``run(self, ctx)`` is given, which is made of
 run_facts.py    what a run knows of itself

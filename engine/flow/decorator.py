@@ -10,11 +10,11 @@ from datetime import timedelta
 from typing import Any, Final, get_type_hints, overload
 
 import temporalio.workflow
-from temporalio.exceptions import ApplicationError, FailureError
 
 from engine.errors import EngineError
 from engine.flow.context import Context
 from engine.flow.definition import MARK, WorkflowDefinition
+from engine.flow.endings import ending_of
 from engine.flow.failures import CompensationFailed
 from engine.flow.registry import Registry, checked_name
 from engine.flow.retries import Retry, duration
@@ -254,14 +254,12 @@ def _temporal_run(
         except (Exception, asyncio.CancelledError) as error:
             # Not for users, who see the rest of it.
             not_undone = await context._unwind()  # noqa: SLF001
+            ending = ending_of(error, temporalio.workflow.info().retry_policy)
             if not_undone:
-                raise CompensationFailed(definition.type, not_undone) from error
-            if isinstance(error, (FailureError, asyncio.CancelledError)):
+                raise CompensationFailed(definition.type, not_undone) from ending
+            if ending is error:
                 raise
-            # An ordinary exception would retry the workflow task for ever. Listing Exception in
-            # `failure_exception_types` would end that, but also fail for good every run whose
-            # history an edit no longer fits; so only what leaves `run` is turned into a failure.
-            raise ApplicationError(str(error), type=type(error).__name__) from error
+            raise ending from ending.__cause__
         return result
 
     cls = definition.cls

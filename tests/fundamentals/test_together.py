@@ -130,6 +130,25 @@ async def test_a_fatal_error_ends_the_retries_of_a_run_too(runs: Runs):
     assert "attempt 1" in str(failure.cause)
 
 
+@pytest.mark.parametrize(
+    ("how", "reason", "begun"),
+    [
+        ("declined", "Declined: declined", ["declined"]),
+        ("in a group", "Declined: declined", ["declined"]),
+        ("in a child", "FatalError: attempt 1", []),
+        ("raises a subclass", "Broken: attempt 1", []),
+        ("broken", "Broken: broken", ["broken", "broken"]),
+    ],
+)
+async def test_what_a_step_or_a_child_gives_up_for_good_ends_the_retries_of_the_run(
+    runs: Runs, how: str, reason: str, begun: list[str]
+):
+    failure = await runs.result("family@1", f"gives up: {how}")
+    assert isinstance(failure, ChildWorkflowError)
+    assert reason in str(failure.cause)
+    assert begun == BEGUN
+
+
 async def test_a_child_that_takes_too_long_is_timed_out(runs: Runs):
     failure = await runs.result("family@1", "too long")
     assert isinstance(failure, ChildWorkflowError)

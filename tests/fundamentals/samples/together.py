@@ -144,6 +144,34 @@ class BeginsAgain:
         return attempt
 
 
+class Declined(FatalError): ...
+
+
+class Broken(LookupError): ...
+
+
+@step(retry=Retry(max_attempts=2, initial_interval=0.01))
+async def decline(why: str) -> None:
+    BEGUN.append(why)
+    raise Declined(why) if why == "declined" else Broken(why)
+
+
+@workflow(retry=Retry(max_attempts=3, initial_interval=0.01, give_up_on=[LookupError, "Broken"]))
+class GivesUp:
+    """Fails in many ways of which none is better the next time."""
+
+    async def run(self, ctx: Context, how: str) -> None:
+        attempt = temporalio.workflow.info().attempt
+        if how == "raises a subclass":
+            raise Broken(f"attempt {attempt}")
+        if how == "in a group":
+            async with asyncio.TaskGroup() as group:
+                group.create_task(ctx.step(decline, "declined"))
+        if how == "in a child":
+            await ctx.child(BeginsAgain, "fatal")
+        await ctx.step(decline, how)
+
+
 @workflow(timeout=1)
 class TakesTooLong:
     async def run(self, ctx: Context) -> None:
@@ -162,10 +190,10 @@ class Family:
     """Whatever may be a child: a class of ours, a plain one, a type by name."""
 
     async def run(self, ctx: Context, of: str) -> Any:
-        if of == "again":
-            return await ctx.child(BeginsAgain, "well")
-        if of == "fatal":
-            return await ctx.child(BeginsAgain, "fatal")
+        if of in {"again", "fatal"}:
+            return await ctx.child(BeginsAgain, of)
+        if of.startswith("gives up: "):
+            return await ctx.child(GivesUp, of.removeprefix("gives up: "))
         if of == "too long":
             return await ctx.child(TakesTooLong)
         if of == "no workflow":
@@ -252,6 +280,6 @@ class ForgetsToAwait:
 
 ALL: list[Any] = [
     Parallel, Part, Whole, BeginsAgain, TakesTooLong, PlainChild, Family, Approved, HandledTwice,
-    Calendar, Naive, Impatient, ForgetsToAwait, Parent, Stuck, EndsAllTheSame, Twice,
+    Calendar, Naive, Impatient, ForgetsToAwait, Parent, Stuck, EndsAllTheSame, Twice, GivesUp,
 ]  # fmt: skip
-STEPS: list[Any] = [do, undo, undo_nothing, fail_once_begun]
+STEPS: list[Any] = [do, undo, undo_nothing, fail_once_begun, decline]
