@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -82,6 +83,21 @@ async def test_a_rerun_deals_with_the_letter_and_one_that_fails_is_a_new_one(ben
     (claim,) = await taken(bench)
     assert claim.arguments == [{"a": 2}], "what died is what runs again"
     assert [row.verb for row in await ops.actions()] == ["rerun", "rerun"]
+
+
+async def test_of_two_who_deal_with_a_letter_at_once_only_one_does(bench):
+    _, bucket = await a_failed_run(bench)
+    ops = operator(bench)
+    attempts = [
+        ops.rerun_dead("k", bucket),
+        ops.rerun_dead("k", bucket),
+        ops.drop_dead("k", bucket),
+    ]
+    found = await asyncio.gather(*attempts, return_exceptions=True)
+    done = [each for each in found if not isinstance(each, LetterNotFound) and each != []]
+    assert len(done) == 1, found
+    assert len(await ops.actions()) == 1
+    assert len([fire for fire in await bench.ledger.fires(limit=9) if fire.bucket == bucket]) <= 2
 
 
 async def test_an_ordinary_rerun_deals_with_the_letter_as_well(bench):

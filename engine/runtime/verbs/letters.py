@@ -96,7 +96,7 @@ async def rerun_letter(
     given = own_input or (letter.arguments if letter.kind == "rerun" else ())
     return await rerun(
         ledger, letter.key, letter.bucket, by=by, reason=reason, series=letter.series,
-        overlap=overlap, own_input=given,
+        overlap=overlap, own_input=given, letter=letter.workflow_id,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
-from engine.errors import FireStillOpen, WindowNotFound, WorkflowUnknown
+from engine.errors import FireStillOpen, LetterNotFound, WindowNotFound, WorkflowUnknown
 from engine.ledger import Ledger
 from engine.ledger.letters import OF_A_WINDOW
 from engine.ledger.records import OPEN, Fire, NewRequest
@@ -78,17 +78,24 @@ async def rerun(
     series: int | None = None,
     overlap: Overlap | None = None,
     own_input: tuple[Any, ...] = (),
+    letter: str | None = None,
 ) -> Requested:
     """Start one more run of a window that was decided, whatever became of it.
 
-    It runs under the present definition, and ``ctx.fire`` names the window.
+    It runs under the present definition, and ``ctx.fire`` names the window. With ``letter``, the
+    id of a run that died, only if nobody has dealt with that one yet.
 
     Raises:
+        LetterNotFound: somebody has.
         WindowNotFound: the ledger knows no such window.
         FireStillOpen: its run is open, or may still come.
         WorkflowUnknown: no worker ever announced the workflow.
     """
     async with locked(ledger, key, by=by, all_open=overlap is not None) as schedule:
+        if letter is not None and not await schedule.transaction.letters(workflow_id=letter):
+            raise LetterNotFound(
+                f"somebody has dealt with {letter} meanwhile", cure=f"see `sched fires {key}`"
+            )
         fire = await decided_window(schedule, bucket, series)
         if fire.status in OPEN and fire.windows == 1:
             raise FireStillOpen(
