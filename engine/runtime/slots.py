@@ -148,10 +148,14 @@ class SlotBook:
 
 
 class SlotSupplier(CustomSlotSupplier):
-    """Lets a worker poll for as many steps as it has slots."""
+    """Lets a worker poll for as many steps as it has slots.
+
+    It is made in the event loop of the book. The SDK reserves there, but releases in threads of its
+    own, where the book must not be touched: who waits for news could miss it for good.
+    """
 
     def __init__(self, book: SlotBook) -> None:
-        self._book = book
+        self._book, self._loop = book, asyncio.get_running_loop()
 
     async def reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit:  # noqa: ARG002 - the SDK's name
         """See the base class."""
@@ -167,4 +171,5 @@ class SlotSupplier(CustomSlotSupplier):
 
     def release_slot(self, ctx: SlotReleaseContext) -> None:  # noqa: ARG002 - the SDK's name
         """See the base class."""
-        self._book.release()
+        with suppress(RuntimeError):  # the loop has ended, and its book with it
+            self._loop.call_soon_threadsafe(self._book.release)

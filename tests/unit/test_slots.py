@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import cast
 
 import pytest
+from temporalio.worker import SlotReleaseContext
 
 from engine.runtime.clock import boottime
-from engine.runtime.slots import SlotBook, SlotLost
+from engine.runtime.slots import SlotBook, SlotLost, SlotSupplier
 from tests.waiting import eventually
 
 LEASE = timedelta(seconds=30)
@@ -52,6 +54,26 @@ async def test_a_slot_is_handed_on_without_asking_again(lane: Asked):
     lane.book.release()
     await waiting
     assert lane.times == asked + 1
+
+
+async def test_a_slot_that_a_thread_of_the_sdk_gives_back_is_handed_on_at_once(lane: Asked):
+    asyncio.get_running_loop().set_debug(True)  # it finds out who else touches what is its own
+    supplier, context = SlotSupplier(lane.book), cast("SlotReleaseContext", None)
+    lane.answer(1)
+    await lane.book.reserve()
+    waiting = asyncio.create_task(lane.book.reserve())
+    await asyncio.sleep(0)
+    await asyncio.to_thread(supplier.release_slot, context)
+    async with asyncio.timeout(5):
+        await waiting
+
+
+async def test_a_slot_given_back_after_the_worker_has_ended_is_nobodys_concern(lane: Asked):
+    async def begun() -> SlotSupplier:
+        return SlotSupplier(lane.book)
+
+    supplier = await asyncio.to_thread(asyncio.run, begun())
+    supplier.release_slot(cast("SlotReleaseContext", None))
 
 
 async def test_who_was_told_that_there_are_no_more_does_not_ask_at_once(lane: Asked):
