@@ -44,17 +44,21 @@ async def assert_replayable(
         workflows: the classes; by default every one imported so far.
 
     Returns:
-        how many histories were replayed.
+        how many histories were replayed. Those of runs that have not executed anything yet, such
+        as one that waits to be begun again, are left out.
 
     Raises:
         AssertionError: names every run whose history does not fit, with the event, the step that
             the history has there, and what the code does instead.
-        ValueError: there is no history, or one cannot be read.
+        ValueError: there is nothing to replay, or a history cannot be read.
     """
     several = [histories] if isinstance(histories, _ONE) else histories
     found = [history for each in several for history in _read(each)]
     if not found:
         raise ValueError("there is no history to replay")
+    found = [history for history in found if _has_executed(history)]
+    if not found:
+        raise ValueError("there is nothing to replay: none of these runs has executed anything yet")
     classes = list(workflows or [each.cls for each in registered_workflows().values()])
     _check_types(found, classes)
     replayer = Replayer(workflows=classes, plugins=[plugin()], interceptors=[_Listening()])
@@ -99,6 +103,13 @@ async def _replayed(replayer: Replayer, history: WorkflowHistory) -> str | None:
     if isinstance(error, NondeterminismError):
         said = told(history, said, _asked[history.run_id])
     return f"(run {history.run_id}): {said}"
+
+
+def _has_executed(history: WorkflowHistory) -> bool:
+    """Whether code has said anything in it; the SDK would wait for ever for what is not there."""
+    return any(
+        each.HasField("workflow_task_completed_event_attributes") for each in history.events
+    )
 
 
 def _read(given: History) -> Iterator[WorkflowHistory]:

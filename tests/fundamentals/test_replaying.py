@@ -96,3 +96,11 @@ async def test_what_is_no_history_is_refused(tmp_path: Path):
         await assert_replayable(tmp_path)
     with pytest.raises(ValueError, match="there is no history"):
         await assert_replayable([])
+
+
+async def test_a_run_that_has_executed_nothing_yet_is_left_out(history: WorkflowHistory):
+    waits = json.loads(history.to_json())
+    waits["events"] = waits["events"][:1]  # so long as it waits to be begun again
+    assert await assert_replayable([history, json.dumps(waits)]) == 1
+    with pytest.raises(ValueError, match="none of these runs has executed anything yet"):
+        await assert_replayable(waits)
