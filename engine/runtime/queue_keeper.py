@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
@@ -125,8 +125,18 @@ class QueueKeeper:
 
     async def end(self) -> None:
         """Let the steps that run here end, on slots that stay theirs, and give those back."""
-        closing = asyncio.gather(*(lane.close() for lane in self._lanes.values()))
         had_slots = bool(self._books)
+        await self._close(list(self._lanes.values()))
+        self._lanes.clear()
+        try:
+            if had_slots:
+                await self._ledger.give_back_slots(self._serving.replica)
+        except EngineError as error:
+            self._tell(Held("queues", str(error)))
+
+    async def _close(self, lanes: Sequence[Lane]) -> None:
+        """Let the steps of these lanes end; that may take longer than a lease."""
+        closing = asyncio.gather(*(lane.close() for lane in lanes))
         while not closing.done():
             await asyncio.wait({closing}, timeout=self._period)
             try:
@@ -135,12 +145,6 @@ class QueueKeeper:
             except EngineError as error:
                 self._tell(Held("queues", str(error)))
             await self.watch()
-        self._lanes.clear()
-        try:
-            if had_slots:
-                await self._ledger.give_back_slots(self._serving.replica)
-        except EngineError as error:
-            self._tell(Held("queues", str(error)))
 
     async def _read(self) -> None:
         async with self._ledger.transaction() as transaction:
@@ -158,7 +162,7 @@ class QueueKeeper:
         await limit_rate(self._client, name, limits.rate, patience=self._settings.rpc_timeout)
         had_slots = before is not None and before.concurrency is not None
         if lane is not None and had_slots != (limits.concurrency is not None):
-            await lane.close()
+            await self._close([lane])
             lane = None
         if lane is None:
             self._lanes[queue] = self._lane(queue, name, limits)

@@ -107,9 +107,7 @@ async def _replayed(replayer: Replayer, history: WorkflowHistory) -> str | None:
 
 def _has_executed(history: WorkflowHistory) -> bool:
     """Whether code has said anything in it; the SDK would wait for ever for what is not there."""
-    return any(
-        each.HasField("workflow_task_completed_event_attributes") for each in history.events
-    )
+    return any(each.HasField("workflow_task_completed_event_attributes") for each in history.events)
 
 
 def _read(given: History) -> Iterator[WorkflowHistory]:

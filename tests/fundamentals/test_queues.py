@@ -205,6 +205,22 @@ async def test_a_queue_that_is_made_smaller_lets_what_runs_end_first(office: Off
     assert seen.most == 1
 
 
+async def test_a_queue_whose_kind_of_limit_changes_does_not_disturb_the_others(
+    office: Office, seen: Seen
+):
+    await office.declare("emails: {concurrency: 1}, texts: {concurrency: 1}")
+    async with office.replicas():
+        a = await office.start("sends-one@1", "a")
+        b = await office.start("sends-elsewhere@1", "b")
+        await eventually(lambda: seen.running == 2)
+        await office.declare("emails: {rate: 100/1s}, texts: {concurrency: 1}")
+        # Its lane closes for as long as a worker may take to drain, which is longer than a lease.
+        await eventually(lambda: seen.order.count("a") == 2, timeout=30)
+        seen.go_on.set()
+        assert [await a.result(), await b.result()] == ["a", "b"]
+    assert seen.order.count("b") == 1
+
+
 async def held(office: Office, slots: int) -> bool:
     return sum(each.slots for each in await office.ledger.slots_held()) == slots
 
