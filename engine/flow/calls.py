@@ -71,7 +71,7 @@ class StepCall:
 
     def idempotency_key(self, place: str) -> str:
         """Return the key that the step sees when it is called at this place of the run."""
-        return self.key or step_key(_origin(), place)
+        return self.key or step_key(origin_of(temporalio.workflow.info()), place)
 
     def start(
         self,
@@ -102,8 +102,9 @@ class StepCall:
 
     def _note(self, undoes: str | None, undo: Mapping[str, Any] | None) -> StepNote:
         rules = {} if self.retry is None else self.retry.told_to_worker()
-        origin = _origin()
-        is_reset = origin != temporalio.workflow.info().run_id
+        info = temporalio.workflow.info()
+        origin = origin_of(info)
+        is_reset = origin != info.run_id
         return StepNote(
             origin=origin if is_reset else None, key=self.key, undoes=undoes, undo=undo, **rules
         )
@@ -149,9 +150,8 @@ def undo_of(fn: Callable[..., Any], call: StepCall) -> StepCall:
     return call_of(fn, given, {"summary": f"undo of {call.name}"})
 
 
-def _origin() -> str:
-    """The run that this one began as: an operator's reset makes a new run of it."""
-    info = temporalio.workflow.info()
+def origin_of(info: temporalio.workflow.Info) -> str:
+    """Return the run that this one began as: an operator's reset makes a new run of it."""
     return info.original_execution_run_id or info.run_id
 
 

@@ -9,10 +9,11 @@ from datetime import timedelta
 from typing import Any
 
 import temporalio.workflow
+from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, ChildWorkflowError
 from temporalio.workflow import ChildWorkflowHandle
 
-from engine.flow.calls import NOT_GIVEN
+from engine.flow.calls import NOT_GIVEN, origin_of
 from engine.flow.definition import WorkflowDefinition, definition_of
 from engine.flow.failures import CompensationFailed, NotUndone
 from engine.flow.retries import Retry, duration
@@ -71,6 +72,7 @@ class Children:
             run_timeout=None if timeout is None else duration(timeout, "timeout"),
             retry_policy=None if retry is None else retry.to_policy(),
             result_type=result_type,
+            id_reuse_policy=_reuse(),
         )
         waiting = asyncio.current_task()
         self._under_way[waiting] = None
@@ -125,9 +127,23 @@ def _check_input(definition: WorkflowDefinition, given: Any) -> None:
         raise TypeError(f"the workflow {definition.name!r} needs an input")
 
 
+def _reuse() -> WorkflowIDReusePolicy:
+    """What is to be done with an earlier child of the id.
+
+    Where the run was reset while a child was open, that one is about to be terminated, as its
+    parent was; the next must not fail because it comes first.
+    """
+    info = temporalio.workflow.info()
+    if origin_of(info) == info.run_id:
+        return WorkflowIDReusePolicy.ALLOW_DUPLICATE
+    return WorkflowIDReusePolicy.TERMINATE_IF_RUNNING
+
+
 def _id_of(name: str, number: int) -> str:
     """Return the child's id; never one that begins like those of our own runs."""
     info = temporalio.workflow.info()
-    # A later run of the same id must not find the children of an earlier one in its way.
-    again = "" if info.run_id == info.first_execution_run_id else f":{info.run_id[:8]}"
+    # A later run of the same id must not find the children of an earlier one in its way. A run
+    # that was reset has to call those alike that its history has, so it goes by what it began as.
+    began_as = origin_of(info)
+    again = "" if began_as == info.first_execution_run_id else f":{began_as[:8]}"
     return f"child:{info.workflow_id}{again}:{name}:{number}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
 from temporalio.worker import Worker
@@ -118,6 +120,29 @@ async def test_what_a_cancelled_child_could_not_undo_is_said_by_its_parent(runs:
 async def test_a_child_may_be_waited_for_with_asyncios_own_timeout(runs: Runs):
     assert await runs.result("parent@1", "patience") == "nobody waited"
     assert BEGUN[-1] == "undo waits", "and had ended then"
+
+
+async def test_a_run_that_is_reset_knows_its_children_and_begins_an_open_one_again(runs: Runs):
+    handle = await runs.start("one-by-one@1", Work(["wheel", "waits once"]))
+    await eventually(lambda: "waits once" in BEGUN)
+    finished = 0
+    async for event in handle.fetch_history_events():
+        if event.HasField("workflow_task_completed_event_attributes"):
+            finished = event.event_id
+        child = event.start_child_workflow_execution_initiated_event_attributes
+        if child.workflow_id == "child:run:part:2":
+            break
+    await runs.client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=runs.client.namespace,
+            workflow_execution=WorkflowExecution(workflow_id="run"),
+            workflow_task_finish_event_id=finished,
+            request_id="reset",
+        )
+    )
+    found = await runs.end(runs.client.get_workflow_handle("run"))
+    assert found == ["WHEEL", "WAITS ONCE"]
+    assert BEGUN.count("wheel") == 1, "what the first run had done is not done again"
 
 
 async def test_a_child_keeps_to_its_own_retry_rule_and_timeout(runs: Runs):

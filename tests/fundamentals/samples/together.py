@@ -46,7 +46,7 @@ async def do(part: str) -> str:
     try:
         if part == "fails":
             raise LookupError("no such part")
-        if part == "waits":
+        if part == "waits" or (part == "waits once" and BEGUN.count(part) == 1):
             await asyncio.Event().wait()
         await asyncio.sleep(0.02)  # so that others may begin meanwhile
     finally:
@@ -80,6 +80,12 @@ class Whole:
 
     async def run(self, ctx: Context, work: Work) -> list[str]:
         return await ctx.parallel([ctx.child(Part, each) for each in work.parts])
+
+
+@workflow
+class OneByOne:
+    async def run(self, ctx: Context, work: Work) -> list[str]:
+        return [await ctx.child(Part, each) for each in work.parts]
 
 
 @step(timeout=30, retry=Retry(max_attempts=1))
@@ -281,5 +287,6 @@ class ForgetsToAwait:
 ALL: list[Any] = [
     Parallel, Part, Whole, BeginsAgain, TakesTooLong, PlainChild, Family, Approved, HandledTwice,
     Calendar, Naive, Impatient, ForgetsToAwait, Parent, Stuck, EndsAllTheSame, Twice, GivesUp,
+    OneByOne,
 ]  # fmt: skip
 STEPS: list[Any] = [do, undo, undo_nothing, fail_once_begun, decline]
