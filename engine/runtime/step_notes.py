@@ -14,7 +14,7 @@ from typing import Any
 
 from temporalio import activity, workflow
 from temporalio.converter import PayloadConverter
-from temporalio.exceptions import ApplicationError, CancelledError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, CancelledError
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ActivityOutboundInterceptor,
@@ -111,6 +111,7 @@ def answer_to(error: Exception, note: StepNote, attempt: int) -> ApplicationErro
         type=(told.type if told else None) or type(error).__name__,
         non_retryable=final,
         next_retry_delay=wait,
+        category=told.category if told else ApplicationErrorCategory.UNSPECIFIED,
     )
     return answer.with_traceback(error.__traceback__)
 

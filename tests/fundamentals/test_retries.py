@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
-from temporalio.exceptions import ApplicationError
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import Worker
 
 from engine import Retry
@@ -112,6 +112,14 @@ async def test_a_fatal_error_is_never_tried_again_and_keeps_its_details(client: 
 async def test_a_step_may_say_itself_how_long_to_wait(client: Client, worker):
     rules = Rules("own word", intervals=[3600])
     assert await run_of(client, rules) == 2
+
+
+def test_what_a_step_says_of_its_failure_is_kept_when_the_next_wait_is_added():
+    said = ApplicationError("later", 7, type="Busy", category=ApplicationErrorCategory.BENIGN)
+    answer = step_notes.answer_to(said, StepNote(intervals=(2.0,)), attempt=1)
+    assert answer is not None
+    assert (answer.message, answer.details, answer.type) == ("later", (7,), "Busy")
+    assert answer.category == ApplicationErrorCategory.BENIGN
 
 
 def test_no_wait_is_longer_than_the_longest_however_many_attempts_there_were():
