@@ -17,8 +17,11 @@ _MEANS_ELSE = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y",
 
 def as_yaml(schedule: Schedule) -> list[str]:
     """Return the entry's lines: what was declared, and the policies in force by default."""
+    most = schedule.max_concurrent_runs
+    limit = {"maxConcurrentRuns": most} if most > 1 else {}  # beside the policy that it belongs to
     said = {
         "overlap": schedule.overlap,
+        **limit,
         "grace": format_duration(schedule.grace),
         **schedule.to_json(),
         "catchUp": {

@@ -140,6 +140,7 @@ class Page:
             "tzdata": self._tzdata,
             "paused": pause_json(row.pause),
             "overlap": row.schedule.overlap if row.schedule else None,
+            "max_concurrent_runs": self._places,
             "parents": [rule.to_json() for rule in self._parents],
             "children": [*self.children],
             "queued": [fire_json(fire) for fire in self.queued],
@@ -149,6 +150,16 @@ class Page:
             "next": [fire.as_json() for fire in self.next],
             "links": {"runs": links["runs"]} if links else {},
         }
+
+    @property
+    def _places(self) -> int | None:
+        """How many runs may be open at once; None is any number."""
+        schedule = self.row.schedule
+        return (
+            None
+            if schedule is None or schedule.overlap == "allow"
+            else schedule.max_concurrent_runs
+        )
 
     @property
     def _tzdata(self) -> str:

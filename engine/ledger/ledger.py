@@ -115,8 +115,8 @@ class Ledger(Slots, Protocol):
     async def wake(self) -> list[str]:
         """Make due what waits in a queue behind nothing any more; return the keys.
 
-        That is behind no run of its own key, and behind no window of another schedule that may
-        still become what it waits for.
+        That is behind fewer runs of its own key than may be open at once, and behind no window of
+        another schedule that may still become what it waits for.
         """
         ...
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -60,16 +61,16 @@ class MemoryRuns:
     async def wake(self) -> list[str]:
         """See ``Ledger``."""
         async with self._lock:
-            running = {
+            running = Counter(
                 fire.new.key
                 for fire in self._tables.fires.values()
                 if fire.lost_at is None and fire.kind != "handler" and fire.status in _RUNNING
-            }
+            )
             waiting = {
                 fire.new.key
                 for number, fire in self._tables.fires.items()
                 if fire.status == "queued" and fire.lost_at is None
-                and (fire.awaits or fire.new.key not in running)
+                and (fire.awaits or running[fire.new.key] < self._places(fire.new.key))
                 and waits_for_nothing(self._tables, number, fire)
             }  # fmt: skip
             now, woken = self.clock(), []
@@ -79,6 +80,9 @@ class MemoryRuns:
                     self._tables.schedules[key] = replace(row, next_fire_at=now)
                     woken.append(key)
             return woken
+
+    def _places(self, key: str) -> int:
+        return self._tables.schedules[key].state.schedule.max_concurrent_runs
 
     async def children(self, key: str) -> list[str]:
         """See ``Ledger``."""

@@ -158,9 +158,15 @@ def _require_no_memory(file: ScheduleFile) -> None:
             " those of all replicas together",
             cure="set SCHED_DATABASE_URL, or remove queues",
         )
+    limited = [
+        schedule.key
+        for schedule in file.schedules
+        if "max_concurrent_runs" in schedule.model_fields_set
+    ]
     overlap = [schedule.key for schedule in file.schedules if schedule.overlap != "allow"]
     follows = [schedule.key for schedule in file.schedules if schedule.follows]
     for what, needy, cure in (
+        ("maxConcurrentRuns", limited, "remove it"),
         ("overlap", overlap, "write overlap: allow"),
         ("after or needs", follows, "remove it"),
     ):

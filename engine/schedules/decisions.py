@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Final, Literal
 
 from engine.schedules.awaiting import Awaited, Awaits
 from engine.schedules.windows import Window
@@ -15,6 +15,12 @@ Hold = Literal["paused", "disabled", "retired"]
 Overlap = Literal["allow", "skip", "queue", "queue_one", "cancel_previous", "terminate_previous"]
 Stop = Literal["cancel", "terminate"]
 StartTiming = Literal["on_time", "caught_up"]
+
+STOPS: Final[Mapping[Overlap, Stop]] = {
+    "cancel_previous": "cancel",
+    "terminate_previous": "terminate",
+}
+"""The policies with which a window takes the place of a run, and what that run is asked to do."""
 
 QUEUE_FULL = "overlap: the queue is full"
 """How the reason of a window begins that found no place in the queue of its schedule."""

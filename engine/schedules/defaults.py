@@ -29,6 +29,7 @@ class Defaults(BaseModel):
     timezone: fields.Timezone | None = None
     task_queue: fields.TaskQueue | None = None
     overlap: policy_fields.OverlapPolicy | None = None
+    max_concurrent_runs: policy_fields.MaxConcurrentRuns | None = None
     catch_up: Annotated[CatchUp, policy_fields.IsCatchUp] | None = None
     grace: fields.Grace | None = None
     enabled: fields.Enabled | None = None

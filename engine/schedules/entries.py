@@ -20,7 +20,14 @@ from engine.schedules.names import nearest
 from engine.schedules.nodes import BROKEN, Mapping, Node, Scalar, Sequence
 from engine.schedules.report import Report
 from engine.schedules.retention import Retention
-from engine.schedules.rules import BY_CLOCK, Fault, is_local, relation_faults, spec_faults
+from engine.schedules.rules import (
+    BY_CLOCK,
+    Fault,
+    is_local,
+    limit_faults,
+    relation_faults,
+    spec_faults,
+)
 from engine.schedules.sentences import faults_of
 from engine.schedules.when_fields import Expectation
 
@@ -105,6 +112,8 @@ class Shared:
         faults = _field_faults(Defaults, sound)
         if "timezone" in sound and not any(fault.path[:1] == ("timezone",) for fault in faults):
             faults += spec_faults({"timezone": sound["timezone"]})
+        if not faults:
+            faults = limit_faults(sound)
         faults = [self._meant(fault, sound.get("exclude")) for fault in faults]
         report_faults(faults, node, report, None, given)
         wrong = {fault.path[0] for fault in faults}
@@ -166,9 +175,18 @@ class Shared:
             "timezone": not clock,  # beside an offset it would contradict
             "dst": "cron" not in values,
             "exclude": "at" in values,
+            **self._outvoted(values),
         }
         dropped = [name for name, drop in useless.items() if drop and name not in values]
         return {name: value for name, value in merged.items() if name not in dropped}
+
+    def _outvoted(self, own: dict[str, Any]) -> dict[str, bool]:
+        """Return which default would contradict what a schedule itself says of its open runs."""
+        limit, policy = "maxConcurrentRuns", "overlap"
+        return {
+            policy: limit in own and bool(limit_faults({**self._values, limit: own[limit]})),
+            limit: policy in own and bool(limit_faults({**self._values, policy: own[policy]})),
+        }
 
 
 def read_schedule(

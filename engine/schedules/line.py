@@ -1,4 +1,4 @@
-"""Runs of one schedule one behind the other, by ``overlap``, where each takes the same time.
+"""Runs of one schedule that wait for each other, by ``overlap``, where each takes the same time.
 
 For `simulate`, which is told how long runs take; the planner asks the ledger instead.
 """
@@ -9,17 +9,18 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from engine.schedules.decisions import Overlap
+from engine.schedules.decisions import STOPS, Overlap
 
 
 @dataclass(slots=True)
 class Line:
     """Instants and durations are in milliseconds; a run has ended in the instant at its end.
 
-    A run that is cancelled ends at once.
+    A run that is cancelled ends at once. With a policy that cancels there is one place.
     """
 
     policy: Overlap
+    places: int
     duration: int
     most_queued: int
     queued: int = 0
@@ -32,25 +33,25 @@ class Line:
         Args:
             windows: in that order too, each its fire time and when its run may start.
         """
-        last: tuple[int, int] | None = None
+        running: deque[tuple[int, int]] = deque()  # at most so many as there are places
         for fire_time, moment in windows:
-            begin = moment
-            if last is not None and last[1] > fire_time and self.policy != "allow":
-                if self.policy in {"cancel_previous", "terminate_previous"}:
-                    last = last[0], max(last[0], fire_time)
-                elif self._may_wait(fire_time, last[1]):
-                    begin = last[1]
+            begin, full = moment, len(running) == self.places
+            if full and running[0][1] > fire_time:
+                if self.policy in STOPS:
+                    begun, end = running.pop()
+                    running.append((begun, max(begun, min(end, fire_time))))
+                elif self._may_wait(fire_time, running[0][1]):
+                    begin = running[0][1]
                 else:
                     self.skipped += 1
                     continue
-            if last is not None:
-                yield last
-            last = begin, begin + self.duration
-        if last is not None:
-            yield last
+            if full:
+                yield running.popleft()
+            running.append((begin, begin + self.duration))
+        yield from running
 
     def _may_wait(self, fire_time: int, ends: int) -> bool:
-        """Let a window wait until everything before it has ended, if there is room for it."""
+        """Let a window wait until a place is free and its turn, if there is room for it."""
         while self._waiting and self._waiting[0] <= fire_time:
             self._waiting.popleft()
         room = {"skip": 0, "queue": self.most_queued}.get(self.policy, 1)

@@ -64,6 +64,8 @@ class Schedule(BaseModel):
         paused: the initial state only; an operator's pause or resume outlives it.
         first_fire: overrides whether the window open at first sight fires.
         overlap: whether a window starts while an older run is open.
+        max_concurrent_runs: how many runs have to be open until ``overlap`` is asked; no matter
+            with ``allow``. Where it is given without ``overlap``, that is ``queue``.
         max_queued: with ``overlap: queue``, how many windows may wait.
         cancel_grace: with ``overlap: cancel_previous``, how long a cancelled run may go on,
             to undo what it did, until it is terminated.
@@ -96,6 +98,7 @@ class Schedule(BaseModel):
     paused: fields.Paused = False
     first_fire: fields.FirstFire = None
     overlap: policy_fields.OverlapPolicy = "allow"
+    max_concurrent_runs: policy_fields.MaxConcurrentRuns = 1
     max_queued: policy_fields.MaxQueued = 1000
     cancel_grace: policy_fields.CancelGrace = timedelta(minutes=10)
     catch_up: Annotated[CatchUp, policy_fields.IsCatchUp] = CatchUp()
@@ -112,6 +115,15 @@ class Schedule(BaseModel):
     expect: when_fields.Expect = ()
     description: fields.Prose = None
     metadata: fields.Metadata = {}  # pydantic copies it for each instance
+
+    @model_validator(mode="before")
+    @classmethod
+    def _limited(cls, given: Any) -> Any:
+        """Let windows wait where a limit says nothing of what becomes of those beyond it."""
+        names = {"maxConcurrentRuns", "max_concurrent_runs"}
+        if isinstance(given, Mapping) and "overlap" not in given and names & given.keys():
+            return {**given, "overlap": "queue"}
+        return given
 
     @model_validator(mode="after")
     def _fits_together(self, info: ValidationInfo) -> Self:
@@ -302,7 +314,7 @@ _DECLARED: Final = {
     name: FIELDS[name]
     for name in (
         *("key", "workflow", "external", "everyMs", "offsetMs", "cron", "timezone", "at"),
-        *("start", "end", "dst", "exclude", "spread"),
+        *("start", "end", "dst", "exclude", "spread", "overlap", "maxConcurrentRuns"),
     )
 }
 """The fields that the rules between fields are about."""

@@ -22,6 +22,8 @@ _ELSEWHERE = {
     "startdate": "start", "starttime": "start", "enddate": "end", "endtime": "end",
     "active": "enabled", "disabled": "enabled", "suspend": "enabled", "suspended": "enabled",
     "concurrencypolicy": "overlap", "jitter": "spread", "calendar": "exclude",
+    "maxactiveruns": "maxConcurrentRuns", "maxinstances": "maxConcurrentRuns",
+    "maxconcurrency": "maxConcurrentRuns", "concurrency": "maxConcurrentRuns",
     "args": "input", "payload": "input", "data": "input", "queue": "taskQueue",
     "jobs": "schedules", "tasks": "schedules",
 }  # fmt: skip

@@ -1,9 +1,10 @@
-"""What becomes of a window that is to start while an older run of its key is open.
+"""What becomes of a window that is to start while older runs of its key are open.
 
-Every open run counts: of older windows however far back, of manual runs and of reruns; and so does
-one that is only claimed, being started, or queued. Only a run that was proven open when the window
-opened, or later, may cost the window its start: where the last proof is older, somebody has to look
-at the run first, and nothing is decided until then. The table: docs/decisions.md.
+A key has so many places: one, or ``maxConcurrentRuns``. Every open run takes one: of older windows
+however far back, of manual runs and of reruns; and so does one that is only claimed, being started,
+or queued. Only a run that was proven open when the window opened, or later, may cost the window its
+start: where the last proof is older, somebody has to look at the run first, and nothing is decided
+until then. The table: docs/decisions.md.
 
 A window that waits for other schedules is asked about once those have ended, as if it opened then.
 """
@@ -16,13 +17,16 @@ from datetime import datetime
 from typing import Final
 
 from engine.schedules.awaiting import REASON, Awaits, Rule, is_pending, ready_at, unmet
-from engine.schedules.decisions import QUEUE_FULL, Decision, Move, OpenFire, Overlap, Stop
-
-_STOPS: Final[dict[Overlap, Stop]] = {
-    "cancel_previous": "cancel",
-    "terminate_previous": "terminate",
-}
-
+from engine.schedules.decisions import (
+    QUEUE_FULL,
+    STOPS,
+    Decision,
+    Move,
+    OpenFire,
+    Overlap,
+    Stop,
+)
+from engine.schedules.proofs import in_turn, is_proven
 
 _IN_LINE: Final[frozenset[Overlap]] = frozenset({"queue", "queue_one"})
 """The policies with which what waits keeps its place: those behind it wait for it."""
@@ -46,6 +50,7 @@ def resolve(
     decisions: Sequence[Decision],
     open_fires: Sequence[OpenFire],
     *,
+    places: int = 1,
     most_queued: int,
     named: Callable[[Decision], str],
     final: bool = False,
@@ -60,6 +65,8 @@ def resolve(
             one takes the place of another they are considered in the order of time: it is
             always the newest window that stays.
         open_fires: of the key, in the order in which they were written.
+        places: how many runs may be open at once, unless the policy is ``allow``. With one that
+            stops the previous run there is one.
         most_queued: with ``queue``, how many may wait; the others are skipped.
         named: returns the run id of a start.
         final: nothing can be looked at any more; what the ledger has not seen end is open.
@@ -67,7 +74,8 @@ def resolve(
             windows that wait already keep to theirs.
         rules: the other schedules that every start has to wait for first.
     """
-    line = _Line(policy, most_queued if policy == "queue" else 1, named, standing or policy)
+    most = most_queued if policy == "queue" else 1
+    line = _Line(policy, places, most, named, standing or policy)
     line.join(open_fires)
     line.promote()
     line.release(final=final)
@@ -75,23 +83,18 @@ def resolve(
         line.most_queued = 1 if policy == "queue_one" else most_queued
         for decision in decisions:
             line.wait(decision, rules)
-        return Resolved(tuple(line.settled), tuple(line.moves), tuple(line.looks))
+        return Resolved(tuple(line.settled), tuple(line.moves), in_turn(line.looks))
     starts = [each.window.fire_time for each in decisions if each.verdict == "claimed"]
     if starts and not final and (looks := line.doubts(max(starts), len(starts))):
-        return Resolved((), tuple(line.moves), (*line.looks, *looks), withheld=True)
-    if policy in _STOPS:
+        return Resolved((), tuple(line.moves), in_turn((*line.looks, *looks)), withheld=True)
+    if policy in STOPS:
         decisions = sorted(decisions, key=lambda each: each.window.fire_time)
     for decision in decisions:
         if decision.verdict == "claimed":
             line.add(decision)
         else:
             line.settled.append(decision)
-    return Resolved(tuple(line.settled), tuple(line.moves), tuple(line.looks))
-
-
-def _is_proven(fire: OpenFire, at: datetime) -> bool:
-    """Whether ``fire`` was in the way at ``at``: what has not begun yet is ours, and surely is."""
-    return fire.status != "started" or (fire.open_at is not None and fire.open_at >= at)
+    return Resolved(tuple(line.settled), tuple(line.moves), in_turn(line.looks))
 
 
 @dataclass
@@ -99,6 +102,7 @@ class _Line:
     """The open runs of one key and those that wait behind them, while a plan is made."""
 
     policy: Overlap
+    places: int
     most_queued: int
     named: Callable[[Decision], str]
     standing: Overlap
@@ -124,7 +128,7 @@ class _Line:
                 self.waiting.append(fire)
 
     def promote(self) -> None:
-        """Start what has waited, in the order it came, as soon as nothing runs any more."""
+        """Start what has waited, in the order it came, as long as a place is free."""
         blocked = False
         for fire in [*self.waiting]:
             own = fire.overlap or self.standing
@@ -132,7 +136,7 @@ class _Line:
                 blocked = True
             elif fire.awaited and own not in _IN_LINE and own != "allow":
                 continue  # `release` asks
-            elif own == "allow" or not (self.running or blocked):
+            elif own == "allow" or not (blocked or len(self.running) >= self.places):
                 self._start(fire)
             else:
                 blocked = True
@@ -156,12 +160,14 @@ class _Line:
 
     def _release(self, fire: OpenFire, own: Overlap, *, final: bool) -> None:
         at = ready_at(fire.awaited, fire.fire_time)
-        doubtful = [each for each in self.running if not _is_proven(each, at)]
-        if doubtful and (own in _STOPS or len(doubtful) == len(self.running)):
+        doubtful = [each for each in self.running if not is_proven(each, at)]
+        full = len(self.running) >= self.places
+        is_sure = not doubtful if own in STOPS else len(self.running) - len(doubtful) >= self.places
+        if own == "skip" and not full:
+            self._start(fire)
+        elif doubtful and not is_sure:
             # Nothing has to be decided even where a definition ends: it is there, and waits.
             self.looks += [] if final else doubtful
-        elif own == "skip" and not self.running:
-            self._start(fire)
         elif own == "skip":
             self.waiting.remove(fire)
             self.moves.append(Move(fire, "skip", f"overlap: {self._in_the_way(at)}"))
@@ -171,7 +177,7 @@ class _Line:
             others = (*self.waiting, *self.pending)
             older = [each for each in others if each.fire_time <= fire.fire_time]
             newer = [each for each in others if each.fire_time > fire.fire_time]
-            self.running = self._end((*self.running, *older), _STOPS[own], given_up)
+            self.running = self._end((*self.running, *older), STOPS[own], given_up)
             self.waiting = [each for each in newer if not is_pending(each.awaited)]
             self.pending = [each for each in newer if is_pending(each.awaited)]
             self.waiting.append(fire)
@@ -196,18 +202,24 @@ class _Line:
 
     def doubts(self, newest: datetime, starts: int) -> tuple[OpenFire, ...]:
         """Return the runs to be looked at before ``starts`` windows up to ``newest`` are judged."""
-        doubtful = tuple(fire for fire in self.running if not _is_proven(fire, newest))
-        if self.policy in _STOPS:
+        doubtful = tuple(fire for fire in self.running if not is_proven(fire, newest))
+        if self.policy in STOPS:
             return doubtful
-        if self.policy == "allow" or len(doubtful) < len(self.running):
+        proven = len(self.running) - len(doubtful)
+        if self.policy == "allow" or proven >= self.places:
             return ()
-        has_room = len(self.waiting) + starts <= self.most_queued
-        return () if self.waiting and (has_room or self.policy == "skip") else doubtful
+        if self.policy == "skip":
+            proven += len(self.waiting)
+            all_fit = len(self.running) + len(self.waiting) + starts <= self.places
+            return () if all_fit or proven >= self.places else doubtful
+        if self.waiting:
+            return () if len(self.waiting) + starts <= self.most_queued else doubtful
+        return () if len(self.running) + starts <= self.places else doubtful
 
     def add(self, decision: Decision) -> None:
-        if self.policy in _STOPS:
-            self._take_the_place(decision, _STOPS[self.policy])
-        elif self.policy == "allow" or not (self.running or self.waiting or self.mine):
+        if self.policy in STOPS:
+            self._take_the_place(decision, STOPS[self.policy])
+        elif self.policy == "allow" or self._has_place():
             self._put(decision)
         elif self.policy == "skip":
             self.settled.append(
@@ -215,6 +227,12 @@ class _Line:
             )
         else:
             self._queue(decision)
+
+    def _has_place(self) -> bool:
+        """Whether one more may start, behind all that came before it."""
+        taken = len(self.running) + len(self.waiting) + len(self.mine)
+        in_line = self.waiting and self.policy in _IN_LINE
+        return taken < self.places and not in_line
 
     def _queue(self, decision: Decision) -> None:
         waiting = len(self.waiting) + sum(self.settled[at].verdict == "queued" for at in self.mine)
@@ -254,13 +272,23 @@ class _Line:
 
     def _in_the_way(self, at: datetime) -> str:
         """Say what is in the way: the oldest of those of which it is certain."""
-        for fire in (*self.running, *self.waiting):
-            if _is_proven(fire, at):
-                begun = fire.status in {"starting", "started"}
-                return f"{fire.workflow_id} {'is still running' if begun else 'comes first'}"
+        fires = [each for each in (*self.running, *self.waiting) if is_proven(each, at)]
+        if self.places > 1:
+            return self._all_in_the_way(fires)
+        if fires:
+            begun = fires[0].status in {"starting", "started"}
+            return f"{fires[0].workflow_id} {'is still running' if begun else 'comes first'}"
         if self.running:
             return f"{self.running[0].workflow_id} was not seen to end"
         return f"{self.named(self.settled[self.mine[0]])} comes first"
+
+    def _all_in_the_way(self, certain: Sequence[OpenFire]) -> str:
+        names = [each.workflow_id for each in certain]
+        names += [self.named(self.settled[at]) for at in self.mine]
+        if len(names) >= self.places:
+            return f"{names[0]} and {len(names) - 1} more are open"
+        unseen = next(each for each in self.running if each not in certain)
+        return f"{unseen.workflow_id} was not seen to end"
 
 
 def _skipped(decision: Decision, reason: str) -> Decision:

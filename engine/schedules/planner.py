@@ -167,6 +167,7 @@ class _Asked:
     def _resolve(self, decisions: Sequence[Decision]) -> Resolved:
         return resolve(
             self.schedule.overlap, decisions, self.open_fires,
+            places=self.schedule.max_concurrent_runs,
             most_queued=self.schedule.max_queued, final=self.final,
             named=lambda each: each.window.workflow_id(self.suffixed),
             rules=self.schedule.follows,

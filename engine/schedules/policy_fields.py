@@ -12,6 +12,9 @@ from engine.schedules.fields import choice, duration, refuse, show
 from engine.schedules.rates import Rate, parse_rate
 
 MOST_QUEUED: Final = 100_000
+MOST_OPEN: Final = 10_000
+"""Runs of one schedule: a plan reads each of them."""
+
 MOST_CAUGHT_UP: Final = 1500
 """A day of minutes, and what one transaction of the tick can hold."""
 
@@ -58,6 +61,7 @@ def _catch_up(value: Any) -> Any:
 
 OverlapPolicy = Annotated[Overlap, choice("overlap", get_args(Overlap))]
 MaxQueued = Annotated[int, _count("maxQueued", MOST_QUEUED)]
+MaxConcurrentRuns = Annotated[int, _count("maxConcurrentRuns", MOST_OPEN)]
 CancelGrace = Annotated[timedelta, duration("cancelGrace")]
 
 IsCatchUp = BeforeValidator(_catch_up)

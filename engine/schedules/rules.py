@@ -15,6 +15,7 @@ from typing import Any, Final
 from engine.errors import CronInvalid, IntervalTooShort, ScheduleError, TimezoneInvalid
 from engine.schedules.bounds import bounded, moment
 from engine.schedules.cron import Cron
+from engine.schedules.decisions import STOPS
 from engine.schedules.durations import format_duration
 from engine.schedules.fields import FIELD_INVALID, show
 from engine.schedules.nodes import BROKEN
@@ -80,7 +81,7 @@ def relation_faults(given: Mapping[str, Any]) -> list[Fault]:
     if "dst" in given and kinds and kinds != ["cron"]:
         message = f"dst does not belong to a schedule with {kinds[0]}"
         faults.append(Fault(("dst",), FIELD_INVALID, message, "remove it"))
-    faults += _spread_faults(given)
+    faults += _spread_faults(given) + limit_faults(given)
     workflow = given.get("workflow")
     if isinstance(workflow, str) and "@" in workflow and given.get("external", False) is False:
         faults += _workflow_faults(workflow)
@@ -95,6 +96,25 @@ def _spread_faults(given: Mapping[str, Any]) -> list[Fault]:
         return []
     cure = f"write at most {format_duration(timedelta(milliseconds=every))}"
     return [Fault(("spread",), FIELD_INVALID, "spread is longer than the interval", cure)]
+
+
+def limit_faults(given: Mapping[str, Any]) -> list[Fault]:
+    """Return what is wrong where the number of runs and the policy do not go together."""
+    most, policy = given.get("maxConcurrentRuns"), given.get("overlap")
+    if not isinstance(most, int) or not isinstance(policy, str) or goes_with(policy, most):
+        return []
+    if policy == "allow":
+        message, cure = f"maxConcurrentRuns is {most}, and overlap allow", "remove one of them"
+    else:
+        message = f"maxConcurrentRuns is {most}, and with overlap {policy} nobody could say which"
+        message += f" of {most} runs is the previous one"
+        cure = "write overlap: queue, queue_one or skip"
+    return [Fault(("maxConcurrentRuns",), FIELD_INVALID, message, cure)]
+
+
+def goes_with(policy: str, most: int) -> bool:
+    """Whether an overlap policy can be one of so many runs at once."""
+    return policy != "allow" and (most == 1 or policy not in STOPS)
 
 
 def _workflow_faults(workflow: str) -> list[Fault]:

@@ -9,7 +9,7 @@ from engine.schedules.chain_fields import MOST_NEEDED
 from engine.schedules.cron_clock import Fold, Gap
 from engine.schedules.follow import After
 from engine.schedules.model import Schedule
-from engine.schedules.policy_fields import MOST_CAUGHT_UP, MOST_KEPT, MOST_QUEUED
+from engine.schedules.policy_fields import MOST_CAUGHT_UP, MOST_KEPT, MOST_OPEN, MOST_QUEUED
 from engine.schedules.queues import MOST_AT_ONCE
 from engine.schedules.schema_shapes import (
     BOUND,
@@ -138,6 +138,10 @@ SCHEDULE: Final[dict[str, tuple[Shape, str]]] = {
     "overlap": (
         words(Schedule, "overlap"),
         "What happens to a window while an older run is open; `allow` starts it.",
+    ),
+    "maxConcurrentRuns": (
+        {"type": "integer", "minimum": 1, "maximum": MOST_OPEN},
+        "How many runs may be open at once; what becomes of more, `overlap` says: else `queue`.",
     ),
     "maxQueued": (
         {"type": "integer", "minimum": 1, "maximum": MOST_QUEUED},

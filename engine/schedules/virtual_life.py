@@ -24,6 +24,9 @@ from engine.schedules.simulated import Fate, Outage, Outcome
 
 _TICK: Final = timedelta(microseconds=1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
+_TOGETHER: Final = frozenset({"overlap", "maxConcurrentRuns", "after", "needs"})
+"""The fields about what runs do to each other."""
+
 _WITH_A_RUN: Final[tuple[Outcome, ...]] = ("on_time", "late", "caught_up")
 
 
@@ -40,15 +43,13 @@ class Life:
     def __init__(
         self, schedule: Schedule, start: datetime, end: datetime, outages: tuple[Outage, ...]
     ) -> None:
-        self._overlap = schedule.overlap
+        self._overlap, self._places = schedule.overlap, schedule.max_concurrent_runs
         self._follows = bool(schedule.follows)
         if schedule.overlap != "allow" or schedule.follows:
             # What a run is in the way of depends on how long it takes; see `in_line`. And so does
             # when one starts that waits for other schedules, about which nothing is known here.
-            alone = {"overlap": "allow", "after": None, "needs": ()}
-            given = schedule.model_fields_set
-            schedule = schedule.model_copy(
-                update={name: value for name, value in alone.items() if name in given}
+            schedule = Schedule.from_json(
+                {name: value for name, value in schedule.to_json().items() if name not in _TOGETHER}
             )
         self._schedule, self._start, self._end = schedule, start, end
         self._outages = outages
@@ -77,7 +78,7 @@ class Life:
         """
         for _ in self.live(new=new):  # counts what becomes of the windows, were they alone
             pass
-        line = Line(self._overlap, duration, self._schedule.max_queued)
+        line = Line(self._overlap, self._places, duration, self._schedule.max_queued)
         yield from line.runs(chain(((at, at) for at in self._first_sight), self._moments()))
         self._counts["on_time"] -= line.queued + line.skipped
         self._counts["queued"] += line.queued

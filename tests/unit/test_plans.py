@@ -6,6 +6,7 @@ knows which runs are truly open, which the planner only learns from what somebod
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -57,6 +58,12 @@ class Model:
     promoted: list[int] = field(default_factory=list)
     queued: list[int] = field(default_factory=list)
     number: int = 0
+    places: int = 1
+
+    @property
+    def running(self) -> int:
+        """How many runs there are as far as the ledger knows, or will be."""
+        return sum(run.status != "queued" for run in self.open)
 
     def windows(self, after: datetime, until: datetime) -> list[datetime]:
         every = (self.declared.every_ms or 0) // 1000
@@ -92,7 +99,8 @@ class Model:
 
     def ask(self, kind: str) -> None:
         self.number += 1
-        waits = bool(self.open) and self.declared.overlap != "allow"
+        full = self.running >= self.places or len(self.open) > self.running
+        waits = full and self.declared.overlap != "allow"
         status = "queued" if waits else "claimed"
         if waits:
             self.queued.append(self.number)
@@ -134,8 +142,7 @@ class Model:
         for move in decided.moves:
             (run,) = [each for each in self.open if each.number == move.fire.fire_id]
             if move.to == "start":
-                in_the_way = [each for each in self.open if each.status != "queued"]
-                assert not in_the_way or self.declared.overlap == "allow"
+                assert self.running < self.places or self.declared.overlap == "allow"
                 assert run.number == min(e.number for e in self.open if e.status == "queued")
                 run.status = "claimed"
                 self.promoted.append(run.number)
@@ -151,6 +158,8 @@ class Model:
         for at in self.windows(self.cursor, decided.cursor):
             assert at in self.decided or at in self.known, f"{at} was passed over"
         self.cursor = decided.cursor
+        if not self.pause and len(self.open) > self.running:
+            assert self.running >= self.places, "somebody waits, and a place is free"
         if decided.resumed:
             assert self.pause
             self.pause = None
@@ -166,14 +175,20 @@ class Model:
         overlap = self.declared.overlap
         name = decision.window.workflow_id(suffixed=False)
         if decision.verdict == "claimed":
-            assert not self.open or overlap == "allow"
+            in_line = overlap.startswith("queue") and len(self.open) > self.running
+            assert overlap == "allow" or (self.running < self.places and not in_line)
         elif decision.verdict == "queued":
-            assert self.open
+            assert self.running >= self.places
             waiting = sum(run.status == "queued" for run in self.open)
             assert waiting < {"queue": self.declared.max_queued}.get(overlap, 1)
         elif (decision.reason or "").endswith("is still running"):
             (run,) = [each for each in self.open if each.name in (decision.reason or "")]
             assert run.closed_at is None or run.closed_at >= decision.window.fire_time
+        elif found := re.search(r"(\S+) and (\d+) more are open", decision.reason or ""):
+            at = decision.window.fire_time
+            truly = [run.name for run in self.open if not run.closed_at or run.closed_at >= at]
+            assert found[1] in truly
+            assert len(truly) >= int(found[2]) + 1 >= self.places
         if decision.verdict in {"claimed", "queued"}:
             self.number += 1
             if decision.verdict == "queued":
@@ -200,16 +215,19 @@ OVERLAPS = ["allow", "skip", "queue", "queue_one", "cancel_previous", "terminate
     overlap=st.sampled_from(OVERLAPS),
     catch_up=CATCH_UPS,
     most=st.integers(1, 3),
+    places=st.integers(1, 3),
     chance=st.randoms(use_true_random=False),
 )
-def test_every_window_is_decided_once_and_nothing_starts_while_something_is_in_the_way(
-    every, overlap, catch_up, most, chance
+def test_every_window_is_decided_once_and_nothing_starts_or_waits_but_for_a_place_it_needs(
+    every, overlap, catch_up, most, places, chance
 ):
+    several = overlap in {"skip", "queue", "queue_one"}
+    limit = {"maxConcurrentRuns": places} if several else {}
     declared = Schedule.from_json(
         {"key": "k", "workflow": "w", "everyMs": every * 1000, "overlap": overlap,
-         "maxQueued": most, "catchUp": catch_up}
+         "maxQueued": most, "catchUp": catch_up, **limit}
     )  # fmt: skip
-    model = Model(declared, chance)
+    model = Model(declared, chance, places=places if several else 1)
     for _ in range(12):
         model.live()
         model.catch_up_with_everything()

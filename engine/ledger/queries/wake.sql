@@ -1,20 +1,30 @@
--- Keys in whose queue something waits for nothing any more: neither for a run of its own key, nor
--- for windows of others. Those of a queue that keeps its order wait behind what waits for others.
+-- Keys in whose queue something waits for nothing any more: neither for a place among the runs of its
+-- own key, nor for windows of others. Those of a queue that keeps its order wait behind what waits for
+-- others. A key is asked about once, however many of its windows wait, and never counts further than
+-- to its limit: to count for each window that waits would be their product.
 UPDATE schedules s SET next_fire_at = least(s.next_fire_at, clock_timestamp())
 FROM (
-    SELECT q.key FROM fires q
-    WHERE q.namespace = $1 AND q.status = 'queued' AND q.lost_at IS NULL AND q.awaits IS NULL
-      AND NOT EXISTS (
-          SELECT 1 FROM fires f
-          WHERE f.namespace = q.namespace AND f.key = q.key AND f.lost_at IS NULL
-            AND f.status IN ('claimed', 'starting', 'started') AND f.kind <> 'handler')
+    SELECT o.key
+    FROM (
+        SELECT q.key, min(q.id) AS first
+        FROM fires q
+        WHERE q.namespace = $1 AND q.status = 'queued' AND q.lost_at IS NULL AND q.awaits IS NULL
+        GROUP BY q.key) AS line
+    JOIN schedules o ON o.namespace = $1 AND o.key = line.key
+    JOIN definitions d ON d.namespace = o.namespace AND d.key = o.key
+                      AND d.version = o.definition_version
+    CROSS JOIN LATERAL (
+        SELECT coalesce((d.definition ->> 'maxConcurrentRuns')::int, 1) AS places) AS most
+    WHERE (
+          SELECT count(*) FROM (
+              SELECT FROM fires f
+              WHERE f.namespace = o.namespace AND f.key = o.key AND f.lost_at IS NULL
+                AND f.status IN ('claimed', 'starting', 'started') AND f.kind <> 'handler'
+              LIMIT most.places) AS open) < most.places
       AND NOT EXISTS (
           SELECT 1 FROM fires h
-          JOIN schedules o ON o.namespace = h.namespace AND o.key = h.key
-          JOIN definitions d ON d.namespace = o.namespace AND d.key = o.key
-                            AND d.version = o.definition_version
-          WHERE h.namespace = q.namespace AND h.key = q.key AND h.awaits IS NOT NULL
-            AND h.id < q.id AND d.definition ->> 'overlap' IN ('queue', 'queue_one'))
+          WHERE h.namespace = o.namespace AND h.key = o.key AND h.awaits IS NOT NULL
+            AND h.id < line.first AND d.definition ->> 'overlap' IN ('queue', 'queue_one'))
     UNION
     SELECT a.key
     FROM (

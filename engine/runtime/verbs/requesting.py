@@ -7,15 +7,22 @@ from datetime import datetime
 from typing import Any
 from uuid import uuid4
 
-from engine.errors import FireStillOpen, LetterNotFound, WindowNotFound, WorkflowUnknown
+from engine.errors import (
+    FireStillOpen,
+    LetterNotFound,
+    ScheduleError,
+    WindowNotFound,
+    WorkflowUnknown,
+)
 from engine.ledger import Ledger
 from engine.ledger.letters import OF_A_WINDOW
 from engine.ledger.records import OPEN, Fire, NewRequest
 from engine.runtime import unknown
 from engine.runtime.verbs.locked import Locked, has_window, locked
 from engine.runtime.verbs.request_ids import require_request_id
-from engine.schedules.decisions import Decision, Overlap
+from engine.schedules.decisions import STOPS, Decision, Overlap
 from engine.schedules.instants import epoch_ms, from_ms
+from engine.schedules.model import Schedule
 from engine.schedules.overlap import Resolved, resolve
 from engine.schedules.timing import Spec
 from engine.schedules.windows import Window, is_suffixed
@@ -55,6 +62,7 @@ async def trigger(
 
     Raises:
         RequestInvalid: the request id is not one.
+        ScheduleError: ``overlap`` stops the previous run, of a schedule that may have several.
         WorkflowUnknown: no worker ever announced the workflow.
     """
     request_id = request_id or uuid4().hex
@@ -89,6 +97,7 @@ async def rerun(
         LetterNotFound: somebody has.
         WindowNotFound: the ledger knows no such window.
         FireStillOpen: its run is open, or may still come.
+        ScheduleError: ``overlap`` stops the previous run, of a schedule that may have several.
         WorkflowUnknown: no worker ever announced the workflow.
     """
     async with locked(ledger, key, by=by, all_open=overlap is not None) as schedule:
@@ -173,6 +182,7 @@ async def _ask(
     state, transaction = schedule.state, schedule.transaction
     if state.workflow_type is None:
         raise WorkflowUnknown(unknown.reason(state.schedule), cure="start a worker that has it")
+    _require_one_previous(state.schedule, overlap)
     resolved = _resolved(schedule, window, workflow_id, overlap)
     (decision,) = resolved.decisions
     await transaction.move(state, resolved.moves)
@@ -198,6 +208,16 @@ async def _ask(
     return Requested(fire, new=True)
 
 
+def _require_one_previous(schedule: Schedule, overlap: Overlap | None) -> None:
+    most = schedule.max_concurrent_runs
+    if overlap in STOPS and most > 1:
+        raise ScheduleError(
+            f"{schedule.key} has up to {most} runs at once, and with overlap {overlap} nobody could"
+            " say which of them is the previous one",
+            cure="write allow, queue, queue_one or skip, or cancel runs first",
+        )
+
+
 def _resolved(
     schedule: Locked, window: Window, workflow_id: str, overlap: Overlap | None
 ) -> Resolved:
@@ -206,6 +226,7 @@ def _resolved(
         overlap or schedule.state.schedule.overlap,
         [Decision(window, "claimed")],
         schedule.state.open_fires,
+        places=schedule.state.schedule.max_concurrent_runs,
         most_queued=schedule.state.schedule.max_queued,
         named=lambda _: workflow_id,
         final=True,

@@ -1,0 +1,193 @@
+"""Overlap where several runs may be open at once: the rows of docs/decisions.md, one by one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from engine.schedules import Schedule
+from engine.schedules.awaiting import Awaited
+from engine.schedules.decisions import OpenFire, Plan
+from engine.schedules.planner import plan
+from engine.schedules.proofs import LOOKS_AT_ONCE
+
+NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def schedule(overlap: str, most: int = 3, **fields: Any) -> Schedule:
+    return Schedule.from_json(
+        {"key": "k", "workflow": "w", "everyMs": 60_000, "overlap": overlap,
+         "maxConcurrentRuns": most, **fields}
+    )  # fmt: skip
+
+
+def fire(number: int, status: str = "started", **fields: Any) -> OpenFire:
+    return OpenFire(number, f"sched:k:{number}", status, NOW - 10 * MINUTE, **fields)  # type: ignore[arg-type] # a word of the four
+
+
+def decide(declared: Schedule, *fires: OpenFire, missed: int = 1, **options: Any) -> Plan:
+    options.setdefault("now", NOW)
+    options.setdefault("cursor", options["now"] - missed * MINUTE)
+    return plan(
+        declared, series=1, open_fires=fires, effective_from=NOW - timedelta(days=1), **options
+    )
+
+
+def moved(decided: Plan) -> list[tuple[int, str]]:
+    return [(move.fire.fire_id, move.to) for move in decided.moves]
+
+
+def proven(*numbers: int) -> tuple[OpenFire, ...]:
+    return tuple(fire(number, open_at=NOW) for number in numbers)
+
+
+def doubtful(*numbers: int) -> tuple[OpenFire, ...]:
+    return tuple(fire(number, open_at=NOW - MINUTE) for number in numbers)
+
+
+WAITS = fire(9, "queued")
+CLAIMED = fire(8, "claimed")
+FULL = "overlap: the queue is full (1)"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row: what is open and waits with three places, and what becomes of the window."""
+
+    policy: str
+    fires: tuple[OpenFire, ...]
+    window: str
+    reason: str | None = None
+    moves: tuple[tuple[int, str], ...] = ()
+
+
+TABLE = [
+    # A place is free, whatever a look would find.
+    *(
+        Row(policy, fires, "claimed")
+        for policy in ("skip", "queue", "queue_one")
+        for fires in ((), proven(1, 2), doubtful(1, 2), (*doubtful(1), CLAIMED))
+    ),
+    # None is, for certain.
+    Row("skip", proven(1, 2, 3), "skipped", "overlap: sched:k:1 and 2 more are open"),
+    Row("skip", (*proven(1, 2), CLAIMED), "skipped", "overlap: sched:k:1 and 2 more are open"),
+    Row("skip", (*doubtful(7), *proven(1, 2, 3)), "skipped",
+        "overlap: sched:k:1 and 2 more are open"),
+    Row("queue", proven(1, 2, 3), "queued"),
+    Row("queue", (*proven(1, 2), CLAIMED), "queued"),
+    Row("queue_one", proven(1, 2, 3), "queued"),
+    # Nobody knows.
+    *(
+        Row(policy, fires, "undecided")
+        for policy in ("skip", "queue", "queue_one")
+        for fires in (doubtful(1, 2, 3), (*proven(1, 2), *doubtful(3)))
+    ),
+    # Something waits.
+    Row("skip", (*proven(1, 2, 3), WAITS), "skipped", "overlap: sched:k:1 and 3 more are open"),
+    Row("queue", (*proven(1, 2, 3), WAITS), "queued"),
+    Row("queue", (*doubtful(1, 2, 3), WAITS), "queued"),
+    Row("queue_one", (*proven(1, 2, 3), WAITS), "skipped", FULL),
+    Row("queue_one", (*doubtful(1, 2, 3), WAITS), "undecided"),
+    # What waited starts, and there may be room behind it.
+    Row("queue", (*proven(1, 2), WAITS), "queued", None, ((9, "start"),)),
+    Row("queue", (*proven(1), WAITS), "claimed", None, ((9, "start"),)),
+    Row("queue_one", (*proven(1), WAITS), "claimed", None, ((9, "start"),)),
+    Row("skip", (*proven(1), WAITS), "claimed", None, ((9, "start"),)),
+    Row("skip", (*proven(1, 2), WAITS), "skipped", "overlap: sched:k:1 and 2 more are open",
+        ((9, "start"),)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.policy}-{row.fires}"[:60])
+def test_a_window_starts_while_a_place_is_free_and_otherwise_the_table_decides(row):
+    decided = decide(schedule(row.policy), *row.fires)
+    assert tuple(moved(decided)) == row.moves
+    if row.window == "undecided":
+        unseen = tuple(each for each in row.fires if each.open_at and each.open_at < NOW)
+        assert (decided.decisions, decided.looks) == ((), unseen)
+        assert decided.cursor == NOW - MINUTE
+        return
+    (decision,) = decided.decisions
+    assert (decision.verdict, decision.reason, decided.looks) == (row.window, row.reason, ())
+
+
+def test_as_many_as_there_are_free_places_start_in_the_order_in_which_they_came():
+    waiting = [fire(number, "queued") for number in range(10, 16)]
+    assert moved(decide(schedule("queue", 4), *proven(1), *waiting, missed=0)) == [
+        (10, "start"), (11, "start"), (12, "start"),
+    ]  # fmt: skip
+
+
+def test_a_smaller_limit_ends_no_run_and_lets_nothing_start_until_enough_have_ended():
+    waiting = fire(9, "queued")
+    assert moved(decide(schedule("queue", 2), *proven(1, 2, 3, 4), waiting, missed=0)) == []
+    assert moved(decide(schedule("queue", 2), *proven(1, 2), waiting, missed=0)) == []
+    assert moved(decide(schedule("queue", 2), *proven(1), waiting, missed=0)) == [(9, "start")]
+
+
+@pytest.mark.parametrize(
+    ("policy", "outcome"),
+    [
+        ("queue", ["claimed", "claimed", "queued", "queued", "queued"]),
+        ("queue_one", ["claimed", "claimed", "queued", "skipped", "skipped"]),
+        ("skip", ["claimed", "claimed", "skipped", "skipped", "skipped"]),
+    ],
+)
+def test_windows_that_are_due_together_take_the_free_places_in_their_order(policy, outcome):
+    declared = schedule(policy, 3, grace="1h")
+    decided = decide(declared, *proven(1), missed=5)
+    assert [each.verdict for each in decided.decisions] == outcome
+    if policy == "skip":
+        said = {each.reason for each in decided.decisions[2:]}
+        assert said == {"overlap: sched:k:1 and 2 more are open"}
+
+
+def test_several_windows_are_looked_for_only_where_not_all_of_them_fit():
+    declared = schedule("skip", 4, grace="1h")
+    assert decide(declared, *doubtful(1, 2), missed=2).looks == ()
+    assert decide(declared, *doubtful(1, 2), missed=3).looks == doubtful(1, 2)
+
+
+def test_of_very_many_runs_some_are_looked_at_at_a_time_and_all_in_turn():
+    """A thousand calls at once would time out, and nothing would ever be decided."""
+    most = 3 * LOOKS_AT_ONCE
+    declared = schedule("skip", most)
+    runs = {number: fire(number) for number in range(1, most + 1)}
+    for _ in range(3):
+        decided = decide(declared, *runs.values())
+        assert len(decided.looks) == LOOKS_AT_ONCE
+        for seen in decided.looks:
+            runs[seen.fire_id] = replace(seen, open_at=NOW)
+    (decision,) = decide(declared, *runs.values()).decisions
+    assert decision.reason == f"overlap: sched:k:1 and {most - 1} more are open"
+
+
+def test_a_definition_that_ends_counts_what_was_not_seen_to_end():
+    (decision,) = decide(schedule("skip"), *proven(1, 2), *doubtful(3), final=True).decisions
+    assert decision.reason == "overlap: sched:k:3 was not seen to end"
+
+
+def test_one_that_waits_for_other_schedules_holds_up_those_behind_it_also_beside_a_free_place():
+    pending = fire(9, "queued", awaited=(Awaited("parent", "success", "pending"),))
+    behind = fire(10, "queued")
+    assert moved(decide(schedule("queue"), *proven(1), pending, behind, missed=0)) == []
+
+
+@pytest.mark.parametrize(
+    ("fires", "expected", "looks"),
+    [
+        (proven(1, 2), [(9, "start")], ()),
+        (doubtful(1, 2), [(9, "start")], ()),
+        (proven(1, 2, 3), [(9, "skip")], ()),
+        ((*proven(1, 2), *doubtful(3)), [], doubtful(3)),
+    ],
+)
+def test_what_its_parents_have_let_go_starts_where_a_place_is_free(fires, expected, looks):
+    met = (Awaited("parent", "success", "completed", since=NOW - MINUTE / 2),)
+    declared = schedule("skip", needs=["parent"])
+    decided = decide(declared, *fires, fire(9, "queued", awaited=met), missed=0)
+    assert (moved(decided), decided.looks) == (expected, looks)
