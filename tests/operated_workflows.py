@@ -42,3 +42,11 @@ class Reserves:
     async def run(self, ctx: Context) -> None:
         await ctx.step(reserve, compensate=release)
         await temporalio.workflow.sleep(timedelta(hours=1))
+
+
+@workflow(name="gated", version="1")
+class Gated:
+    """Stays open until somebody says go."""
+
+    async def run(self, ctx: Context) -> None:
+        await ctx.wait_for("go")

@@ -442,9 +442,18 @@ def test_a_ledger_without_a_memory_owes_each_run_of_the_last_minute(shape, first
     assert first == "now" or owed == wanted
 
 
-async def test_a_replica_without_a_ledger_refuses_overlap_that_needs_memory():
+@pytest.mark.parametrize(
+    ("fields", "what", "cure"),
+    [
+        ("overlap: skip", "overlap", "write overlap: allow"),
+        ("maxConcurrentRuns: 3", "maxConcurrentRuns", "remove it"),
+        ("maxConcurrentRuns: 1", "maxConcurrentRuns", "remove it"),
+    ],
+)
+async def test_a_replica_without_a_ledger_refuses_overlap_that_needs_memory(fields, what, cure):
     ledger = MemoryLedger()
-    file = load_schedules("schedules: [{key: k, workflow: w, everyMs: 60000, overlap: skip}]")
-    with pytest.raises(LedgerRequired, match="overlap of k needs a ledger"):
+    file = load_schedules(f"schedules: [{{key: k, workflow: w, everyMs: 60000, {fields}}}]")
+    with pytest.raises(LedgerRequired, match=f"^{what} of k needs a ledger") as found:
         await apply(ledger, file, by="test")
+    assert (found.value.cure or "").endswith(cure)
     assert await ledger.schedules() == []

@@ -101,6 +101,7 @@ class Account:
     states: dict[str, ScheduleState] = field(default_factory=dict)
     fires: dict[int, FireEntry] = field(default_factory=dict)
     policies: dict[str, str] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
     rows: dict[str, FireEntry] = field(default_factory=dict)
     seen: Counter[str] = field(default_factory=Counter)
     excused: dict[str, int] = field(default_factory=dict)
@@ -111,6 +112,12 @@ class Account:
     promoted: set[str] = field(default_factory=set)
     """Ids of runs that waited in a queue, where a spread counts no more."""
     """A replica had asked Temporal for its runs before the ledger lost what it booked of them."""
+    looks: int = 0
+    """What came before what, whatever the clocks say."""
+    paused_in: dict[str, int] = field(default_factory=dict)
+    """In which look a key was seen to be paused."""
+    sent_in: dict[str, int] = field(default_factory=dict)
+    """In which look a fire was seen to be on its way, by the id of its run."""
     opened: datetime | None = None
     latest: datetime | None = None
     """The furthest that the ledger's clock ever was."""
@@ -138,6 +145,7 @@ class Account:
         """Note what is new, and judge it; what is not committed yet is nobody's to see."""
         if self.ledger._lock.locked():
             return
+        self.looks += 1
         look = Look(min(self.opened or self.now(), self.now()))
         for key, row in self.ledger._tables.schedules.items():
             before = self.states.get(key)
@@ -145,10 +153,13 @@ class Account:
                 self._schedule(before, row.state, look)
                 if before is not None:
                     self.policies[key] = before.schedule.overlap
+                    self.places[key] = self.limit(before)
                 self.states[key] = row.state
         look.fires = self._changed(look)
         for _, was, fire in look.fires:
             self._count(was, fire)
+            if fire.status == "starting" and (was is None or was.status != "starting"):
+                self.sent_in[fire.new.workflow_id] = self.looks
         self.judge_fires(self, look)
 
     def _changed(self, look: Look) -> list[tuple[int, FireEntry | None, FireEntry]]:
@@ -187,6 +198,7 @@ class Account:
         was, now_paused = before.pause if before else None, state.pause
         rests = self.rests.setdefault(state.key, [])
         if now_paused and not (was and was.at == now_paused.at):
+            self.paused_in[state.key] = self.looks
             rests.append(Rest(now_paused.at, now_paused.until, now_paused.until))
         elif now_paused and was and now_paused.until != was.until:
             rests[-1] = replace(rests[-1], end=now_paused.until, over=now_paused.until)
@@ -196,6 +208,11 @@ class Account:
         said = self.eras[state.key][-1].entry.get("catchUp", {}).get("pause", "none")
         if rests and said != "none" and (was or now_paused):
             rests[-1] = replace(rests[-1], made_up=True)
+
+    def limit(self, state: ScheduleState) -> int:
+        """How many runs of a key may be open, by its definition."""
+        most: int = self.entries[state.digest].get("maxConcurrentRuns", 1)
+        return most
 
     def make_up(self, key: str) -> None:
         """Somebody wants what a pause skips."""

@@ -40,6 +40,11 @@ overlaps = st.one_of(
     policies.map(lambda policy: {"overlap": policy}),
     st.sampled_from([1, 3]).map(lambda most: {"overlap": "queue", "maxQueued": most}),
     st.just({"overlap": "cancel_previous", "cancelGrace": "20s"}),
+    st.builds(
+        lambda policy, most: {**policy, "maxConcurrentRuns": most},
+        st.sampled_from([{}, *({"overlap": name} for name in ("queue", "queue_one", "skip"))]),
+        st.integers(1, 3),
+    ),
 )
 
 

@@ -1,4 +1,4 @@
-"""When windows open, written down without any of the engine: plain steps over the clock."""
+"""What an entry of a file means, without any of the engine: plain steps over the clock."""
 
 from __future__ import annotations
 
@@ -49,6 +49,12 @@ def _day(cron: str, timezone: str, day: datetime) -> list[datetime]:
     zone, matches = ZoneInfo(timezone), CRONS[cron]
     minutes = (day + n * MINUTE for n in range(24 * 60))
     return [moment for moment in minutes if matches(moment.astimezone(zone))]
+
+
+def policy_of(entry: dict[str, Any]) -> str:
+    """Return what an entry says of a window that comes while its runs are open."""
+    said: str = entry.get("overlap", "queue" if "maxConcurrentRuns" in entry else "allow")
+    return said
 
 
 def is_excluded(entry: dict[str, Any], moment: datetime) -> bool:

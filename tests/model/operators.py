@@ -42,6 +42,7 @@ class Operators(Base):
                 entry.pop(name, None)
         entry.pop("cancelGrace", None)
         entry.pop("maxQueued", None)
+        entry.pop("maxConcurrentRuns", None)
         self.world.file[key] = {**entry, **change}
         self.world.ask(self.world.apply)
         self.then()

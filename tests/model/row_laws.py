@@ -8,19 +8,20 @@
 - Nobody claims while he knows that the ledger's clock was set.
 - ``skipped paused`` is said of a pause's own windows, ``skipped disabled`` of those of a disabled
   schedule, ``rejected`` where no worker knows the workflow or the id is somebody else's.
-- Nothing begins while another run of its key is open, unless it may; a queue is first come, first
-  started; and a window is only skipped for a run that was open when it came.
+- Nothing begins while as many runs of its key are open as may be, unless it may; a queue is first
+  come, first started; and a window is only skipped for runs that were open when it came.
 - Nothing missed is coalesced, expired or caught up past a run that Temporal shows (L4).
 """
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 
 from engine.ledger.memory_tables import FireEntry
 from engine.ledger.records import ScheduleState
 from tests.model.account import Account, Look
-from tests.model.moments import TICK, windows
+from tests.model.moments import TICK, policy_of, windows
 from tests.model.server import Run
 
 RUNNING = {"claimed", "starting", "started"}
@@ -142,19 +143,31 @@ def _overlap(account: Account, look: Look) -> None:
     for number, fire in began.items():
         if "allow" in (own := _policies(account, fire)):
             continue
-        for other, running in account.ledger._tables.fires.items():
-            if (
-                other != number
-                # One that may overlap may have begun after it, in the same commit.
-                and not (other in began and "allow" in _policies(account, running))
-                and running.new.key == fire.new.key
-                and running.status in RUNNING
-                and running.lost_at is None
-            ):
-                account.broken(
-                    f"{fire.new.workflow_id} ({', '.join(sorted(own))}) begins while"
-                    f" {running.new.workflow_id} is {running.status}"
-                )
+        others = [
+            running
+            for other, running in account.ledger._tables.fires.items()
+            if other != number
+            # One that may overlap may have begun after it, in the same commit.
+            and not (other in began and "allow" in _policies(account, running))
+            and running.new.key == fire.new.key
+            and running.status in RUNNING
+            and running.lost_at is None
+        ]
+        most = _most(account, fire.new.key)
+        if len(others) >= most:
+            account.broken(
+                f"{fire.new.workflow_id} ({', '.join(sorted(own))}, {most} at once) begins while"
+                f" {', '.join(f'{each.new.workflow_id} is {each.status}' for each in others)}"
+            )
+        if others:
+            account.seen["began beside others"] += 1
+            account.seen["promoted beside others"] += fire.new.workflow_id in account.promoted
+
+
+def _most(account: Account, key: str) -> int:
+    """How many runs may be open at once, before and after this commit."""
+    now = account.limit(account.states[key])
+    return max(now, account.places.get(key, now))
 
 
 def _policies(account: Account, fire: FireEntry) -> set[str]:
@@ -162,25 +175,42 @@ def _policies(account: Account, fire: FireEntry) -> set[str]:
     key, version = fire.new.key, fire.new.definition_version
     if fire.overlap:
         return {fire.overlap}
-    eras = {each.entry.get("overlap", "allow") for each in account.eras[key]
-            if each.version == version}  # fmt: skip
+    eras = {policy_of(each.entry) for each in account.eras[key] if each.version == version}
     now = account.states[key].schedule.overlap
     return eras | {now, account.policies.get(key, now)}
 
 
 def _in_the_way(account: Account, fire: FireEntry) -> None:
     """A run that had closed when a window came costs it nothing."""
-    words = (fire.reason or "").removeprefix("overlap: ")
-    name, said, _ = words.partition(" is still running")
-    row = account.rows.get(name)
-    if fire.status != "skipped" or not said or account.stepped or row is None:
+    found = re.fullmatch(
+        r"overlap: (\S+) (?:is still running|and (\d+) more are open)", fire.reason or ""
+    )
+    row = account.rows.get(found[1]) if found else None
+    if fire.status != "skipped" or not found or account.stepped or row is None:
         return
-    run = account.server.by_run_id.get(row.run_id or "")
-    ends = run and run.close_time
-    if ends and ends < fire.new.fire_time and _last(account, name) is run:
-        account.seen["judged by a look"] += 1
-        account.broken(f"{fire.new.workflow_id} makes way for {name}, which closed at {ends}")
+    if _had_ended(account, row, fire):
+        account.broken(f"{fire.new.workflow_id} makes way for {found[1]}, which had closed")
     account.seen["skipped for a run that was open"] += 1
+    if found[2]:
+        others = [each for each in account.rows.values() if each.new.key == fire.new.key]
+        there = [
+            each
+            for each in others
+            if each is not fire
+            and (each.run_id or each.status in {*RUNNING, "queued"})
+            and not _had_ended(account, each, fire)
+        ]
+        if len(there) <= int(found[2]):
+            account.broken(f"{fire.new.workflow_id}: {fire.reason}, and {len(there)} are")
+        account.seen["skipped for several runs"] += 1
+
+
+def _had_ended(account: Account, row: FireEntry, fire: FireEntry) -> bool:
+    """Whether the run of ``row`` had closed before the window of ``fire`` came."""
+    run = account.server.by_run_id.get(row.run_id or "")
+    ends = run.close_time if run else None
+    last = _last(account, row.new.workflow_id) is run
+    return ends is not None and ends < fire.new.fire_time and last
 
 
 def _last(account: Account, name: str) -> Run | None:

@@ -176,13 +176,15 @@ class Stories(Base):
                     world.server.close(run, Status.COMPLETED)
         world.live(5, 5)
 
-    @rule(seed=seeds, key=keys, overlap=st.sampled_from(["queue", "queue", "skip"]))
-    def in_line(self, seed: int, key: str, overlap: Any) -> None:
+    @rule(seed=seeds, key=keys, overlap=st.sampled_from(["queue", "queue", "skip"]),
+          most=st.integers(1, 3))  # fmt: skip
+    def in_line(self, seed: int, key: str, overlap: Any, most: int) -> None:
         """Several wait in the queue of a schedule that is rarely due by itself."""
         self.go("in line", seed)
         self.calm()
-        self.declare_as(key, {"everyMs": 86_400_000, "overlap": overlap})
-        for number in range(3):
+        limited = {"overlap": overlap, "maxConcurrentRuns": most}
+        self.declare_as(key, {"everyMs": 86_400_000, **limited})
+        for number in range(2 + most):
             request = f"q{number}-{self.chance.randrange(10**6)}"
             self.world.ask(partial(self.service.trigger, key, request_id=request, overlap="queue"))
             self.world.live(1, 0.3)
@@ -208,14 +210,17 @@ class Stories(Base):
             world.ask(world.apply)
         world.live(2, 7)
 
-    @rule(seed=seeds, key=keys, overlap=st.sampled_from(["skip", "queue", "queue_one"]))
-    def narrowly(self, seed: int, key: str, overlap: str) -> None:
-        """Runs end about when the next window opens."""
+    @rule(seed=seeds, key=keys, overlap=st.sampled_from(["skip", "queue", "queue_one"]),
+          most=st.integers(1, 3))  # fmt: skip
+    def narrowly(self, seed: int, key: str, overlap: str, most: int) -> None:
+        """Runs end about when a window opens: the next, or one more for each that may be open."""
         self.go("narrowly", seed)
         world = self.world
         self.calm()
-        self.declare_as(key, {"everyMs": 20_000, "overlap": overlap})
-        durations, world.server.durations = world.server.durations, (19, 19.6, 20.4)
+        entry = {"everyMs": 20_000, "overlap": overlap, "maxConcurrentRuns": most}
+        self.declare_as(key, entry)
+        ends = tuple(20.0 * most + part for part in (-1, -0.4, 0.4))
+        durations, world.server.durations = world.server.durations, ends
         world.server.faults = Faults(slow=0.7)
         for _ in range(12):
             world.live(1, self.chance.choice([0.5, 4, 9]))

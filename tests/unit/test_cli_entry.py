@@ -33,6 +33,7 @@ def read_back(schedule: Schedule) -> Schedule:
         {"everyMs": None, "at": "2027-01-01T09:00:00", "timezone": "UTC"},
         {"everyMs": None, "at": "2027-01-01T09:00:00Z"},
         {"metadata": {"owner": "a: b # c"}, "description": "Line one.\nLine two, ähm: 100 %"},
+        {"maxConcurrentRuns": 3},
         {"external": True, "workflow": "Some Type: v2"},
         {"exclude": ["SAT", "2026-12-24..2027-01-01"]},
         *({"input": value} for value in VALUES),

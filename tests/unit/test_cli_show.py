@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pytest
+
 from engine.cli.environment import Target
 from engine.cli.show import Page
 from engine.ledger.records import ScheduleRow
@@ -33,6 +35,22 @@ def test_windows_that_a_full_queue_has_cost_are_counted(capsys):
 def test_nothing_is_said_of_a_queue_that_was_never_full(capsys):
     Page(ROW, [], [], [], TARGET, NOW, "").print()
     assert "queue" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("fields", "most", "line"),
+    [
+        ({}, None, "    overlap: allow"),
+        ({"overlap": "skip"}, 1, "    overlap: skip"),
+        ({"maxConcurrentRuns": 3}, 3, "    overlap: queue\n    maxConcurrentRuns: 3\n"),
+    ],
+)
+def test_how_many_runs_may_be_open_stands_beside_what_becomes_of_more(fields, most, line, capsys):
+    declared = Schedule.from_json({"key": "k", "workflow": "w", "everyMs": 1000, **fields})
+    page = Page(replace(ROW, schedule=declared), [], [], [], TARGET, NOW, "")
+    page.print()
+    assert line in capsys.readouterr().out
+    assert page.as_json()["max_concurrent_runs"] == most
 
 
 def test_a_schedule_that_follows_others_names_them_and_those_that_follow_it(capsys):

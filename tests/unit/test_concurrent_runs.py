@@ -61,8 +61,8 @@ def test_a_limit_lets_windows_wait_unless_the_schedule_says_otherwise(
         ("overlap: allow, maxConcurrentRuns: 1",
          "maxConcurrentRuns is 1, and overlap allow; remove one of them"),
         ("overlap: cancel_previous, maxConcurrentRuns: 3",
-         "maxConcurrentRuns is 3, and with overlap cancel_previous nobody could say which of 3 runs"
-         " is the previous one; write overlap: queue, queue_one or skip"),
+         "and with overlap cancel_previous nobody could say which of 3 runs is the previous one;"),
+        ("overlap: cancel_previous, maxConcurrentRuns: 2", "; write overlap: queue, queue_one or"),
         ("overlap: terminate_previous, maxConcurrentRuns: 2", "which of 2 runs is the previous"),
         ("maxConcurrentRuns: 0", "maxConcurrentRuns is 0; write a whole number from 1 to 10000"),
         ("maxConcurrentRuns: 10001", "write a whole number from 1 to 10000"),

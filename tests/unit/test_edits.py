@@ -37,6 +37,17 @@ def schedule(fields: str):
         ("everyMs: 5000", "everyMs: 5000, input: null", ["input (none) → null"]),
         ("everyMs: 5000, input: {a: 1}", "everyMs: 5000, input: {a: 1.0}", []),
         ("everyMs: 5000", "everyMs: 5000", []),
+        (
+            "everyMs: 5000",
+            "everyMs: 5000, maxConcurrentRuns: 3",
+            ["overlap default → queue", "maxConcurrentRuns default → 3"],
+        ),
+        (
+            "everyMs: 5000, maxConcurrentRuns: 2",
+            "everyMs: 5000, maxConcurrentRuns: 3",
+            ["maxConcurrentRuns 2 → 3"],
+        ),
+        ("everyMs: 5000, overlap: queue", "everyMs: 5000, maxConcurrentRuns: 1", []),
     ],
 )
 def test_each_changed_field_is_named_with_both_values(before, after, told):

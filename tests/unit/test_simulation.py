@@ -365,6 +365,67 @@ def test_runs_are_in_each_others_way_as_their_durations_say():
         assert in_line(policy, 25) == ({"on_time": 6}, [0, 10, 20, 30, 40, 50], 1)
 
 
+def test_so_many_runs_are_open_at_once_as_the_schedule_lets():
+    assert in_line("skip", 25, maxConcurrentRuns=2) == (
+        {"on_time": 4, "overlapped": 2}, [0, 10, 30, 40], 2,
+    )  # fmt: skip
+    two = ({"on_time": 2, "queued": 4}, [0, 10, 25, 35, 50], 2)
+    assert in_line("queue", 25, maxConcurrentRuns=2) == two
+    assert in_line("queue", 25, maxConcurrentRuns=3) == (
+        {"on_time": 6}, [0, 10, 20, 30, 40, 50], 3,
+    )  # fmt: skip
+    assert in_line("queue_one", 45, maxConcurrentRuns=2) == (
+        {"on_time": 2, "queued": 2, "overlapped": 2}, [0, 10, 45, 55], 2,
+    )  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    policy=st.sampled_from(["skip", "queue", "queue_one"]),
+    places=st.integers(1, 4),
+    length=st.integers(1, 50),
+    most=st.integers(1, 4),
+    spread=st.sampled_from(["0s", "10m"]),
+)
+def test_places_are_taken_as_in_a_walk_through_the_seconds(policy, places, length, most, spread):
+    """The walk knows nothing of ends computed ahead: it counts down, second by second."""
+    declared = schedule(
+        everyMs=600_000, overlap=policy, maxConcurrentRuns=places, maxQueued=most, spread=spread
+    )
+    found = simulate([declared], DAY, at(8), durations={"k": length * MINUTE})
+    shift = declared.delay(DAY) // timedelta(seconds=1)
+    left: list[int] = []  # seconds that each open run still takes
+    waiting, starts = 0, []
+    late: list[int] = []  # when those begin that have a place, and wait for their moment
+    counts: Counter[str] = Counter()
+    for now in range(8 * 3600):
+        left = [each - 1 for each in left if each > 1]
+        busy = len(left) + len(late)
+        while waiting and busy < places:
+            waiting, busy = waiting - 1, busy + 1
+            left.append(length * 60)
+            starts.append(now)
+        if now % 600 == 0:
+            room = {"skip": 0, "queue": most}.get(policy, 1)
+            if busy < places and not waiting:
+                counts["on_time"] += 1
+                late.append(now + shift)
+            elif waiting < room:
+                counts["queued"] += 1
+                waiting += 1
+            else:
+                counts["overlapped"] += 1
+        for moment in [each for each in late if each <= now]:
+            late.remove(moment)
+            left.append(length * 60)
+            starts.append(now)
+    (fate,) = found.fates
+    assert Counter({str(name): n for name, n in fate.counts.items() if n}) == counts
+    begun = Counter(moment // 60 for moment in starts)
+    assert {n: count for n, count in enumerate(found.starts) if count} == begun
+    assert max(found.most_open) <= places
+
+
 def test_schedules_that_differ_in_their_durations_alone_differ_in_what_they_skip():
     both = [schedule(key, everyMs=600_000, overlap="skip") for key in ("a", "b")]
     durations = {"a": 5 * MINUTE, "b": 15 * MINUTE}

@@ -1,7 +1,8 @@
 -- Keys in whose queue something waits for nothing any more: neither for a place among the runs of its
 -- own key, nor for windows of others. Those of a queue that keeps its order wait behind what waits for
 -- others. A key is asked about once, however many of its windows wait, and never counts further than
--- to its limit: to count for each window that waits would be their product.
+-- to its limit: to count for each window that waits would be their product. What is counted is named
+-- by the line (`line.key`): by the schedule it would be counted for each schedule first.
 UPDATE schedules s SET next_fire_at = least(s.next_fire_at, clock_timestamp())
 FROM (
     SELECT o.key
@@ -18,12 +19,12 @@ FROM (
     WHERE (
           SELECT count(*) FROM (
               SELECT FROM fires f
-              WHERE f.namespace = o.namespace AND f.key = o.key AND f.lost_at IS NULL
+              WHERE f.namespace = $1 AND f.key = line.key AND f.lost_at IS NULL
                 AND f.status IN ('claimed', 'starting', 'started') AND f.kind <> 'handler'
               LIMIT most.places) AS open) < most.places
       AND NOT EXISTS (
           SELECT 1 FROM fires h
-          WHERE h.namespace = o.namespace AND h.key = o.key AND h.awaits IS NOT NULL
+          WHERE h.namespace = $1 AND h.key = line.key AND h.awaits IS NOT NULL
             AND h.id < line.first AND d.definition ->> 'overlap' IN ('queue', 'queue_one'))
     UNION
     SELECT a.key
