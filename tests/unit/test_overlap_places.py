@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from engine.schedules import Schedule
+from engine.schedules import Schedule, Window
 from engine.schedules.awaiting import Awaited
-from engine.schedules.decisions import OpenFire, Plan
+from engine.schedules.decisions import Decision, OpenFire, Overlap, Plan
+from engine.schedules.overlap import resolve
 from engine.schedules.planner import plan
 from engine.schedules.proofs import LOOKS_AT_ONCE
 
@@ -191,3 +192,26 @@ def test_what_its_parents_have_let_go_starts_where_a_place_is_free(fires, expect
     declared = schedule("skip", needs=["parent"])
     decided = decide(declared, *fires, fire(9, "queued", awaited=met), missed=0)
     assert (moved(decided), decided.looks) == (expected, looks)
+
+
+def test_of_very_many_runs_those_unseen_for_longest_are_looked_at_first():
+    """Else the same ones are looked at again and again while new windows open."""
+    runs = [fire(number, open_at=NOW - number * MINUTE) for number in range(1, 200)]
+    never = fire(500)
+    decided = decide(schedule("skip", 150), *runs, never)
+    assert decided.looks == (never, *runs[:-LOOKS_AT_ONCE:-1])
+
+
+def test_a_manual_run_waits_behind_those_that_wait_for_other_schedules_or_counts_them():
+    pending = fire(9, "queued", awaited=(Awaited("parent", "success", "pending"),))
+    asked = Decision(Window("k", 1, 7, NOW), "claimed")
+
+    def outcome(policy: Overlap, places: int) -> str:
+        resolved = resolve(
+            policy, [asked], [*proven(1), pending], places=places, most_queued=9, final=True,
+            named=lambda _: "m", standing="queue",
+        )  # fmt: skip
+        return resolved.decisions[0].verdict
+
+    assert outcome("queue", 3) == "queued", "its turn comes after theirs"
+    assert (outcome("skip", 2), outcome("skip", 3)) == ("skipped", "claimed")
