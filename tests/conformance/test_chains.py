@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from engine.errors import LedgerRequired, ScheduleError
 from engine.ledger import MemoryLedger
-from engine.ledger.records import Serving, Step
+from engine.ledger.records import Claim, Serving, Step
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply, retire_absent
 from engine.runtime.definitions import first_definition
@@ -362,6 +362,39 @@ async def test_with_queue_what_waits_keeps_its_place(family):
     assert await ended(family, claims[1]) == []
     assert await family.ledger.wake() == [], "it waits behind the first, and nobody is bothered"
     assert await ended(family, claims[0]) == [claims[0].fire_time]
+
+
+async def child_runs(family) -> list[Claim]:
+    """Plan what is due, and return the claims of the child that begin then."""
+    await family.bench.claim()
+    found = [claim for claim in await taken(family.bench) if claim.key == "child"]
+    return sorted(found, key=lambda claim: claim.fire_time)
+
+
+async def parent_ends(family, claim) -> list[Claim]:
+    await run_of(family.bench, claim, claim.workflow_id)
+    await family.close(claim.workflow_id, claim.workflow_id)
+    await family.ledger.wake()
+    return await child_runs(family)
+
+
+@pytest.mark.parametrize(("overlap", "places"), [("queue", 1), ("queue, maxConcurrentRuns: 2", 2)])
+async def test_with_queue_what_was_released_starts_when_a_place_is_free_whoever_waits_behind_it(
+    family, overlap, places
+):
+    claims = await three_minutes(family, overlap)
+    fires = await family.ledger.fires(key="child", status="queued")
+    for extra in sorted(fires, key=lambda fire: fire.fire_time)[:-3]:
+        await operator(family.bench).cancel(extra.workflow_id)
+    runs = [run for place in range(places) for run in await parent_ends(family, claims[place])]
+    assert [run.fire_time for run in runs] == [claims[n].fire_time for n in range(places)]
+    assert await parent_ends(family, claims[places]) == [], "every place is taken"
+    assert await family.ledger.wake() == []
+    await run_of(family.bench, runs[0], "first")
+    await family.close(runs[0].workflow_id, "first")
+    assert await family.ledger.wake() == ["child"]
+    (next_run,) = await child_runs(family)
+    assert next_run.fire_time == claims[places].fire_time
 
 
 async def test_with_skip_a_run_that_is_open_costs_those_that_are_released_meanwhile(family):
