@@ -104,7 +104,8 @@ def limit_faults(given: Mapping[str, Any]) -> list[Fault]:
     if not isinstance(most, int) or not isinstance(policy, str) or goes_with(policy, most):
         return []
     if policy == "allow":
-        message, cure = f"maxConcurrentRuns is {most}, and overlap allow", "remove one of them"
+        message = f"maxConcurrentRuns is {most}, and overlap allow sets no limit"
+        cure = "remove one of them"
     else:
         message = f"maxConcurrentRuns is {most}, and with overlap {policy} nobody could say which"
         message += f" of {most} runs is the previous one"

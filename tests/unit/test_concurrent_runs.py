@@ -57,9 +57,9 @@ def test_a_limit_lets_windows_wait_unless_the_schedule_says_otherwise(
     ("fields", "said"),
     [
         ("overlap: allow, maxConcurrentRuns: 3",
-         "maxConcurrentRuns is 3, and overlap allow; remove one of them"),
+         "maxConcurrentRuns is 3, and overlap allow sets no limit; remove one of them"),
         ("overlap: allow, maxConcurrentRuns: 1",
-         "maxConcurrentRuns is 1, and overlap allow; remove one of them"),
+         "maxConcurrentRuns is 1, and overlap allow sets no limit; remove one of them"),
         ("overlap: cancel_previous, maxConcurrentRuns: 3",
          "and with overlap cancel_previous nobody could say which of 3 runs is the previous one;"),
         ("overlap: cancel_previous, maxConcurrentRuns: 2", "; write overlap: queue, queue_one or"),
