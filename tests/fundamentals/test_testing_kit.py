@@ -181,7 +181,11 @@ async def _never(_: Order) -> None:
 
 @pytest.mark.parametrize(
     ("overlap", "expected"),
-    [("skip", ["completed", "skipped", "completed", "skipped"]), ("queue", ["completed"] * 4)],
+    [
+        ("skip", ["completed", "skipped", "completed", "skipped"]),
+        ("queue", ["completed"] * 4),
+        ("skip, maxConcurrentRuns: 2", ["completed"] * 4),
+    ],
 )
 async def test_overlap_rules_see_how_long_runs_take_by_their_own_clocks(
     server: DevServer, overlap: str, expected: list[str]
