@@ -1,14 +1,14 @@
 """The end of an example: everything comes back, time passes, and all must be accounted for.
 
 - Every key has decided what it owes, up to now.
-- No claim stays, nothing waits in a queue beside a free place.
+- No claim stays, nothing waits in a queue beside a free place for long.
 - What is said to run exists and runs; what has closed is known to have.
 - Every window has its one row (``window_laws``).
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from engine.ledger.memory_tables import FireEntry
 from tests.model import window_laws
@@ -19,6 +19,7 @@ from tests.model.server import Faults, Run
 from tests.model.world import BROKEN, RETENTION, World
 
 _SEEN_WITHIN = timedelta(seconds=130)
+_LET_GO_WITHIN = timedelta(seconds=30)
 
 
 def settle(world: World) -> None:
@@ -35,9 +36,11 @@ def settle(world: World) -> None:
         _set_right(world)
     world.join()
     last: Broken | None = None
+    since: dict[str, datetime] = {}
     for number in range(60):
         world.live(1, (0.5, 2, 5, 8)[min(number // 3, 3)])
         world.live(3, 0.3)
+        check_places(world, since)
         try:
             _check(world)
         except Broken as broken:
@@ -47,6 +50,36 @@ def settle(world: World) -> None:
                 window_laws.check(world.account, key)
             return
     raise last or AssertionError
+
+
+def check_places(world: World, since: dict[str, datetime]) -> None:
+    """Whoever waits beside a free place is let go soon, not when all runs have ended at last."""
+    free = {
+        fire.new.workflow_id
+        for fire in world.ledger._tables.fires.values()
+        if fire.status == "queued" and _is_free(world, fire.new.key)
+    }
+    for name in [*since]:
+        if name not in free:
+            del since[name]
+    for name in free:
+        if world.true_now() - since.setdefault(name, world.true_now()) > _LET_GO_WITHIN:
+            raise Broken(f"{name} waits beside a free place since {since[name]}")
+
+
+def _is_free(world: World, key: str) -> bool:
+    """Whether a run of a key could begin, and nothing else is wrong with it."""
+    state = world.account.states[key]
+    if state.hold is not None or key == BROKEN or state.failures or world.account.stepped:
+        return False
+    return _open_runs(world, key) < world.account.limit(state)
+
+
+def _open_runs(world: World, key: str) -> int:
+    fires = world.ledger._tables.fires.values()
+    return sum(
+        fire.new.key == key and fire.lost_at is None and fire.status in RUNNING for fire in fires
+    )
 
 
 def _set_right(world: World) -> None:
@@ -82,9 +115,7 @@ def _check_fire(world: World, fire: FireEntry) -> None:
     if stays and key != BROKEN:
         raise Broken(f"{name} stays {fire.status}: {fire.error}")
     if fire.status == "queued" and key != BROKEN and world.account.states[key].hold is None:
-        others = [each for each in world.ledger._tables.fires.values()
-                  if each.new.key == key and each.lost_at is None]  # fmt: skip
-        open_runs = sum(each.status in RUNNING for each in others)
+        open_runs = _open_runs(world, key)
         if open_runs < (most := world.account.limit(world.account.states[key])):
             raise Broken(f"{name} waits, and {open_runs} of {most} runs are open")
     run = world.server.newest(name)

@@ -6,7 +6,7 @@ where a promise is most likely to break.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from temporalio.client import WorkflowExecutionStatus as Status
 
 from engine.ledger.memory_tables import FireEntry
 from tests.model.base import Base, keys, seeds
+from tests.model.ending import check_places
 from tests.model.member import Member
 from tests.model.moments import windows
 from tests.model.server import SECOND, Faults
@@ -188,7 +189,10 @@ class Stories(Base):
             request = f"q{number}-{self.chance.randrange(10**6)}"
             self.world.ask(partial(self.service.trigger, key, request_id=request, overlap="queue"))
             self.world.live(1, 0.3)
-        self.world.live(4, 7)
+        since: dict[str, datetime] = {}
+        for _ in range(8):
+            self.world.live(1, 6)
+            check_places(self.world, since)
 
     @rule(seed=seeds, key=keys, length=st.sampled_from([5, 40, 70]))
     def rest(self, seed: int, key: str, length: int) -> None:
