@@ -51,7 +51,10 @@ class Base(RuleBasedStateMachine):
         world.file = dict(zip(KEYS, file, strict=True))
         world.file[BROKEN] = {"everyMs": 120_000}
         if self.chance.random() < 0.3:
+            # Before anybody serves the task queue: from then on it is refused.
             world.file[GHOST] = {"everyMs": 60_000, "workflow": "nobody"}
+            world.ask(world.apply)
+            world.pump(200, 0.1)
         for _ in range(self.chance.choice([1, 2, 3])):
             world.join()
         world.ask(world.apply)
