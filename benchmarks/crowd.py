@@ -8,7 +8,7 @@ import asyncpg
 
 from benchmarks.workflows import TYPE
 from engine.ledger import PostgresLedger
-from engine.ledger.records import Serving
+from engine.ledger.replica_records import Serving
 from engine.runtime.declare import apply
 from engine.schedules import load_schedules
 

@@ -10,8 +10,9 @@ from typing import get_args
 
 from engine.cli.output import UNANSWERED, counted
 from engine.cli.times import clock
-from engine.ledger.records import Claim, Evidence, Fire, NextFire, Outcome
-from engine.ledger.records import Closed as ClosedWord
+from engine.ledger.fire_records import Claim, Evidence, Fire, Outcome
+from engine.ledger.fire_records import Closed as ClosedWord
+from engine.ledger.schedule_records import NextFire
 from engine.runtime.events import Closed, Decided, Event, Settled
 from engine.schedules.due import FIRST_SIGHT
 

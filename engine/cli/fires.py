@@ -29,7 +29,7 @@ from engine.cli.output import (
     print_table,
     why,
 )
-from engine.ledger.records import Fire, Status
+from engine.ledger.fire_records import Fire, Status
 
 _STATUSES: tuple[str, ...] = get_args(Status)
 

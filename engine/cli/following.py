@@ -13,7 +13,7 @@ from temporalio.service import RPCError
 from engine.cli.environment import Target, open_service
 from engine.cli.temporal import connected
 from engine.errors import TemporalUnavailable
-from engine.ledger.records import Fire, Status
+from engine.ledger.fire_records import Fire, Status
 from engine.service import ScheduleService
 
 _EVERY = 1.0

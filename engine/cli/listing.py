@@ -14,7 +14,7 @@ from engine.cli.environment import service
 from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json
 from engine.cli.output import instant, print_json, print_table, problem_of, schedule_json
 from engine.cli.unserved import unserved
-from engine.ledger.records import ScheduleRow
+from engine.ledger.schedule_records import ScheduleRow
 
 _SPARE = ("WORKFLOW", "LAST FIRE", "WHEN", "ORIGIN", "PROJECT", "LAST STATUS")
 _LATE = timedelta(seconds=30)

@@ -12,7 +12,7 @@ import typer
 from engine.cli.environment import service
 from engine.cli.options import DEFAULT_DATA_DIR, AnyKey, DataDir, Json, Limit
 from engine.cli.output import instant, print_json, print_table
-from engine.ledger.records import ActionRow
+from engine.ledger.operating_records import ActionRow
 
 
 def register(app: typer.Typer) -> None:

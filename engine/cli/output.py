@@ -13,7 +13,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from engine.ledger.records import Fire, Pause, ScheduleRow
+from engine.ledger.fire_records import Fire
+from engine.ledger.schedule_records import Pause, ScheduleRow
 
 UNANSWERED = "not answered"
 """What people read of a start whose answer is not known yet."""

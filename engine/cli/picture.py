@@ -14,7 +14,7 @@ from rich.text import Text
 from engine.cli.board import WRONG, Board, FileState, Line
 from engine.cli.output import colour_of, counted
 from engine.cli.times import clock, relative
-from engine.ledger.records import NextFire
+from engine.ledger.schedule_records import NextFire
 
 _BROKEN_LINES = 6
 _PRECISE = 10.0

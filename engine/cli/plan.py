@@ -25,7 +25,7 @@ from engine.cli.output import console, counted, instant, print_json
 from engine.cli.times import clock
 from engine.cli.unsaid_zones import unsaid_zones, unsaid_zones_in_words
 from engine.errors import Problem
-from engine.ledger.records import DriftRow
+from engine.ledger.declaration_records import DriftRow
 from engine.runtime.placing import placed, unknown_workflows
 from engine.runtime.rehearsing import Change, Rehearsal
 from engine.runtime.source import Source

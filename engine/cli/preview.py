@@ -26,7 +26,7 @@ from engine.cli.options import (
 from engine.cli.output import counted, paused_until, print_json, print_table
 from engine.cli.upcoming import SPARE, Source, Upcoming, missing, one_of_each, table, upcoming
 from engine.errors import ScheduleNotFound
-from engine.ledger.records import ScheduleRow
+from engine.ledger.schedule_records import ScheduleRow
 from engine.schedules import Cron, Schedule
 from engine.service import ScheduleService, not_found
 

@@ -30,7 +30,8 @@ from engine.cli.output import (
 from engine.cli.times import clock, relative
 from engine.cli.unserved import unserved
 from engine.cli.upcoming import SPARE, Source, Upcoming, table, upcoming
-from engine.ledger.records import Fire, ScheduleRow
+from engine.ledger.fire_records import Fire
+from engine.ledger.schedule_records import ScheduleRow
 from engine.schedules.aloud import read_aloud
 from engine.schedules.awaiting import REASON, Rule
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from engine.cli.output import counted, problem_of
-from engine.ledger.records import ScheduleRow
+from engine.ledger.schedule_records import ScheduleRow
 
 _CURE = "start a worker (`sched up` or `sched worker`)"
 

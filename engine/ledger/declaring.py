@@ -7,12 +7,8 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
+from engine.ledger.declaration_records import DriftRow, NewDefinition, ProjectRow
 from engine.ledger.queue_rows import QueueRow
-from engine.ledger.records import (
-    DriftRow,
-    NewDefinition,
-    ProjectRow,
-)
 from engine.ledger.rows import as_drift
 from engine.ledger.sql import query
 from engine.ledger.statements import Statements

@@ -11,21 +11,10 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from engine.ledger.records import (
-    ActionRow,
-    Claim,
-    Evidence,
-    Fire,
-    Lineage,
-    NextFire,
-    OpenRun,
-    Outcome,
-    Probe,
-    ScheduleRow,
-    Serving,
-    Status,
-    StopOrder,
-)
+from engine.ledger.fire_records import Claim, Evidence, Fire, OpenRun, Outcome, Status, StopOrder
+from engine.ledger.operating_records import ActionRow
+from engine.ledger.replica_records import Lineage, Probe, Serving
+from engine.ledger.schedule_records import NextFire, ScheduleRow
 from engine.ledger.slots import Slots
 from engine.ledger.transactions import Transaction
 

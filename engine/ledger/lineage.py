@@ -6,7 +6,7 @@ import asyncpg
 
 from engine.errors import LedgerError, LedgerUnavailable
 from engine.ledger.connections import Connections
-from engine.ledger.records import Lineage
+from engine.ledger.replica_records import Lineage
 
 # The identifier is made by `initdb`, and a primary shares it with its standbys.
 _SYSTEM = "SELECT system_identifier::text FROM pg_control_system()"

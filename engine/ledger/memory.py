@@ -14,18 +14,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
+from engine.ledger.fire_records import Fire
 from engine.ledger.memory_fires import MemoryFires
 from engine.ledger.memory_slots import MemorySlots
 from engine.ledger.memory_transaction import MemoryTransaction
-from engine.ledger.records import (
-    Fire,
-    Lineage,
-    NextFire,
-    Probe,
-    ScheduleRow,
-    ScheduleState,
-    Serving,
-)
+from engine.ledger.replica_records import Lineage, Probe, Serving
+from engine.ledger.schedule_records import NextFire, ScheduleRow, ScheduleState
 from engine.schedules.time_rules import TIME_RULES
 from engine.schedules.versions import resolve_type
 

@@ -6,15 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from engine.ledger.fire_records import Evidence, Fire, Status, Timing
 from engine.ledger.letters import Kind
 from engine.ledger.memory_rows import MemoryRows
-from engine.ledger.records import (
-    Evidence,
-    Fire,
-    ScheduleState,
-    Status,
-    Timing,
-)
+from engine.ledger.schedule_records import ScheduleState
 from engine.schedules.decisions import Overlap
 from engine.schedules.model import Schedule
 from engine.schedules.ranges import Piece

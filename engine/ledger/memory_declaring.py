@@ -6,15 +6,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
+from engine.ledger.declaration_records import DriftRow, NewDefinition, ProjectRow
 from engine.ledger.memory_rows import MemoryRows
 from engine.ledger.memory_tables import ScheduleEntry
-from engine.ledger.records import (
-    DriftRow,
-    NewDefinition,
-    Pause,
-    ProjectRow,
-    ScheduleState,
-)
+from engine.ledger.schedule_records import Pause, ScheduleState
 from engine.schedules.diff import Head
 from engine.schedules.time_rules import TIME_RULES, reading_at
 from engine.schedules.versions import resolve_type

@@ -8,9 +8,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+from engine.ledger.fire_records import Claim, Evidence, Fire, OpenRun, Outcome, Status
 from engine.ledger.memory_runs import MemoryRuns
 from engine.ledger.memory_tables import FireEntry, Tables
-from engine.ledger.records import Claim, Evidence, Fire, OpenRun, Outcome, Serving, Status
+from engine.ledger.replica_records import Serving
 
 _DENIED = frozenset({"skipped", "expired", "rejected", "unvouched", "queued"})
 _EPOCH = datetime.fromtimestamp(0, UTC)

@@ -8,20 +8,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from engine.ledger.fire_records import Fire
 from engine.ledger.memory_rows import MemoryRows
 from engine.ledger.memory_tables import FireEntry
 from engine.ledger.new_fire import NewFire
 from engine.ledger.noted import noted
-from engine.ledger.records import (
-    Action,
-    ActionRow,
-    Fire,
-    NewRequest,
-    Pause,
-    ScheduleState,
-    SkippedAhead,
-    Step,
-)
+from engine.ledger.operating_records import Action, ActionRow, NewRequest, SkippedAhead
+from engine.ledger.schedule_records import Pause, ScheduleState, Step
 from engine.schedules.decisions import Move, Stop
 from engine.schedules.windows import Window
 

@@ -6,14 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
+from engine.ledger.fire_records import Fire, Status, Timing
 from engine.ledger.memory_tables import FireEntry, ScheduleEntry, Tables
 from engine.ledger.new_fire import NewFire
-from engine.ledger.records import (
-    Fire,
-    ScheduleState,
-    Status,
-    Timing,
-)
+from engine.ledger.schedule_records import ScheduleState
 from engine.schedules.windows import Window
 
 

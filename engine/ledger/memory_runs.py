@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from engine.ledger.fire_records import StopOrder
 from engine.ledger.memory_awaiting import waits_for_nothing
 from engine.ledger.memory_follow_ups import is_to_follow
 from engine.ledger.memory_tables import Tables
-from engine.ledger.records import ActionRow, Serving, StopOrder
+from engine.ledger.operating_records import ActionRow
+from engine.ledger.replica_records import Serving
 
 _A_WHILE = timedelta(hours=1)
 _SOON = timedelta(seconds=10)

@@ -9,20 +9,14 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
+from engine.ledger.declaration_records import ProjectRow
+from engine.ledger.fire_records import OPEN, Evidence, Fire, Status, Timing
 from engine.ledger.letters import Kind
 from engine.ledger.new_fire import NewFire
+from engine.ledger.operating_records import ActionRow
 from engine.ledger.queue_rows import QueueRow
-from engine.ledger.records import (
-    OPEN,
-    ActionRow,
-    Evidence,
-    Fire,
-    ProjectRow,
-    ScheduleState,
-    Serving,
-    Status,
-    Timing,
-)
+from engine.ledger.replica_records import Serving
+from engine.ledger.schedule_records import ScheduleState
 from engine.schedules.awaiting import Awaits
 from engine.schedules.decisions import OpenFire, Overlap, Stop
 from engine.schedules.model import Schedule

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from engine.errors import LedgerError
+from engine.ledger.fire_records import Claim
 from engine.ledger.memory_awaiting import with_awaited
 from engine.ledger.memory_backfilling import MemoryBackfilling
 from engine.ledger.memory_declaring import MemoryDeclaring
@@ -16,12 +17,8 @@ from engine.ledger.memory_operating import MemoryOperating
 from engine.ledger.memory_queues import MemoryQueues
 from engine.ledger.memory_tables import FireEntry, ScheduleEntry, Tables
 from engine.ledger.new_fire import NewFire
-from engine.ledger.records import (
-    Claim,
-    ScheduleState,
-    Serving,
-    Step,
-)
+from engine.ledger.replica_records import Serving
+from engine.ledger.schedule_records import ScheduleState, Step
 from engine.schedules.time_rules import TIME_RULES
 
 

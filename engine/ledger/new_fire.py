@@ -8,7 +8,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
 
-from engine.ledger.records import Claim, ScheduleState, Status, Step, Timing
+from engine.ledger.fire_records import Claim, Status, Timing
+from engine.ledger.schedule_records import ScheduleState, Step
 from engine.schedules.awaiting import Awaits
 from engine.schedules.decisions import Decision
 from engine.schedules.model import Schedule

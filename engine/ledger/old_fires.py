@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from engine.ledger.records import Status
+from engine.ledger.fire_records import Status
 from engine.schedules.model import Schedule
 
 

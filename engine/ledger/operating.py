@@ -6,22 +6,14 @@ import json
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
+from engine.ledger.fire_records import Evidence, Fire, Timing
 from engine.ledger.follow_ups import Ended, FollowUp, as_ended
 from engine.ledger.letters import DeadLetter, as_letter
 from engine.ledger.new_fire import NewFire
 from engine.ledger.noted import noted
-from engine.ledger.records import (
-    Action,
-    Evidence,
-    Fire,
-    NewRequest,
-    Pause,
-    ScheduleState,
-    SkippedAhead,
-    Step,
-    Timing,
-)
+from engine.ledger.operating_records import Action, NewRequest, SkippedAhead
 from engine.ledger.rows import as_fire, parse_definition
+from engine.ledger.schedule_records import Pause, ScheduleState, Step
 from engine.ledger.statements import Statements
 from engine.schedules.decisions import Move, Overlap, Stop
 from engine.schedules.model import Schedule

@@ -10,17 +10,12 @@ from datetime import datetime, timedelta
 from engine.ledger.connections import PATIENCE, PATIENCE_LONG, Connections
 from engine.ledger.lineage import lineage_of
 from engine.ledger.migrate import check_schema_name, migrate
+from engine.ledger.operating_records import ActionRow
 from engine.ledger.postgres_fires import PostgresFires
 from engine.ledger.queue_slots import PostgresSlots
-from engine.ledger.records import (
-    ActionRow,
-    Lineage,
-    NextFire,
-    Probe,
-    ScheduleRow,
-    Serving,
-)
+from engine.ledger.replica_records import Lineage, Probe, Serving
 from engine.ledger.rows import as_action, as_next_fire, as_schedule
+from engine.ledger.schedule_records import NextFire, ScheduleRow
 from engine.ledger.sql import query
 from engine.ledger.transaction import PostgresTransaction
 from engine.ledger.upkeep import Upkeep

@@ -10,16 +10,8 @@ import asyncpg
 
 from engine.errors import EngineError
 from engine.ledger.connections import Connections
-from engine.ledger.records import (
-    Claim,
-    Evidence,
-    Fire,
-    OpenRun,
-    Outcome,
-    Serving,
-    Status,
-    StopOrder,
-)
+from engine.ledger.fire_records import Claim, Evidence, Fire, OpenRun, Outcome, Status, StopOrder
+from engine.ledger.replica_records import Serving
 from engine.ledger.rows import as_claim, as_fire
 from engine.ledger.sql import query
 from engine.schedules.decisions import QUEUE_FULL

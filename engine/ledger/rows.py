@@ -9,16 +9,10 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from engine.errors import EngineError
-from engine.ledger.records import (
-    ActionRow,
-    Claim,
-    DriftRow,
-    Fire,
-    NextFire,
-    Pause,
-    ScheduleRow,
-    ScheduleState,
-)
+from engine.ledger.declaration_records import DriftRow
+from engine.ledger.fire_records import Claim, Fire
+from engine.ledger.operating_records import ActionRow
+from engine.ledger.schedule_records import NextFire, Pause, ScheduleRow, ScheduleState
 from engine.schedules.awaiting import Awaited
 from engine.schedules.decisions import OpenFire
 from engine.schedules.model import Schedule

@@ -9,10 +9,8 @@ from datetime import datetime, timedelta
 import asyncpg
 
 from engine.ledger.connections import Connection
+from engine.ledger.fire_records import Claim
 from engine.ledger.new_fire import NewFire
-from engine.ledger.records import (
-    Claim,
-)
 from engine.ledger.sql import query
 from engine.schedules.decisions import Move
 

@@ -9,15 +9,12 @@ import asyncpg
 
 from engine.errors import EngineError
 from engine.ledger.declaring import PostgresDeclaring
+from engine.ledger.fire_records import Claim
 from engine.ledger.new_fire import NewFire
 from engine.ledger.operating import PostgresOperating
-from engine.ledger.records import (
-    Claim,
-    ScheduleState,
-    Serving,
-    Step,
-)
+from engine.ledger.replica_records import Serving
 from engine.ledger.rows import as_state
+from engine.ledger.schedule_records import ScheduleState, Step
 from engine.schedules.time_rules import TIME_RULES
 
 

@@ -6,25 +6,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from engine.ledger.declaration_records import DriftRow, NewDefinition, ProjectRow
+from engine.ledger.fire_records import Claim, Evidence, Fire, Timing
 from engine.ledger.follow_ups import Ended, FollowUp
 from engine.ledger.letters import DeadLetter
+from engine.ledger.operating_records import Action, NewRequest, SkippedAhead
 from engine.ledger.queue_rows import QueueRow
-from engine.ledger.records import (
-    Action,
-    Claim,
-    DriftRow,
-    Evidence,
-    Fire,
-    NewDefinition,
-    NewRequest,
-    Pause,
-    ProjectRow,
-    ScheduleState,
-    Serving,
-    SkippedAhead,
-    Step,
-    Timing,
-)
+from engine.ledger.replica_records import Serving
+from engine.ledger.schedule_records import Pause, ScheduleState, Step
 from engine.schedules.decisions import Move, Overlap, Stop
 from engine.schedules.diff import Head
 from engine.schedules.model import Schedule

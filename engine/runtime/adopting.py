@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.ledger import Ledger
-from engine.ledger.records import Serving
+from engine.ledger.replica_records import Serving
 from engine.runtime.planning import planned
 
 _BATCH = 1000

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from temporalio.client import Client
 
 from engine.ledger import Ledger
-from engine.ledger.records import ScheduleState
+from engine.ledger.schedule_records import ScheduleState
 from engine.runtime.booking import book
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.events import Listener

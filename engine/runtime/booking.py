@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from engine.errors import ScheduleNotFound
 from engine.flow.fire import FireInfo
 from engine.ledger import Ledger
-from engine.ledger.records import Evidence
+from engine.ledger.fire_records import Evidence
 from engine.runtime.carving import take_out
 from engine.runtime.events import Alert, Listener
 from engine.runtime.looking import Seen

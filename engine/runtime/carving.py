@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from engine.ledger import Transaction
-from engine.ledger.records import Fire
+from engine.ledger.fire_records import Fire
 from engine.schedules.ranges import without
 from engine.schedules.windows import Window, is_suffixed
 

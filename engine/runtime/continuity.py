@@ -13,7 +13,7 @@ from uuid import UUID
 
 from engine.errors import LedgerError
 from engine.ledger import Ledger
-from engine.ledger.records import Lineage, Probe
+from engine.ledger.replica_records import Lineage, Probe
 from engine.runtime.events import Alert, Listener
 
 _CODE = "SCHEDULE_COMMITS_LOST"

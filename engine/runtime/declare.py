@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from engine.errors import LedgerRequired, PruneRefused, RevisionTooLow
 from engine.ledger import Ledger, Transaction
-from engine.ledger.records import ProjectRow
+from engine.ledger.declaration_records import ProjectRow
 from engine.runtime.editing import Edit, parts, readable
 from engine.runtime.planning import decided_to_the_end
 from engine.runtime.reports import ApplyReport, PruneReport

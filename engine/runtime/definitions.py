@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from engine.ledger.records import NewDefinition, Origin, ScheduleState, Step
+from engine.ledger.declaration_records import NewDefinition
+from engine.ledger.schedule_records import Origin, ScheduleState, Step
 from engine.schedules import Schedule
 from engine.schedules.diff import starts_new_series
 from engine.schedules.planner import first_sight, wake_at

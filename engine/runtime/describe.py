@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from engine.flow.fire import FireInfo
-from engine.ledger.records import Claim, Timing
+from engine.ledger.fire_records import Claim, Timing
 from engine.schedules.due import FIRST_SIGHT, TICK, Due
 from engine.schedules.durations import format_duration
 from engine.schedules.instants import from_seconds

@@ -10,7 +10,7 @@ from datetime import timedelta
 from engine import faults
 from engine.errors import LedgerError
 from engine.ledger import Ledger
-from engine.ledger.records import Claim, Outcome
+from engine.ledger.fire_records import Claim, Outcome
 from engine.runtime.breaker import Breaker
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.events import Alert, Listener, Settled

@@ -8,7 +8,8 @@ from datetime import datetime
 
 from engine.errors import DefinitionUnreadable, KeyForeign
 from engine.ledger import Transaction
-from engine.ledger.records import NewDefinition, ScheduleState, Step
+from engine.ledger.declaration_records import NewDefinition
+from engine.ledger.schedule_records import ScheduleState, Step
 from engine.runtime import unknown
 from engine.runtime.definitions import first_definition, next_definition
 from engine.runtime.planning import decided_to_the_end

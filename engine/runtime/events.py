@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
-from engine.ledger.records import Claim, Evidence, Outcome, Step, StopOrder
+from engine.ledger.fire_records import Claim, Evidence, Outcome, StopOrder
+from engine.ledger.schedule_records import Step
 from engine.schedules.decisions import Decision
 
 logger = logging.getLogger("sched")

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from engine.errors import ArchiveFailed, DefinitionUnreadable, ScheduleError
 from engine.ledger.old_fires import KeyChores
-from engine.ledger.records import Serving
+from engine.ledger.replica_records import Serving
 from engine.ledger.upkeep import Upkeep
 from engine.runtime.archive import Archive
 from engine.runtime.clock import boottime

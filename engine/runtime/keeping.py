@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from engine.ledger.fire_records import OPEN
 from engine.ledger.old_fires import KeyChores, OldFire
-from engine.ledger.records import OPEN
 from engine.runtime.settings import Settings
 from engine.schedules.timing import Spec
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from engine.ledger import Ledger
-from engine.ledger.records import Claim
+from engine.ledger.fire_records import Claim
 from engine.runtime.clock import boottime
 
 _RENEWALS = 3

@@ -16,7 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from engine.flow.fire import FireInfo
 from engine.ledger import Ledger
-from engine.ledger.records import Evidence
+from engine.ledger.fire_records import Evidence
 from engine.runtime.clock import LedgerClock
 from engine.runtime.events import Alert, Closed, Listener
 from engine.runtime.post_mortem import with_reason

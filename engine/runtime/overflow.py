@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from engine.ledger import Transaction
-from engine.ledger.records import Step
+from engine.ledger.schedule_records import Step
 from engine.runtime.events import Alert
 from engine.schedules.decisions import Decision
 from engine.schedules.due import TICK

@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from datetime import datetime
 
-from engine.ledger.records import ScheduleState, Step
+from engine.ledger.schedule_records import ScheduleState, Step
 from engine.runtime import unknown
 from engine.schedules.catch_up import CatchUp
 from engine.schedules.decisions import Plan

@@ -23,7 +23,7 @@ from engine.flow.definition import definition_of
 from engine.flow.run_rules import RunRules
 from engine.flow.undoing import Undo
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
-from engine.ledger.records import Serving
+from engine.ledger.replica_records import Serving
 from engine.runtime import database
 from engine.runtime.events import Event, Listener, log, logger
 from engine.runtime.heartbeats import HEARD_WITHIN, StepHeartbeats

@@ -14,7 +14,9 @@ from datetime import UTC, datetime, timedelta
 from engine import faults
 from engine.errors import CommitUnknown
 from engine.ledger import Ledger, MemoryLedger, Transaction
-from engine.ledger.records import Claim, Probe, Serving, Step
+from engine.ledger.fire_records import Claim
+from engine.ledger.replica_records import Probe, Serving
+from engine.ledger.schedule_records import Step
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.continuity import Continuity
 from engine.runtime.dispatcher import Dispatcher

@@ -11,7 +11,7 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 
 from engine.flow import CompensationFailed
-from engine.ledger.records import Evidence
+from engine.ledger.fire_records import Evidence
 from engine.runtime.settings import Settings
 
 _LONGEST = 2000

@@ -11,7 +11,7 @@ from temporalio.service import RPCError
 from engine import __version__
 from engine.errors import RetentionTooShort, TemporalUnavailable
 from engine.ledger import Ledger
-from engine.ledger.records import Serving
+from engine.ledger.replica_records import Serving
 from engine.runtime.clock import boottime
 from engine.runtime.events import Alert, Listener
 from engine.runtime.settings import Settings

@@ -15,7 +15,7 @@ from engine.flow import step_named
 from engine.flow.queues import lane_of
 from engine.ledger import Ledger
 from engine.ledger.queue_rows import QueueRow
-from engine.ledger.records import Serving
+from engine.ledger.replica_records import Serving
 from engine.runtime.clock import boottime
 from engine.runtime.events import Alert, Held, Listener, Remark
 from engine.runtime.lanes import Lane

@@ -14,7 +14,8 @@ from typing import Literal
 
 from engine.errors import EngineError, KeyForeign, PruneRefused, RevisionTooLow
 from engine.ledger import Ledger, Transaction
-from engine.ledger.records import DriftRow, ProjectRow, ScheduleState
+from engine.ledger.declaration_records import DriftRow, ProjectRow
+from engine.ledger.schedule_records import ScheduleState
 from engine.runtime.declare import prepare, require_half, require_newer
 from engine.runtime.editing import Edit, parts
 from engine.runtime.planning import decided_to_the_end

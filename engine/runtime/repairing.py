@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
 
-from engine.ledger.records import ScheduleState
+from engine.ledger.schedule_records import ScheduleState
 from engine.ledger.upkeep import Upkeep
 from engine.runtime.events import Alert, Listener
 from engine.runtime.planning import planned

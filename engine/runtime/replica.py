@@ -12,7 +12,7 @@ from temporalio.worker import Worker
 
 from engine.errors import LedgerUnavailable, TemporalUnavailable
 from engine.ledger import Ledger, PostgresLedger
-from engine.ledger.records import Serving
+from engine.ledger.replica_records import Serving
 from engine.runtime.adopting import adopt
 from engine.runtime.applying import REFUSALS, remarks, require_project
 from engine.runtime.archive import Archive

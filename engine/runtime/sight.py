@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 
 from engine.ledger import Ledger
-from engine.ledger.records import ScheduleState, Step
+from engine.ledger.schedule_records import ScheduleState, Step
 from engine.runtime.auditor import Auditor
 from engine.runtime.looking import Looker
 from engine.runtime.stopper import Stopper

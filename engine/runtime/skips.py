@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from engine.ledger import Transaction
-from engine.ledger.records import Action, ScheduleState, SkippedAhead, Step
+from engine.ledger.operating_records import Action, SkippedAhead
+from engine.ledger.schedule_records import ScheduleState, Step
 from engine.schedules.decisions import Decision
 
 Dropped = dict[str, tuple[str, ...]]

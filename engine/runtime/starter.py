@@ -26,7 +26,7 @@ from temporalio.service import RetryConfig, RPCError, RPCStatusCode, ServiceClie
 
 from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.run_rules import RunRules
-from engine.ledger.records import Claim, Closed, Evidence, Outcome, Timing
+from engine.ledger.fire_records import Claim, Closed, Evidence, Outcome, Timing
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.describe import details, fire_info, summary
 from engine.runtime.post_mortem import with_reason

@@ -12,7 +12,8 @@ from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.ledger import Ledger
-from engine.ledger.records import Serving, StopOrder
+from engine.ledger.fire_records import StopOrder
+from engine.ledger.replica_records import Serving
 from engine.runtime.events import Alert, Listener, Stopped
 from engine.runtime.looking import Looker
 from engine.runtime.settings import Settings

@@ -14,7 +14,7 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
 from engine.ledger import Ledger
-from engine.ledger.records import Evidence
+from engine.ledger.fire_records import Evidence
 from engine.runtime.booking import book
 from engine.runtime.clock import LedgerClock
 from engine.runtime.events import Closed, Listener, logger

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from engine.ledger import Ledger, Transaction
-from engine.ledger.records import Serving, Step
+from engine.ledger.replica_records import Serving
+from engine.ledger.schedule_records import Step
 from engine.runtime import unknown
 from engine.runtime.events import Alert, Listener, tell_decided, without_run
 from engine.runtime.planning import concerns_others, planned

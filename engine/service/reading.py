@@ -10,7 +10,9 @@ from typing import Any
 
 from engine.errors import ScheduleNotFound
 from engine.ledger import Ledger
-from engine.ledger.records import ActionRow, Fire, NextFire, Origin, ScheduleRow, State, Status
+from engine.ledger.fire_records import Fire, Status
+from engine.ledger.operating_records import ActionRow
+from engine.ledger.schedule_records import NextFire, Origin, ScheduleRow, State
 from engine.runtime.settings import Settings
 
 

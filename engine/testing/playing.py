@@ -9,7 +9,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
 from engine.ledger import MemoryLedger
-from engine.ledger.records import Claim, Evidence, Fire, ScheduleState, Serving, Step
+from engine.ledger.fire_records import Claim, Evidence, Fire
+from engine.ledger.replica_records import Serving
+from engine.ledger.schedule_records import ScheduleState, Step
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply
 from engine.runtime.dispatcher import Dispatcher

@@ -8,7 +8,7 @@ from typing import Any
 
 from temporalio.client import WorkflowHistory
 
-from engine.ledger.records import Status
+from engine.ledger.fire_records import Status
 
 
 @dataclass(frozen=True)

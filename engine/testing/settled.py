@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from engine.ledger.records import OPEN, Fire
+from engine.ledger.fire_records import OPEN, Fire
 from engine.testing.clock import instant
 from engine.testing.playing import windows_of
 from engine.testing.results import FireResult

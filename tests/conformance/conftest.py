@@ -9,7 +9,8 @@ from datetime import timedelta
 import pytest
 
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
-from engine.ledger.records import Claim, Serving
+from engine.ledger.fire_records import Claim
+from engine.ledger.replica_records import Serving
 from engine.runtime.declare import apply
 from engine.runtime.planning import planned
 from engine.schedules import load_schedules

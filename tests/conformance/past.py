@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from engine.ledger.records import Claim, Fire, Outcome
+from engine.ledger.fire_records import Claim, Fire, Outcome
 from engine.runtime.definitions import first_definition
 from engine.schedules import load_schedules
 from engine.service import ScheduleService

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.errors import KeyForeign, LedgerRequired, PruneRefused, RevisionTooLow
 from engine.ledger import MemoryLedger
-from engine.ledger.records import Step
+from engine.ledger.schedule_records import Step
 from engine.runtime.declare import apply, retire_absent
 from engine.runtime.definitions import LOOK_BACK
 from engine.runtime.reports import PruneReport

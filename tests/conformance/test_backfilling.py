@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from engine.errors import MomentInFuture, WindowNotFound, WorkflowUnknown
-from engine.ledger.records import Evidence
+from engine.ledger.fire_records import Evidence
 from tests.conformance.past import (
     HOUR,
     MINUTE,

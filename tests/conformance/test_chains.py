@@ -10,7 +10,9 @@ from temporalio.client import Client
 
 from engine.errors import LedgerRequired, ScheduleError
 from engine.ledger import MemoryLedger
-from engine.ledger.records import Claim, Serving, Step
+from engine.ledger.fire_records import Claim
+from engine.ledger.replica_records import Serving
+from engine.ledger.schedule_records import Step
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply, retire_absent
 from engine.runtime.definitions import first_definition

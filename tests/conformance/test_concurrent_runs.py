@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from engine.errors import ScheduleError
-from engine.ledger.records import Evidence
+from engine.ledger.fire_records import Evidence
 from engine.runtime.verbs.backfilling import backfill
 from tests.conformance.past import MINUTE, declare_ago, operator, run_of, taken
 

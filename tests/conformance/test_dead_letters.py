@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from engine.errors import EngineError, LetterNotFound
-from engine.ledger.records import Closed, Evidence, Outcome
+from engine.ledger.fire_records import Closed, Evidence, Outcome
 from engine.runtime.planning import planned
 from engine.runtime.verbs.backfilling import backfill
 from tests.conformance.past import HOUR, MINUTE, declare_ago, operator, run_of, taken, windows

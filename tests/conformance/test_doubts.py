@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 
 from engine.flow.fire import FireInfo, Timing
-from engine.ledger.records import Evidence, Lineage
+from engine.ledger.fire_records import Evidence
+from engine.ledger.replica_records import Lineage
 from engine.runtime.booking import book
 from engine.runtime.events import Alert
 

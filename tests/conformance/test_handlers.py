@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from engine.errors import LetterNotFound
-from engine.ledger.records import Closed, Serving
+from engine.ledger.fire_records import Closed
+from engine.ledger.replica_records import Serving
 from engine.runtime.events import Alert, Event
 from engine.runtime.following import follow
 from tests.conformance.past import operator, run_of, taken

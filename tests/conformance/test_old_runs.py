@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.ledger.records import Evidence, NewRequest
+from engine.ledger.fire_records import Evidence
+from engine.ledger.operating_records import NewRequest
 from engine.runtime.verbs.backfilling import backfill
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"

@@ -24,7 +24,8 @@ from engine.errors import (
     TimezoneInvalid,
 )
 from engine.ledger import MemoryLedger
-from engine.ledger.records import Evidence, Outcome, Serving
+from engine.ledger.fire_records import Evidence, Outcome
+from engine.ledger.replica_records import Serving
 from engine.runtime.reports import PruneReport
 from engine.schedules import load_schedules
 from engine.service import ScheduleService

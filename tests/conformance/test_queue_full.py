@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from engine.ledger.records import Evidence
+from engine.ledger.fire_records import Evidence
 from engine.runtime.overflow import turned_full
 from engine.runtime.planning import planned
 from tests.conformance.past import LEASE, declare_ago, run_of

@@ -13,7 +13,7 @@ from engine.errors import (
     WindowNotFound,
     WorkflowUnknown,
 )
-from engine.ledger.records import Evidence
+from engine.ledger.fire_records import Evidence
 from engine.runtime.verbs.backfilling import backfill
 from tests.conformance.past import HOUR, LEASE, MINUTE, declare_ago, operator, run_of, taken
 

@@ -22,8 +22,8 @@ from temporalio.worker import Worker
 
 from engine.flow.undoing import UNDO_TYPE
 from engine.ledger import PostgresLedger
+from engine.ledger.fire_records import Fire
 from engine.ledger.letters import DeadLetter
-from engine.ledger.records import Fire
 from engine.runtime import SchedulePlugin, Settings
 from engine.schedules import load_schedules
 from tests.fundamentals.replays import replay

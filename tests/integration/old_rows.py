@@ -12,7 +12,7 @@ from typing import Any
 import asyncpg
 
 from engine.ledger import PostgresLedger
-from engine.ledger.records import Serving
+from engine.ledger.replica_records import Serving
 from engine.runtime.archive import Archive
 from engine.runtime.declare import apply
 from engine.runtime.janitor import Janitor

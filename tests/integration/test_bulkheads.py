@@ -19,7 +19,8 @@ from temporalio.worker import Worker
 
 from engine.errors import DefinitionUnreadable, LedgerUnavailable
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
-from engine.ledger.records import Claim, Evidence, Serving
+from engine.ledger.fire_records import Claim, Evidence
+from engine.ledger.replica_records import Serving
 from engine.runtime import Poller, SchedulePlugin, Settings
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply

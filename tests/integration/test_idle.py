@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import Client
 
 from engine.ledger import PostgresLedger
-from engine.ledger.records import Serving
+from engine.ledger.replica_records import Serving
 from engine.ledger.sql import query
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply

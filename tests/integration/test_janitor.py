@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.ledger.records import Evidence
+from engine.ledger.fire_records import Evidence
 from engine.runtime.events import Alert, Remark
 from engine.runtime.pacing import AIM
 from tests.integration.old_rows import NOW, SERVING, TODAY, Past, finish, hours

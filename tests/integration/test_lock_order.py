@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.ledger.records import Serving
+from engine.ledger.replica_records import Serving
 from engine.runtime.adopting import adopt
 from engine.runtime.declare import apply, retire_absent
 from engine.schedules import load_schedules

@@ -14,7 +14,8 @@ import pytest
 
 from engine.errors import CommitUnknown
 from engine.ledger import PostgresLedger
-from engine.ledger.records import Claim, Serving
+from engine.ledger.fire_records import Claim
+from engine.ledger.replica_records import Serving
 from engine.runtime import Poller, Settings
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply

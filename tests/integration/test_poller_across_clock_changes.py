@@ -14,7 +14,8 @@ from typing import cast
 import pytest
 
 from engine.ledger import MemoryLedger
-from engine.ledger.records import Claim, Outcome, Serving
+from engine.ledger.fire_records import Claim, Outcome
+from engine.ledger.replica_records import Serving
 from engine.runtime import Poller, Settings
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply

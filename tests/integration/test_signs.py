@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.ledger.records import Lineage, Serving
+from engine.ledger.replica_records import Lineage, Serving
 from engine.runtime.continuity import Continuity
 
 SERVING = Serving("one", "default", "sched", frozenset())

@@ -8,7 +8,7 @@ import asyncpg
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.ledger.records import Serving
+from engine.ledger.replica_records import Serving
 from engine.runtime.adopting import adopt
 from engine.runtime.declare import apply
 from engine.runtime.events import Alert

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from engine.ledger import MemoryLedger
 from engine.ledger.memory_tables import FireEntry
-from engine.ledger.records import ScheduleState
+from engine.ledger.schedule_records import ScheduleState
 
 if TYPE_CHECKING:
     from tests.model.server import Server

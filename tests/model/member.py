@@ -13,7 +13,7 @@ from temporalio.service import RPCError
 
 from engine.errors import EngineError, LedgerUnavailable, TemporalUnavailable
 from engine.ledger import Ledger
-from engine.ledger.records import Serving
+from engine.ledger.replica_records import Serving
 from engine.runtime.auditor import Auditor
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatcher import Dispatcher

@@ -10,7 +10,7 @@ import pytest
 
 import engine.runtime.auditor
 from engine.ledger import MemoryLedger
-from engine.ledger.records import ScheduleState
+from engine.ledger.schedule_records import ScheduleState
 from engine.runtime.auditor import Auditor
 from engine.runtime.clock import LedgerClock
 from engine.runtime.looking import Looker

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from engine.cli.board import Board, FileState
 from engine.cli.picture import picture
-from engine.ledger.records import Claim, Evidence, Fire, NextFire, Outcome
+from engine.ledger.fire_records import Claim, Evidence, Fire, Outcome
+from engine.ledger.schedule_records import NextFire
 from engine.runtime.events import Closed, Decided, Settled
 from engine.schedules import Schedule
 from engine.schedules.decisions import Decision

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.ledger import MemoryLedger
-from engine.ledger.records import Claim, Evidence, Outcome, Serving
+from engine.ledger.fire_records import Claim, Evidence, Outcome
+from engine.ledger.replica_records import Serving
 from engine.runtime.definitions import first_definition
 from engine.runtime.planning import planned
 from engine.schedules import Schedule, load_schedules

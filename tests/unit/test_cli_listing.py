@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.cli.listing import overdue
 from engine.cli.unserved import unserved
-from engine.ledger.records import ScheduleRow
+from engine.ledger.schedule_records import ScheduleRow
 from engine.schedules import Schedule
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

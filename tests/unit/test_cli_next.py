@@ -12,7 +12,7 @@ from engine.cli.app import run
 from engine.cli.environment import Target, note_running
 from engine.cli.preview import _silence
 from engine.errors import LedgerUnavailable
-from engine.ledger.records import Pause
+from engine.ledger.schedule_records import Pause
 from engine.service import ScheduleService
 from tests.unit.test_cli_listing import row
 

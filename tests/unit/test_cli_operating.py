@@ -14,7 +14,7 @@ from engine.cli.backfill import Done, _Lines, _shown
 from engine.cli.given import given_input
 from engine.cli.output import fire_lag
 from engine.cli.requesting import told
-from engine.ledger.records import Fire
+from engine.ledger.fire_records import Fire
 from engine.runtime.verbs.backfilling import Progress
 from engine.runtime.verbs.requesting import Requested
 from engine.runtime.verbs.stopping import Cancelled

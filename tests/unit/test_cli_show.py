@@ -9,7 +9,7 @@ import pytest
 
 from engine.cli.environment import Target
 from engine.cli.show import Page
-from engine.ledger.records import ScheduleRow
+from engine.ledger.schedule_records import ScheduleRow
 from engine.schedules import Schedule
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -11,7 +11,7 @@ import pytest
 
 from engine.errors import LedgerError, LedgerUnavailable
 from engine.ledger import Ledger
-from engine.ledger.records import Lineage, Probe
+from engine.ledger.replica_records import Lineage, Probe
 from engine.runtime.continuity import Continuity
 from engine.runtime.events import Alert
 

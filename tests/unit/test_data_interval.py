@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from engine.ledger.records import Claim
+from engine.ledger.fire_records import Claim
 from engine.runtime.describe import fire_info
 from engine.schedules import Schedule
 

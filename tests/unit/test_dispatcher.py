@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import cast
 
 from engine.ledger import MemoryLedger
-from engine.ledger.records import Claim, Outcome, Serving
+from engine.ledger.fire_records import Claim, Outcome
+from engine.ledger.replica_records import Serving
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply
 from engine.runtime.dispatcher import Dispatcher

@@ -11,7 +11,7 @@ import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError, TerminatedError
 
-from engine.ledger.records import Evidence
+from engine.ledger.fire_records import Evidence
 from engine.runtime.post_mortem import with_reason
 from engine.runtime.settings import Settings
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from engine.cli.lines import LinePrinter
 from engine.ledger import MemoryLedger
-from engine.ledger.records import Serving
+from engine.ledger.replica_records import Serving
 from engine.runtime import Poller, Settings
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply

@@ -15,7 +15,8 @@ from typing import Literal
 
 from engine.errors import MomentInFuture, WindowNotFound, WorkflowUnknown
 from engine.ledger import Ledger
-from engine.ledger.records import Fire, ScheduleState
+from engine.ledger.fire_records import Fire
+from engine.ledger.schedule_records import ScheduleState
 from engine.runtime import unknown
 from engine.runtime.carving import take_out
 from engine.runtime.verbs.locked import Locked, has_window, locked

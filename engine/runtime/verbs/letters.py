@@ -8,7 +8,7 @@ from typing import Any
 from engine.errors import EngineError, LetterNotFound, ScheduleNotFound
 from engine.ledger import Ledger
 from engine.ledger.letters import OF_A_WINDOW, DeadLetter
-from engine.ledger.records import Action
+from engine.ledger.operating_records import Action
 from engine.runtime.verbs.requesting import Requested, rerun
 from engine.schedules.decisions import Overlap
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from engine.errors import ScheduleNotFound, ScheduleRetired
 from engine.ledger import Ledger, Transaction
-from engine.ledger.records import Action, Fire, ScheduleState, Step
+from engine.ledger.fire_records import Fire
+from engine.ledger.operating_records import Action
+from engine.ledger.schedule_records import ScheduleState, Step
 from engine.runtime.planning import decided_to_the_end
 from engine.schedules.catch_up import CatchUp
 

@@ -24,7 +24,9 @@ from engine.errors import (
     ScheduleError,
 )
 from engine.ledger import Ledger, Transaction
-from engine.ledger.records import Action, NewDefinition, ScheduleState
+from engine.ledger.declaration_records import NewDefinition
+from engine.ledger.operating_records import Action
+from engine.ledger.schedule_records import ScheduleState
 from engine.runtime import unknown
 from engine.runtime.definitions import first_definition, next_definition
 from engine.runtime.planning import decided_to_the_end

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.errors import MomentInPast
 from engine.ledger import Ledger
-from engine.ledger.records import Pause
+from engine.ledger.schedule_records import Pause
 from engine.runtime.definitions import looked_at_next
 from engine.runtime.verbs.locked import Locked, locked
 from engine.schedules.catch_up import CatchUp

@@ -15,8 +15,9 @@ from engine.errors import (
     WorkflowUnknown,
 )
 from engine.ledger import Ledger
+from engine.ledger.fire_records import OPEN, Fire
 from engine.ledger.letters import OF_A_WINDOW
-from engine.ledger.records import OPEN, Fire, NewRequest
+from engine.ledger.operating_records import NewRequest
 from engine.runtime import unknown
 from engine.runtime.verbs.locked import Locked, has_window, locked
 from engine.runtime.verbs.request_ids import require_request_id

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from engine.errors import MomentInPast, WindowDecided, WindowNotFound
 from engine.ledger import Ledger
-from engine.ledger.records import Step
+from engine.ledger.schedule_records import Step
 from engine.runtime.verbs.locked import Locked, locked
 from engine.schedules.decisions import Decision
 from engine.schedules.windows import Window

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from engine.errors import NotCancellable
 from engine.ledger import Ledger
-from engine.ledger.records import Action
+from engine.ledger.operating_records import Action
 from engine.runtime.verbs.locked import Locked, locked
 from engine.runtime.verbs.skipping import BY_A_USER
 from engine.schedules.decisions import OpenFire, Stop
