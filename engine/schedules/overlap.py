@@ -26,7 +26,7 @@ from engine.schedules.decisions import (
     Overlap,
     Stop,
 )
-from engine.schedules.proofs import in_turn, is_proven
+from engine.schedules.proofs import LOOKS_AT_ONCE, in_turn, is_proven
 
 _IN_LINE: Final[frozenset[Overlap]] = frozenset({"queue", "queue_one"})
 """The policies with which what waits keeps its place: those behind it wait for it."""
@@ -214,7 +214,9 @@ class _Line:
             return () if all_fit or proven >= self.places else doubtful
         if self.waiting:
             return () if len(self.waiting) + starts <= self.most_queued else doubtful
-        return () if len(self.running) + starts <= self.places else doubtful
+        if len(self.running) + starts <= self.places or len(doubtful) > LOOKS_AT_ONCE:
+            return ()  # to wait costs nothing that a look could save
+        return doubtful
 
     def add(self, decision: Decision) -> None:
         if self.policy in STOPS:

@@ -6,10 +6,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from engine.schedules.decisions import OpenFire
+from engine.schedules.decisions import OpenFire, Overlap
 
 LOOKS_AT_ONCE: Final = 100
 """Runs of one key to be looked at before it is planned again: each costs a call."""
+
+LOOKS: Final[frozenset[Overlap]] = frozenset({"skip", "queue_one"})
+"""The policies with which runs as a rule cost windows their start. Every one of them is looked at
+first, within one round of looks: with more rounds than windows come in, none would be decided."""
 
 
 def is_proven(fire: OpenFire, at: datetime) -> bool:

@@ -19,6 +19,7 @@ from engine.schedules.decisions import STOPS
 from engine.schedules.durations import format_duration
 from engine.schedules.fields import FIELD_INVALID, show
 from engine.schedules.nodes import BROKEN
+from engine.schedules.proofs import LOOKS, LOOKS_AT_ONCE
 from engine.schedules.timing import At, Interval, Spec
 from engine.schedules.zones import zone
 
@@ -106,6 +107,9 @@ def limit_faults(given: Mapping[str, Any]) -> list[Fault]:
     if policy == "allow":
         message = f"maxConcurrentRuns is {most}, and overlap allow sets no limit"
         cure = "remove one of them"
+    elif policy in LOOKS:
+        message = f"maxConcurrentRuns is {most}, and overlap {policy} looks at each of them first"
+        cure = f"write {LOOKS_AT_ONCE} or less, or overlap: queue"
     else:
         message = f"maxConcurrentRuns is {most}, and with overlap {policy} nobody could say which"
         message += f" of {most} runs is the previous one"
@@ -115,6 +119,8 @@ def limit_faults(given: Mapping[str, Any]) -> list[Fault]:
 
 def goes_with(policy: str, most: int) -> bool:
     """Whether an overlap policy can be one of so many runs at once."""
+    if policy in LOOKS:
+        return most <= LOOKS_AT_ONCE
     return policy != "allow" and (most == 1 or policy not in STOPS)
 
 

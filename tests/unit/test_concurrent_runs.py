@@ -29,6 +29,8 @@ def refused(fields: str, defaults: str = "") -> str:
         ("maxConcurrentRuns: 1", "", "queue", 1),
         ("maxConcurrentRuns: 3, overlap: skip", "", "skip", 3),
         ("maxConcurrentRuns: 3, overlap: queue_one", "", "queue_one", 3),
+        ("maxConcurrentRuns: 100, overlap: skip", "", "skip", 100),
+        ("maxConcurrentRuns: 101", "overlap: skip", "queue", 101),
         ("maxConcurrentRuns: 1, overlap: cancel_previous", "", "cancel_previous", 1),
         ("overlap: skip", "", "skip", 1),
         # A default is no word of the schedule's own: what it says itself wins.
@@ -64,6 +66,9 @@ def test_a_limit_lets_windows_wait_unless_the_schedule_says_otherwise(
          "and with overlap cancel_previous nobody could say which of 3 runs is the previous one;"),
         ("overlap: cancel_previous, maxConcurrentRuns: 2", "; write overlap: queue, queue_one or"),
         ("overlap: terminate_previous, maxConcurrentRuns: 2", "which of 2 runs is the previous"),
+        ("overlap: skip, maxConcurrentRuns: 101",
+         "and overlap skip looks at each of them first; write 100 or less, or overlap: queue"),
+        ("overlap: queue_one, maxConcurrentRuns: 101", "write 100 or less, or overlap: queue"),
         ("maxConcurrentRuns: 0", "maxConcurrentRuns is 0; write a whole number from 1 to 10000"),
         ("maxConcurrentRuns: 10001", "write a whole number from 1 to 10000"),
         ("maxConcurrentRuns: true", "write a whole number from 1 to 10000"),
