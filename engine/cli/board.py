@@ -15,9 +15,9 @@ from engine.ledger.fire_records import Closed as ClosedWord
 from engine.ledger.schedule_records import NextFire
 from engine.runtime.events import Closed, Decided, Event, Settled
 from engine.schedules.due import FIRST_SIGHT
+from engine.schedules.instants import TICK
 
 _KEPT = 200
-_TICK = timedelta(microseconds=1)
 _CLOSED = frozenset(get_args(ClosedWord))
 WRONG = frozenset({"failed", "timed_out", "terminated", "rejected", "expired", "unvouched"})
 """What somebody may have to look into: it outlasts what went well."""
@@ -165,7 +165,7 @@ class Board:
         """What has been started is no longer next, also before the ledger is asked again."""
         if any(fire.key == claim.key and fire.fire_time <= claim.fire_time
                for fire in self.upcoming or ()):  # fmt: skip
-            after = claim.schedule.first_start(claim.fire_time + _TICK)
+            after = claim.schedule.first_start(claim.fire_time + TICK)
             rest = [fire for fire in self.upcoming or () if fire.key != claim.key]
             if after:
                 rest.append(NextFire(claim.key, after, claim.schedule.timezone))

@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +28,7 @@ from engine.cli.upcoming import SPARE, Source, Upcoming, missing, one_of_each, t
 from engine.errors import ScheduleNotFound
 from engine.ledger.schedule_records import ScheduleRow
 from engine.schedules import Cron, Schedule
+from engine.schedules.instants import TICK
 from engine.service import ScheduleService, not_found
 
 Expression = Annotated[
@@ -53,7 +54,6 @@ Count = Annotated[
 
 _H = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])")
 _NAMED = 5
-_TICK = timedelta(microseconds=1)
 
 
 def register(app: typer.Typer) -> None:
@@ -110,7 +110,7 @@ class Found:
 def _after(text: str, timezone: str | None) -> datetime:
     """Return the instant after which ``--from`` begins: who names a day means all of it."""
     begin = moment(text, "--from", timezone=timezone)
-    return begin - _TICK if is_date(text) else begin
+    return begin - TICK if is_date(text) else begin
 
 
 def _of_expression(cron: str, timezone: str) -> Found:
@@ -225,7 +225,7 @@ def _print(
 def _ended(shown: int, after: datetime) -> str:
     if shown:
         return f"after {'that one' if shown == 1 else 'those'} nothing fires any more"
-    begin = after + _TICK
+    begin = after + TICK
     if not begin.microsecond:  # a day was named, and all of it counts
         return f"nothing fires from {begin:%Y-%m-%d %H:%M:%S} UTC on"
     return f"nothing fires after {after:%Y-%m-%d %H:%M:%S} UTC"

@@ -8,6 +8,7 @@ from engine.ledger.declaration_records import NewDefinition
 from engine.ledger.schedule_records import Origin, ScheduleState, Step
 from engine.schedules import Schedule
 from engine.schedules.diff import starts_new_series
+from engine.schedules.instants import TICK
 from engine.schedules.planner import first_sight, wake_at
 
 LOOK_BACK = timedelta(seconds=60)
@@ -114,7 +115,7 @@ def looked_back(schedule: Schedule, limit: datetime) -> datetime:
     before = schedule.spec.previous(limit)
     if before is None or before + schedule.delay(before) <= limit:
         return limit
-    return before - timedelta(microseconds=1)  # the one window that still waits
+    return before - TICK  # the one window that still waits
 
 
 def _collides(schedule: Schedule, after: datetime, max_bucket: int | None) -> bool:

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from engine.flow.fire import FireInfo
 from engine.ledger.fire_records import Claim, Timing
-from engine.schedules.due import FIRST_SIGHT, TICK, Due
+from engine.schedules.due import FIRST_SIGHT, Due
 from engine.schedules.durations import format_duration
-from engine.schedules.instants import from_seconds
+from engine.schedules.instants import TICK, from_seconds
 
 _ASKED_FOR: Mapping[str, str] = {
     "manual": "manual: somebody triggered it",

@@ -8,7 +8,7 @@ from engine.ledger import Transaction
 from engine.ledger.schedule_records import Step
 from engine.runtime.events import Alert
 from engine.schedules.decisions import Decision
-from engine.schedules.due import TICK
+from engine.schedules.instants import TICK
 
 _CODE = "SCHEDULE_QUEUE_FULL"
 _CURE = "`sched show` counts them; raise maxQueued, start fewer, or see why its runs take so long"

@@ -23,7 +23,7 @@ from engine.runtime.queue_edits import queue_edits
 from engine.runtime.reports import ApplyReport
 from engine.schedules import ScheduleFile
 from engine.schedules.diff import Diff, diff
-from engine.schedules.due import TICK
+from engine.schedules.instants import TICK
 from engine.schedules.outlook import AHEAD, Moved, View, outlook
 
 Kind = Literal["added", "changed", "returned", "retired"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from engine.ledger.old_fires import KeyChores, OldFire
 from engine.ledger.upkeep import Upkeep
@@ -12,10 +12,10 @@ from engine.runtime.keeping import Cutoffs, groups, midnight
 from engine.runtime.pacing import Paces
 from engine.runtime.repairing import Tended
 from engine.runtime.tidying import Piece
+from engine.schedules.instants import TICK
 from engine.schedules.timing import Spec
 
 _BEGINNING = datetime.fromtimestamp(0, UTC)
-_TICK = timedelta(microseconds=1)
 
 
 async def removals(
@@ -48,7 +48,7 @@ async def removals(
                 yield Piece(chores, removals=leave), full
             if not full:
                 break
-            since = max(since + _TICK, rows[-1].fire_time)
+            since = max(since + TICK, rows[-1].fire_time)
 
 
 async def merges(
@@ -95,7 +95,7 @@ def _behind(rows: list[OldFire], found: list[list[OldFire]], reached: datetime) 
     """Where the next piece begins: at a range that may go on, or with the last row."""
     if rows[-1].fire_time <= reached:
         # Rows that somebody writes to are not merged: whoever came back to them would never end.
-        return rows[-1].fire_time + _TICK
+        return rows[-1].fire_time + TICK
     goes_on = found and found[-1][-1] is rows[-1]
     return found[-1][0].fire_time if goes_on else rows[-1].fire_time
 

@@ -11,11 +11,11 @@ from engine.runtime.clock import boottime
 from engine.runtime.keeping import midnight
 from engine.runtime.pacing import Pace
 from engine.runtime.repairing import Tended
+from engine.schedules.instants import TICK
 from engine.schedules.model import Schedule
 from engine.schedules.timing import Spec
 
 _DAY = timedelta(days=1)
-_TICK = timedelta(microseconds=1)
 _DAYS = 366
 """Days of one statement at most."""
 _ROW = 10
@@ -73,7 +73,7 @@ def parts_of(row: LongRow, spec: Spec, since: datetime, until: datetime) -> list
         count = (
             left
             if last
-            else min(left, spec.count(max(day, row.fire_time) - _TICK, day + _DAY - _TICK))
+            else min(left, spec.count(max(day, row.fire_time) - TICK, day + _DAY - TICK))
         )
         left -= count
         if count and since <= day < until:

@@ -18,7 +18,7 @@ from engine.schedules.clock_notes import rule_of, unbounded
 from engine.schedules.cron import Cron
 from engine.schedules.cron_fields import parse
 from engine.schedules.exclusions import WEEKDAYS, Item
-from engine.schedules.instants import SECONDS_PER_DAY, epoch_seconds
+from engine.schedules.instants import SECONDS_PER_DAY, TICK, epoch_seconds
 from engine.schedules.model import Schedule
 from engine.schedules.phrases import listed
 from engine.schedules.timing import At, Interval, Spec
@@ -27,7 +27,6 @@ from engine.schedules.zones import zone
 _AHEAD: Final = 5 * 366 * SECONDS_PER_DAY
 _FEW: Final = 6  # exclusions that are named
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_INSTANT: Final = timedelta(microseconds=1)
 _UNITS: Final = (
     ("day", 86_400_000),
     ("hour", 3_600_000),
@@ -115,7 +114,7 @@ def _bounds(spec: Bounded, timezone: str) -> str:
 def _last_moment(last: datetime, timezone: str, *, named: bool) -> str:
     tzinfo = zone(timezone).tzinfo
     day = last.astimezone(tzinfo).date()
-    if (last + _INSTANT).astimezone(tzinfo).date() != day:  # a date stands for its whole day
+    if (last + TICK).astimezone(tzinfo).date() != day:  # a date stands for its whole day
         return f"the end of {day}" + (f" in {timezone}" if named else "")
     return _moment(last, timezone, named=named)
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final
 
 from engine.errors import ScheduleError
-from engine.schedules.instants import FIRST_YEAR, LAST_YEAR, SECONDS_PER_DAY, from_seconds
+from engine.schedules.instants import FIRST_YEAR, LAST_YEAR, SECONDS_PER_DAY, TICK, from_seconds
 from engine.schedules.timing import At, Spec
 from engine.schedules.zones import zone
 
-_INSTANT: Final = timedelta(microseconds=1)
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
@@ -67,7 +66,7 @@ class Bounded:
         return None if self.last is not None and fire > self.last else fire
 
     def _after(self, after: datetime) -> datetime:
-        return after if self.first is None else max(after, self.first - _INSTANT)
+        return after if self.first is None else max(after, self.first - TICK)
 
     def _until(self, until: datetime) -> datetime:
         return until if self.last is None else min(until, self.last)
@@ -118,4 +117,4 @@ def moment(name: str, text: str, timezone: str) -> datetime:
     reading = int(midnight.timestamp())
     if name == "start":
         return from_seconds(rules.first_instant(reading))
-    return from_seconds(rules.first_instant(reading + SECONDS_PER_DAY)) - _INSTANT
+    return from_seconds(rules.first_instant(reading + SECONDS_PER_DAY)) - TICK

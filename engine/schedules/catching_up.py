@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 
 from engine.schedules.catch_up import CatchUp
 from engine.schedules.decisions import Decision, Verdict
-from engine.schedules.due import TICK, Due
+from engine.schedules.due import Due
+from engine.schedules.instants import TICK
 
 TOO_OLD = "older than the catch-up window"
 NOT_WANTED = "missed, and catchUp is none"

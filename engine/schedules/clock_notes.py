@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from typing import Final, NamedTuple
 
 from engine.schedules.bounds import Bounded
@@ -16,12 +16,11 @@ from engine.schedules.clock_changes import Change, changes, instants_of
 from engine.schedules.cron import Cron
 from engine.schedules.cron_clock import EVERY_READING, STANDARD, Dst, clock, dst_policy
 from engine.schedules.cron_readings import Readings, readings
-from engine.schedules.instants import SECONDS_PER_DAY, epoch_seconds, from_seconds
+from engine.schedules.instants import SECONDS_PER_DAY, TICK, epoch_seconds, from_seconds
 from engine.schedules.phrases import listed, time_of_day
 from engine.schedules.timing import At, Spec
 from engine.schedules.zones import Zone, zone
 
-_INSTANT: Final = timedelta(microseconds=1)
 _FEW: Final = 4  # times that are listed one by one
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _ORDINALS: Final = ("first", "second", "third", "fourth")
@@ -122,7 +121,7 @@ def unbounded(spec: Spec, after: int, until: int) -> tuple[Spec, int, int]:
     """
     while isinstance(spec, Bounded):
         if spec.first is not None:
-            after = max(after, epoch_seconds(spec.first - _INSTANT))
+            after = max(after, epoch_seconds(spec.first - TICK))
         if spec.last is not None:
             until = min(until, epoch_seconds(spec.last))
         spec = spec.spec

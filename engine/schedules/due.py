@@ -11,11 +11,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from engine.schedules.decisions import Decision, Known, StartTiming, Verdict
+from engine.schedules.instants import TICK
 from engine.schedules.model import Schedule
 from engine.schedules.windows import Window
-
-TICK: Final = timedelta(microseconds=1)
-"""The resolution of instants here and in PostgreSQL."""
 
 FIRST_SIGHT: Final = "first sight"
 """The reason of a window that was open when its schedule was first seen."""

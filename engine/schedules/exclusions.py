@@ -15,11 +15,11 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from engine.schedules.instants import SECONDS_PER_DAY, epoch_seconds, from_seconds
+from engine.schedules.instants import SECONDS_PER_DAY, TICK, epoch_seconds, from_seconds
 from engine.schedules.zones import Zone, zone
 
 WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
@@ -29,7 +29,6 @@ MAX_ITEMS: Final = 5000
 MAX_DAYS: Final = 50_000
 """Days that the dates and ranges of one schedule cover; 1970 to 2100 has 47,847."""
 
-_TICK: Final = timedelta(microseconds=1)
 LONGEST_DAYS: Final = 366
 """Days of one range or stretch."""
 
@@ -122,9 +121,9 @@ class Exclusions:
         self, after: datetime, until: datetime
     ) -> Iterator[tuple[datetime, datetime, str | None]]:
         """Divide ``after < t <= until`` as `stretches` does, into borders of the same kind."""
-        for stretch in self.stretches(epoch_seconds(after + _TICK), epoch_seconds(until) + 1):
-            begin = max(after, from_seconds(stretch.first) - _TICK)
-            yield begin, min(until, from_seconds(stretch.end) - _TICK), stretch.reason
+        for stretch in self.stretches(epoch_seconds(after + TICK), epoch_seconds(until) + 1):
+            begin = max(after, from_seconds(stretch.first) - TICK)
+            yield begin, min(until, from_seconds(stretch.end) - TICK), stretch.reason
 
     def _look(self, at: int) -> Stretch:
         """Return the stretch from ``at`` on, which ends with the local day at the latest."""

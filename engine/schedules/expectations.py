@@ -5,14 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
-from engine.schedules.instants import SECONDS_PER_DAY, from_seconds
+from engine.schedules.instants import SECONDS_PER_DAY, TICK, from_seconds
 from engine.schedules.model import Schedule
 from engine.schedules.rules import Fault
 from engine.schedules.zones import zone
 
 EXPECTATION_FAILED: Final = "SCHEDULE_EXPECTATION_FAILED"
 
-_TICK: Final = timedelta(microseconds=1)
 _SHOWN: Final = 5
 
 
@@ -37,7 +36,7 @@ def local_times(schedule: Schedule, day: str) -> list[str]:
     begin, end = midnight - SECONDS_PER_DAY, midnight + 2 * SECONDS_PER_DAY
     local = (
         fire + timedelta(seconds=rules.offset(int(fire.timestamp())))
-        for fire in schedule.starts(from_seconds(begin) - _TICK, from_seconds(end))
+        for fire in schedule.starts(from_seconds(begin) - TICK, from_seconds(end))
     )
     return [f"{moment:%H:%M:%S}" for moment in local if f"{moment:%Y-%m-%d}" == day]
 

@@ -16,6 +16,9 @@ FIRST_YEAR: Final = 1970
 LAST_YEAR: Final = 2100
 SECONDS_PER_DAY: Final = 86_400
 
+TICK: Final = timedelta(microseconds=1)
+"""The resolution of instants here and in PostgreSQL: ``t - TICK`` is the last one before ``t``."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 

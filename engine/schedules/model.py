@@ -24,7 +24,7 @@ from engine.schedules.defaults import CONFIG
 from engine.schedules.durations import format_duration
 from engine.schedules.exclusions import Exclusions, exclusions
 from engine.schedules.follow import After, rules
-from engine.schedules.instants import from_seconds
+from engine.schedules.instants import TICK, from_seconds
 from engine.schedules.retention import Retention
 from engine.schedules.rules import (
     Fault,
@@ -38,7 +38,6 @@ from engine.schedules.sentences import as_validation_error, faults_of
 from engine.schedules.timing import Spec
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_TICK: Final = timedelta(microseconds=1)
 _BEGINNING: Final = from_seconds(0)
 
 FIELDS_ONLY: Final = {"check": "fields only"}
@@ -183,10 +182,10 @@ class Schedule(BaseModel):
         return self._kept(after, until)
 
     def _kept(self, after: datetime, until: datetime) -> Iterator[datetime]:
-        fire = self.first_start(after + _TICK)
+        fire = self.first_start(after + TICK)
         while fire is not None and fire <= until:
             yield fire
-            fire = self.first_start(fire + _TICK)
+            fire = self.first_start(fire + TICK)
 
     def first_start(self, at: datetime, *, but: Collection[datetime] = ()) -> datetime | None:
         """Return the first window from ``at`` on, included, that no exclusion skips.
@@ -195,11 +194,11 @@ class Schedule(BaseModel):
             at: windows before it do not count.
             but: windows that somebody skipped.
         """
-        fire = self.spec.next(at - _TICK)
+        fire = self.spec.next(at - TICK)
         while fire is not None:
             day = self.exclusions.day_of(fire) if self.exclusions else None
             if day is not None and day.reason is not None:
-                fire = self.spec.next(from_seconds(day.end) - _TICK)
+                fire = self.spec.next(from_seconds(day.end) - TICK)
             elif fire in but:
                 fire = self.spec.next(fire)
             else:

@@ -14,8 +14,8 @@ from datetime import datetime
 from engine.schedules.catch_up import CatchUp
 from engine.schedules.catching_up import catch_up
 from engine.schedules.decisions import Decision, Hold, Known, Move, OpenFire, Plan
-from engine.schedules.due import TICK, Due
-from engine.schedules.instants import from_seconds
+from engine.schedules.due import Due
+from engine.schedules.instants import TICK, from_seconds
 from engine.schedules.model import Schedule
 from engine.schedules.overlap import Resolved, resolve
 from engine.schedules.spans import MOST_ROWS, Span, take

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 
+from engine.schedules.instants import TICK
 from engine.schedules.timing import Spec
 from engine.schedules.windows import Window
-
-_TICK = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +34,16 @@ def without(spec: Spec, first: Window, last: datetime, at: datetime) -> list[Pie
     if not first.fire_time <= at <= last or spec.previous(at) != at:
         raise ValueError(f"no window at {at} from {first.fire_time} to {last}")
     spans = [
-        (first.fire_time, at - _TICK),
+        (first.fire_time, at - TICK),
         (at, at),
-        (at + _TICK, last),
+        (at + TICK, last),
     ]
     return [piece for begin, end in spans if (piece := _piece(spec, first, begin, end))]
 
 
 def _piece(spec: Spec, of: Window, begin: datetime, end: datetime) -> Piece | None:
-    opened, closed = spec.next(begin - _TICK), spec.previous(end)
+    opened, closed = spec.next(begin - TICK), spec.previous(end)
     if opened is None or closed is None or opened > end:
         return None
     window = Window(of.key, of.series, spec.bucket(opened), opened)
-    return Piece(window, spec.count(begin - _TICK, end), closed)
+    return Piece(window, spec.count(begin - TICK, end), closed)

@@ -16,13 +16,12 @@ from itertools import chain, pairwise
 from typing import Final
 
 from engine.schedules.decisions import Decision
-from engine.schedules.instants import epoch_ms
+from engine.schedules.instants import TICK, epoch_ms
 from engine.schedules.line import Line
 from engine.schedules.model import Schedule
 from engine.schedules.planner import first_sight, plan
 from engine.schedules.simulated import Fate, Outage, Outcome
 
-_TICK: Final = timedelta(microseconds=1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _TOGETHER: Final = frozenset({"overlap", "maxConcurrentRuns", "after", "needs"})
 """The fields about what runs do to each other."""
@@ -90,12 +89,12 @@ class Life:
         declared = self._schedule
         if not declared.enabled or declared.paused:
             return
-        for at in declared.starts(self._start - _TICK, self._end - _TICK):
+        for at in declared.starts(self._start - TICK, self._end - TICK):
             yield epoch_ms(at), epoch_ms(at + declared.delay(at))
 
     @property
     def _windows(self) -> int:
-        return self._schedule.spec.count(self._start - _TICK, self._end - _TICK)
+        return self._schedule.spec.count(self._start - TICK, self._end - TICK)
 
     def live(self, *, new: bool) -> Iterator[int]:
         """Yield when its runs start, in order, in ms since the epoch; ``new``: by first sight.
@@ -107,16 +106,16 @@ class Life:
             return
         if new:
             self._be_seen()
-        cursor = self._start - _TICK
+        cursor = self._start - TICK
         for outage in self._outages:
-            yield from self._watch(cursor, outage.begin - _TICK)
-            cursor = self._return(max(cursor, outage.begin - _TICK), outage.end)
-        yield from self._watch(cursor, self._end - _TICK)
+            yield from self._watch(cursor, outage.begin - TICK)
+            cursor = self._return(max(cursor, outage.begin - TICK), outage.end)
+        yield from self._watch(cursor, self._end - TICK)
         yield from sorted(self._waiting)
 
     def _be_seen(self) -> None:
         """Start what first sight owes: a window that opened before ``start``."""
-        seen = self._start - _TICK
+        seen = self._start - TICK
         effective_from, cursor = first_sight(self._schedule, self._start)
         if effective_from >= self._start:
             return  # the window that opens right now is one like any other
@@ -164,12 +163,12 @@ class Life:
             return range(epoch_ms(oldest) + shift, epoch_ms(newest) + shift, every)
         if schedule.spread:
             return map(epoch_ms, self._spread(oldest, newest))
-        return map(epoch_ms, schedule.spec.fires(oldest - _TICK, newest - _TICK))
+        return map(epoch_ms, schedule.spec.fires(oldest - TICK, newest - TICK))
 
     def _spread(self, oldest: datetime, newest: datetime) -> Iterator[datetime]:
         """Yield a cron's fire times from ``oldest`` until before ``newest``, each by its delay."""
         spread, whole = self._schedule.spread, None
-        for fire_time, following in pairwise(self._schedule.spec.fires(oldest - _TICK, newest)):
+        for fire_time, following in pairwise(self._schedule.spec.fires(oldest - TICK, newest)):
             if following - fire_time < spread:
                 delay = self._schedule.delay(fire_time)
             else:  # the same for all of them, and to ask each time would cost a second look

@@ -21,6 +21,7 @@ from engine.runtime.sight import Sight
 from engine.runtime.starter import Starter
 from engine.runtime.verbs.locked import locked
 from engine.schedules import Schedule, ScheduleFile
+from engine.schedules.instants import TICK
 from engine.testing.bench import Bench
 from engine.testing.clock import FrozenClock
 from engine.testing.results import FireResult, RunResult
@@ -29,7 +30,6 @@ _RETENTION: Final = timedelta(days=1)
 _MOST: Final = 100_000
 _MOST_TURNS: Final = 1000
 _WHO: Final = "test"
-_TICK: Final = timedelta(microseconds=1)
 
 
 class _Knowing:
@@ -182,7 +182,7 @@ def windows_of(row: Fire, schedule: Schedule) -> Iterator[datetime]:
     if row.windows == 1:
         yield row.fire_time
         return
-    yield from schedule.spec.fires(row.fire_time - _TICK, row.last_fire_time)
+    yield from schedule.spec.fires(row.fire_time - TICK, row.last_fire_time)
 
 
 def _evidence(ended: _Ended) -> Evidence:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from engine.errors import ScheduleNotFound, WorkflowUnknown
 from engine.runtime.source import read_file
 from engine.schedules import Schedule, ScheduleFile, load_schedules
+from engine.schedules.instants import TICK
 from engine.schedules.versions import nearest_name, resolve_type
 from engine.testing.bench import Code, bench
 from engine.testing.clock import instant
@@ -26,7 +27,6 @@ Declared: TypeAlias = "str | Path | Schedule | Sequence[Schedule] | ScheduleFile
 Between: TypeAlias = "tuple[datetime | str, datetime | str]"
 """From the first moment on, and before the second."""
 
-TICK: Final = timedelta(microseconds=1)
 _NEEDS_TWO_AT_ONCE: Final = ("cancel_previous", "terminate_previous")
 
 

@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Final
 
 from engine.ledger.fire_records import OPEN, Fire
+from engine.schedules.instants import TICK
 from engine.testing.clock import instant
 from engine.testing.playing import windows_of
 from engine.testing.results import FireResult
-from engine.testing.schedules import TICK, Between, Declared, declared
+from engine.testing.schedules import Between, Declared, declared
 
 _NAMED: Final = 20
 _BESIDE: Final = {"manual", "rerun"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import Literal
 
@@ -20,10 +20,9 @@ from engine.ledger.schedule_records import ScheduleState
 from engine.runtime import unknown
 from engine.runtime.carving import take_out
 from engine.runtime.verbs.locked import Locked, has_window, locked
-from engine.schedules.instants import EARLIEST, from_seconds
+from engine.schedules.instants import EARLIEST, TICK, from_seconds
 from engine.schedules.windows import is_suffixed
 
-_TICK = timedelta(microseconds=1)
 _FIRST = from_seconds(EARLIEST)
 _AT_ONCE = 200
 """Windows of one transaction: the schedule fires on between two of them."""
@@ -78,7 +77,7 @@ async def backfill(
         WindowNotFound: no window opens between the two.
         WorkflowUnknown: no worker ever announced the workflow.
     """
-    cursor, done, total = max(begin, _FIRST) - _TICK, 0, 0
+    cursor, done, total = max(begin, _FIRST) - TICK, 0, 0
     while True:
         async with locked(ledger, key, by=by) as schedule:
             spec = schedule.state.schedule.spec

@@ -34,8 +34,7 @@ from engine.runtime.verbs.locked import locked
 from engine.runtime.verbs.request_ids import require_request_id
 from engine.schedules import Schedule
 from engine.schedules.diff import WHEN
-from engine.schedules.due import TICK
-from engine.schedules.instants import epoch_ms
+from engine.schedules.instants import TICK, epoch_ms
 
 _DRAFT = "draft"
 """The key of what is checked before its own key is known."""
