@@ -28,9 +28,9 @@ test: $(STAMP) ## Run every test, on real servers
 ifdef ARGS
 	$(BIN)/pytest $(ARGS)
 else
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist loadfile --ignore tests/acceptance
-	$(BIN)/pytest --numprocesses 3 --dist loadfile -m waits tests/acceptance
-	$(BIN)/pytest -m "not waits" tests/acceptance
+	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --ignore tests/acceptance
+	$(BIN)/pytest --numprocesses 4 --dist load -m waits tests/acceptance
+	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "not waits" tests/acceptance
 endif
 
 fuzz: $(STAMP) ## Search for schedule files that break the loader (ARGS="--seconds 60")

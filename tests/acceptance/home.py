@@ -13,6 +13,9 @@ from engine.embedded import free_port
 from tests.acceptance.fleet import ROOT, SCHED
 from tests.waiting import eventually
 
+_OF_THIS_PROCESS = {"SCHED_DATABASE_URL", "COLUMNS", "LINES"}
+"""Under pytest-xdist the size of a terminal is said that nobody has."""
+
 
 class Home:
     """A folder with the example application, or an empty one, and ports of its own."""
@@ -27,7 +30,7 @@ class Home:
         self.port = {"temporal": free_port(), "ui": free_port(), "postgres": free_port()}
         self.ports = [f"--{name}-port={number}" for name, number in self.port.items()]
         self.environment = {
-            name: value for name, value in os.environ.items() if name != "SCHED_DATABASE_URL"
+            name: value for name, value in os.environ.items() if name not in _OF_THIS_PROCESS
         }
         self.running: asyncio.subprocess.Process | None = None
 
