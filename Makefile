@@ -29,7 +29,7 @@ ifdef ARGS
 	$(BIN)/pytest $(ARGS)
 else
 	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --ignore tests/acceptance
-	$(BIN)/pytest --numprocesses 4 --dist load -m waits tests/acceptance
+	$(BIN)/pytest --numprocesses 3 --dist load -m waits tests/acceptance
 	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "not waits" tests/acceptance
 endif
 

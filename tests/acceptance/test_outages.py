@@ -20,7 +20,7 @@ from tests.acceptance.fleet import Books, Fleet
 from tests.servers import FAST_AND_FORGETFUL, shared_folder
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.slow, pytest.mark.waits]
+pytestmark = pytest.mark.slow  # not `waits`: a server that comes back is asked a lot
 
 AWAY = 20.0
 KEYS = [f"k{n}" for n in range(10)]
