@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections.abc
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from engine.errors import Problem, ScheduleFileError, WorkflowUnknown
@@ -42,8 +43,18 @@ def placed(found: Sequence[Misfit], source: Source | ScheduleFile | None) -> lis
     """
     if not found:
         return []
-    places = _Places(source) if isinstance(source, Source) else None
+    files = _still_there(source) if isinstance(source, ScheduleFile) else source
+    places = _Places(files) if files else None
     return [_problem(each, places) for each in found]
+
+
+def _still_there(file: ScheduleFile) -> Source | None:
+    """Return where a file was read from, if that is what it says still."""
+    source = Source(Path(file.name))
+    try:
+        return source if source.look().digest() == file.digest else None
+    except ScheduleFileError:
+        return None
 
 
 def unknown_workflows(known: Known) -> list[Misfit]:

@@ -10,7 +10,7 @@ from engine.cli.app import run
 from engine.flow import definition_of
 from engine.runtime.applying import remarks
 from engine.runtime.misfits import misfits
-from engine.runtime.placing import placed
+from engine.runtime.placing import located, placed
 from engine.runtime.reports import ApplyReport
 from engine.runtime.source import Source
 from engine.schedules import load_schedules
@@ -140,3 +140,16 @@ def test_check_compares_with_code_only_where_it_is_asked_to(
     assert (ended, told.splitlines()) == (
         (2, [f"{file}:{line}" for line in EXPECTED]) if imports else (0, [])
     )
+
+
+def test_a_file_that_was_read_before_has_places_as_long_as_it_is_the_same(tmp_path: Path):
+    """``sched up`` reads it first, and its worker applies what was read."""
+    path = tmp_path / "schedules.yaml"
+    path.write_text("schedules:\n  - {key: typo, workflow: parcel, everyMs: 60000}\n")
+    file = Source(path).read()
+    report = ApplyReport(refused={"typo": "no worker knows parcel"})
+    (said,) = located(report, file)
+    assert said == f"{path}:2:27: SCHEDULE_WORKFLOW_UNKNOWN: typo: no worker knows parcel"
+    path.write_text("# saved meanwhile\n" + path.read_text())
+    (said,) = located(report, file)
+    assert said == f"{path}: SCHEDULE_WORKFLOW_UNKNOWN: typo: no worker knows parcel"
