@@ -37,7 +37,8 @@ class Decided:
         count, last = self.decision.windows, self.decision.last
         noun = "1 window" if count == 1 else f"{count} windows"
         until = f" up to {last:%Y-%m-%d %H:%M:%S}Z" if last and count > 1 else ""
-        return f"{noun}{until} {self.decision.verdict}: {self.decision.reason}"
+        why = self.decision.reason or "it waits for its turn"  # of what is queued no row says more
+        return f"{noun}{until} {self.decision.verdict}: {why}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,3 +107,18 @@ async def test_nothing_is_rejected_by_a_clock_that_is_not_trusted():
     assert told == []
     await watchdog.turn()
     assert await ledger.fires(status="rejected")
+
+
+async def test_a_window_that_waits_in_the_queue_is_told_as_one():
+    ledger = await declared(
+        "schedules: [{key: often, workflow: noop, everyMs: 60000, maxConcurrentRuns: 1}]"
+    )
+    told: list[Event] = []
+    poller = Poller(
+        ledger, DISPATCHER, LedgerClock(), SERVING, Settings(), **BLIND, tell=told.append
+    )
+    await poller.tick(BEGIN)
+    ledger.travel(BEGIN + timedelta(seconds=60))
+    await poller.tick(BEGIN + timedelta(seconds=60))
+    (event,) = told
+    assert "1 window queued: it waits for its turn" in said(event)
