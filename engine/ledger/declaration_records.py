@@ -43,9 +43,10 @@ class ProjectRow:
     applied_by: str
     refused: tuple[str, ...] = ()
 
-    def has(self, digest: str) -> bool:
-        """Whether the file of this digest is applied already, all of it."""
-        return self.file_digest == digest and not self.refused
+    @property
+    def applied(self) -> str:
+        """The digest of the file; empty while not all of it is applied."""
+        return "" if self.refused else self.file_digest
 
 
 @dataclass(frozen=True, slots=True)

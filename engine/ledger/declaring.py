@@ -14,6 +14,7 @@ from engine.ledger.sql import query
 from engine.ledger.statements import Statements
 from engine.schedules.diff import Head
 from engine.schedules.queues import Queue
+from engine.schedules.schedule_file import ScheduleFile
 from engine.schedules.time_rules import TIME_RULES, reading_at
 from engine.schedules.versions import resolve_type
 
@@ -126,17 +127,12 @@ class PostgresDeclaring(Statements):
         return {row["key"]: row["absent_since"] for row in rows if row["absent_since"]}
 
     async def save_project(
-        self,
-        project: str,
-        *,
-        revision: int | None,
-        name: str,
-        digest: str,
-        by: str,
-        refused: Collection[str] = (),
+        self, file: ScheduleFile, *, by: str, refused: Collection[str] = ()
     ) -> None:
         """See ``Transaction``."""
-        await self.run("save_project", project, revision, name, digest, by, list(refused))
+        await self.run(
+            "save_project", file.project, file.revision, file.name, file.digest, by, list(refused)
+        )
         await self.run("hint")
 
     async def queues(self) -> dict[str, QueueRow]:

@@ -11,6 +11,7 @@ from engine.ledger.memory_rows import MemoryRows
 from engine.ledger.memory_tables import ScheduleEntry
 from engine.ledger.schedule_records import Pause, ScheduleState
 from engine.schedules.diff import Head
+from engine.schedules.schedule_file import ScheduleFile
 from engine.schedules.time_rules import TIME_RULES, reading_at
 from engine.schedules.versions import resolve_type
 
@@ -146,16 +147,10 @@ class MemoryDeclaring(MemoryRows):
         return since
 
     async def save_project(
-        self,
-        project: str,
-        *,
-        revision: int | None,
-        name: str,
-        digest: str,
-        by: str,
-        refused: Collection[str] = (),
+        self, file: ScheduleFile, *, by: str, refused: Collection[str] = ()
     ) -> None:
         """See ``Transaction``."""
-        row = ProjectRow(revision, digest, self._clock(), name, by, tuple(refused))
-        self._tables.put(self._tables.projects, project, row)
+        now = self._clock()
+        row = ProjectRow(file.revision, file.digest, now, file.name, by, tuple(refused))
+        self._tables.put(self._tables.projects, file.project, row)
         self._tables.count("epoch")

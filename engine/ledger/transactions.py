@@ -19,6 +19,7 @@ from engine.schedules.diff import Head
 from engine.schedules.model import Schedule
 from engine.schedules.queues import Queue
 from engine.schedules.ranges import Piece
+from engine.schedules.schedule_file import ScheduleFile
 from engine.schedules.windows import Window
 
 
@@ -74,16 +75,9 @@ class Declaring(Protocol):
         ...
 
     async def save_project(
-        self,
-        project: str,
-        *,
-        revision: int | None,
-        name: str,
-        digest: str,
-        by: str,
-        refused: Collection[str] = (),
+        self, file: ScheduleFile, *, by: str, refused: Collection[str] = ()
     ) -> None:
-        """Note what was applied, but for the keys ``refused``; raise the configuration epoch."""
+        """Note that the file was applied, but for the keys ``refused``; raise the epoch."""
         ...
 
     async def queues(self) -> dict[str, QueueRow]:

@@ -65,7 +65,7 @@ async def apply(
             # Before anything is written or waited for: whoever is refused has changed nothing.
             heads = await transaction.heads(file.project, ())
             require_half(file, diff(file.project, file.schedules, heads).absent)
-        if head and head.has(file.digest) and not force:
+        if head and head.applied == file.digest and not force:
             return _unchanged(file)
         if not force:
             require_newer(file, head)
@@ -99,7 +99,7 @@ async def applied_digest(ledger: Ledger, project: str) -> str:
     """
     async with ledger.transaction(long=True) as transaction:
         last = await transaction.lock_project(project)
-        return "" if last is None or last.refused else last.file_digest
+        return last.applied if last else ""
 
 
 async def retire_absent(
@@ -133,10 +133,7 @@ async def retire_absent(
         ripe = sorted(key for key, moment in since.items() if moment <= now - absent_for)
         if ripe:
             await _retire(transaction, ripe, now)
-            await transaction.save_project(
-                file.project, revision=file.revision, name=file.name, digest=file.digest, by=by,
-                refused=last.refused,
-            )  # fmt: skip
+            await transaction.save_project(file, by=by, refused=last.refused)
     if ripe:
         await ledger.wake()  # nobody is to wait for what was retired
     return PruneReport(tuple(ripe), tuple(sorted(set(compared.absent) - set(ripe))))

@@ -68,10 +68,7 @@ class Edit:
         for part in parts(edited):
             await self._edit(part, schedules, now)
         await transaction.mark_absent(file.project, compared.absent, now)
-        await transaction.save_project(
-            file.project, revision=file.revision, name=file.name, digest=file.digest, by=self._by,
-            refused=refusals,
-        )  # fmt: skip
+        await transaction.save_project(file, by=self._by, refused=refusals)
         return self._report(compared, refusals, queues)
 
     def _report(

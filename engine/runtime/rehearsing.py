@@ -138,7 +138,7 @@ class _Stage:
         keys = [schedule.key for schedule in file.schedules]
         heads = await transaction.heads(file.project, keys)
         compared = diff(file.project, file.schedules, heads)
-        same = last is not None and last.has(file.digest) and not force
+        same = last is not None and last.applied == file.digest and not force
         if same:  # such an apply writes nothing
             compared = Diff((), (), (), tuple(keys), compared.absent, ())
         owners = {key: heads[key].owner for key in compared.foreign}

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from engine.schedules import load_schedules
 from tests.conformance.past import operator
 from tests.waiting import eventually
 
@@ -76,5 +77,5 @@ async def test_what_was_taken_back_wakes_nobody(bench, ear):
 
 async def take_back(bench) -> None:
     async with bench.ledger.transaction() as transaction:
-        await transaction.save_project("p", revision=None, name="n", digest="d", by="b")
+        await transaction.save_project(load_schedules(HOURLY), by="b")
         raise RuntimeError("taken back")
