@@ -24,10 +24,12 @@
     ├── WindowDecided                  too late to decide otherwise
     ├── FireStillOpen                  its run is open, or may still come
     ├── LetterNotFound                 no dead letter that could be dealt with so
+    ├── BackfillOverlaps               another backfill still lays some of the windows
     ├── NotCancellable                 nothing is left to cancel
     ├── LedgerError
     │   ├── LedgerUnavailable
-    │   │   └── CommitUnknown          a commit that nobody confirmed
+    │   │   ├── CommitUnknown          a commit that nobody confirmed
+    │   │   └── LedgerTimeout          the database ended what took too long
     │   ├── LedgerTooNew
     │   ├── DefinitionUnreadable
     │   └── LedgerRequired             stateless mode cannot do that
@@ -229,6 +231,12 @@ class LetterNotFound(EngineError):
     code = "SCHEDULE_LETTER_NOT_FOUND"
 
 
+class BackfillOverlaps(EngineError):
+    """A backfill of some of these windows is being laid."""
+
+    code = "SCHEDULE_BACKFILL_OVERLAPS"
+
+
 class NotCancellable(EngineError):
     """There is nothing to cancel any more."""
 
@@ -251,6 +259,12 @@ class CommitUnknown(LedgerUnavailable):
     """The connection was lost while a transaction committed: it may have, or not."""
 
     code = "SCHEDULE_COMMIT_UNKNOWN"
+
+
+class LedgerTimeout(LedgerUnavailable):
+    """The ledger's database ended what took too long."""
+
+    code = "SCHEDULE_LEDGER_TIMEOUT"
 
 
 class LedgerTooNew(LedgerError):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import get_args
 
-from engine.cli.output import UNANSWERED, counted
+from engine.cli.output import ASKED_LATER, UNANSWERED, counted
 from engine.cli.times import clock
 from engine.ledger.fire_records import Claim, Evidence, Fire, Outcome
 from engine.ledger.fire_records import Closed as ClosedWord
@@ -124,7 +124,9 @@ class Board:
     def remember(self, fires: Sequence[Fire], timezones: Mapping[str, str]) -> None:
         """Show what the ledger knows from before; it is not counted."""
         for fire in fires:
-            lag = None if fire.lag_ms is None else timedelta(milliseconds=fire.lag_ms)
+            lag = None
+            if fire.lag_ms is not None and fire.timing not in ASKED_LATER:
+                lag = timedelta(milliseconds=fire.lag_ms)
             timezone = timezones.get(fire.key, "UTC")
             note = fire.error or fire.reason or ""
             self._lines[fire.workflow_id] = Line(
@@ -144,7 +146,8 @@ class Board:
         self._keep(
             Line(
                 claim.key, claim.fire_time, claim.schedule.timezone, status,
-                lag if started else None, claim.workflow_id, outcome.run_id, note,
+                lag if started and outcome.timing not in ASKED_LATER else None,
+                claim.workflow_id, outcome.run_id, note,
             )
         )  # fmt: skip
 

@@ -15,7 +15,7 @@ from engine.cli.output import print_json
 from engine.runtime.verbs.stopping import Cancelled
 
 _NAMED = 20
-"""Runs that are named each; a backfill may have left thousands."""
+"""Runs that are named each; thousands may be open."""
 
 
 def register(app: typer.Typer) -> None:
@@ -42,8 +42,8 @@ def cancel(
     """Cancel a run, every open run of a schedule, or all of one that is in no file.
 
     A cancelled run may take its time to undo what it did. What nobody has begun to send is
-    skipped. What a file declares fires on; what an application or `sched at` asked for is over
-    for good when its key is cancelled.
+    skipped, and a backfill of the key ends. What a file declares fires on; what an application or
+    `sched at` asked for is over for good when its key is cancelled.
     """
 
     async def act() -> Cancelled:
@@ -64,6 +64,7 @@ def _told(done: Cancelled, word: str) -> Iterator[str]:
         yield f"{done.key} is cancelled for good: none of its windows will come"
     if done.was_retired:
         yield f"{done.key} was cancelled before"
+    yield from done.backfills
     for runs, told in (
         (done.asked, f"is being {word}"),
         (done.skipped, "had not begun to start, and will not"),

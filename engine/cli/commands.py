@@ -7,6 +7,7 @@ this package loads what it works with, which takes longer than many a command.
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -84,6 +85,8 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the command itself for its name in the list."""
         name, listed, rest = super().resolve_command(ctx, args)
+        for each in rest:
+            _require_text(each)
         return name, listed and load(str(listed.name)), rest
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's signature
@@ -92,6 +95,15 @@ class Commands(TyperGroup):
         for heading, group in GROUPS.items():
             with formatter.section(heading):
                 formatter.write_dl([(name.ljust(widest), said) for name, said in group.items()])
+
+
+def _require_text(argument: str) -> None:
+    """Refuse what neither a database nor Temporal takes; only a file's name may be no UTF-8."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        if not Path(argument).exists():
+            raise typer.BadParameter(f"{argument!r} is not UTF-8") from None
 
 
 def load(name: str) -> TyperCommand | TyperGroup:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from engine.cli.options import DEFAULT_DATA_DIR, DEFAULT_FILE
-from engine.errors import LedgerRequired, LedgerUnavailable
+from engine.errors import LedgerRequired, LedgerTimeout, LedgerUnavailable
 from engine.runtime import database
 from engine.service import ScheduleService
 
@@ -129,7 +129,7 @@ async def open_service(of: Target) -> AsyncIterator[ScheduleService]:
         ) as opened:
             yield opened
     except LedgerUnavailable as error:
-        if database.url() is not None:
+        if database.url() is not None or isinstance(error, LedgerTimeout):
             raise
         # Whoever is killed with -9 leaves its note behind; then nobody is there to let us wait.
         cure = "the `sched up` of this folder seems not to run; start it"

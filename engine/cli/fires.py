@@ -25,10 +25,12 @@ from engine.cli.output import (
     fire_json,
     fire_lag,
     instant,
+    is_to_be_laid,
     print_json,
     print_table,
     why,
 )
+from engine.ledger.backfill_records import Backfill
 from engine.ledger.fire_records import Fire, Status
 
 _STATUSES: tuple[str, ...] = get_args(Status)
@@ -73,13 +75,13 @@ def list_fires(
         _follow(key, status, limit, data_dir, as_json=as_json)
         return
 
-    fires = asyncio.run(_read(key, status, limit, data_dir))
+    fires, laying = asyncio.run(_read(key, status, limit, data_dir))
     if as_json:
-        print_json([fire_json(fire) for fire in fires])
+        print_json([fire_json(fire, laying) for fire in fires])
     elif fires:
         print_table(
             ("FIRE TIME", "KEY", "STATUS", "TIMING", "LAG", "RUN", "REASON"),
-            map(_fire_row, fires),
+            (_fire_row(fire, laying) for fire in fires),
             spare=("TIMING", "LAG", "RUN"),
         )
     else:
@@ -87,12 +89,14 @@ def list_fires(
         typer.echo(f"no window{of} {f'is {status} now' if status else 'has been decided yet'}")
 
 
-async def _read(key: str | None, status: Status | None, limit: int, data_dir: Path) -> list[Fire]:
+async def _read(
+    key: str | None, status: Status | None, limit: int, data_dir: Path
+) -> tuple[list[Fire], list[Backfill]]:
     async with service(data_dir) as opened:
         found = await opened.fires(key=key, status=status, limit=limit)
         if key and not found:
             await opened.schedule(key)  # raises when there is none
-        return found
+        return found, await opened.laying()
 
 
 def _follow(
@@ -124,8 +128,9 @@ def _follow(
         raise typer.Exit(130) from None
 
 
-def _fire_row(fire: Fire) -> tuple[object, ...]:
+def _fire_row(fire: Fire, laying: list[Backfill]) -> tuple[object, ...]:
+    to_come = ["a backfill is still to come to it"] if is_to_be_laid(fire, laying) else []
     return (
         instant(fire.fire_time), fire.key, fire.status, fire.timing, fire_lag(fire),
-        fire.workflow_id, why(fire),
+        fire.workflow_id, "; ".join(filter(None, [why(fire), *to_come])),
     )  # fmt: skip

@@ -22,7 +22,7 @@ def given_input(text: str | None) -> tuple[Any, ...]:
         return ()
     try:
         value = json.loads(text, parse_constant=_refuse)
-        written = json.dumps(value, ensure_ascii=False)
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False)
         written.encode()
     except (ValueError, RecursionError):
         raise typer.BadParameter(

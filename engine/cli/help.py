@@ -64,6 +64,7 @@ EXAMPLES = {
     "backfill": (
         "sched backfill nightly-report --from 2026-11-01 --to 2026-11-20",
         "sched backfill cache-sync --from 2026-11-20 --to 2026-11-21 --overlap queue",
+        "sched backfill cache-sync --from 2026-11-20 --to 2026-11-21 --wait",
     ),
     "dead": (
         "sched dead list",

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from engine.cli.board import FileState, manner
-from engine.cli.output import UNANSWERED, console
+from engine.cli.output import ASKED_LATER, UNANSWERED, console
 from engine.runtime.events import Alert, Applied, Closed, Decided, Event, Held, Remark, Settled
 
 _REPEATED = 10
@@ -98,7 +98,9 @@ class LinePrinter:
         match event:
             case Settled(claim, outcome, lag) if outcome.status == "started":
                 moment = f"{claim.fire_time:%Y-%m-%d %H:%M:%S}Z"
-                words = f"{manner(claim, outcome)}  lag {lag.total_seconds():.3f} s"
+                words = manner(claim, outcome)
+                if outcome.timing not in ASKED_LATER:
+                    words += f"  lag {lag.total_seconds():.3f} s"
                 self.say(f"{claim.key:<16} {moment}  {words}  {claim.workflow_id}")
             case Settled(claim, outcome):
                 why = outcome.reason or outcome.error or "no answer yet"

@@ -13,11 +13,15 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from engine.ledger.backfill_records import Backfill
 from engine.ledger.fire_records import Fire
 from engine.ledger.schedule_records import Pause, ScheduleRow
 
 UNANSWERED = "not answered"
 """What people read of a start whose answer is not known yet."""
+
+ASKED_LATER = frozenset({"backfill", "rerun"})
+"""Timings of runs that were asked for long after their windows: how late they are tells nothing."""
 
 _COLOURS = {
     "completed": "green", "started": "cyan", "claimed": "cyan", "starting": "cyan",
@@ -171,12 +175,46 @@ def why(fire: Fire) -> str:
 
 def fire_lag(fire: Fire) -> str | None:
     """Return how late its run was, in seconds; nothing where it was asked for long after."""
-    asked_for = fire.timing in {"backfill", "rerun"}
+    asked_for = fire.timing in ASKED_LATER
     return None if fire.lag_ms is None or asked_for else f"{fire.lag_ms / 1000:.3f} s"
 
 
-def fire_json(fire: Fire) -> dict[str, object]:
-    """Return one fire as ``sched fires --json`` shows it."""
+def backfill_json(of: Backfill) -> dict[str, object]:
+    """Return a backfill as ``sched show --json`` shows it."""
+    return {
+        "id": of.id,
+        "key": of.key,
+        "state": of.state,
+        "ended_reason": of.ended_reason,
+        "from": instant(of.first),
+        "to": instant(of.last),
+        "cursor": instant(of.cursor),
+        "overlap": of.overlap,
+        "windows": of.windows,
+        "done": of.done,
+        "laid": of.laid,
+        "left_alone": dict(of.left_alone),
+        "requested_by": of.requested_by,
+        "requested_at": instant(of.requested_at),
+        "ended_at": instant(of.ended_at),
+        "reason": of.reason,
+        "error": of.error,
+    }
+
+
+def is_to_be_laid(fire: Fire, laying: Iterable[Backfill]) -> bool:
+    """Whether a backfill may still start windows of this row."""
+    return any(
+        (each.key, each.state) == (fire.key, "laying")
+        and fire.status in each.include
+        and each.cursor < fire.last_fire_time
+        and fire.fire_time <= each.last
+        for each in laying
+    )
+
+
+def fire_json(fire: Fire, laying: Iterable[Backfill] = ()) -> dict[str, object]:
+    """Return one fire as ``sched fires --json`` shows it; ``laying``: see `is_to_be_laid`."""
     return {
         "key": fire.key,
         "series": fire.series,
@@ -188,6 +226,7 @@ def fire_json(fire: Fire) -> dict[str, object]:
         "run_id": fire.run_id,
         "status": fire.status,
         "reason": fire.reason,
+        "reason_code": fire.reason_code,
         "timing": fire.timing,
         "started_at": instant(fire.started_at),
         "closed_at": instant(fire.closed_at),
@@ -195,4 +234,5 @@ def fire_json(fire: Fire) -> dict[str, object]:
         "error": fire.error,
         "replica": fire.replica,
         "definition_version": fire.definition_version,
+        "backfill_pending": is_to_be_laid(fire, laying),
     }

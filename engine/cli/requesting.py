@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
+from time import monotonic
 from typing import Annotated
 
 import typer
@@ -30,6 +32,11 @@ _NO_RUN = {"skipped", "rejected"}
 _LONGEST = 18
 """Digits that a database's number surely holds."""
 _SOON = {"claimed": "starts at once", "queued": "starts when what is open has ended"}
+_ASKS = "starts at once, unless a run is open: that is looked at first"
+_HELD = "waits for the end of the pause"
+_LOOK_TAKES = 5.0
+"""Seconds for which a command waits for a look at what may be in the way."""
+_EVERY = 0.1
 
 
 def bucket_number(text: str | int) -> int:
@@ -122,26 +129,50 @@ def ask(
 ) -> None:
     """Make a request of the service and tell what came of it; ends with 1 without a run."""
 
-    async def act() -> tuple[Requested, str]:
+    async def act() -> tuple[Requested, str, bool]:
         async with service(data_dir) as opened:
             asked = await request(opened)
             row = await opened.schedule(asked.fire.key)
-            return asked, unserved([row], await opened.served())
+            alone = unserved([row], await opened.served())
+            held = row.state == "paused"
+            if asked.asks and not alone and not held:
+                asked = await _looked_at(opened, asked)
+            return asked, alone, held
 
-    asked, alone = asyncio.run(act())
+    asked, alone, held = asyncio.run(act())
     if as_json:
         print_json({**fire_json(asked.fire), "new": asked.new})
     else:
-        typer.echo(told(asked, alone=bool(alone)))
+        typer.echo(told(asked, alone=bool(alone), held=held))
     if alone and asked.fire.status in _SOON:
         typer.echo(alone, err=True)
     if asked.fire.status in _NO_RUN:
         raise typer.Exit(1)
 
 
-def told(asked: Requested, *, alone: bool) -> str:
-    """Return what people read; where they are ``alone``, without a worker, nothing is promised."""
+async def _looked_at(opened: ScheduleService, asked: Requested) -> Requested:
+    """Return what a worker's look has made of a request, unless that takes too long."""
+    end = monotonic() + _LOOK_TAKES
+    while monotonic() < end:
+        fire = await opened.fire(asked.fire.workflow_id)
+        if fire is not None and fire.status != "queued":
+            return replace(asked, fire=fire, asks=False)
+        await asyncio.sleep(_EVERY)
+    return asked
+
+
+def told(asked: Requested, *, alone: bool, held: bool = False) -> str:
+    """Return what people read.
+
+    Args:
+        asked: the request.
+        alone: no worker lives, so nothing is promised.
+        held: the schedule is paused, so what waits goes on waiting.
+    """
     fire = asked.fire
     first = "" if asked.new else "asked for before: "
-    more = ("" if alone else _SOON.get(fire.status)) or why(fire)
+    soon = _ASKS if asked.asks else _SOON.get(fire.status)
+    if held and fire.status == "queued":
+        soon = _HELD
+    more = ("" if alone else soon) or why(fire)
     return f"{first}{fire.workflow_id} {fire.status}{': ' if more else ''}{more}"

@@ -14,6 +14,7 @@ from engine.cli.environment import Target, open_service, target
 from engine.cli.links import run_link, runs_link
 from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key
 from engine.cli.output import (
+    backfill_json,
     console,
     counted,
     fire_json,
@@ -30,6 +31,7 @@ from engine.cli.output import (
 from engine.cli.times import clock, relative
 from engine.cli.unserved import unserved
 from engine.cli.upcoming import SPARE, Source, Upcoming, table, upcoming
+from engine.ledger.backfill_records import Backfill
 from engine.ledger.fire_records import Fire
 from engine.ledger.schedule_records import ScheduleRow
 from engine.schedules.aloud import read_aloud
@@ -70,7 +72,10 @@ def show(
             alone = unserved([row], await opened.served())
             overflow = await opened.overflow(key)
             children = tuple(await opened.children(key))
-            return Page(row, fires, queued[::-1], skips, found, now, alone, overflow, children)
+            backfills = tuple(await opened.backfills(key, limit=SHOWN))
+            return Page(
+                row, fires, queued[::-1], skips, found, now, alone, overflow, children, backfills
+            )
 
     page = asyncio.run(read())
     if as_json:
@@ -90,6 +95,7 @@ class Page:
         queued: those that wait, in their order.
         skips: windows to come that somebody skipped.
         children: the schedules that wait for its windows.
+        backfills: the last ones, newest first.
         alone: that no worker serves it, in a sentence; empty when one does.
         overflow: how many windows found the queue full, and when the last of them opened.
     """
@@ -103,6 +109,7 @@ class Page:
     alone: str
     overflow: tuple[int, datetime | None] = (0, None)
     children: tuple[str, ...] = ()
+    backfills: tuple[Backfill, ...] = ()
 
     @property
     def next(self) -> list[Upcoming]:
@@ -131,7 +138,10 @@ class Page:
     def as_json(self) -> dict[str, object]:
         """Return what ``sched list --json`` says of it, and everything else."""
         row, links = self.row, self.links
-        fires = [{**fire_json(fire), "link": links.get(fire.workflow_id)} for fire in self.fires]
+        laying = self.backfills
+        fires = [
+            {**fire_json(fire, laying), "link": links.get(fire.workflow_id)} for fire in self.fires
+        ]
         return {
             **schedule_json(row),
             "definition": row.schedule.to_json() if row.schedule else None,
@@ -147,6 +157,7 @@ class Page:
             "queued": [fire_json(fire) for fire in self.queued],
             "queue_full": {"windows": self.overflow[0], "last": instant(self.overflow[1])},
             "skips": [fire_json(fire) for fire in self.skips],
+            "backfills": [backfill_json(each) for each in self.backfills],
             "last_fires": fires,
             "next": [fire.as_json() for fire in self.next],
             "links": {"runs": links["runs"]} if links else {},
@@ -237,6 +248,7 @@ class Page:
         if count:
             windows = counted(count, "window")
             lines.append(f"skipped because the queue was full: {windows}, last {instant(last)}")
+        lines += map(_backfill, self.backfills)
         lines += [
             f"skips {fire.workflow_id} of {instant(fire.fire_time)}: {fire.reason}"
             for fire in self.skips[:SHOWN]
@@ -254,6 +266,18 @@ class Page:
             columns, cells = table(shown, self.now, with_key=False)
             out.print()
             print_table(["NEXT FIRES", *columns[1:]], cells, spare=SPARE)
+
+
+def _backfill(of: Backfill) -> str:
+    """Say how far a backfill is, or what became of it."""
+    period = f"backfill {of.id} from {instant(of.first)} to {instant(of.last)}"
+    laid = f"{of.laid} laid, {sum(of.left_alone.values())} left alone"
+    if of.state == "laying":
+        waits = f"; it waits: {of.error}" if of.error else ""
+        return f"{period}: {of.done} of {of.windows} windows done, {laid}{waits}"
+    if of.state == "done":
+        return f"{period}: done, {laid}"
+    return f"{period}: ended ({of.ended_reason}), {laid}, {of.windows - of.done} not laid"
 
 
 def _fire_rows(fires: list[Fire]) -> tuple[list[str], list[list[object]]]:

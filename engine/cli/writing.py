@@ -33,6 +33,9 @@ from engine.runtime.source import Source
 from engine.schedules import ScheduleFile
 from engine.service import ScheduleService
 
+_WAITS_FOR_SESSIONS = 60.0
+"""Seconds that ``migrate`` waits for a dump and the like before it leaves an index for later."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands."""
@@ -209,16 +212,20 @@ async def _prune(
 def migrate(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) -> None:
     """Bring the ledger's schema up to date.
 
-    Every other command does so too when it connects.
+    Every other command does so too when it connects, but leaves large indexes to this one and to
+    the workers.
     """
 
-    async def connect() -> tuple[int, ...]:
+    async def connect() -> tuple[tuple[int, ...], list[str]]:
         async with service(data_dir) as opened:
-            return opened.migrated
+            return opened.migrated, await opened.build_indexes(patience=_WAITS_FOR_SESSIONS)
 
-    applied = asyncio.run(connect())
+    applied, left = asyncio.run(connect())
     if as_json:
-        print_json({"applied": applied})
-    else:
-        names = ", ".join(f"{version:04}" for version in applied)
-        typer.echo(f"applied {names}" if applied else "the ledger is up to date")
+        print_json({"applied": applied, "indexes_left": left})
+        return
+    names = ", ".join(f"{version:04}" for version in applied)
+    typer.echo(f"applied {names}" if applied else "the ledger is up to date")
+    if left:
+        text = f"left for later: the indexes {', '.join(left)}"
+        typer.echo(f"{text}; workers that may build them, and `sched migrate`", err=True)

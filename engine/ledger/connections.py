@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 import asyncpg
 
-from engine.errors import CommitUnknown, LedgerError, LedgerUnavailable
+from engine.errors import CommitUnknown, LedgerError, LedgerTimeout, LedgerUnavailable
+from engine.ledger.address import checked_address
 
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[Any]"
 
@@ -27,6 +29,7 @@ _AWAY = (
     TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # the driver's answer to bytes that it did not expect
     asyncpg.OperatorInterventionError,  # shut down, starting up, cancelled
     asyncpg.InsufficientResourcesError,
     asyncpg.InvalidCatalogNameError,
@@ -41,9 +44,17 @@ _UNCONFIRMED = (
     OSError,
     TimeoutError,
     asyncpg.PostgresConnectionError,
+    asyncpg.InternalClientError,
     asyncpg.OperatorInterventionError,  # told to end, perhaps while it waited for a standby
 )
 """What leaves open whether a commit happened. Any other error says that it did not."""
+_TOO_LONG = {
+    asyncpg.TransactionTimeoutError: "a transaction took longer than it may",
+    asyncpg.IdleInTransactionSessionTimeoutError: "this process let a transaction wait",
+    asyncpg.LockNotAvailableError: "somebody else held a lock for too long",
+    asyncpg.QueryCanceledError: "a statement was cancelled",
+}
+"""What the server ends by itself, while it can be reached."""
 _SETTINGS = {
     # A process that is stopped inside a transaction hides its locked rows from every SKIP
     # LOCKED query until one of these ends it. A tick's own work takes milliseconds.
@@ -74,8 +85,9 @@ class Connections:
 
         Raises:
             LedgerUnavailable: when the database cannot be reached.
-            LedgerError: when it is older than PostgreSQL 17.
+            LedgerError: when it is older than PostgreSQL 17, or the address is none.
         """
+        checked_address(url)
         settings = {**_SETTINGS, "search_path": schema, "application_name": "sched-engine"}
         with translated():
             try:
@@ -88,6 +100,7 @@ class Connections:
                     # Everything is SET LOCAL, so there is nothing to reset, and an idle tick is
                     # one statement and not two.
                     reset=_nothing_to_reset,
+                    init=partial(_through_a_pooler, settings=settings),
                     server_settings=settings,
                 )
             except asyncpg.UndefinedObjectError as error:
@@ -95,6 +108,17 @@ class Connections:
                     f"the database lacks a setting the ledger needs: {error}",
                     cure="use PostgreSQL 17 or newer",
                 ) from error
+            except asyncpg.ProtocolViolationError as error:
+                raise LedgerError(
+                    f"what answers for the ledger's database is a pooler, and refuses: {error}",
+                    cure="connect directly; or, in session mode, let it ignore_startup_parameters ="
+                    f" {', '.join(settings)}",
+                ) from error
+            try:
+                await _refuse_shared_sessions(pool)
+            except BaseException:
+                pool.terminate()
+                raise
         another = partial(
             asyncpg.connect, url, timeout=PATIENCE, command_timeout=PATIENCE,
             server_settings=settings,
@@ -120,7 +144,7 @@ class Connections:
             except TimeoutError:
                 raise  # the connection is cut, and the server rolls back
             except BaseException:
-                if not connection.is_closed():
+                if not _is_closed(connection):
                     async with asyncio.timeout(PATIENCE):
                         await transaction.rollback()
                 raise
@@ -133,10 +157,16 @@ class Connections:
 
     async def hear(self, channel: str, payload: str, wake: Callable[[], None]) -> None:
         """Listen on a connection of its own until it is lost."""
+        async with self.apart() as connection:
+            await _listen(connection, channel, payload, wake)
+
+    @asynccontextmanager
+    async def apart(self) -> AsyncIterator[asyncpg.Connection[Any]]:
+        """Open a connection that is none of the pool's, for what lasts long."""
         with translated():
             connection = await self._another()
             try:
-                await _listen(connection, channel, payload, wake)
+                yield connection
             finally:
                 with suppress(*_AWAY):
                     await connection.close(timeout=_PATIENCE_CLOSING)
@@ -155,6 +185,9 @@ class Connections:
             connection = await self._pool.acquire(timeout=PATIENCE)
             try:
                 yield connection
+            except asyncpg.InternalClientError:
+                connection.terminate()  # nobody knows what it will say next
+                raise
             except (TimeoutError, CommitUnknown):
                 # Asking a silent server to cancel would wait as long again.
                 with suppress(asyncpg.InterfaceError):  # broken, the pool has let go of it
@@ -169,6 +202,51 @@ class Connections:
                 raise
             finally:
                 await self._pool.release(connection)
+
+
+async def _through_a_pooler(
+    connection: asyncpg.Connection[Any], *, settings: Mapping[str, str]
+) -> None:
+    """Set again what a pooler has not passed on; a connection without one has it already."""
+    if await _has_pooler(connection):
+        for name, value in settings.items():
+            await connection.execute("SELECT set_config($1, $2, false)", name, value)
+
+
+async def _has_pooler(connection: Connection | asyncpg.Connection[Any]) -> bool:
+    """Whether another process answers than the one that was connected to."""
+    pid = await connection.fetchval("SELECT pg_backend_pid()")
+    return bool(pid != connection.get_server_pid())
+
+
+async def _refuse_shared_sessions(pool: asyncpg.Pool[Any]) -> None:
+    """Refuse a pooler that gives each transaction another session of the server.
+
+    What is set for a session, prepared in it or listened to on it would be another's.
+    """
+    async with pool.acquire(timeout=PATIENCE) as connection:
+        if await _has_pooler(connection) and await _shares_sessions(connection, pool):
+            raise LedgerError(
+                "a pooler in transaction mode stands before the ledger's database: each transaction"
+                " has another session",
+                cure="connect directly, or through a pooler in session mode",
+            )
+
+
+async def _shares_sessions(connection: Connection, pool: asyncpg.Pool[Any]) -> bool:
+    mark, asked = uuid4().hex, "SELECT current_setting('sched.session', true)"
+    try:
+        await connection.execute("SELECT set_config('sched.session', $1, false)", mark)
+        async with pool.acquire(timeout=PATIENCE) as other, other.transaction():
+            # Whichever session the other was given, one of the two is in the wrong one.
+            mixed = await other.fetchval(asked) == mark or await connection.fetchval(asked) != mark
+            return bool(mixed)
+    except (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError):
+        return True  # what was prepared was so in another one
+    except asyncpg.PostgresConnectionError as error:
+        if "pooling mode" in str(error):  # it allows no transactions at all
+            return True
+        raise
 
 
 async def _listen(
@@ -192,6 +270,13 @@ async def _listen(
             await connection.execute("SELECT 1")
 
 
+def _is_closed(connection: Connection) -> bool:
+    try:
+        return bool(connection.is_closed())
+    except asyncpg.InterfaceError:  # it broke, and the pool has let go of it
+        return True
+
+
 async def _nothing_to_reset(connection: object) -> None:
     """Leave the connection as it is."""
 
@@ -203,10 +288,24 @@ def translated() -> Iterator[None]:
         yield
     except CommitUnknown:
         raise
+    except asyncpg.exceptions.ClientConfigurationError as error:
+        raise LedgerError(f"the address of the ledger's database is wrong: {error}") from error
     except _AWAY as error:
-        detail = str(error) or type(error).__name__
-        raise LedgerUnavailable(f"the ledger's database cannot be reached: {detail}") from error
+        raise _away(error) from error
     except asyncpg.InsufficientPrivilegeError as error:
         raise LedgerError(
             f"the database refuses: {error}", cure="grant the role what docs/ledger.md names"
         ) from error
+
+
+def _away(error: BaseException) -> LedgerUnavailable:
+    """Return the error for a database that is away, or that has ended what took too long."""
+    # Of a connection that was ended the driver names the reason as the cause.
+    for each in (error, error.__cause__):
+        for kind, what in _TOO_LONG.items():
+            if isinstance(each, kind):
+                return LedgerTimeout(f"{what}, and the ledger's database ended it: {each}")
+    detail = str(error) or type(error).__name__
+    if isinstance(error, asyncpg.InterfaceError) and detail.startswith("cannot call"):
+        detail = "a connection was closed between two statements"
+    return LedgerUnavailable(f"the ledger's database cannot be reached: {detail}")

@@ -11,6 +11,7 @@ from uuid import UUID
 from engine.ledger.letters import Kind
 from engine.schedules.decisions import QUEUE_FULL, Stop
 from engine.schedules.model import Schedule
+from engine.schedules.reason_codes import ReasonCode
 
 Status = Literal[
     "claimed", "queued", "starting", "started",
@@ -77,7 +78,7 @@ class Outcome:
     """What became of a claim, to be written if its token still holds.
 
     ``status`` is ``started``, ``rejected``, ``unvouched``, or ``starting`` for "unknown: let
-    the sweepers ask again after ``retry_after``".
+    the sweepers ask again after ``retry_after``". ``first_run_id``: of the run's chain.
     """
 
     fire_id: int
@@ -89,6 +90,7 @@ class Outcome:
     reason: str | None = None
     error: str | None = None
     retry_after: timedelta | None = None
+    first_run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +99,8 @@ class Evidence:
 
     ``closed`` and ``closed_at`` are None while the run is open. ``last``: Temporal was asked for
     the id alone, and answered with the last run that it has. ``not_undone``: what it could
-    not take back, as the JSON of a list; see ``engine.ledger.letters``.
+    not take back, as the JSON of a list; see ``engine.ledger.letters``. ``first_run_id``: the first
+    run of its chain, where that was seen; a run is whatever has the same.
     """
 
     workflow_id: str
@@ -108,11 +111,15 @@ class Evidence:
     error: str | None = None
     last: bool = False
     not_undone: str | None = None
+    first_run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Fire:
-    """The ledger's row of one window (or of a run of boring ones), as people read it."""
+    """The ledger's row of one window (or of a run of boring ones), as people read it.
+
+    ``reason_code`` is the reason as a word of a closed list; see ``engine.schedules.reason_codes``.
+    """
 
     key: str
     series: int
@@ -133,6 +140,7 @@ class Fire:
     definition_version: int
     project: str
     history: tuple[dict[str, object], ...] = ()
+    reason_code: ReasonCode | None = None
 
     @property
     def overflowed(self) -> bool:
@@ -142,14 +150,19 @@ class Fire:
 
 @dataclass(frozen=True, slots=True)
 class StopOrder:
-    """A run that is to be cancelled or terminated now; ``stop_grace``: see ``Schedule``."""
+    """A run that is to be cancelled or terminated now; ``stop_grace``: see ``Schedule``.
+
+    ``asked``: it was asked to cancel before, and has to be asked again only if it goes on without
+    having heard of it. ``first_run_id`` is None where nobody knows it yet.
+    """
 
     fire_id: int
     workflow_id: str
-    run_id: str
+    first_run_id: str | None
     stop: Stop
     stop_grace: timedelta | None
     stop_reason: str | None
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,3 +172,11 @@ class OpenRun:
     workflow_id: str
     run_id: str
     started_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class InTheWay:
+    """A run that windows of its key wait in line for."""
+
+    workflow_id: str
+    key: str

@@ -11,7 +11,17 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from engine.ledger.fire_records import Claim, Evidence, Fire, OpenRun, Outcome, Status, StopOrder
+from engine.ledger.backfill_records import Backfill
+from engine.ledger.fire_records import (
+    Claim,
+    Evidence,
+    Fire,
+    InTheWay,
+    OpenRun,
+    Outcome,
+    Status,
+    StopOrder,
+)
 from engine.ledger.operating_records import ActionRow
 from engine.ledger.replica_records import Lineage, Probe, Serving
 from engine.ledger.schedule_records import NextFire, ScheduleRow
@@ -27,6 +37,17 @@ class Ledger(Slots, Protocol):
         """Whether it knows what earlier processes did."""
         ...
 
+    async def build_indexes(self, *, patience: float | None = None) -> list[str]:
+        """Build the indexes that migrations have left for later; return the names of those left.
+
+        Args:
+            patience: seconds to wait for other sessions at a stretch; None is as long as it takes.
+
+        Raises:
+            LedgerError: when the role may not.
+        """
+        ...
+
     async def identity(self) -> str:
         """Return the ledger's id, which goes into the memo of every run."""
         ...
@@ -39,8 +60,15 @@ class Ledger(Slots, Protocol):
         """Begin a transaction; ``long`` lifts the tick's time limits for an apply."""
         ...
 
-    async def probe(self, serving: Serving) -> Probe:
-        """Look once, in a single statement."""
+    async def probe(self, serving: Serving, *, ahead: timedelta = ...) -> Probe:
+        """Look once, in a single statement.
+
+        Leases and stops that end later than so far ahead may be left out: nobody waits for them.
+        """
+        ...
+
+    async def prepare(self) -> bool:
+        """Parse the definitions that reads have left out; whether there were any."""
         ...
 
     async def lineage(self) -> tuple[Lineage, Lineage]:
@@ -109,6 +137,13 @@ class Ledger(Slots, Protocol):
         """
         ...
 
+    async def make_due(self, keys: Sequence[str]) -> None:
+        """Let these schedules be planned now: what their plans waited for is known.
+
+        What does not fire at present has nothing to plan.
+        """
+        ...
+
     async def children(self, key: str) -> list[str]:
         """Return the schedules that wait for this one's windows, in key order."""
         ...
@@ -120,7 +155,11 @@ class Ledger(Slots, Protocol):
         ...
 
     async def stopped(self, orders: Sequence[StopOrder]) -> None:
-        """Note that these runs were asked to end; one that was cancelled has its grace now."""
+        """Note that these runs were asked to end, and the first runs of their chains.
+
+        One that was cancelled has its grace from the first time on. They are orders again soon,
+        until they were seen to end.
+        """
         ...
 
     async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
@@ -129,6 +168,20 @@ class Ledger(Slots, Protocol):
 
     async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
         """Return started fires not seen closed, longest unseen first."""
+        ...
+
+    async def in_the_way(
+        self, replica: str, *, alive: timedelta, orphans: bool, limit: int
+    ) -> list[InTheWay]:
+        """Return runs that windows of their key wait in line for, the oldest line first.
+
+        Those that this replica started; with ``orphans`` also those whose replica has not
+        announced itself within ``alive``.
+        """
+        ...
+
+    async def first_run(self, workflow_id: str) -> str | None:
+        """Return the first run of the chain that belongs to this fire, as far as it is known."""
         ...
 
     async def announce(
@@ -152,12 +205,20 @@ class Ledger(Slots, Protocol):
         """Return each project and task queue that a replica announced within ``alive``."""
         ...
 
+    async def replicas(self, *, alive: timedelta) -> int:
+        """Return how many replicas of the namespace announced within ``alive``."""
+        ...
+
     async def withdraw(self, serving: Serving) -> None:
         """Say that this replica has gone."""
         ...
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
         """Take or keep a duty; return its watermark (the epoch at first), or None if not ours."""
+        ...
+
+    async def release_duty(self, duty: str, holder: str) -> None:
+        """Let anybody take the duty, unless it has another holder by now."""
         ...
 
     async def set_watermark(self, duty: str, holder: str, watermark: datetime) -> None:
@@ -189,7 +250,7 @@ class Ledger(Slots, Protocol):
     async def overflow(self, key: str) -> tuple[int, datetime | None]:
         """Return how many windows of the key found its queue full, and when the last opened.
 
-        What has left the ledger is not counted.
+        Only the newest 5,000 of its rows that were skipped are looked at.
         """
         ...
 
@@ -201,4 +262,12 @@ class Ledger(Slots, Protocol):
 
     async def fire(self, workflow_id: str) -> Fire | None:
         """Return the fire of one run id."""
+        ...
+
+    async def backfills(self, key: str, *, limit: int = 20) -> list[Backfill]:
+        """Return the backfills of a key, newest first."""
+        ...
+
+    async def laying(self) -> list[Backfill]:
+        """Return every backfill that is still to be laid, by key."""
         ...

@@ -15,6 +15,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from engine.ledger.fire_records import Fire
+from engine.ledger.memory_backfilling import laying_of
 from engine.ledger.memory_fires import MemoryFires
 from engine.ledger.memory_slots import MemorySlots
 from engine.ledger.memory_transaction import MemoryTransaction
@@ -59,10 +60,19 @@ class MemoryLedger(MemorySlots, MemoryFires):
         self._hearing: list[Callable[[], None]] = []
         self._duties: dict[str, tuple[str, datetime, datetime]] = {}
         self._slots = {}
+        self._last_asks = {}
 
     def travel(self, now: datetime) -> None:
         """Let the clock stand at ``now`` from here on."""
         self.clock = lambda: now
+
+    async def build_indexes(
+        self,
+        *,
+        patience: float | None = None,  # noqa: ARG002 - there is nothing to wait for
+    ) -> list[str]:
+        """See ``Ledger``."""
+        return []
 
     async def identity(self) -> str:
         """See ``Ledger``."""
@@ -100,7 +110,12 @@ class MemoryLedger(MemorySlots, MemoryFires):
         finally:
             self._hearing.remove(wake)
 
-    async def probe(self, serving: Serving) -> Probe:
+    async def probe(
+        self,
+        serving: Serving,
+        *,
+        ahead: timedelta | None = None,  # noqa: ARG002 - nothing is left out
+    ) -> Probe:
         """See ``Ledger``."""
         due = [row.next_fire_at for row in self._tables.schedules.values()
                if row.next_fire_at is not None and row.servable(serving)]  # fmt: skip
@@ -121,7 +136,12 @@ class MemoryLedger(MemorySlots, MemoryFires):
             stale_at=min(leases, default=None),
             stop_at=min(stops, default=None),
             doubted_at=self._doubted_at,
+            lay_at=min((each.next_at for each in laying_of(self._tables, serving)), default=None),
         )
+
+    async def prepare(self) -> bool:
+        """See ``Ledger``. Nothing is parsed here."""
+        return False
 
     async def lineage(self) -> tuple[Lineage, Lineage]:
         """See ``Ledger``. A process has one history."""
@@ -177,6 +197,10 @@ class MemoryLedger(MemorySlots, MemoryFires):
         """See ``Ledger``."""
         return []
 
+    async def replicas(self, *, alive: timedelta) -> int:
+        """See ``Ledger``."""
+        return len(self.living(alive))
+
     async def withdraw(self, serving: Serving) -> None:
         """See ``Ledger``."""
         self._replicas.pop(serving.replica, None)
@@ -198,6 +222,12 @@ class MemoryLedger(MemorySlots, MemoryFires):
             return None
         self._duties[duty] = (holder, now + lease, watermark)
         return watermark
+
+    async def release_duty(self, duty: str, holder: str) -> None:
+        """See ``Ledger``."""
+        other, _, watermark = self._duties.get(duty, ("", _EPOCH, _EPOCH))
+        if other == holder:
+            self._duties[duty] = (holder, _EPOCH, watermark)
 
     async def set_watermark(self, duty: str, holder: str, watermark: datetime) -> None:
         """See ``Ledger``."""

@@ -7,10 +7,9 @@ from datetime import datetime
 
 from engine.ledger.memory_tables import FireEntry, ScheduleEntry, Tables
 from engine.schedules.awaiting import Awaited, Became, Rule, is_pending, unmet
-from engine.schedules.decisions import Hold, OpenFire
+from engine.schedules.decisions import IN_LINE, Hold, OpenFire
 
 _UNSENT = {"claimed", "queued", "starting"}
-_IN_LINE = {"queue", "queue_one"}
 
 
 def with_awaited(tables: Tables, entry: FireEntry, fire: OpenFire) -> OpenFire:
@@ -29,7 +28,7 @@ def waits_for_nothing(tables: Tables, number: int, fire: FireEntry) -> bool:
     if fire.awaits:
         found = awaited(tables, fire)
         return unmet(found) is not None or not is_pending(found)
-    if tables.schedules[fire.new.key].state.schedule.overlap not in _IN_LINE:
+    if tables.schedules[fire.new.key].state.schedule.overlap not in IN_LINE:
         return True
     return not any(tables.fires[n].awaits for n in tables.of_key(fire.new.key) if n < number)
 
@@ -43,10 +42,30 @@ def _awaited(tables: Tables, rule: Rule, at: datetime) -> Awaited:
     due = parent.next_fire_at is not None and parent.next_fire_at <= at
     undecided = state.cursor < at and (state.failures > 0 or due)
     row = _window(tables, rule, at)
+    if _may_be_laid(tables, rule, parent, row, at):
+        return Awaited(rule.parent, rule.when, "pending")
     if row is None or (rule.window == "latest" and held is None and undecided):
         nothing: Became = held or ("pending" if undecided else "nothing")
         return Awaited(rule.parent, rule.when, nothing)
     return Awaited(rule.parent, rule.when, _became(row), row.reason, row.closed_at)
+
+
+def _may_be_laid(
+    tables: Tables, rule: Rule, parent: ScheduleEntry, row: FireEntry | None, at: datetime
+) -> bool:
+    """Whether a backfill may still become the window that is meant, or one behind it."""
+    state = parent.state
+    for each in tables.backfills.values():
+        if each.key != rule.parent or each.state != "laying" or each.cursor >= at:
+            continue
+        if each.ends(state) or each.is_halted(state):
+            continue
+        if rule.window == "same":
+            if each.is_pending(row.status if row else None, at):
+                return True
+        elif row is None or row.new.last_fire_time < min(each.last, at):
+            return True
+    return False
 
 
 def _became(row: FireEntry) -> Became:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from engine.ledger.fire_records import Evidence, Fire, Status, Timing
+from engine.ledger.backfill_records import Backfill, InLine, ToLay
+from engine.ledger.fire_records import Claim, Evidence, Fire, Status, Timing
 from engine.ledger.letters import Kind
 from engine.ledger.memory_rows import MemoryRows
+from engine.ledger.memory_tables import FireEntry, Tables
+from engine.ledger.new_fire import NewFire
+from engine.ledger.replica_records import Serving
 from engine.ledger.schedule_records import ScheduleState
-from engine.schedules.decisions import Overlap
 from engine.schedules.model import Schedule
 from engine.schedules.ranges import Piece
 from engine.schedules.windows import Window, parse_workflow_id
@@ -54,40 +58,106 @@ class MemoryBackfilling(MemoryRows):
             )
             self._add(replace(gone, new=new))
 
-    async def refill(
-        self, state: ScheduleState, workflow_id: str, fire_time: datetime, overlap: Overlap
-    ) -> bool:
+    async def lock_laying(self, serving: Serving) -> str | None:
         """See ``Transaction``."""
-        number = self._tables.runs.get(workflow_id)
-        fire = self._tables.fires[number] if number else None
-        if number is None or fire is None or fire.new.fire_time != fire_time or fire.run_id:
-            return False
-        if fire.status not in {"skipped", "expired", "rejected"} or fire.new.windows > 1:
-            return False
-        entry = self._entry(
-            state, fire.window, workflow_id, "claimed" if overlap == "allow" else "queued",
-            "backfill",
-        )  # fmt: skip
-        denied: dict[str, object] = {
-            "status": fire.status,
-            "reason": fire.reason,
-            "error": fire.error,
-        }
-        entry = replace(entry, overlap=overlap, history=(*fire.history, denied))
-        self._tables.put(self._tables.fires, number, entry)
-        return True
+        now = self._clock()
+        turns = [(each.next_at, each.id, each.key)
+                 for each in laying_of(self._tables, serving) if each.next_at <= now]  # fmt: skip
+        return min(turns)[2] if turns else None
 
-    async def backfill(
-        self, state: ScheduleState, window: Window, workflow_id: str, overlap: Overlap
-    ) -> bool:
+    async def backfills(
+        self, key: str, *, laying: bool = False, limit: int = 100
+    ) -> list[Backfill]:
         """See ``Transaction``."""
-        place = (window.key, window.series, window.fire_time)
-        if workflow_id in self._tables.runs or place in self._tables.windows:
-            return False
-        begun: Status = "claimed" if overlap == "allow" else "queued"
-        entry = self._entry(state, window, workflow_id, begun, "backfill")
-        self._add(replace(entry, overlap=overlap))
-        return True
+        found = [each for each in backfills_of(self._tables, key)
+                 if not laying or each.state == "laying"]  # fmt: skip
+        if laying:
+            found.sort(key=lambda each: each.next_at)
+        return found[:limit]
+
+    async def request_backfill(self, new: Backfill) -> int:
+        """See ``Transaction``."""
+        number = self._tables.count("backfill")
+        self._tables.put(self._tables.backfills, number, replace(new, id=number))
+        return number
+
+    async def move_backfill(self, to: Backfill) -> None:
+        """See ``Transaction``."""
+        if self._tables.backfills[to.id].state == "laying":
+            self._tables.put(self._tables.backfills, to.id, to)
+
+    async def backfill_looked_at(self, key: str, at: datetime) -> None:
+        """See ``Transaction``."""
+        for each in await self.backfills(key, laying=True):
+            seen = max(each.looked_at or at, at)
+            moved = replace(each, looked_at=seen, next_at=self._clock())
+            self._tables.put(self._tables.backfills, each.id, moved)
+
+    async def put_off_backfills(self, key: str, wait: timedelta, error: str | None = None) -> None:
+        """See ``Transaction``."""
+        for each in await self.backfills(key, laying=True):
+            later = replace(each, next_at=self._clock() + wait, error=error)
+            self._tables.put(self._tables.backfills, each.id, later)
+
+    async def count_waiting(self, key: str, most: int) -> int:
+        """See ``Transaction``."""
+        return min(most, sum(not fire.awaits for _, fire in self._of(key, "queued")))
+
+    async def count_windows(self, key: str, after: datetime, until: datetime) -> Counter[Status]:
+        """See ``Transaction``."""
+        return Counter(
+            fire.status
+            for fire in self._windows(key)
+            if fire.windows == 1 and after < fire.fire_time <= until
+        )
+
+    async def ranges_between(self, key: str, after: datetime, until: datetime) -> list[Fire]:
+        """See ``Transaction``."""
+        rows = (fire for fire in self._windows(key) if fire.windows > 1)
+        return [row for row in rows if row.fire_time <= until and row.last_fire_time > after]
+
+    async def lay(
+        self,
+        state: ScheduleState,
+        windows: Sequence[ToLay],
+        *,
+        overlap: InLine,
+        include: Sequence[Status],
+        owner: str,
+        lease: timedelta,
+    ) -> tuple[list[Claim], set[str]]:
+        """See ``Transaction``."""
+        claims: list[Claim] = []
+        laid: set[str] = set()
+        for each in windows:
+            number = self._tables.runs.get(each.workflow_id)
+            was = self._tables.fires[number] if number is not None else None
+            if not (_may_refill(was, each, include) if each.again else self._is_free(each)):
+                continue
+            new = NewFire.backfilled(state, each.window, each.workflow_id, sent=overlap == "allow")
+            entry = replace(FireEntry.of(new), overlap=overlap)
+            now = self._clock()
+            if new.token:
+                entry = replace(entry, token=new.token, lease_until=now + lease, starting_at=now,
+                                attempts=1, replica=owner)  # fmt: skip
+            if number is not None and was is not None:
+                history = (*was.history, was.denied)
+                entry = replace(entry, history=history, decided_at=was.decided_at)
+                self._tables.put(self._tables.fires, number, entry)
+            else:
+                number = self._add(entry)
+            laid.add(each.workflow_id)
+            if new.token:
+                claims.append(new.claim(number, now, self._tables.rules_of(new)))
+        if buckets := [each.window.bucket for each in windows if not each.again]:
+            row = self._tables.schedules[state.key]
+            used = (*buckets, *([] if row.state.max_bucket is None else [row.state.max_bucket]))
+            self._put(replace(row, state=replace(row.state, max_bucket=max(used))))
+        return claims, laid
+
+    def _is_free(self, each: ToLay) -> bool:
+        place = (each.window.key, each.window.series, each.window.fire_time)
+        return each.workflow_id not in self._tables.runs and place not in self._tables.windows
 
     async def found(
         self,
@@ -106,6 +176,7 @@ class MemoryBackfilling(MemoryRows):
                 entry,
                 kind=_kind_of(seen.workflow_id, timing),
                 run_id=seen.run_id,
+                first_run_id=seen.first_run_id,
                 started_at=seen.started_at,
                 history=({"status": "lost"},),
             )
@@ -117,3 +188,24 @@ def _kind_of(workflow_id: str, timing: Timing) -> Kind:
     if parsed and parsed.handler:
         return "handler"
     return timing if timing == "manual" or timing == "rerun" else "window"  # noqa: PLR1714 - so that mypy sees it
+
+
+def backfills_of(tables: Tables, key: str) -> list[Backfill]:
+    """Return the backfills of a key, newest first."""
+    found = [each for each in tables.backfills.values() if each.key == key]
+    return sorted(found, key=lambda each: each.id, reverse=True)
+
+
+def laying_of(tables: Tables, serving: Serving) -> Iterator[Backfill]:
+    """Return the backfills that this replica could lay, or has to end."""
+    for each in tables.backfills.values():
+        row = tables.schedules[each.key]
+        goes_on = each.ends(row.state) or not each.is_halted(row.state)
+        if each.state == "laying" and goes_on and row.servable(serving):
+            yield each
+
+
+def _may_refill(was: FireEntry | None, each: ToLay, include: Sequence[Status]) -> bool:
+    if was is None or was.run_id or was.new.windows > 1:
+        return False
+    return was.status in include and was.new.fire_time == each.window.fire_time

@@ -8,13 +8,16 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+from engine.ledger.backfill_records import Backfill
 from engine.ledger.fire_records import Claim, Evidence, Fire, OpenRun, Outcome, Status
+from engine.ledger.memory_backfilling import backfills_of
 from engine.ledger.memory_runs import MemoryRuns
 from engine.ledger.memory_tables import FireEntry, Tables
 from engine.ledger.replica_records import Serving
 
 _DENIED = frozenset({"skipped", "expired", "rejected", "unvouched", "queued"})
 _EPOCH = datetime.fromtimestamp(0, UTC)
+_LOOKED_AT = 5000
 
 
 class MemoryFires(MemoryRuns):
@@ -117,6 +120,7 @@ class MemoryFires(MemoryRuns):
                     fire,
                     status=outcome.status,
                     run_id=outcome.run_id or fire.run_id,
+                    first_run_id=fire.first_run_id or outcome.first_run_id,
                     started_at=outcome.started_at or fire.started_at,
                     timing=outcome.timing or fire.timing,
                     reason=outcome.reason or fire.reason,
@@ -137,14 +141,15 @@ class MemoryFires(MemoryRuns):
                     continue
                 if not fire.is_news(seen):
                     continue
-                denied: dict[str, object] = {
-                    "status": fire.status, "reason": fire.reason, "error": fire.error,
-                }  # fmt: skip
                 was_denied = fire.status in _DENIED
+                ends = fire.closed_at is None or seen.closed is not None  # else it was reset
                 self._tables.fires[number] = replace(
                     fire,
                     status=seen.closed or "started",
                     run_id=seen.run_id,
+                    first_run_id=fire.first_run_id or seen.first_run_id,
+                    stop=fire.stop if ends else None,
+                    stop_at=fire.stop_at if ends else None,
                     started_at=fire.started_at or seen.started_at,
                     closed_at=seen.closed_at,
                     timing=fire.timing or "late",
@@ -157,7 +162,7 @@ class MemoryFires(MemoryRuns):
                     lost_at=None,
                     awaits=None,
                     reason=None if was_denied else fire.reason,
-                    history=(*fire.history, denied) if was_denied else fire.history,
+                    history=(*fire.history, fire.denied) if was_denied else fire.history,
                 )
                 changed.append(seen.workflow_id)
         return changed
@@ -189,8 +194,8 @@ class MemoryFires(MemoryRuns):
 
     async def overflow(self, key: str) -> tuple[int, datetime | None]:
         """See ``Ledger``."""
-        fires = [fire.as_fire() for fire in self._tables.fires.values() if fire.new.key == key]
-        full = [fire for fire in fires if fire.overflowed]
+        skipped = await self.fires(key=key, status="skipped", limit=_LOOKED_AT)
+        full = [fire for fire in skipped if fire.overflowed]
         last = max((fire.last_fire_time for fire in full), default=None)
         return sum(fire.windows for fire in full), last
 
@@ -198,6 +203,15 @@ class MemoryFires(MemoryRuns):
         """See ``Ledger``."""
         number = self._tables.runs.get(workflow_id)
         return self._tables.fires[number].as_fire() if number else None
+
+    async def backfills(self, key: str, *, limit: int = 20) -> list[Backfill]:
+        """See ``Ledger``."""
+        return backfills_of(self._tables, key)[:limit]
+
+    async def laying(self) -> list[Backfill]:
+        """See ``Ledger``."""
+        found = [each for each in self._tables.backfills.values() if each.state == "laying"]
+        return sorted(found, key=lambda each: (each.key, each.first))
 
     @staticmethod
     def _leased(fire: FireEntry, serving: Serving) -> bool:

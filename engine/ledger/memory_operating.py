@@ -68,8 +68,9 @@ class MemoryOperating(MemoryRows):
         stronger = fire.stop is None or (fire.stop == "cancel" and stop == "terminate")
         if fire.status in {"starting", "started"} and stronger:
             asked = replace(
-                fire, stop=stop, stop_at=self._clock(), stop_grace=grace, stop_reason=reason
-            )
+                fire, stop=stop, stop_at=self._clock(), stop_grace=grace, stop_reason=reason,
+                stop_asked_at=None,
+            )  # fmt: skip
             self._tables.put(self._tables.fires, fire_id, asked)
 
     async def request(self, state: ScheduleState, new: NewRequest) -> bool:
@@ -81,6 +82,12 @@ class MemoryOperating(MemoryRows):
         entry = replace(entry, kind=new.kind, overlap=new.overlap, own_input=new.own_input)
         self._add(replace(entry, reason=new.reason))
         return True
+
+    async def make_due(self, keys: Sequence[str]) -> None:
+        """See ``Transaction``."""
+        for key in keys:
+            if row := self._tables.due_now(key, self._clock()):
+                self._put(row)
 
     async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
         """See ``Transaction``."""
@@ -132,7 +139,7 @@ class MemoryOperating(MemoryRows):
                  if fire.bucket == bucket and series in {None, fire.series}]  # fmt: skip
         return max(found, key=lambda fire: fire.series, default=None)
 
-    async def count_reruns(self, workflow_id: str) -> int:
+    async def count_reruns(self, window: Window, workflow_id: str) -> int:  # noqa: ARG002 - PostgreSQL finds them by it
         """See ``Transaction``."""
         before = f"{workflow_id}:rerun:"
         numbers = [

@@ -8,15 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from engine.ledger.fire_records import StopOrder
+from engine.ledger.fire_records import InTheWay, StopOrder
 from engine.ledger.memory_awaiting import waits_for_nothing
 from engine.ledger.memory_follow_ups import is_to_follow
 from engine.ledger.memory_tables import Tables
 from engine.ledger.operating_records import ActionRow
 from engine.ledger.replica_records import Serving
 
-_A_WHILE = timedelta(hours=1)
-_SOON = timedelta(seconds=10)
+_SOON, _LATEST = timedelta(seconds=1), timedelta(seconds=30)
 _RUNNING = {"claimed", "starting", "started"}
 
 
@@ -24,6 +23,7 @@ class MemoryRuns:
     """See ``engine.ledger.ledger.Ledger``."""
 
     clock: Callable[[], datetime]
+    living: Callable[[timedelta], list[Serving]]
     _tables: Tables
     _lock: asyncio.Lock
 
@@ -56,6 +56,31 @@ class MemoryRuns:
             name for name in workflow_ids if name not in runs or fires[runs[name]].new.windows > 1
         }
 
+    async def in_the_way(
+        self, replica: str, *, alive: timedelta, orphans: bool, limit: int
+    ) -> list[InTheWay]:
+        """See ``Ledger``."""
+        living = {serving.replica for serving in self.living(alive)}
+        fires = self._tables.fires.values()
+        lines: dict[str, int] = {}
+        for number, fire in self._tables.fires.items():
+            if fire.status == "queued":
+                lines.setdefault(fire.new.key, number)
+        found = [
+            InTheWay(fire.new.workflow_id, fire.new.key)
+            for fire in fires
+            if fire.new.key in lines and fire.status == "started" and fire.lost_at is None
+            and fire.kind != "handler"
+            and (fire.replica == replica or (orphans and fire.replica not in living))
+        ]  # fmt: skip
+        return sorted(found, key=lambda run: lines[run.key])[:limit]
+
+    async def first_run(self, workflow_id: str) -> str | None:
+        """See ``Ledger``."""
+        number = self._tables.runs.get(workflow_id)
+        fire = self._tables.fires[number] if number else None
+        return fire.first_run_id or fire.run_id if fire and fire.new.windows == 1 else None
+
     async def anything_ended(self) -> bool:
         """See ``Ledger``."""
         return any(map(is_to_follow, self._tables.fires.values()))
@@ -83,6 +108,14 @@ class MemoryRuns:
                     woken.append(key)
             return woken
 
+    async def make_due(self, keys: Sequence[str]) -> None:
+        """See ``Ledger``."""
+        async with self._lock:
+            now = self.clock()
+            for key in keys:
+                if row := self._tables.due_now(key, now):
+                    self._tables.schedules[key] = row
+
     def _places(self, key: str) -> int:
         return self._tables.schedules[key].state.schedule.max_concurrent_runs
 
@@ -109,11 +142,15 @@ class MemoryRuns:
             )  # fmt: skip
             for _, number in due[:limit]:
                 fire = replace(self._tables.fires[number], stop_at=now + lease)
+                asked_at, grace = fire.stop_asked_at, fire.stop_grace
+                if asked_at and grace is not None and asked_at + grace <= now:
+                    fire = replace(fire, stop="terminate")
                 self._tables.fires[number] = fire
                 if fire.stop:
+                    asked = fire.stop == "cancel" and fire.stop_asked_at is not None
                     orders.append(
-                        StopOrder(number, fire.new.workflow_id, fire.run_id or "", fire.stop,
-                                  fire.stop_grace, fire.stop_reason)
+                        StopOrder(number, fire.new.workflow_id, fire.first_run_id, fire.stop,
+                                  fire.stop_grace, fire.stop_reason, asked)
                     )  # fmt: skip
             return orders
 
@@ -124,11 +161,15 @@ class MemoryRuns:
                 fire = self._tables.fires[order.fire_id]
                 if fire.stop != order.stop:
                     continue
-                wait = (fire.stop_grace or _A_WHILE) if fire.stop == "cancel" else _SOON
-                ends = fire.stop == "terminate" or fire.stop_grace is not None
+                now = self.clock()
+                asked_at = fire.stop_asked_at or now
+                look_at = now + min(max(now - asked_at, _SOON), _LATEST)
+                if fire.stop == "cancel" and fire.stop_grace is not None:
+                    look_at = min(look_at, asked_at + fire.stop_grace)
                 self._tables.fires[order.fire_id] = replace(
-                    fire, stop="terminate" if ends else "cancel", stop_at=self.clock() + wait
-                )
+                    fire, stop_at=look_at, stop_asked_at=asked_at,
+                    first_run_id=fire.first_run_id or order.first_run_id,
+                )  # fmt: skip
 
     async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
         """See ``Ledger``."""

@@ -17,11 +17,22 @@ class MemorySlots:
     clock: Callable[[], datetime]
     _slots: dict[tuple[str, int], tuple[str, str, datetime]]
     """(lane, slot) → queue, holder and end of the lease."""
+    _last_asks: dict[str, int]
+    """Holder → the number of what it asked last."""
 
     async def hold_slots(
-        self, holder: str, asks: Sequence[SlotAsk], lease: timedelta, *, take_over: bool
+        self,
+        holder: str,
+        asks: Sequence[SlotAsk],
+        lease: timedelta,
+        *,
+        take_over: bool,
+        number: int,
     ) -> dict[str, int]:
         """See ``Slots``."""
+        if number < self._last_asks.get(holder, 0):
+            return {}
+        self._last_asks[holder] = number
         held: Counter[str] = Counter()
         beyond: Counter[str] = Counter()
         now = self.clock()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
+from engine.ledger.backfill_records import Backfill
 from engine.ledger.declaration_records import ProjectRow
 from engine.ledger.fire_records import OPEN, Evidence, Fire, Status, Timing
 from engine.ledger.letters import Kind
@@ -20,6 +21,7 @@ from engine.ledger.schedule_records import ScheduleState
 from engine.schedules.awaiting import Awaits
 from engine.schedules.decisions import OpenFire, Overlap, Stop
 from engine.schedules.model import Schedule
+from engine.schedules.reason_codes import reason_code
 from engine.schedules.time_rules import TIME_RULES
 from engine.schedules.windows import Window
 
@@ -76,6 +78,8 @@ class FireEntry:
     stop_at: datetime | None = None
     stop_grace: timedelta | None = None
     stop_reason: str | None = None
+    stop_asked_at: datetime | None = None
+    first_run_id: str | None = None
     decided_at: datetime | None = None
     dealt_at: datetime | None = None
     not_undone: str | None = None
@@ -109,10 +113,11 @@ class FireEntry:
             fire_id=number,
             workflow_id=self.new.workflow_id,
             status=self.status,  # type: ignore[arg-type] # one of OPEN
-            fire_time=self.new.fire_time,
+            fire_time=(self.kind == "rerun" and self.decided_at) or self.new.fire_time,
             open_at=self.open_at,
             overlap=self.overlap,
             stop=self.stop,
+            timing=self.timing,
         )
 
     def is_news(self, seen: Evidence) -> bool:
@@ -126,6 +131,14 @@ class FireEntry:
         # Two clocks: see witness.sql.
         skew = timedelta(seconds=5) if self.status == "started" else timedelta(0)
         return seen.started_at >= self.started_at - skew
+
+    @property
+    def denied(self) -> dict[str, object]:
+        """What it was, for its history, when evidence or a backfill overrules that."""
+        return {
+            "status": self.status, "reason": self.reason, "error": self.error,
+            "reason_code": reason_code(self.reason),
+        }  # fmt: skip
 
     def as_fire(self) -> Fire:
         """Return what people read."""
@@ -151,6 +164,7 @@ class FireEntry:
             definition_version=new.definition_version,
             project=new.project,
             history=self.history,
+            reason_code=reason_code(self.reason),
         )
 
 
@@ -172,8 +186,11 @@ class Tables:
     forgotten: dict[str, datetime] = field(default_factory=dict)
     actions: dict[int, ActionRow] = field(default_factory=dict)
     rules: dict[tuple[str, str], Mapping[str, Any] | None] = field(default_factory=dict)
-    counters: dict[str, int] = field(default_factory=lambda: {"epoch": 1, "fire": 0, "action": 0})
+    counters: dict[str, int] = field(
+        default_factory=lambda: {"epoch": 1, "fire": 0, "action": 0, "backfill": 0}
+    )
     queues: dict[str, QueueRow] = field(default_factory=dict)
+    backfills: dict[int, Backfill] = field(default_factory=dict)
     _journal: list[tuple[MutableMapping[object, object], object, object]] = field(
         default_factory=list
     )
@@ -194,6 +211,15 @@ class Tables:
     def rules_of(self, new: NewFire) -> Mapping[str, Any] | None:
         """Return what the type of a fire was announced with."""
         return self.rules.get((new.task_queue, new.workflow_type or ""))
+
+    def due_now(self, key: str, now: datetime) -> ScheduleEntry | None:
+        """Return a schedule's row, due now; None where it is already, or does not fire."""
+        row = self.schedules.get(key)
+        if row is None or not (row.next_fire_at is None or row.next_fire_at > now):
+            return None
+        hold, pause = row.state.hold, row.state.pause
+        ends = hold == "paused" and pause and pause.until and pause.until <= now
+        return replace(row, next_fire_at=now) if hold is None or ends else None
 
     def count(self, name: str) -> int:
         """Raise a counter and return it."""

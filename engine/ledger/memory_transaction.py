@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -19,6 +19,9 @@ from engine.ledger.memory_tables import FireEntry, ScheduleEntry, Tables
 from engine.ledger.new_fire import NewFire
 from engine.ledger.replica_records import Serving
 from engine.ledger.schedule_records import ScheduleState, Step
+from engine.schedules.decisions import ALL_READ, OpenFire, Unread
+from engine.schedules.model import Schedule
+from engine.schedules.proofs import ahead
 from engine.schedules.time_rules import TIME_RULES
 
 
@@ -46,13 +49,24 @@ class MemoryTransaction(
         """See ``Transaction``."""
         return self._clock()
 
-    async def lock_due(self, serving: Serving, limit: int) -> list[str]:
+    async def lock_due(
+        self,
+        serving: Serving,
+        limit: int,
+        *,
+        but: Collection[str] = (),
+        only: Collection[str] | None = None,
+    ) -> list[str]:
         """See ``Transaction``."""
         now = self._clock()
         due = [
             (row.next_fire_at, key)
             for key, row in self._tables.schedules.items()
-            if row.next_fire_at and row.next_fire_at <= now and row.servable(serving)
+            if row.next_fire_at
+            and row.next_fire_at <= now
+            and row.servable(serving)
+            and key not in but
+            and (only is None or key in only)
         ]
         return [key for _, key in sorted(due)[:limit]]
 
@@ -72,7 +86,18 @@ class MemoryTransaction(
         ]
         return old[:limit]
 
-    async def read(self, keys: Sequence[str], *, all_open: bool = False) -> list[ScheduleState]:
+    async def lock_unsent(self, fire_ids: Collection[int]) -> set[int]:
+        """See ``Transaction``. The one lock of the ledger is held already."""
+        fires = self._tables.fires
+        return {n for n in fire_ids if n in fires and fires[n].status in {"claimed", "queued"}}
+
+    async def read(
+        self,
+        keys: Sequence[str],
+        *,
+        all_open: bool = False,
+        at_once: bool = False,  # noqa: ARG002 - nothing is parsed here
+    ) -> list[ScheduleState]:
         """See ``Transaction``."""
         rows = self._tables.schedules
         return [self._known(rows[key].state, all_open) for key in keys if key in rows]
@@ -83,11 +108,14 @@ class MemoryTransaction(
         mine = [(number, fires[number]) for number in self._tables.of_key(state.key)]
         queued = any(fire.status == "queued" for _, fire in mine)
         asked = all_open or queued or state.schedule.overlap != "allow"
-        in_the_way = (
+        in_the_way = [
             with_awaited(self._tables, fire, found)
             for number, fire in mine
             if asked and (found := fire.in_the_way(number))
-        )
+        ]
+        open_fires, unread = self._ahead(state.schedule, in_the_way)
+        if all_open:
+            open_fires, unread = tuple(in_the_way), ALL_READ
         return replace(
             state,
             known={
@@ -97,8 +125,21 @@ class MemoryTransaction(
                 and fire.new.series == state.series
                 and fire.new.fire_time > state.cursor
             },
-            open_fires=tuple(in_the_way),
+            open_fires=open_fires,
+            unread=unread,
         )
+
+    @staticmethod
+    def _ahead(
+        schedule: Schedule, fires: Sequence[OpenFire]
+    ) -> tuple[tuple[OpenFire, ...], Unread]:
+        running = [fire for fire in fires if fire.status != "queued"]
+        pending = [fire for fire in fires if fire.awaited]
+        return ahead(
+            fires, schedule.overlap, schedule.max_concurrent_runs,
+            running=min(len(running), schedule.max_concurrent_runs), pending=len(pending),
+            waiting=len(fires) - len(running) - len(pending),
+        )  # fmt: skip
 
     async def record(
         self,
@@ -169,6 +210,7 @@ class MemoryTransaction(
             attempts=1 if new.token else 0,
             replica=owner if new.token else None,
             awaits=new.awaits,
+            overlap=new.overlap,
         )
         number = self._add(fire)
         return [new.claim(number, now, self._tables.rules_of(new))] if new.token else []

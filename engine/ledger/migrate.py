@@ -1,18 +1,112 @@
-"""Brings a ledger's schema up to the version this code knows.
+"""Migrations: the numbered SQL files that bring a ledger's schema up to what this code knows.
 
-Migrations are numbered SQL files, applied in order, all in one transaction under an advisory
-lock, so any number of replicas may start at once. They are never edited after a release.
+A running fleet survives them: every step of a file is a short transaction that waits at most a
+second for its lock, and each file says the oldest code that may work beside it. A released file is
+never edited. How to write one: CONTRIBUTING.md; why they are made so: ADR 24.
 """
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
 from importlib.resources import files
 
-from engine.errors import LedgerTooNew, ScheduleError
-from engine.ledger.connections import PATIENCE_LONG, Connection
+import asyncpg
+
+from engine.errors import LedgerTooNew, LedgerUnavailable, ScheduleError
+from engine.ledger.connections import Connection, Connections
+from engine.ledger.lock_holders import naming_who_holds_it_up
 
 _NAME = re.compile(r"^(\d{4})_[a-z0-9_]+\.sql$")
+_BESIDE = re.compile(r"^-- beside: (\d+)$", re.MULTILINE)
+_STEP = re.compile(r"^-- step\b.*\n", re.MULTILINE)
+_COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
+_APART = re.compile(
+    r"\s*(?P<verb>CREATE|DROP)\s+(?:UNIQUE\s+)?INDEX\s+CONCURRENTLY\s+"
+    r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?(?P<index>\w+)"
+)
+_LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('sched-engine migrations ' || $1, 0))"
+"""The key under which the code before 0011 migrates, which waits for it in its transaction."""
+_LOCK_TIMEOUT = "1s"
+"""Ticks stand behind a statement that waits for a lock of their table."""
+_STEP_TIMEOUT = 600.0
+"""Seconds of one step. What takes long in it, like VALIDATE CONSTRAINT, is in nobody's way."""
+PATIENCE = 60.0
+"""Seconds until a caller learns that its migration has to wait for another session."""
+_LONGEST_PAUSE = 5.0
+_POLL = 0.05
+
+
+@dataclass(frozen=True)
+class Migration:
+    """One file.
+
+    Attributes:
+        version: its number.
+        beside: the newest migration of the oldest code that may work with the ledger afterwards;
+            None when code has to know this migration.
+        steps: its SQL, in order. Each is done once and noted.
+    """
+
+    version: int
+    beside: int | None
+    steps: tuple[str, ...]
+
+    @classmethod
+    def of(cls, version: int, text: str) -> Migration:
+        """Read a file."""
+        beside = _BESIDE.search(text)
+        parts = _STEP.split(text)
+        steps = tuple(part for part in parts if _COMMENT.sub("", part).strip())
+        return cls(version, int(beside[1]) if beside else None, steps)
+
+    @cached_property
+    def apart(self) -> Mapping[int, IndexStep]:
+        """The steps by number (from 0) that no transaction may hold, and nothing depends on."""
+        found = {}
+        for number, sql in enumerate(self.steps):
+            if match := _APART.match(_COMMENT.sub("", sql)):
+                drops = match["verb"] == "DROP"
+                found[number] = IndexStep(self.version, number, sql, match["index"], drops=drops)
+        return found
+
+    @property
+    def at_once(self) -> str:
+        """All of it for a ledger without rows, where an index is built faster in a transaction."""
+        return "\n;\n".join(
+            sql.replace("CONCURRENTLY", "") if number in self.apart else sql
+            for number, sql in enumerate(self.steps)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStep:
+    """A step that builds an index, or drops one, while others write to its table."""
+
+    version: int
+    number: int
+    sql: str
+    index: str
+    drops: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What the ledger has noted of a migration; ``steps`` is None where all of it is done."""
+
+    beside: int | None
+    steps: frozenset[int] | None
+
+    def lacks(self, number: int) -> bool:
+        """Whether a step is still to be done."""
+        return self.steps is not None and number not in self.steps
+
+
+_NOTHING = Applied(None, frozenset())
 
 
 def check_schema_name(schema: str) -> str:
@@ -28,53 +122,238 @@ def check_schema_name(schema: str) -> str:
     return schema
 
 
-def migrations() -> list[tuple[int, str]]:
-    """Return (version, SQL) of every migration this code carries, in order."""
+@cache
+def migrations() -> list[Migration]:
+    """Return every migration this code carries, in order."""
     folder = files("engine.ledger") / "migrations"
-    return sorted(
-        (int(match[1]), file.read_text(encoding="utf-8"))
+    found = [
+        Migration.of(int(match[1]), file.read_text(encoding="utf-8"))
         for file in folder.iterdir()
         if (match := _NAME.match(file.name))
-    )
+    ]
+    return sorted(found, key=lambda each: each.version)
 
 
 async def migrate(
-    connection: Connection,
+    connections: Connections,
     schema: str = "sched",
+    *,
+    known: Sequence[Migration] | None = None,
+    patience: float = PATIENCE,
 ) -> list[int]:
-    """Apply what is missing and return the versions applied.
+    """Do every step that is missing, except those of indexes; return the versions completed here.
+
+    Any number of replicas may start at once: each step is done by one of them.
+
+    Args:
+        connections: to the database.
+        schema: of the ledger.
+        known: what this code carries; tests give another list.
+        patience: seconds for which a lock that another session holds is asked for again.
 
     Raises:
-        LedgerTooNew: when the database has a version this code does not know.
+        LedgerTooNew: when the ledger has a migration that this code may not work beside.
+        LedgerUnavailable: when a lock could not be had in time; what is done stays done.
     """
     check_schema_name(schema)
-    async with connection.transaction():
-        await connection.execute("SET LOCAL lock_timeout = '60s'")
+    turn = _Turn(connections, schema, migrations() if known is None else known)
+    deadline = asyncio.get_running_loop().time() + patience
+    while not await turn.is_up_to_date():
+        if not await turn.take(deadline):
+            await asyncio.sleep(_POLL)
+            if asyncio.get_running_loop().time() > deadline:
+                raise LedgerUnavailable("another process migrates the ledger, and does not end")
+    return turn.completed
+
+
+async def read_applied(connections: Connections, schema: str) -> dict[int, Applied] | None:
+    """Return what the ledger has noted; None when it is still to be made."""
+    (row,) = await connections.fetch(
+        "SELECT CASE WHEN to_regnamespace($1) IS NULL THEN NULL"
+        " ELSE to_regclass($1 || '.migrations') END IS NOT NULL AS made",
+        schema,
+    )
+    return _as_applied(await connections.fetch(_read(schema))) if row["made"] else None
+
+
+def missing_indexes(known: Sequence[Migration], have: Mapping[int, Applied]) -> list[IndexStep]:
+    """Return the steps of indexes that nobody has done yet, in order."""
+    return [
+        step
+        for each in known
+        for number, step in each.apart.items()
+        if have.get(each.version, _NOTHING).lacks(number)
+    ]
+
+
+@dataclass
+class _Turn:
+    """One process that migrates: a transaction at a time, under a lock that ends with it.
+
+    Nobody waits *in* that lock, because who waits has a snapshot, for which others wait that build
+    an index.
+    """
+
+    connections: Connections
+    schema: str
+    known: Sequence[Migration]
+    completed: list[int] = field(default_factory=list)
+
+    async def is_up_to_date(self) -> bool:
+        """Asked first, so that a role without CREATE can use a ledger that is up to date."""
+        have = await read_applied(self.connections, self.schema)
+        if have is None:
+            return False
+        _require_not_newer(have, self.known)
+        return _next(self.known, have) is None
+
+    async def take(self, deadline: float) -> bool:
+        """Do the next step, or all of a new ledger; False while another process does one."""
+        async with self.connections.transaction(long=True) as connection:
+            if not await connection.fetchval(_LOCK, self.schema):
+                return False
+            await connection.execute(f"SET LOCAL search_path = {self.schema}")
+            await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+            if await self._is_new(connection):
+                self.completed += await self._make(connection)
+                return True
+            await self._ask_again_until(deadline, connection)
+        return True
+
+    async def _is_new(self, connection: Connection) -> bool:
+        if await connection.fetchval("SELECT to_regnamespace($1)", self.schema) is None:
+            await connection.execute(f"CREATE SCHEMA {self.schema}")
+        place = f"{self.schema}.migrations"
+        return await connection.fetchval("SELECT to_regclass($1)", place) is None
+
+    async def _make(self, connection: Connection) -> list[int]:
+        """Nobody uses it yet: one transaction."""
         await connection.execute(
-            "SELECT pg_advisory_xact_lock(hashtextextended('sched-engine migrations ' || $1, 0))",
-            schema,
-            timeout=PATIENCE_LONG,
+            "CREATE TABLE migrations (version integer PRIMARY KEY,"
+            " applied_at timestamptz NOT NULL DEFAULT clock_timestamp(),"
+            " beside integer, steps integer[], filled_from bigint)"
         )
-        # Asked first, so that a role without CREATE can use a ledger that is up to date.
-        if await connection.fetchval("SELECT to_regnamespace($1)", schema) is None:
-            await connection.execute(f"CREATE SCHEMA {schema}")
-        await connection.execute(f"SET LOCAL search_path = {schema}")
-        if await connection.fetchval("SELECT to_regclass($1)", f"{schema}.migrations") is None:
+        for each in self.known:
+            await connection.execute(each.at_once, timeout=_STEP_TIMEOUT)
+        await connection.executemany(
+            "INSERT INTO migrations (version, beside, steps, filled_from) VALUES ($1, $2, $3, 0)",
+            [(each.version, each.beside, [*range(len(each.steps))]) for each in self.known],
+        )
+        return [each.version for each in self.known]
+
+    async def _ask_again_until(self, deadline: float, connection: Connection) -> None:
+        """Try the next step until its lock is had, with pauses in which ticks get theirs.
+
+        The pauses are part of the transaction: it has neither a snapshot nor a lock of a table
+        then, and keeps the replicas that start beside this one from trying in its pauses.
+        """
+        tries = 0
+        loop = asyncio.get_running_loop()
+        async with naming_who_holds_it_up(self.connections, connection, "a migration") as named:
+            while True:
+                try:
+                    async with connection.transaction():
+                        await self._next_step(connection)
+                except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as error:
+                    tries += 1
+                    pause = min(1.0 + tries, _LONGEST_PAUSE)
+                    if loop.time() + pause > deadline:
+                        raise LedgerUnavailable(
+                            f"a migration waits for a lock that {named.last} holds",
+                            cure="end that session, or wait: the steps that are done stay done",
+                        ) from error
+                    await asyncio.sleep(pause)
+                else:
+                    return
+
+    async def _next_step(self, connection: Connection) -> None:
+        """Read again, since another process may have done it, and do what is next."""
+        columns = await connection.fetchval(
+            "SELECT count(*) FROM pg_attribute WHERE attrelid = 'migrations'::regclass"
+            " AND attname IN ('beside', 'steps', 'filled_from')"
+        )
+        if columns < len(("beside", "steps", "filled_from")):
             await connection.execute(
-                "CREATE TABLE migrations (version integer PRIMARY KEY,"
-                " applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
+                "ALTER TABLE migrations ADD COLUMN IF NOT EXISTS beside integer,"
+                " ADD COLUMN IF NOT EXISTS steps integer[],"
+                " ADD COLUMN IF NOT EXISTS filled_from bigint"
             )
-        have = {row["version"] for row in await connection.fetch("SELECT version FROM migrations")}
-        known = migrations()
-        if newer := have - {version for version, _ in known}:
-            raise LedgerTooNew(
-                f"the ledger is at version {max(newer)}, this sched-engine knows {known[-1][0]}",
-                cure="run the newer sched-engine, or point SCHED_DATABASE_URL elsewhere",
-            )
-        applied = []
-        for version, statements in known:
-            if version not in have:
-                await connection.execute(statements, timeout=PATIENCE_LONG)
-                await connection.execute("INSERT INTO migrations (version) VALUES ($1)", version)
-                applied.append(version)
-    return applied
+            return
+        have = _as_applied(await connection.fetch(_read(self.schema)))
+        _require_not_newer(have, self.known)
+        following = _next(self.known, have)
+        if following is None:
+            return
+        migration, number = following
+        if number is not None:
+            await connection.execute(migration.steps[number], timeout=_STEP_TIMEOUT)
+        await note_step(connection, migration.version, number, migration.beside)
+        done = have.get(migration.version, _NOTHING).steps or frozenset()
+        if _left(migration, Applied(None, done | {number} if number is not None else done)) == []:
+            self.completed.append(migration.version)
+
+
+async def note_step(
+    connection: Connection | asyncpg.Connection[asyncpg.Record],
+    version: int,
+    number: int | None,
+    beside: int | None = None,
+) -> None:
+    """Note that a step is done; without a number that none of its transactions is left."""
+    await connection.execute(
+        "INSERT INTO migrations AS m (version, beside, steps) VALUES ($1, $2, $3)"
+        " ON CONFLICT (version) DO UPDATE"
+        " SET steps = m.steps || excluded.steps, applied_at = clock_timestamp()",
+        version,
+        beside,
+        [] if number is None else [number],
+    )
+
+
+def _read(schema: str) -> str:
+    # By way of JSON: the code before 0011 has made the table without these columns.
+    return (
+        "SELECT version, (to_jsonb(m) ->> 'beside')::int AS beside,"  # noqa: S608 - a checked name
+        f" to_jsonb(m) ->> 'steps' AS steps FROM {schema}.migrations m"
+    )
+
+
+def _as_applied(rows: Sequence[asyncpg.Record]) -> dict[int, Applied]:
+    return {
+        row["version"]: Applied(
+            row["beside"], frozenset(json.loads(row["steps"])) if row["steps"] else None
+        )
+        for row in rows
+    }
+
+
+def _require_not_newer(have: Mapping[int, Applied], known: Sequence[Migration]) -> None:
+    mine = {each.version for each in known}
+    newest = max(mine)
+    unknown = {version: each for version, each in have.items() if version not in mine}
+    if any(each.beside is None or each.beside > newest for each in unknown.values()):
+        raise LedgerTooNew(
+            f"the ledger is at version {max(unknown)}, this sched-engine knows {newest}",
+            cure="run the newer sched-engine, or point SCHED_DATABASE_URL elsewhere",
+        )
+
+
+def _next(
+    known: Sequence[Migration], have: Mapping[int, Applied]
+) -> tuple[Migration, int | None] | None:
+    """Return the next step to do; a migration of indexes alone is only noted."""
+    for each in known:
+        left = _left(each, have.get(each.version))
+        if left is None:
+            return each, None
+        if left:
+            return each, left[0]
+    return None
+
+
+def _left(migration: Migration, applied: Applied | None) -> list[int] | None:
+    """Return the numbers of the steps to be done before workers use it; None: note that first."""
+    numbers = [n for n in range(len(migration.steps)) if n not in migration.apart]
+    if applied is None:
+        return numbers or None
+    return [number for number in numbers if applied.lacks(number)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 from engine.ledger.fire_records import Claim, Status, Timing
 from engine.ledger.schedule_records import ScheduleState, Step
 from engine.schedules.awaiting import Awaits
-from engine.schedules.decisions import Decision
+from engine.schedules.decisions import Decision, Overlap
 from engine.schedules.model import Schedule
 from engine.schedules.windows import Window
 
@@ -43,6 +43,7 @@ class NewFire:
     token: UUID | None
     schedule: Schedule
     awaits: Awaits | None = None
+    overlap: Overlap | None = None
 
     @classmethod
     def of(cls, step: Step, decision: Decision, owner: str | None) -> NewFire:
@@ -71,6 +72,7 @@ class NewFire:
             token=token,
             schedule=state.schedule,
             awaits=decision.awaits,
+            overlap=decision.overlap,
         )
 
     @classmethod
@@ -99,6 +101,15 @@ class NewFire:
             token=None,
             schedule=state.schedule,
         )
+
+    @classmethod
+    def backfilled(
+        cls, state: ScheduleState, window: Window, workflow_id: str, *, sent: bool
+    ) -> NewFire:
+        """Return the row of a window that starts after all; ``sent``: at once, by its owner."""
+        status: Status = "starting" if sent else "queued"
+        new = cls.asked_for(state, window, workflow_id, status, "backfill")
+        return replace(new, token=uuid4()) if sent else new
 
     def claim(
         self, fire_id: int, starting_at: datetime, rules: Mapping[str, Any] | None = None

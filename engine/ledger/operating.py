@@ -15,7 +15,7 @@ from engine.ledger.operating_records import Action, NewRequest, SkippedAhead
 from engine.ledger.rows import as_fire, parse_definition
 from engine.ledger.schedule_records import Pause, ScheduleState, Step
 from engine.ledger.statements import Statements
-from engine.schedules.decisions import Move, Overlap, Stop
+from engine.schedules.decisions import Move, Stop
 from engine.schedules.model import Schedule
 from engine.schedules.ranges import Piece
 from engine.schedules.windows import Window
@@ -54,6 +54,10 @@ class PostgresOperating(Statements):
         )  # fmt: skip
         return bool(rows)
 
+    async def make_due(self, keys: Sequence[str]) -> None:
+        """See ``Transaction``."""
+        await self.run("make_due", list(keys))
+
     async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
         """See ``Transaction``."""
         return bool(await self.run("unskip", key, series, fire_time))
@@ -78,14 +82,14 @@ class PostgresOperating(Statements):
         rows = await self.run("window_fire", key, bucket, series)
         return as_fire(rows[0]) if rows else None
 
-    async def count_reruns(self, workflow_id: str) -> int:
+    async def count_reruns(self, window: Window, workflow_id: str) -> int:
         """See ``Transaction``."""
-        (row,) = await self.run("count_reruns", workflow_id)
+        (row,) = await self.run("count_reruns", workflow_id, window.key, window.fire_time)
         return int(row["reruns"])
 
     async def fire(self, workflow_id: str) -> Fire | None:
         """See ``Transaction``."""
-        rows = await self.run("list_fires", None, None, workflow_id, 1)
+        rows = await self.run("fire_of_run", workflow_id)
         return as_fire(rows[0]) if rows else None
 
     async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
@@ -114,42 +118,6 @@ class PostgresOperating(Statements):
             row.windows, row.last_fire_time,
         )  # fmt: skip
 
-    async def refill(
-        self, state: ScheduleState, workflow_id: str, fire_time: datetime, overlap: Overlap
-    ) -> bool:
-        """See ``Transaction``."""
-        rows = await self.run(
-            "refill",
-            workflow_id,
-            fire_time,
-            _begun(overlap),
-            overlap,
-            state.definition_version,
-            state.workflow_type,
-            state.schedule.task_queue,
-        )
-        return bool(rows)
-
-    async def backfill(
-        self, state: ScheduleState, window: Window, workflow_id: str, overlap: Overlap
-    ) -> bool:
-        """See ``Transaction``."""
-        rows = await self.run(
-            "insert_backfill",
-            state.project,
-            state.key,
-            window.series,
-            window.bucket,
-            window.fire_time,
-            state.definition_version,
-            workflow_id,
-            state.workflow_type,
-            state.schedule.task_queue,
-            _begun(overlap),
-            overlap,
-        )
-        return bool(rows)
-
     async def covering(self, key: str, fire_time: datetime) -> Fire | None:
         """See ``Transaction``."""
         rows = await self.run("covering_fire", key, fire_time)
@@ -159,7 +127,7 @@ class PostgresOperating(Statements):
         """See ``Transaction``."""
         await self.run(
             "found_run", window.key, window.series, window.bucket, window.fire_time, version,
-            seen.workflow_id, timing, seen.run_id, seen.started_at,
+            seen.workflow_id, timing, seen.run_id, seen.started_at, seen.first_run_id,
         )  # fmt: skip
 
     async def letters(
@@ -204,8 +172,3 @@ class PostgresOperating(Statements):
         if columns:
             await self.run("act", by, *map(list, zip(*columns, strict=True)))
             await self.run("hint")
-
-
-def _begun(overlap: Overlap) -> str:
-    """How a window begins that is to start after all: promotions come from the queue."""
-    return "claimed" if overlap == "allow" else "queued"

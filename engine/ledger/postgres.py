@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
+import random
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
 from engine.ledger.connections import PATIENCE, PATIENCE_LONG, Connections
+from engine.ledger.floors import EVER, LOOK_AGAIN, Floors, Moments
+from engine.ledger.index_builds import build_indexes
 from engine.ledger.lineage import lineage_of
-from engine.ledger.migrate import check_schema_name, migrate
+from engine.ledger.migrate import check_schema_name, migrate, migrations
 from engine.ledger.operating_records import ActionRow
 from engine.ledger.postgres_fires import PostgresFires
 from engine.ledger.queue_slots import PostgresSlots
 from engine.ledger.replica_records import Lineage, Probe, Serving
-from engine.ledger.rows import as_action, as_next_fire, as_schedule
+from engine.ledger.rows import as_action, as_next_fire, as_schedule, parse_apart
 from engine.ledger.schedule_records import NextFire, ScheduleRow
 from engine.ledger.sql import query
 from engine.ledger.transaction import PostgresTransaction
@@ -23,8 +28,17 @@ from engine.schedules.awaiting import FAILED
 from engine.schedules.time_rules import TIME_RULES
 from engine.schedules.zones import TZDATA_VERSION
 
+_FAR = timedelta(days=36500)
+_AT_ONCE = timedelta(0)
+_BEHIND = timedelta(minutes=5)
+"""How long a row of `schedules` may be behind its position, as in ``move_cursors.sql``."""
+_ROWS = 500
 _LOOKED_AT = 5000
 """Schedules that `upcoming` looks at, at most, for some whose next windows are not excluded."""
+
+_ASKED = 200
+"""Of the windows of a key that wait for other schedules, how many are asked about at once."""
+_ASKED_OF_ALL = 5000
 
 
 def _in_order(fire: NextFire) -> tuple[datetime, str]:
@@ -47,6 +61,10 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         self._connections, self._namespace, self._schema = connections, namespace, schema
         self.migrated = tuple(migrated)
         self._resolved: tuple[str, int] | None = None
+        self._unparsed: set[str] = set()
+        self._floors = Floors()
+        self._looked = -math.inf
+        self._older = True
 
     @classmethod
     async def connect(
@@ -62,8 +80,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         check_schema_name(schema)
         opened = await Connections.open(url, schema=schema, most=connections)
         try:
-            async with opened.transaction(long=True) as connection:
-                migrated = await migrate(connection, schema)
+            migrated = await migrate(opened, schema)
         except BaseException:
             await opened.close()
             raise
@@ -72,6 +89,10 @@ class PostgresLedger(PostgresFires, PostgresSlots):
     async def close(self) -> None:
         """See ``Ledger``."""
         await self._connections.close()
+
+    async def build_indexes(self, *, patience: float | None = None) -> list[str]:
+        """See ``Ledger``."""
+        return await build_indexes(self._connections, self._schema, patience=patience)
 
     async def identity(self) -> str:
         """See ``Ledger``."""
@@ -83,7 +104,10 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         """See ``Ledger``."""
         async with self._connections.transaction(long=long) as connection:
             patience = PATIENCE_LONG if long else PATIENCE
-            yield PostgresTransaction(connection, self._namespace, patience)
+            yield PostgresTransaction(
+                connection, self._namespace, patience, floors=self._floors, older=self._older,
+                unparsed=self._unparsed,
+            )  # fmt: skip
 
     @asynccontextmanager
     async def upkeep(self) -> AsyncIterator[Upkeep]:
@@ -91,11 +115,25 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         async with self.transaction() as transaction:
             yield Upkeep(transaction)
 
-    async def probe(self, serving: Serving) -> Probe:
+    async def probe(self, serving: Serving, *, ahead: timedelta = _FAR) -> Probe:
         """See ``Ledger``. One statement, outside any transaction."""
+        return await self._probe(serving, self._floors.of(serving), ahead)
+
+    async def _probe(self, serving: Serving, begin: Moments, ahead: timedelta = _FAR) -> Probe:
         types = list(serving.types)
-        (row,) = await self._run("probe", serving.project, serving.lanes, types, TIME_RULES)
-        return Probe(**row)
+        (row,) = await self._run(
+            "probe", serving.project, serving.lanes, types, TIME_RULES, *begin, ahead
+        )
+        probe = Probe(**row)
+        self._floors.learn(serving, probe, begin)
+        return probe
+
+    async def prepare(self) -> bool:
+        """See ``Ledger``."""
+        had_some = bool(self._unparsed)
+        while self._unparsed:
+            await parse_apart(self._unparsed.pop())
+        return had_some
 
     async def lineage(self) -> tuple[Lineage, Lineage]:
         """See ``Ledger``. Two questions to the server, and one to the table."""
@@ -116,7 +154,16 @@ class PostgresLedger(PostgresFires, PostgresSlots):
 
     async def wake(self) -> list[str]:
         """See ``Ledger``."""
-        return [row["key"] for row in await self._run("wake", sorted(FAILED))]
+        rows = await self._run("wake", sorted(FAILED), _ASKED, random.random(), _ASKED_OF_ALL)
+        woken = [row["key"] for row in rows if row["woken"]]
+        for row in rows:
+            if not row["woken"]:
+                woken += [late["key"] for late in await self._run("wake_key", row["key"])]
+        return woken
+
+    async def make_due(self, keys: Sequence[str]) -> None:
+        """See ``Ledger``."""
+        await self._run("make_due", list(keys))
 
     async def children(self, key: str) -> list[str]:
         """See ``Ledger``."""
@@ -130,6 +177,31 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         self, serving: Serving, *, engine: str, tzdata: str, retention: timedelta | None
     ) -> None:
         """See ``Ledger``."""
+        await self._announce(serving, engine, tzdata, retention)
+        await self._regard_older_replicas()
+        if time.monotonic() - self._looked >= LOOK_AGAIN:
+            # Here and not in a tick: beside an old snapshot this look takes its time.
+            await self._probe(serving, (EVER, EVER, EVER))
+            self._looked = time.monotonic()
+
+    async def _regard_older_replicas(self) -> None:
+        """See whether replicas live that read schedules and not positions."""
+        older = (await self._run("older_replicas"))[0]["live"]
+        began, self._older = older and not self._older, older
+        if began:
+            await self.write_through(_AT_ONCE)
+
+    async def write_through(self, age: timedelta = _BEHIND) -> int:
+        """Bring rows of ``schedules`` up that were behind for so long; return how many."""
+        after, written = "", 0
+        while rows := await self._run("write_through", after, age, _ROWS):
+            after = max(row["key"] for row in rows)
+            written += len(rows)
+        return written
+
+    async def _announce(
+        self, serving: Serving, engine: str, tzdata: str, retention: timedelta | None
+    ) -> None:
         types = sorted(serving.types)
         (state,) = await self._connections.fetch("SELECT epoch FROM ledger")
         seen = (task_queue := serving.task_queue, int(state["epoch"]))
@@ -138,7 +210,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
             run = transaction.run
             await run(
                 "announce_replica", serving.replica, serving.project, task_queue, types, engine,
-                tzdata,
+                tzdata, migrations()[-1].version,
             )  # fmt: skip
             if retention is not None:
                 await run("announce_retention", retention)
@@ -160,6 +232,8 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         # another replica announces does not, and two at once may overwrite each other's types;
         # so whoever wrote last looks once more, with everything committed before its eyes.
         self._resolved = None if changed else seen
+        if changed:
+            self._floors.forget()  # what was due long ago may be ours only now
 
     async def count_schedules(self, project: str) -> int:
         """See ``Ledger``."""
@@ -185,6 +259,11 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         """See ``Ledger``."""
         return {row["lane"]: row["living"] for row in await self._run("lanes", project)}
 
+    async def replicas(self, *, alive: timedelta) -> int:
+        """See ``Ledger``."""
+        (row,) = await self._run("living", alive)
+        return int(row["replicas"])
+
     async def withdraw(self, serving: Serving) -> None:
         """See ``Ledger``."""
         await self._run("withdraw", serving.replica)
@@ -193,6 +272,10 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         """See ``Ledger``."""
         rows = await self._run("hold_duty", duty, holder, lease)
         return rows[0]["watermark"] if rows else None
+
+    async def release_duty(self, duty: str, holder: str) -> None:
+        """See ``Ledger``."""
+        await self._run("release_duty", duty, holder)
 
     async def set_watermark(self, duty: str, holder: str, watermark: datetime) -> None:
         """See ``Ledger``."""

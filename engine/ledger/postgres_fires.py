@@ -9,8 +9,20 @@ from datetime import datetime, timedelta
 import asyncpg
 
 from engine.errors import EngineError
+from engine.ledger.backfill_records import Backfill
+from engine.ledger.backfilling import read_backfill
 from engine.ledger.connections import Connections
-from engine.ledger.fire_records import Claim, Evidence, Fire, OpenRun, Outcome, Status, StopOrder
+from engine.ledger.fire_records import (
+    Claim,
+    Evidence,
+    Fire,
+    InTheWay,
+    OpenRun,
+    Outcome,
+    Status,
+    StopOrder,
+)
+from engine.ledger.floors import Floors
 from engine.ledger.replica_records import Serving
 from engine.ledger.rows import as_claim, as_fire
 from engine.ledger.sql import query
@@ -19,6 +31,8 @@ from engine.schedules.decisions import QUEUE_FULL
 logger = logging.getLogger("sched")
 
 _SOON = timedelta(seconds=60)
+_FEW = 10_000
+"""The number in ``list_fires.sql`` by which the planner knows that few rows are wanted."""
 
 
 class PostgresFires:
@@ -26,10 +40,13 @@ class PostgresFires:
 
     _connections: Connections
     _namespace: str
+    _floors: Floors
 
     async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
         """See ``Ledger``."""
-        rows = await self._run("take_over", serving.project, serving.replica, limit, lease)
+        rows = await self._run(
+            "take_over", serving.project, serving.replica, limit, lease, self._floors.of(serving)[1]
+        )
         claims = []
         for row in rows:
             try:
@@ -49,13 +66,13 @@ class PostgresFires:
     async def settle(self, outcomes: Sequence[Outcome]) -> int:
         """See ``Ledger``."""
         fields = ("fire_id", "token", "status", "timing", "run_id", "started_at", "reason",
-                  "error", "retry_after")  # fmt: skip
+                  "error", "retry_after", "first_run_id")  # fmt: skip
         return len(await self._write("settle", fields, outcomes))
 
     async def witness(self, evidence: Sequence[Evidence]) -> list[str]:
         """See ``Ledger``."""
         fields = ("workflow_id", "run_id", "started_at", "closed", "closed_at", "error", "last",
-                  "not_undone")  # fmt: skip
+                  "not_undone", "first_run_id")  # fmt: skip
         rows = await self._write("witness", fields, evidence, self._namespace)
         return [row["workflow_id"] for row in rows]
 
@@ -73,6 +90,18 @@ class PostgresFires:
         rows = await self._run("unknown_runs", list(workflow_ids))
         return {row["workflow_id"] for row in rows}
 
+    async def in_the_way(
+        self, replica: str, *, alive: timedelta, orphans: bool, limit: int
+    ) -> list[InTheWay]:
+        """See ``Ledger``."""
+        rows = await self._run("in_the_way", replica, alive, orphans, limit)
+        return [InTheWay(**row) for row in rows]
+
+    async def first_run(self, workflow_id: str) -> str | None:
+        """See ``Ledger``."""
+        rows = await self._run("first_run", workflow_id)
+        return rows[0]["first_run_id"] if rows else None
+
     async def anything_ended(self) -> bool:
         """See ``Ledger``."""
         (row,) = await self._run("anything_ended")
@@ -87,7 +116,7 @@ class PostgresFires:
 
     async def stopped(self, orders: Sequence[StopOrder]) -> None:
         """See ``Ledger``."""
-        asked = [(order.fire_id, order.stop) for order in orders]
+        asked = [(order.fire_id, order.stop, order.first_run_id) for order in orders]
         await self._run("stopped", *map(list, zip(*asked, strict=True)))
 
     async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
@@ -99,13 +128,24 @@ class PostgresFires:
         self, *, key: str | None = None, status: Status | None = None, limit: int = 50
     ) -> list[Fire]:
         """See ``Ledger``."""
-        rows = await self._run("list_fires", key, status, None, limit)
+        text = query("list_fires")
+        if limit > _FEW:
+            text = text.replace(f"LIMIT {_FEW}", f"LIMIT {limit}")
+        rows = await self._connections.fetch(text, self._namespace, key, status, limit)
         return [as_fire(row) for row in rows]
 
     async def fire(self, workflow_id: str) -> Fire | None:
         """See ``Ledger``."""
-        rows = await self._run("list_fires", None, None, workflow_id, 1)
+        rows = await self._run("fire_of_run", workflow_id)
         return as_fire(rows[0]) if rows else None
+
+    async def backfills(self, key: str, *, limit: int = 20) -> list[Backfill]:
+        """See ``Ledger``."""
+        return list(map(read_backfill, await self._run("backfills", key, False, limit)))
+
+    async def laying(self) -> list[Backfill]:
+        """See ``Ledger``."""
+        return list(map(read_backfill, await self._run("laying")))
 
     async def overflow(self, key: str) -> tuple[int, datetime | None]:
         """See ``Ledger``."""

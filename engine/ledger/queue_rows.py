@@ -40,7 +40,8 @@ class SlotAsk:
     Attributes:
         lane: the Temporal task queue of the steps.
         queue: whose limits hold.
-        running: how many steps run here; their slots are kept whatever the limit is now.
+        running: on how many slots steps run, or may begin to run until the answer is there; they
+            are kept whatever the limit is now.
         wanted: how many slots would be used at once.
     """
 

@@ -17,7 +17,13 @@ class PostgresSlots:
     _namespace: str
 
     async def hold_slots(
-        self, holder: str, asks: Sequence[SlotAsk], lease: timedelta, *, take_over: bool
+        self,
+        holder: str,
+        asks: Sequence[SlotAsk],
+        lease: timedelta,
+        *,
+        take_over: bool,
+        number: int,
     ) -> dict[str, int]:
         """See ``Slots``. One statement for all lanes."""
         columns = [
@@ -25,7 +31,7 @@ class PostgresSlots:
             for field in ("lane", "queue", "running", "wanted")
         ]
         rows = await self._connections.fetch(
-            query("hold_slots"), self._namespace, holder, *columns, lease, take_over
+            query("hold_slots"), self._namespace, holder, *columns, lease, take_over, number
         )
         return {row["lane"]: row["usable"] for row in rows}
 

@@ -39,7 +39,8 @@ class Probe:
         now: the database's clock.
         ledger_id: changes when another database answers.
         epoch: counts configuration changes.
-        due_at: the earliest fire time this replica could serve, if any.
+        due_at: when to look next at a schedule that this replica could serve, if at any. Of one
+            that is late this may be when that was written.
         stale_at: when the oldest lease of a claimed or starting fire ends, if any.
         stop_at: when the next run is to be cancelled or terminated, if any.
         server: when the server process that answers began; None where there is none, or where
@@ -48,6 +49,7 @@ class Probe:
             some are lost.
         doubted_at: when somebody saw a sign of lost commits last.
         chained: whether schedules of the project wait for windows of others.
+        lay_at: when a backfill that this replica could serve has its turn, if any.
     """
 
     now: datetime
@@ -60,6 +62,7 @@ class Probe:
     transactions: int = 0
     doubted_at: datetime | None = None
     chained: bool = False
+    lay_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

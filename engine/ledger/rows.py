@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import OrderedDict
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, Literal
 
 from engine.errors import EngineError
@@ -14,29 +15,100 @@ from engine.ledger.fire_records import Claim, Fire
 from engine.ledger.operating_records import ActionRow
 from engine.ledger.schedule_records import NextFire, Pause, ScheduleRow, ScheduleState
 from engine.schedules.awaiting import Awaited
-from engine.schedules.decisions import OpenFire
+from engine.schedules.decisions import ALL_READ, OpenFire
 from engine.schedules.model import Schedule
+from engine.schedules.proofs import ahead
 
 Row = Any
 """An ``asyncpg.Record``: its columns are typed by the query, not by Python."""
 
 
-@lru_cache(maxsize=100_000)
+LARGE = 16_000
+"""Characters from which on a definition is kept shortly: its input makes it large, and of what has
+an input of its own most starts once."""
+
+
+class Parsed:
+    """Definitions by their texts: those used last, as many as ``most`` characters hold.
+
+    Bounded by size, since what one takes is some four times its text, be that 200 characters or
+    50,000.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._size = most, 0
+        self._found: OrderedDict[str, Schedule] = OrderedDict()
+
+    def get(self, text: str) -> Schedule:
+        """Return the schedule that a text holds; equal texts share one."""
+        found = self._found.get(text)
+        if found is not None:
+            self._found.move_to_end(text)
+            return found
+        return self.put(text, _parse(text))
+
+    def __contains__(self, text: str) -> bool:
+        return text in self._found
+
+    def put(self, text: str, schedule: Schedule) -> Schedule:
+        """Keep what a text holds."""
+        if text not in self._found:
+            self._size += len(text)
+        self._found[text] = schedule
+        while self._size > self._most:
+            oldest, _ = self._found.popitem(last=False)
+            self._size -= len(oldest)
+        return schedule
+
+
+_small, _large = Parsed(64_000_000), Parsed(8_000_000)
+
+
 def parse_definition(text: str) -> Schedule:
     """Return the schedule that a ``definitions.definition`` holds; equal texts share one."""
+    return _kept(text).get(text)
+
+
+def is_parsed(text: str) -> bool:
+    """Whether ``parse_definition`` has its answer already."""
+    return text in _kept(text)
+
+
+async def parse_apart(text: str) -> None:
+    """Parse a definition beside the event loop, for ``parse_definition`` to have it.
+
+    One that cannot be read is left to whoever asks for it.
+    """
+    with suppress(EngineError, ValueError):
+        _kept(text).put(text, await asyncio.to_thread(_parse, text))
+
+
+def _parse(text: str) -> Schedule:
     return Schedule.from_json(json.loads(text))
 
 
-def as_state(row: Row) -> ScheduleState:
-    """Return the state read by ``read_schedules.sql``."""
+def _kept(text: str) -> Parsed:
+    return _small if len(text) < LARGE else _large
+
+
+def as_state(row: Row, *, all_open: bool) -> ScheduleState:
+    """Return the state read by ``read_schedules.sql``; ``all_open``: of every open fire."""
     fields = dict(row)
     pause = _as_pause(fields)
     known, ran = fields.pop("known") or (), fields.pop("ran") or ()
+    schedule = parse_definition(fields.pop("definition"))
+    counted = {name: fields.pop(name) or 0 for name in ("running", "waiting", "pending")}
+    open_fires = tuple(map(_as_open, json.loads(fields.pop("open") or "[]")))
+    unread = ALL_READ
+    if not all_open:
+        places = schedule.max_concurrent_runs
+        open_fires, unread = ahead(open_fires, schedule.overlap, places, **counted)
     return ScheduleState(
-        schedule=parse_definition(fields.pop("definition")),
+        schedule=schedule,
         pause=pause,
         known=dict(zip(known, ran, strict=True)),
-        open_fires=tuple(map(_as_open, json.loads(fields.pop("open") or "[]"))),
+        open_fires=open_fires,
+        unread=unread,
         **fields,
     )
 

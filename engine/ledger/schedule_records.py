@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Literal
 
 from engine.ledger.fire_records import Status
-from engine.schedules.decisions import Decision, Hold, Known, Move, OpenFire
+from engine.schedules.decisions import ALL_READ, Decision, Hold, Known, Move, OpenFire, Unread
 from engine.schedules.model import Schedule
 from engine.schedules.time_rules import TIME_RULES, reading_at
 from engine.schedules.windows import Window
@@ -36,8 +36,8 @@ class ScheduleState:
     """A schedule's row, as read under its lock.
 
     ``rules`` and ``cursor_reading`` say by which rules of time it was computed, and which local
-    time it had come to by them; see ``engine.schedules.time_rules``. ``known`` and ``open_fires``
-    are what a plan must know of its fires; see ``engine.schedules.decisions``.
+    time it had come to by them; see ``engine.schedules.time_rules``. ``known``, ``open_fires`` and
+    ``unread`` are what a plan must know of its fires; see ``engine.schedules.decisions``.
     """
 
     key: str
@@ -60,6 +60,8 @@ class ScheduleState:
     origin: Origin = "file"
     known: Known = field(default_factory=dict)
     open_fires: tuple[OpenFire, ...] = ()
+    unread: Unread = ALL_READ
+    line_changes: int = 0
 
     def window(self, fire_time: datetime) -> Window:
         """Return the window of the present series that opens at ``fire_time``."""
@@ -79,8 +81,8 @@ class ScheduleState:
 class Step:
     """What a plan does to one schedule: fires to write, and where its cursor goes.
 
-    ``max_bucket`` is the highest bucket used afterwards. ``moves``, ``looks``, ``resumed`` and
-    ``audit`` are the plan's.
+    ``max_bucket`` is the highest bucket used afterwards. ``moves``, ``looks``, ``resumed``,
+    ``audit`` and ``withheld`` are the plan's.
     """
 
     state: ScheduleState
@@ -91,6 +93,24 @@ class Step:
     looks: tuple[OpenFire, ...] = ()
     resumed: bool = False
     audit: bool = False
+    withheld: bool = False
+
+    @property
+    def plain(self) -> bool:
+        """Whether each window it passes has a row of its own, and nothing else changes.
+
+        Whoever does not know how far the cursor has come then still finds all of them decided.
+        """
+        state = self.state
+        if self.resumed or state.failures or state.rules != TIME_RULES:
+            return False
+        rows = {each.window.fire_time for each in self.decisions if each.windows == 1}
+        at: datetime | None = state.cursor
+        while at is not None and at < self.cursor:
+            at = state.schedule.spec.next(at)
+            if at not in rows and at not in state.known:
+                return False
+        return True
 
     @property
     def reading(self) -> datetime | None:
@@ -104,6 +124,8 @@ class Step:
         used = [
             spec.bucket(decision.last or decision.window.fire_time) for decision in self.decisions
         ]
+        # What an operator skipped before it came has its row, and is passed over.
+        used += [spec.bucket(at) for at in self.state.known if at <= self.cursor]
         return max(
             (*used, *(() if self.state.max_bucket is None else (self.state.max_bucket,))),
             default=None,

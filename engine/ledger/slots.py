@@ -16,7 +16,13 @@ class Slots(Protocol):
     """
 
     async def hold_slots(
-        self, holder: str, asks: Sequence[SlotAsk], lease: timedelta, *, take_over: bool
+        self,
+        holder: str,
+        asks: Sequence[SlotAsk],
+        lease: timedelta,
+        *,
+        take_over: bool,
+        number: int,
     ) -> dict[str, int]:
         """Renew, give back and take slots; return on how many of each lane steps may begin.
 
@@ -31,6 +37,8 @@ class Slots(Protocol):
             lease: how long they are held from now.
             take_over: whether to take slots whose lease has ended, too. Who has not been in
                 touch with the ledger for a whole lease lets their holders renew them first.
+            number: grows with each call of this holder. A call that arrives late, after a later
+                one, neither gives back nor renews what that one has kept.
         """
         ...
 

@@ -34,6 +34,7 @@ _FIRE_COLUMNS = (
     "not_before",
     "token",
     "awaits",
+    "overlap",
 )
 """The order of the arrays in ``insert_fires.sql``."""
 

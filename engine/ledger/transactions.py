@@ -1,20 +1,22 @@
-"""The statements of one transaction, which both ledgers have: three parts, by who needs them."""
+"""The statements of one transaction, which both ledgers have: in parts, by who needs them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from engine.ledger.backfill_records import Backfill, InLine, ToLay
 from engine.ledger.declaration_records import DriftRow, NewDefinition, ProjectRow
-from engine.ledger.fire_records import Claim, Evidence, Fire, Timing
+from engine.ledger.fire_records import Claim, Evidence, Fire, Status, Timing
 from engine.ledger.follow_ups import Ended, FollowUp
 from engine.ledger.letters import DeadLetter
 from engine.ledger.operating_records import Action, NewRequest, SkippedAhead
 from engine.ledger.queue_rows import QueueRow
 from engine.ledger.replica_records import Serving
 from engine.ledger.schedule_records import Pause, ScheduleState, Step
-from engine.schedules.decisions import Move, Overlap, Stop
+from engine.schedules.decisions import Move, Stop
 from engine.schedules.diff import Head
 from engine.schedules.model import Schedule
 from engine.schedules.queues import Queue
@@ -112,6 +114,10 @@ class Operating(Protocol):
         """Write a run that somebody asks for; False when its id is there already."""
         ...
 
+    async def make_due(self, keys: Sequence[str]) -> None:
+        """See ``Ledger.make_due``."""
+        ...
+
     async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
         """Forget that an operator skipped a window that is still to come; False when none did."""
         ...
@@ -136,8 +142,8 @@ class Operating(Protocol):
         """Return the row of the window, or of the range it begins; else of the newest series."""
         ...
 
-    async def count_reruns(self, workflow_id: str) -> int:
-        """Return the highest number of a rerun of a window's run; 0 when there was none."""
+    async def count_reruns(self, window: Window, workflow_id: str) -> int:
+        """Return the highest number of the window's reruns; its own run has ``workflow_id``."""
         ...
 
     async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
@@ -157,18 +163,6 @@ class Operating(Protocol):
 
     async def carve(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
         """Divide a row of many windows into these pieces."""
-        ...
-
-    async def refill(
-        self, state: ScheduleState, workflow_id: str, fire_time: datetime, overlap: Overlap
-    ) -> bool:
-        """Let a window start that was decided against; False when its row says otherwise."""
-        ...
-
-    async def backfill(
-        self, state: ScheduleState, window: Window, workflow_id: str, overlap: Overlap
-    ) -> bool:
-        """Let a window start that has no row; False when its id is another window's."""
         ...
 
     async def covering(self, key: str, fire_time: datetime) -> Fire | None:
@@ -207,15 +201,84 @@ class Operating(Protocol):
         ...
 
 
-class Transaction(Declaring, Operating, Protocol):
+class Backfilling(Protocol):
+    """What those need who ask for backfills, and the tick that lays them."""
+
+    async def lock_laying(self, serving: Serving) -> str | None:
+        """Lock the schedule whose backfill has its turn, unless somebody else has; its key."""
+        ...
+
+    async def backfills(
+        self, key: str, *, laying: bool = False, limit: int = 100
+    ) -> list[Backfill]:
+        """Return backfills of a key, the newest first; ``laying``: these alone, in their turn."""
+        ...
+
+    async def request_backfill(self, new: Backfill) -> int:
+        """Write a backfill that somebody asks for, and return its number."""
+        ...
+
+    async def move_backfill(self, to: Backfill) -> None:
+        """Write how far a backfill has come, and whether it goes on."""
+        ...
+
+    async def backfill_looked_at(self, key: str, at: datetime) -> None:
+        """Note that the runs of a key were looked up after the signs of lost commits up to then."""
+        ...
+
+    async def put_off_backfills(self, key: str, wait: timedelta, error: str | None = None) -> None:
+        """Let the backfills of a key wait, because of an error or for a look at its runs."""
+        ...
+
+    async def count_waiting(self, key: str, most: int) -> int:
+        """Return how many fires of a key wait for a place, or ``most`` when there are more."""
+        ...
+
+    async def count_windows(self, key: str, after: datetime, until: datetime) -> Counter[Status]:
+        """Count the rows of single windows in ``after < t <= until`` by status."""
+        ...
+
+    async def ranges_between(self, key: str, after: datetime, until: datetime) -> list[Fire]:
+        """Return the rows of many windows that reach into ``after < t <= until``."""
+        ...
+
+    async def lay(
+        self,
+        state: ScheduleState,
+        windows: Sequence[ToLay],
+        *,
+        overlap: InLine,
+        include: Sequence[Status],
+        owner: str,
+        lease: timedelta,
+    ) -> tuple[list[Claim], set[str]]:
+        """Let windows start that had no run; return the claims, and the ids that were written.
+
+        With ``allow`` they are the owner's to send, with ``queue`` they wait in line. Left out is
+        what has a row by now, or another one than ``include`` says, and whose id another row has.
+        """
+        ...
+
+
+class Transaction(Declaring, Operating, Backfilling, Protocol):
     """All of it: what a tick needs, on top of the other parts."""
 
     async def now(self) -> datetime:
         """Return the ledger's clock, read now and not at the transaction's start."""
         ...
 
-    async def lock_due(self, serving: Serving, limit: int) -> list[str]:
-        """Lock due schedules that nobody else has locked; return their keys, earliest first."""
+    async def lock_due(
+        self,
+        serving: Serving,
+        limit: int,
+        *,
+        but: Collection[str] = (),
+        only: Collection[str] | None = None,
+    ) -> list[str]:
+        """Lock due schedules that nobody else has locked; return their keys, earliest first.
+
+        ``but`` are left out, and with ``only`` all others are.
+        """
         ...
 
     async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
@@ -226,10 +289,18 @@ class Transaction(Declaring, Operating, Protocol):
         """Lock these schedules, waiting for whoever holds them."""
         ...
 
-    async def read(self, keys: Sequence[str], *, all_open: bool = False) -> list[ScheduleState]:
+    async def lock_unsent(self, fire_ids: Collection[int]) -> set[int]:
+        """Return those of these fires that nobody has begun to send; nobody does until the end."""
+        ...
+
+    async def read(
+        self, keys: Sequence[str], *, all_open: bool = False, at_once: bool = False
+    ) -> list[ScheduleState]:
         """Return the schedules' state; call it after the lock, so that it is fresh.
 
-        With ``all_open`` the open fires also of schedules whose runs may overlap.
+        With ``all_open`` the open fires also of schedules whose runs may overlap. With ``at_once``
+        a schedule is left out whose large definition has to be parsed first: that would take too
+        long here, and ``Ledger.prepare`` does it.
         A definition that this version cannot read is left out, and its schedule backs off.
         """
         ...

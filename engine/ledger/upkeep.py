@@ -3,14 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from typing import Final
 
 from engine.errors import EngineError
-from engine.ledger.old_fires import DayPart, KeyChores, LongRow, OldFire
+from engine.ledger.old_fires import DayPart, KeyChores, LongRow, OldFire, OldSnapshot
 from engine.ledger.rows import parse_definition
+from engine.ledger.sql import query
 from engine.ledger.transaction import PostgresTransaction
 from engine.schedules.model import Schedule
 from engine.schedules.time_rules import TIME_RULES
+
+FILLS: Final[Mapping[int, str]] = {11: "fill_reason_codes"}
+"""By migration, the query that fills its columns in the rows below an id; see CONTRIBUTING.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What one statement did to old rows that lack a new column.
+
+    Attributes:
+        lowest: from here on rows are filled; 0 when there are none below.
+        looked_at: rows.
+        filled: of these.
+        held: whether somebody wrote to one of them, so that they have to be looked at again.
+    """
+
+    lowest: int
+    looked_at: int
+    filled: int
+    held: bool
 
 
 class Upkeep:
@@ -108,6 +131,24 @@ class Upkeep:
     ) -> None:
         """Note how far the janitor has come; nothing goes back."""
         await self._run("chores_done", key, summarised, merged, settled, forgotten)
+
+    async def to_fill(self) -> Mapping[int, int | None]:
+        """Return the migrations whose columns old rows lack, and from which fire on none does."""
+        rows = await self._run("to_fill", [*FILLS])
+        return {row["version"]: row["filled_from"] for row in rows}
+
+    async def fill(self, version: int, below: int | None, limit: int) -> Filled:
+        """Fill the columns of a migration in some rows below an id; None is all there are."""
+        (row,) = await self._run(FILLS[version], below, limit)
+        filled = Filled(**row)
+        if not filled.held:
+            await self._run("note_filled", version, filled.lowest)
+        return filled
+
+    async def old_snapshots(self, age: timedelta, rows: int) -> list[OldSnapshot]:
+        """Return what has kept so many dead rows from being removed, for longer than ``age``."""
+        found = await self.transaction.connection.fetch(query("old_snapshots"), age, rows)
+        return [OldSnapshot(**row) for row in found]
 
     async def next_fires(
         self, project: str, after: str, limit: int

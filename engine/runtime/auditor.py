@@ -1,15 +1,19 @@
 """Asks Temporal which windows have run, before missed ones are made up for (rule L4).
 
 A ledger that was away, or came back without its last commits, must not coalesce, expire or start
-what has its run already. One question covers every key that is late by the same outage; only a key
-whose cursor is much older is asked for by itself.
+what has its run already. One question covers every key that is late by the same outage; keys whose
+cursor is much older are asked for by name. What visibility may not show yet is described, a part at
+a time: whatever is left of it a later question covers.
+
+Windows that opened since this replica watches the ledger are not asked about. They were claimed in
+it, if at all, and had their rows been lost, ``Continuity`` would have noticed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from temporalio.client import Client
@@ -17,24 +21,30 @@ from temporalio.client import Client
 from engine.ledger import Ledger
 from engine.ledger.schedule_records import ScheduleState
 from engine.runtime.booking import book
+from engine.runtime.budget import AUDITED, Budget
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.events import Listener
-from engine.runtime.looking import Looker, Seen
+from engine.runtime.looking import VISIBILITY_LAG, Looker, Seen
 from engine.runtime.settings import Settings
 from engine.runtime.starter import evidence_of
 
 _GOOD_FOR = 60.0
-"""Seconds for which an answer is good: whoever plans later asks again."""
+"""Seconds for which an answer is good, from when it was given: whoever plans later asks again."""
 _TOGETHER = timedelta(hours=1)
 _SKEW = timedelta(seconds=60)
 """How far Temporal's clock may be behind the ledger's."""
-_LAG = timedelta(seconds=60)
-"""How far visibility may trail behind: windows younger than this are described one by one."""
 _YOUNG = 100
 _AT_ONCE = 16
-_PAGE = 500
+_TURN = 100
+"""Runs that one turn describes at most, so that what comes next waits for seconds only."""
+_NAMED = 50
+"""Keys that one question names."""
 _MOST = 20_000
-"""Runs that one question may find. Where there are more, each key is asked for by itself."""
+"""Runs that one question may find. Where there are more, fewer keys are asked for at once."""
+
+
+async def _nobody(_: Sequence[str]) -> None:
+    return
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,14 @@ class _Shown:
     since: datetime
     at: datetime
     good_until: float
+
+
+@dataclass(slots=True)
+class _Described:
+    """Windows of one key that were described: until when each answer is good, by run id."""
+
+    cursor: datetime
+    good_until: dict[str, float] = field(default_factory=dict)
 
 
 class Auditor:
@@ -58,12 +76,17 @@ class Auditor:
         settings: Settings,
         *,
         replica: str,
+        budget: Budget | None = None,
         tell: Listener,
     ) -> None:
         self._client, self._ledger, self._looker, self._clock = client, ledger, looker, clock
         self._settings, self._replica, self._tell = settings, replica, tell
+        self._budget = budget or Budget()
         self._audited: dict[str, tuple[datetime, float]] = {}
+        self._described: dict[str, _Described] = {}
         self._shown: _Shown | None = None
+        self._watched: datetime | None = None
+        self._slots = asyncio.Semaphore(_AT_ONCE)
 
     def is_audited(self, state: ScheduleState) -> bool:
         """Whether the runs of the key after its present cursor are known."""
@@ -73,70 +96,175 @@ class Auditor:
     def forget(self) -> None:
         """Trust no answer of before: what was booked may be gone."""
         self._audited.clear()
-        self._shown = None
+        self._described.clear()
+        self._shown = self._watched = None
 
-    async def audit(self, states: Sequence[ScheduleState]) -> None:
+    async def audit(
+        self,
+        states: Sequence[ScheduleState],
+        known: Callable[[Sequence[str]], Awaitable[None]] = _nobody,
+    ) -> dict[str, Exception]:
         """Look up the runs of these keys from their first undecided window on, and book them.
+
+        One turn: what it does not come to is left out. It takes them in their order.
+
+        Args:
+            states: whose windows.
+            known: hears of keys as soon as all is known of them.
+
+        Returns:
+            The keys of which a run could not be described, and why.
 
         Raises:
             RPCError: Temporal could not be asked; nothing is decided then.
         """
-        now, asked = self._clock.now(), boottime()
+        self._prune()
+        now = self._clock.latest()
+        if self._watched is None or not self._ledger.remembers:
+            self._watched = now
         since = {state.key: _first_undecided(state) - _SKEW for state in states}
         recent = [moment for moment in since.values() if moment > now - _TOGETHER]
-        shown = await self._look_together(min(recent, default=now), now)
-        for state in states:
-            if shown is None or since[state.key] < shown.since:
-                await self._book_since(since[state.key], f"sched:{state.key}:")
-        await self._describe_young(states, shown.at if shown else now, now)
-        until = min(asked + _GOOD_FOR, shown.good_until if shown else asked + _GOOD_FOR)
-        for state in states:
-            self._audited[state.key] = (state.cursor, until)
-        for key in [key for key, (_, until) in self._audited.items() if until < asked]:
-            del self._audited[key]
+        shown = await self._look_together(min(recent, default=now))
+        together = [each for each in states if shown and since[each.key] >= shown.since]
+        answers = {each.key: shown for each in together if shown}
+        alone = [each for each in states if each.key not in answers]
+        answers |= await self._look_by_name(alone, since)
+        return await self._young_ones(states, answers, known)
 
-    async def _look_together(self, since: datetime, now: datetime) -> _Shown | None:
+    def _prune(self) -> None:
+        now = boottime()
+        for key in [key for key, (_, until) in self._audited.items() if until < now]:
+            del self._audited[key]
+        for key, described in [*self._described.items()]:
+            if max(described.good_until.values(), default=0.0) < now:
+                del self._described[key]
+
+    async def look_up(self, key: str, since: datetime) -> None:
+        """Book every run of one key that visibility shows to have begun since then.
+
+        Raises:
+            RPCError: Temporal could not be asked.
+        """
+        await self._book_since(since, [f"sched:{key}:"], whole=True)
+
+    async def _look_together(self, since: datetime) -> _Shown | None:
         """Look up every run since then, unless that was done just now; None: there are too many.
 
         One question covers every key that is late for the same reason, however many turns it
         takes to plan them all.
         """
-        shown, asked = self._shown, boottime()
-        if shown is None or since < shown.since or asked >= shown.good_until - _GOOD_FOR / 2:
+        shown, asked, now = self._shown, boottime(), self._clock.now()
+        is_old = shown is None or asked >= shown.good_until - _GOOD_FOR / 2
+        if shown is None or is_old or since < shown.since or self._shows_all_by(shown, now):
             shown = _Shown(since, now, asked + _GOOD_FOR)
-            self._shown = shown if await self._book_since(since, "sched:") else None
+            self._shown = shown if await self._book_since(since, ["sched:"]) else None
         return self._shown
 
-    async def _book_since(self, since: datetime, prefix: str) -> bool:
+    def _shows_all_by(self, shown: _Shown, now: datetime) -> bool:
+        """Whether another question now would leave nothing to be described."""
+        return self._watched is not None and shown.at < self._watched + VISIBILITY_LAG <= now
+
+    async def _look_by_name(
+        self, states: Sequence[ScheduleState], since: dict[str, datetime]
+    ) -> dict[str, _Shown]:
+        """Look up the runs of these keys alone, many keys at a time."""
+        answers: dict[str, _Shown] = {}
+        for begin in range(0, len(states), _NAMED):
+            some = states[begin : begin + _NAMED]
+            first = min(since[state.key] for state in some)
+            shown = _Shown(first, self._clock.now(), boottime() + _GOOD_FOR)
+            if not await self._book_since(first, [f"sched:{state.key}:" for state in some]):
+                for state in some:
+                    await self._book_since(since[state.key], [f"sched:{state.key}:"])
+            answers |= {state.key: shown for state in some}
+        return answers
+
+    async def _book_since(
+        self, since: datetime, prefixes: Sequence[str], *, whole: bool = False
+    ) -> bool:
         """Book the runs that visibility shows; False when these cannot be all."""
-        query = f'WorkflowId STARTS_WITH "{prefix}" AND StartTime >= "{since.isoformat()}"'
+        names = " OR ".join(f'WorkflowId STARTS_WITH "{prefix}"' for prefix in prefixes)
+        names = f"({names})" if len(prefixes) > 1 else names
+        query = f'{names} AND StartTime >= "{since.isoformat()}"'
         runs = self._client.list_workflows(
-            query, page_size=_PAGE, limit=_MOST, rpc_timeout=self._settings.rpc_timeout
+            query,
+            page_size=AUDITED,
+            limit=None if whole else _MOST,
+            rpc_timeout=self._settings.rpc_timeout * 2,  # nothing else waits for it
         )
         found: list[Seen] = []
         count = 0
-        async for run in runs:
+        async for run in self._budget.audited(runs):
             count += 1
             info = await self._looker.fire_of(run)
             if info is not None:
-                found.append((evidence_of(run), info))
+                found.append((evidence_of(run, listed=True), info))
+            if len(found) == AUDITED:
+                await self._book(found)
+                found = []
         await self._book(found)
-        return count < _MOST
+        return whole or count < _MOST
 
-    async def _describe_young(
-        self, states: Sequence[ScheduleState], shown_at: datetime, now: datetime
-    ) -> None:
-        """Look one by one at windows that visibility did not have to show."""
-        slots = asyncio.Semaphore(_AT_ONCE)
+    async def _young_ones(
+        self,
+        states: Sequence[ScheduleState],
+        answers: Mapping[str, _Shown],
+        known: Callable[[Sequence[str]], Awaitable[None]],
+    ) -> dict[str, Exception]:
+        """Look one by one at windows that visibility did not have to show, for a turn."""
+        at_once, one_by_one, most = [], [], _TURN
+        for state in states:
+            shown = answers[state.key]
+            names = self._undescribed(state, shown)
+            if not names:
+                at_once.append(self._known(state, shown))
+            elif most > 0:
+                most -= len(names)
+                one_by_one.append((state, shown, names))
+        if at_once:
+            await known(at_once)
+        failed = {}
 
-        async def describe(workflow_id: str) -> Seen | None:
-            async with slots:
-                return await self._looker.find(workflow_id)
+        async def describe(state: ScheduleState, shown: _Shown, names: Sequence[str]) -> None:
+            looks = await asyncio.gather(
+                *(self._describe(state, name) for name in names), return_exceptions=True
+            )
+            errors = [look for look in looks if isinstance(look, Exception)]
+            if errors:
+                failed[state.key] = errors[0]
+            else:
+                await known([self._known(state, shown)])
 
-        found = await asyncio.gather(
-            *(describe(name) for state in states for name in _young(state, shown_at - _LAG, now))
+        await asyncio.gather(*(describe(*each) for each in one_by_one))
+        return failed
+
+    def _undescribed(self, state: ScheduleState, shown: _Shown) -> list[str]:
+        """The runs of a key that nobody has looked for of late."""
+        described = self._described.get(state.key)
+        if described is None or described.cursor != state.cursor:
+            described = self._described[state.key] = _Described(state.cursor)
+        now, until = boottime(), min(self._clock.latest(), self._watched or shown.at)
+        names = _young(state, shown.at - VISIBILITY_LAG, until)
+        return [name for name in names if described.good_until.get(name, 0.0) < now]
+
+    async def _describe(self, state: ScheduleState, name: str) -> None:
+        async with self._slots:
+            await self._budget.call()
+            asked = boottime()
+            seen = await self._looker.find(name)
+        if seen is not None:
+            await self._book([seen])
+        self._described.setdefault(state.key, _Described(state.cursor)).good_until[name] = (
+            asked + _GOOD_FOR
         )
-        await self._book([each for each in found if each is not None])
+
+    def _known(self, state: ScheduleState, shown: _Shown) -> str:
+        """Note that all is known of a key, for as long as the oldest answer is good."""
+        described = self._described.pop(state.key, _Described(state.cursor))
+        now = boottime()
+        good = [until for until in described.good_until.values() if until >= now]
+        self._audited[state.key] = (state.cursor, min([shown.good_until, *good]))
+        return state.key
 
     async def _book(self, found: Sequence[Seen]) -> None:
         await book(self._ledger, found, by=self._replica, tell=self._tell)

@@ -33,7 +33,7 @@ async def book(
 
     Args:
         ledger: the memory they belong to.
-        found: runs whose memo names this ledger, and what it says.
+        found: runs of this ledger, and the windows of those that it may not have.
         by: who saw them.
         tell: hears of runs that the ledger had not.
     """
@@ -41,7 +41,7 @@ async def book(
         return []
     unknown = await ledger.unknown_runs([each.workflow_id for each, _ in found])
     for each, info in found:
-        if each.workflow_id in unknown:
+        if info is not None and each.workflow_id in unknown:
             try:
                 said = await _make_room(ledger, each, info, by=by)
             except ScheduleNotFound:

@@ -46,6 +46,15 @@ class Breaker:
         """Whether nothing may be claimed: the server is away, or it is being found out."""
         return self._state != "closed"
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the server is known to be away, by a trial call that it did not answer."""
+        return self._state == "open"
+
+    async def ask(self) -> str | None:
+        """Make the trial call for somebody else; returns why there was no answer, if so."""
+        return await self._ask()
+
     def answered(self) -> None:
         """Note that the server answered a send, whatever it said."""
         self._unanswered = 0

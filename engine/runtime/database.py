@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import os
 
+from engine.ledger.address import checked_address
+
 
 def url() -> str | None:
-    """Return ``SCHED_DATABASE_URL``, or None when the engine is to run stateless."""
-    return os.environ.get("SCHED_DATABASE_URL") or None
+    """Return ``SCHED_DATABASE_URL``, or None when the engine is to run stateless.
+
+    Raises:
+        LedgerError: when it is no address of a PostgreSQL database.
+    """
+    given = os.environ.get("SCHED_DATABASE_URL")
+    return checked_address(given) if given else None
 
 
 def schema() -> str:

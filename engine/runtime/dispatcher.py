@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from uuid import UUID
 
 from engine import faults
 from engine.errors import LedgerError
@@ -42,8 +44,11 @@ class Dispatcher:
         self._ledger, self._starter, self._clock = ledger, starter, clock
         self._settings, self._tell = settings, tell
         self._slots = asyncio.Semaphore(settings.concurrency)
+        self._behind = asyncio.Semaphore(max(settings.concurrency // 2, 1))
         self._tasks: set[asyncio.Task[None]] = set()
+        self._backfilled: set[asyncio.Task[None]] = set()
         self._answers: list[tuple[Claim, Answer]] = []
+        self._unwritten: set[UUID] = set()
         self._writing: asyncio.Task[None] | None = None
         self._starts: deque[float] = deque()
         self._leaving = False
@@ -60,20 +65,36 @@ class Dispatcher:
         takes it can as a rule send before the lease ends, and the rest is left to others. Offered
         from half of that on: a claim costs ten round trips, for one window or for fifty.
         """
-        if self.breaker.holds:
-            return 0
+        return self._free(self._most, self._tasks)
+
+    def room_behind(self, *, shared: bool) -> int:
+        """How many more windows of backfills it may take.
+
+        Args:
+            shared: whether others come as well: a quarter of the room is for backfills then, with
+                what of them is on its way.
+        """
+        most = max(self._most // 4, 1) if shared else self._most
+        return min(self._free(most, self._backfilled), self._free(self._most, self._tasks))
+
+    @property
+    def _most(self) -> int:
         since = boottime() - self._settings.lease.total_seconds() / 4
         while self._starts and self._starts[0] < since:
             self._starts.popleft()
-        most = min(max(len(self._starts), _FEWEST), self._settings.batch)
-        free = most - len(self._tasks)
-        return free if free * 2 >= most else 0
+        return min(max(len(self._starts), _FEWEST), self._settings.batch)
+
+    def _free(self, most: int, taken: set[asyncio.Task[None]]) -> int:
+        free = most - len(taken)
+        return free if free * 2 >= most and not self.breaker.holds else 0
 
     def send(self, claims: Sequence[Claim], lease_ends: float) -> list[asyncio.Task[None]]:
         """Begin to send; the tasks end when their outcomes are written."""
         tasks = [asyncio.create_task(self._handle(claim, lease_ends)) for claim in claims]
-        for task in tasks:
+        for claim, task in zip(claims, tasks, strict=True):
             self._tasks.add(task)
+            if claim.timing == "backfill":
+                self._backfilled.add(task)
             task.add_done_callback(self._finished)
         return tasks
 
@@ -94,6 +115,7 @@ class Dispatcher:
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._backfilled.discard(task)
         # A poller that waits for room must also hear that there will be none.
         if self.room or self.breaker.holds:
             self.room_made.set()
@@ -110,11 +132,14 @@ class Dispatcher:
             faults.reach("after_start")
             self._answers.append((claim, answer))
             await self._written()
-        self._report(claim, answer)
+        if claim.token in self._unwritten:
+            self._unwritten.discard(claim.token)  # a sweeper finds out, and tells
+        else:
+            self._report(claim, answer)
 
     async def _answer(self, lease: Lease) -> Answer | None:
         """Send until there is an answer about this claim; None when its lease has ended."""
-        async with self._slots:
+        async with self._slot(lease.claim):
             while lease.lasts:
                 if not await self._may_send(lease):
                     return _handed_back(lease.claim)
@@ -134,6 +159,15 @@ class Dispatcher:
                     self.pressure.accepted()
                 return answer
         return None
+
+    @asynccontextmanager
+    async def _slot(self, claim: Claim) -> AsyncIterator[None]:
+        """Wait for a slot. Backfills have half of them at most, and stand in nobody's way."""
+        async with AsyncExitStack() as slots:
+            if claim.timing == "backfill":
+                await slots.enter_async_context(self._behind)
+            await slots.enter_async_context(self._slots)
+            yield
 
     async def _ask(self) -> str | None:
         return await self._starter.ask()
@@ -158,12 +192,15 @@ class Dispatcher:
             await self._writing
 
     async def _write(self) -> None:
+        answers: list[tuple[Claim, Answer]] = []
+        written = False
         try:
             if len(self._tasks) > len(self._answers):
                 await asyncio.sleep(_GATHER)  # others are on their way; a window alone is not kept
             answers, self._answers = self._answers, []
             faults.reach("before_settle")
             await self._ledger.settle([answer.outcome for _, answer in answers])
+            written = True
             seen = [answer.seen for _, answer in answers if answer.seen]
             if seen:
                 await self._ledger.witness(seen)
@@ -171,6 +208,8 @@ class Dispatcher:
                 await self._ledger.wake()  # windows of other schedules may have waited for these
         except Exception as error:  # noqa: BLE001 - whatever it is, others' answers must go on
             # Not lost: the leases end, a sweeper describes each run and books it as started.
+            if not written:
+                self._unwritten |= {claim.token for claim, _ in answers}
             text = f"outcomes left to the sweeper: {type(error).__name__}: {error}"
             self._tell(Alert("SCHEDULE_SETTLE_FAILED", text))
         finally:
@@ -183,7 +222,7 @@ class Dispatcher:
     def _report(self, claim: Claim, answer: Answer) -> None:
         if answer.trouble == "busy" or (answer.trouble == "away" and self._is_known(claim)):
             return
-        started = answer.outcome.started_at or self._clock.now()
+        started = answer.outcome.started_at or self._clock.about()
         already = answer.seen is not None
         self._tell(Settled(claim, answer.outcome, started - claim.fire_time, already))
         if answer.alert:

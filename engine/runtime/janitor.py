@@ -37,6 +37,11 @@ _DAY = timedelta(days=1)
 _LATE = timedelta(hours=1)
 """How long after midnight the day before is counted."""
 _BREATH = timedelta(milliseconds=20)
+_CODE = "SCHEDULE_OLD_SNAPSHOT"
+_OLD = timedelta(minutes=5)
+"""A transaction that is open for so long keeps dead rows that were to be removed."""
+_DEAD = 20_000
+"""So many dead rows are worth a word: five minutes of 70 windows a second."""
 
 
 class Kept(Protocol):
@@ -52,6 +57,10 @@ class Kept(Protocol):
 
     async def wake(self) -> list[str]:
         """See ``Ledger``."""
+        ...
+
+    async def write_through(self) -> int:
+        """Bring rows of schedules up that are behind their positions."""
         ...
 
 
@@ -77,6 +86,7 @@ class Janitor:
         self._round: AsyncIterator[None] | None = None
         self._tidied: date | None = None
         self._told: set[str] = set()
+        self._holders: set[tuple[str, str | None]] = set()
 
     async def turn(self) -> timedelta:
         """Do one piece; returns the wait until the next."""
@@ -97,9 +107,13 @@ class Janitor:
 
     async def _rounds(self) -> AsyncIterator[None]:
         await self._ledger.wake()
+        await self._ledger.write_through()
+        await self._name_old_snapshots()
         async for _ in repair(self._ledger, self._serving.project, self._tell):
             yield
         async for _ in self._count_open_days():
+            yield
+        async for _ in self._fill_columns():
             yield
         async with self._ledger.upkeep() as upkeep:
             now, remembered = await upkeep.now(), await upkeep.remembered_for()
@@ -118,6 +132,15 @@ class Janitor:
         self._tidied = now.date()
         if said := str(tidying.tally):
             self._tell(Remark(f"tidied the ledger: {said}", good=True))
+
+    async def _name_old_snapshots(self) -> None:
+        """Name what makes the tables grow, once for as long as it does."""
+        async with self._ledger.upkeep() as upkeep:
+            found = await upkeep.old_snapshots(_OLD, _DEAD)
+        for each in found:
+            if (each.kind, each.name) not in self._holders:
+                self._tell(Alert(_CODE, str(each)))
+        self._holders = {(each.kind, each.name) for each in found}
 
     async def _tidy(
         self, now: datetime, remembered: timedelta, tidying: Tidying
@@ -165,6 +188,26 @@ class Janitor:
             pace = self._paces.counting
             async for _ in count_days(self._ledger, pace, chores, since, until, note=True):
                 yield
+
+    async def _fill_columns(self) -> AsyncIterator[None]:
+        """Fill what migrations have added in rows from before them."""
+        async with self._ledger.upkeep() as upkeep:
+            todo = await upkeep.to_fill()
+        for version, filled_from in todo.items():
+            below, pace, rows = filled_from, self._paces.filling, 0
+            while below != 0:
+                begun = boottime()
+                async with self._ledger.upkeep() as upkeep:
+                    done = await upkeep.fill(version, below, pace.amount)
+                pace.took(done.looked_at, boottime() - begun)
+                rows += done.filled
+                yield
+                if done.held:
+                    break  # the next round asks again
+                below = done.lowest
+            if rows:
+                text = f"filled what migration {version:04} has added in {rows} older fires"
+                self._tell(Remark(text, good=True))
 
     async def _count_open_days(self) -> AsyncIterator[None]:
         after = ("", date.min)

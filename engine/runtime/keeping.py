@@ -75,7 +75,12 @@ class Cutoffs:
 
     @staticmethod
     def _rests(row: OldFire, chores: KeyChores) -> bool:
-        """Whether the cursor has passed it: windows to come may be skipped already."""
+        """Whether the cursor has passed it, and no backfill is still to come to it.
+
+        Windows to come may be skipped already.
+        """
+        if chores.is_laying(row.fire_time, row.last_fire_time):
+            return False
         return row.series < chores.series or row.last_fire_time <= chores.cursor
 
 
@@ -122,6 +127,6 @@ def _continues(before: OldFire, row: OldFire, spec_of: Callable[[int], Spec]) ->
 
 def _class_of(row: OldFire) -> Sequence[object]:
     return (
-        row.series, row.definition_version, row.project, row.status, row.reason, row.timing,
-        row.workflow_type, row.task_queue,
+        row.series, row.definition_version, row.project, row.status, row.reason, row.reason_code,
+        row.timing, row.workflow_type, row.task_queue,
     )  # fmt: skip

@@ -18,14 +18,19 @@ class Loop:
     """Calls ``turn`` again and again; it returns how long to wait before the next call.
 
     An error never ends the loop: it is told once, and tried again after a growing, jittered
-    pause. ``stop`` lets the turn in progress finish.
+    pause. ``stop`` lets the turn in progress finish; then ``end`` is called, once.
     """
 
     def __init__(
-        self, name: str, turn: Callable[[], Awaitable[timedelta]], *, tell: Listener
+        self,
+        name: str,
+        turn: Callable[[], Awaitable[timedelta]],
+        *,
+        end: Callable[[], Awaitable[None]] | None = None,
+        tell: Listener,
     ) -> None:
         self.name = name
-        self._turn, self._tell = turn, tell
+        self._turn, self._end, self._tell = turn, end, tell
         self._stopping = asyncio.Event()
         self._roused = asyncio.Event()
         self._failures = 0
@@ -41,6 +46,14 @@ class Loop:
 
     async def run(self) -> None:
         """Run until stopped."""
+        await self._turns()
+        if self._end:
+            try:
+                await self._end()
+            except Exception as error:  # noqa: BLE001 - the others have to end as well
+                self._tell(Held(self.name, str(error) or type(error).__name__))
+
+    async def _turns(self) -> None:
         while not self._stopping.is_set():
             self._roused.clear()
             pause = await self._guarded_turn()

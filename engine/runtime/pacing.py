@@ -37,6 +37,7 @@ class Paces:
     reading: Pace = field(default_factory=lambda: Pace(500, most=2000))
     changing: Pace = field(default_factory=lambda: Pace(500, most=2000))
     counting: Pace = field(default_factory=lambda: Pace(5000, most=50_000))
+    filling: Pace = field(default_factory=lambda: Pace(500, most=20_000))
 
     @property
     def rows(self) -> int:

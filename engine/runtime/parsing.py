@@ -1,4 +1,4 @@
-"""Reads large schedule files in a process of their own.
+"""Reads large schedule files, and those that name calendars, in a process of their own.
 
 There neither a crash of libyaml nor Python's lock, which a thread would share, can hold up a
 worker. The child is one command, not ``multiprocessing``: that would import the user's main
@@ -11,6 +11,7 @@ import gc
 import json
 import os
 import pickle
+import re
 import struct
 import subprocess
 import sys
@@ -28,6 +29,9 @@ from engine.schedules.several import NamedText, load_several
 
 SMALL: Final = 256_000
 """Characters that are read at once, in this process: less time than a child takes to begin."""
+
+_CALENDAR: Final = re.compile(r"\bics\b")
+"""What a text has that names a calendar: to write its repeated events out may take long."""
 
 PATIENCE: Final = 60.0
 """Seconds for a child and every 16 million characters begun: twice what a busy machine needs."""
@@ -90,11 +94,15 @@ def parse(
     """
     # A frozen application's executable is the application, not Python.
     alone = not sys.executable or getattr(sys, "frozen", False)
-    if alone or sum(len(each.text) for each in texts) <= small:
+    if alone or (_size(texts) <= small and not any(_CALENDAR.search(each.text) for each in texts)):
         return load_several(texts, name, open_ics=calendars_beside, expectations=expectations)
-    patience = PATIENCE * (1 + sum(len(each.text) for each in texts) // 16_000_000)
+    patience = PATIENCE * (1 + _size(texts) // 16_000_000)
     child = _Child(name, patience, stopper or Stopper())
     return child.read((tuple(texts), name, expectations))
+
+
+def _size(texts: Sequence[NamedText]) -> int:
+    return sum(len(each.text) for each in texts)
 
 
 class _Child:

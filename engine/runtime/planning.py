@@ -3,18 +3,51 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from engine.ledger import Transaction
 from engine.ledger.schedule_records import ScheduleState, Step
 from engine.runtime import unknown
 from engine.schedules.catch_up import CatchUp
-from engine.schedules.decisions import Plan
+from engine.schedules.decisions import Move, Plan
 from engine.schedules.planner import plan
 from engine.schedules.spans import MOST_ROWS
 from engine.schedules.time_rules import TIME_RULES, cursor_by_new_rules
 
 _NO_LIMIT = sys.maxsize
+
+LONGEST_WAIT = timedelta(seconds=30)
+"""A plan that waits for an answer is made again by then at the latest."""
+
+
+async def holding(transaction: Transaction, steps: Sequence[Step]) -> list[Step]:
+    """Return the steps whose plans still hold, and see that they do until the transaction ends.
+
+    A sweeper takes no lock of a schedule: what a plan gives up because nobody has begun to send it
+    may be on its way meanwhile, and what was to take its place would run beside it.
+    """
+    given_up = {step.state.key: _given_up(step.moves) for step in steps}
+    if not (ids := set().union(*given_up.values())):
+        return [*steps]
+    unsent = await transaction.lock_unsent(ids)
+    return [step for step in steps if given_up[step.state.key] <= unsent]
+
+
+async def holds(transaction: Transaction, moves: Sequence[Move]) -> bool:
+    """Whether what these moves give up is unsent, until the transaction ends; see ``holding``."""
+    ids = _given_up(moves)
+    return not ids or ids <= await transaction.lock_unsent(ids)
+
+
+def _given_up(moves: Sequence[Move]) -> set[int]:
+    return {move.fire.fire_id for move in moves if move.to == "skip"}
+
+
+def waits(step: Step) -> bool:
+    """Whether a step puts windows into the line of their key."""
+    return any(decision.verdict == "queued" for decision in step.decisions)
 
 
 def concerns_others(step: Step) -> bool:
@@ -66,6 +99,7 @@ def planned(
         rows=_NO_LIMIT if whole else rows,
         known=state.known,
         open_fires=state.open_fires,
+        unread=state.unread,
         suffixed=state.suffixed,
         audited=audited,
         doubted_at=doubted_at,
@@ -92,4 +126,5 @@ def _step(state: ScheduleState, decided: Plan) -> Step:
         looks=decided.looks,
         resumed=decided.resumed,
         audit=decided.audit,
+        withheld=decided.withheld,
     )

@@ -23,6 +23,7 @@ from engine.flow.definition import definition_of
 from engine.flow.run_rules import RunRules
 from engine.flow.undoing import Undo
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
+from engine.ledger.address import checked_address
 from engine.ledger.replica_records import Serving
 from engine.runtime import database
 from engine.runtime.events import Event, Listener, log, logger
@@ -30,6 +31,7 @@ from engine.runtime.heartbeats import HEARD_WITHIN, StepHeartbeats
 from engine.runtime.lanes import is_lane
 from engine.runtime.queue_steps import SeenQueues, SlotGate
 from engine.runtime.replica import Replica
+from engine.runtime.run_memo import ChainMemo
 from engine.runtime.settings import Settings
 from engine.runtime.source import DEFAULT_PROJECT, Paths, Source
 from engine.runtime.step_notes import StepNotes
@@ -61,6 +63,7 @@ class SchedulePlugin(SimplePlugin):
         on_event: hears what happens, after the log.
 
     Raises:
+        LedgerError: when ``database_url`` is no address of a PostgreSQL database.
         ScheduleFileError: when the file is broken and there is no ledger that could hold the
             last good one.
         LedgerRequired: when nothing is to be applied, and no ledger has anything.
@@ -79,7 +82,7 @@ class SchedulePlugin(SimplePlugin):
         super().__init__(
             "sched-engine",
             workflow_runner=_let_modules_through,
-            interceptors=[StepHeartbeats(), StepNotes(), self._seen],
+            interceptors=[StepHeartbeats(), StepNotes(), ChainMemo(), self._seen],
             data_converter=_understanding_models,
         )
         self._source = (
@@ -87,7 +90,7 @@ class SchedulePlugin(SimplePlugin):
             if schedules is None or isinstance(schedules, ScheduleFile)
             else Source(schedules)
         )
-        self._database_url = database_url or database.url()
+        self._database_url = checked_address(database_url) if database_url else database.url()
         self.settings = settings or Settings.from_environment()
         self._on_event = on_event
         if self.settings.apply == "never" and self._database_url is None:

@@ -8,29 +8,34 @@ Everything decided is written before the first send, in one transaction with the
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
 
 from engine import faults
-from engine.errors import CommitUnknown
+from engine.errors import CommitUnknown, LedgerUnavailable
 from engine.ledger import Ledger, MemoryLedger, Transaction
 from engine.ledger.fire_records import Claim
 from engine.ledger.replica_records import Probe, Serving
 from engine.ledger.schedule_records import Step
+from engine.runtime.backfills import Backfills
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.continuity import Continuity
 from engine.runtime.dispatcher import Dispatcher
 from engine.runtime.events import (
     Alert,
-    Decided,
     Held,
     Listener,
     log,
+    logger,
     tell_decided,
     without_run,
 )
 from engine.runtime.overflow import turned_full
-from engine.runtime.planning import concerns_others, planned
+from engine.runtime.planning import concerns_others, holding, planned, waits
 from engine.runtime.settings import Settings
 from engine.runtime.sight import Sight
 from engine.runtime.skew import ClockWatch
@@ -38,6 +43,8 @@ from engine.schedules.spans import MOST_ROWS
 
 _NOTHING = timedelta(0)
 _CONTENDED = timedelta(milliseconds=20)
+_REFILLED = timedelta(milliseconds=50)
+"""About how long a part of a backfill takes to be sent."""
 _FAR = datetime.max.replace(tzinfo=UTC)
 
 
@@ -45,13 +52,15 @@ _FAR = datetime.max.replace(tzinfo=UTC)
 class Tick:
     """What one tick found. ``claims`` are in the dispatcher's hands.
 
-    ``woken``: what it decided let something go that had waited for it.
+    ``woken``: what it decided let something go that had waited for it. ``laid``: whether windows of
+    a backfill were laid, or left alone.
     """
 
     probe: Probe
     claims: tuple[Claim, ...] = ()
     full: bool = False
     woken: bool = False
+    laid: bool = False
 
 
 class Poller:
@@ -60,8 +69,11 @@ class Poller:
     ``epoch`` is that of the last probe: it counts what was applied.
 
     Args:
-        sight: asks Temporal what plans lack.
+        sight: asks Temporal what plans lack, beside the ticks.
         tell: hears of the windows that were decided without a run.
+
+    Attributes:
+        rouse: called when what this poller decided made others due.
     """
 
     def __init__(
@@ -78,7 +90,15 @@ class Poller:
         self._ledger, self._dispatcher, self._clock = ledger, dispatcher, clock
         self._serving, self._settings, self._tell = serving, settings, tell
         self._sight = sight
+        self.rouse: Callable[[], None] = lambda: None
+        self._waking: asyncio.Task[bool] | None = None
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._apart: dict[str, None] = {}
+        self._unparsed: set[str] = set()
+        self._failing: set[str] = set()
+        self._wakes = 0
         self._continuity = Continuity(ledger, tell=tell)
+        self._backfills = Backfills(ledger, serving, settings, sight=sight, tell=tell)
         self.epoch = 0
         self._watch = ClockWatch(settings.max_skew)
         self._travels = False
@@ -88,6 +108,10 @@ class Poller:
     def holds(self) -> bool:
         """Whether nothing is claimed at present: Temporal is away, or the clock is wrong."""
         return self.distrusts_clock or self._dispatcher.breaker.holds
+
+    @property
+    def _room(self) -> int:
+        return 0 if self._watch.holds else self._dispatcher.room
 
     @property
     def distrusts_clock(self) -> bool:
@@ -116,7 +140,10 @@ class Poller:
         tick, sends = await self._claim()
         if sends:
             await asyncio.wait(sends)
-        return tick
+        woken, self._waking = bool(self._waking and await self._waking), None
+        await self._beside_settled()
+        await self._sight.settled()
+        return replace(tick, woken=woken)
 
     async def turn(self) -> timedelta:
         """Do the loop's share of a tick; sends go on behind it. Returns the wait until the next."""
@@ -128,34 +155,46 @@ class Poller:
             if not self._dispatcher.room:
                 await self._dispatcher.room_made.wait()
             return _NOTHING
-        if tick.claims or tick.woken:
+        if tick.claims or tick.laid:
             return _NOTHING  # look at once what is due next
-        moments = [
-            moment
-            for moment in (tick.probe.due_at, tick.probe.stale_at, tick.probe.stop_at)
-            if moment
-        ]
-        wait = min(moments, default=_FAR) - self._clock.now()
+        probe = tick.probe
+        # What is to be stopped by now is in hand.
+        stop_at = probe.stop_at if probe.stop_at and probe.stop_at > probe.now else None
+        moments = [moment for moment in (probe.due_at, probe.stale_at, stop_at) if moment]
+        wait = min(moments, default=_FAR) - self._clock.about()
+        if probe.lay_at and (turn := probe.lay_at - self._clock.about()) < wait:
+            # Where it waits for the room of backfills, what is due is still looked at in time.
+            wait = max(turn, min(wait, _REFILLED))
         # Due, yet nothing claimed: another replica has it locked. A shorter wait is kept exactly.
         return min(self._settings.tick, wait) if wait > _NOTHING else _CONTENDED
+
+    async def drain(self) -> None:
+        """Wait for what was begun beside the ticks; nothing more is."""
+        await self._beside_settled()
+        await self._sight.drain()
+        if self._waking:
+            await self._waking
+
+    async def _beside_settled(self) -> None:
+        if tasks := [*self._tasks.values()]:
+            await asyncio.wait(tasks)
 
     async def _claim(self) -> tuple[Tick, list[asyncio.Task[None]]]:
         # The lease is counted from before the claim, so that this side always ends it first.
         asked = boottime()
         lease_ends = asked + self._settings.lease.total_seconds()
-        probe = await self._ledger.probe(self._serving)
+        probe = await self._ledger.probe(self._serving, ahead=self._settings.tick)
         answered = boottime()
         self.epoch = probe.epoch
         if await self._continuity.observe(probe):
             self._sight.forget()
         self._read_clock(probe.now, asked, answered)
         sends = await self._send_what_was_committed()
-        room = 0 if self._watch.holds else self._dispatcher.room
+        room = self._room
         claims: list[Claim] = []
-        woken = False
         due_now = probe.due_at is not None and probe.due_at <= probe.now
         if probe.stop_at is not None and probe.stop_at <= probe.now and not self.holds:
-            await self._sight.stop_due()
+            self._sight.stop_due()
         if room and probe.stale_at is not None and probe.stale_at <= probe.now:
             # What is due shares the room: ten thousand claims of one key must not starve it.
             most = (room + 1) // 2 if due_now else room
@@ -165,17 +204,68 @@ class Poller:
             # Before anything else can fail: these leases are ours now.
             sends += self._dispatcher.send(claims, lease_ends)
         if room > len(claims) and due_now:
-            due, decided, steps = await self._claim_due(room - len(claims), lease_ends)
-            if due:
-                faults.reach("after_commit")
+            due, steps = await self._claim_due(room - len(claims), lease_ends)
             claims += due
-            sends += self._dispatcher.send(due, lease_ends)
-            tell_decided(decided, self._tell)
-            if probe.chained and any(map(concerns_others, steps)):
-                # After the commit: whichever of a parent and its child is written last sees the
-                # other. And after the sends, which are not to suffer when this fails.
-                woken = bool(await self._ledger.wake())
-        return Tick(probe, tuple(claims), len(claims) >= room, woken=woken), sends
+            sends += self._hand_over(due, steps, lease_ends, chained=probe.chained)
+        if self._apart and room:
+            self._beside("planning apart", partial(self._plan_apart, chained=probe.chained))
+        if self._unparsed:
+            self._beside("large definitions", self._prepare)
+        full, laid = len(claims) >= room, False
+        if room and not full and probe.lay_at is not None and probe.lay_at <= probe.now:
+            laid = await self._lay(probe, claims, sends, lease_ends)
+        return Tick(probe, tuple(claims), full, laid=laid), sends
+
+    async def _lay(
+        self,
+        probe: Probe,
+        claims: list[Claim],
+        sends: list[asyncio.Task[None]],
+        lease_ends: float,
+    ) -> bool:
+        """Lay windows of a backfill, behind all that is due; whether there were any."""
+        # What is due within a tick comes before this is sent.
+        soon = probe.now + self._settings.tick
+        shared = probe.due_at is not None and probe.due_at <= soon
+        limit = self._dispatcher.room_behind(shared=shared)
+        if limit <= 0:
+            return False
+        mine: list[Claim] = []
+        with self._unless_unknown(mine, lease_ends):
+            laid = await self._backfills.lay(mine, limit, self.doubted_at)
+        claims += mine
+        sends += self._dispatcher.send(mine, lease_ends)
+        if laid.queued or (laid.windows and probe.chained):
+            self._wake_others()
+        return bool(laid.windows)
+
+    @contextmanager
+    def _unless_unknown(self, claims: list[Claim], lease_ends: float) -> Iterator[None]:
+        """Keep the claims of a commit that nobody confirms: they are sent if it happened."""
+        try:
+            yield
+        except CommitUnknown:
+            if claims:
+                self._unconfirmed.append((claims, lease_ends))
+            raise
+
+    def _wake_others(self) -> None:
+        """Begin to make due what waited for this; once more, where it has begun already."""
+        self._wakes += 1
+        if self._waking is None or self._waking.done():
+            self._waking = asyncio.create_task(self._wake())
+
+    async def _wake(self) -> bool:
+        woken, wakes = False, 0
+        while wakes != self._wakes:
+            wakes = self._wakes
+            try:
+                woken = bool(await self._ledger.wake()) or woken
+            except Exception as error:  # noqa: BLE001 - the tracker wakes them too, a little later
+                logger.warning("what waits is made due later: %s", error)
+        if woken:
+            self.rouse()
+        return woken
 
     def _read_clock(self, now: datetime, asked: float, answered: float) -> None:
         """Take the ledger's time, or hold while it does not go as time does."""
@@ -183,7 +273,7 @@ class Poller:
         if not self._travels:
             self._watch.observe(now, asked, answered)
         if not self._watch.holds:
-            self._clock.observe(now, at=(asked + answered) / 2)
+            self._clock.observe(now, asked=asked, answered=answered)
         if held and not self._watch.holds:
             self._tell(Held("clock", None))
         elif self._watch.holds and not held:
@@ -201,14 +291,14 @@ class Poller:
         """
         sends: list[asyncio.Task[None]] = []
         unconfirmed, self._unconfirmed = self._unconfirmed, []
-        for claims, lease_ends in unconfirmed:
+        for number, (claims, lease_ends) in enumerate(unconfirmed):
             asked = boottime()
             if asked >= lease_ends:
                 continue  # a sweeper's now
             try:
                 there = await self._ledger.renew(claims, self._settings.lease)
             except BaseException:
-                self._unconfirmed.append((claims, lease_ends))
+                self._unconfirmed += unconfirmed[number:]
                 raise
             ours = [claim for claim in claims if claim.fire_id in there]
             sends += self._dispatcher.send(ours, asked + self._settings.lease.total_seconds())
@@ -217,33 +307,114 @@ class Poller:
         return sends
 
     async def _claim_due(
-        self, limit: int, lease_ends: float
-    ) -> tuple[list[Claim], list[Decided], list[Step]]:
+        self, limit: int, lease_ends: float, *, alone: str | None = None
+    ) -> tuple[list[Claim], list[Step]]:
+        """Decide what is due, without what is planned apart; or one of these keys, ``alone``."""
         claims: list[Claim] = []
         alerts: list[Alert] = []
+        keys: list[str] = []
         try:
-            async with self._ledger.transaction() as transaction:
-                keys = await transaction.lock_due(self._serving, limit)
-                faults.reach("after_due")
-                if not keys:
-                    return [], [], []
-                steps = await self._plan(transaction, keys, limit)
-                alerts = await turned_full(transaction, steps)
-                claims = await transaction.record(
-                    steps, owner=self._serving.replica, lease=self._settings.lease
-                )
-                faults.reach("before_commit")
+            with self._unless_unknown(claims, lease_ends):
+                async with self._ledger.transaction() as transaction:
+                    only = None if alone is None else [alone]
+                    but = () if alone else [*self._apart, *self._unparsed]
+                    keys = await transaction.lock_due(self._serving, limit, but=but, only=only)
+                    faults.reach("after_due")
+                    if not keys:
+                        return [], []
+                    steps = await self._plan(transaction, keys, limit, alerts)
+                    steps = await holding(transaction, steps)  # the others are due still
+                    alerts += await turned_full(transaction, steps)
+                    claims += await transaction.record(
+                        steps, owner=self._serving.replica, lease=self._settings.lease
+                    )
+                    faults.reach("before_commit")
         except CommitUnknown:
-            if claims:
-                self._unconfirmed.append((claims, lease_ends))
+            raise
+        except LedgerUnavailable:
+            if alone is None:  # one of them takes too long, perhaps: which one is found out apart
+                self._apart |= dict.fromkeys(keys)
             raise
         for alert in alerts:
             self._tell(alert)
-        await self._sight.look(steps)
-        return claims, without_run(steps), steps
+        return claims, steps
 
-    async def _plan(self, transaction: Transaction, keys: list[str], limit: int) -> list[Step]:
-        states = await transaction.read(keys)
+    def _hand_over(
+        self, claims: list[Claim], steps: list[Step], lease_ends: float, *, chained: bool
+    ) -> list[asyncio.Task[None]]:
+        """Send what was claimed, and let follow what follows."""
+        if claims:
+            faults.reach("after_commit")
+        sends = self._dispatcher.send(claims, lease_ends)
+        # All that follows is done beside the ticks, and sends never suffer when it fails.
+        self._sight.want(steps)
+        tell_decided(without_run(steps), self._tell)
+        if any(map(waits, steps)) or (chained and any(map(concerns_others, steps))):
+            # After the commit: of a window that waits and a run that ends, as of a parent and its
+            # child, whichever is written last sees the other.
+            self._wake_others()
+        return sends
+
+    async def _plan_apart(self, *, chained: bool) -> None:
+        """Plan one by one what a transaction was too short for.
+
+        One for which it still is backs off, and stays apart until it was planned.
+        """
+        for key in [*self._apart]:
+            if not (room := self._room):
+                return
+            lease_ends = boottime() + self._settings.lease.total_seconds()
+            try:
+                claims, steps = await self._claim_due(room, lease_ends, alone=key)
+            except CommitUnknown:
+                logger.debug("%s: its commit is not known yet", key)
+            except LedgerUnavailable as error:
+                # Where the ledger itself is away this fails as well, and all are tried again.
+                async with self._ledger.transaction() as transaction:
+                    await transaction.back_off(key, str(error))
+                if alert := self._fails(key, error):
+                    self._tell(alert)
+            else:
+                self._hand_over(claims, steps, lease_ends, chained=chained)
+                if steps or key not in self._failing:
+                    del self._apart[key]
+
+    async def _prepare(self) -> None:
+        """Parse what is too large for a tick, beside the ticks."""
+        try:
+            await self._ledger.prepare()
+        finally:
+            self._unparsed.clear()
+        self.rouse()
+
+    def _beside(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Begin something beside the ticks, unless it is under way; when it fails it is logged."""
+        task = self._tasks.get(name)
+        if task is None or task.done():
+            self._tasks[name] = asyncio.create_task(self._logged(name, work()))
+
+    @staticmethod
+    async def _logged(name: str, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception as error:  # noqa: BLE001 - it is begun again, and ticks go on
+            logger.warning("%s: %s", name, error)
+
+    def _fails(self, key: str, error: Exception) -> Alert | None:
+        """Note that a key cannot be planned; returns what to tell, the first time."""
+        if key in self._failing:
+            return None
+        self._failing.add(key)
+        why = str(error) or type(error).__name__
+        text = f"{key} cannot be planned, and is tried again later and later: {why}"
+        return Alert("SCHEDULE_PLAN_FAILED", text)
+
+    async def _plan(
+        self, transaction: Transaction, keys: list[str], limit: int, alerts: list[Alert]
+    ) -> list[Step]:
+        states = await transaction.read(keys, at_once=True)
+        if len(states) < len(keys):
+            self._unparsed |= {*keys} - {state.key for state in states}
         now = await transaction.now()
         steps: list[Step] = []
         room, rows = limit, MOST_ROWS
@@ -257,8 +428,17 @@ class Poller:
                 )  # fmt: skip
             except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                 await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
+                alerts += filter(None, [self._fails(state.key, error)])
             else:
-                steps.append(step)
+                self._failing.discard(state.key)
+                steps.append(self._put_off(step, now))
                 rows -= len(step.decisions)
                 room -= sum(decision.verdict == "claimed" for decision in step.decisions)
         return steps
+
+    def _put_off(self, step: Step, now: datetime) -> Step:
+        """Let a plan that waits for an answer not be made again at once."""
+        if not step.withheld:
+            return step
+        again, due = now + self._sight.patience(step), step.next_fire_at
+        return step if due and now < due < again else replace(step, next_fire_at=again)

@@ -18,14 +18,15 @@ _LONGEST = 2000
 """Characters of an error in the ledger."""
 _MOST_LEFT = 100
 """Steps that are listed of those that could not be undone."""
-_ENDED_BADLY = frozenset({"failed", "timed_out", "terminated"})
+ENDED_BADLY = frozenset({"failed", "timed_out", "terminated"})
+"""How a run ends that has a reason to be read, which is a call of its own."""
 
 
 async def with_reason(
     evidence: Evidence, handle: WorkflowHandle[Any, Any], settings: Settings
 ) -> Evidence:
     """Return the evidence of a run with why it failed, where it did."""
-    if evidence.closed not in _ENDED_BADLY:
+    if evidence.closed not in ENDED_BADLY:
         return evidence
     try:
         await handle.result(follow_runs=False, rpc_timeout=settings.rpc_timeout)

@@ -12,6 +12,7 @@ from engine import __version__
 from engine.errors import RetentionTooShort, TemporalUnavailable
 from engine.ledger import Ledger
 from engine.ledger.replica_records import Serving
+from engine.runtime.budget import Budget
 from engine.runtime.clock import boottime
 from engine.runtime.events import Alert, Listener
 from engine.runtime.settings import Settings
@@ -34,8 +35,10 @@ class Presence:
         serving: Serving,
         settings: Settings,
         *,
+        budget: Budget | None = None,
         tell: Listener,
     ) -> None:
+        self._budget = budget or Budget()
         self._client, self._ledger = client, ledger
         self._serving, self._settings, self._tell = serving, settings, tell
         self._others: list[str] = []
@@ -67,6 +70,8 @@ class Presence:
         """Announce again; returns the wait until the next time."""
         await self._announce(await self._retention())
         await self._compare_rules()
+        self._budget.share(await self._ledger.replicas(alive=self._settings.alive))
+        self._budget.report()
         return self._settings.heartbeat
 
     async def _compare_rules(self) -> None:

@@ -66,6 +66,7 @@ class QueueKeeper:
         self._lanes: dict[str, Lane] = {}
         self._wanted = asyncio.Event()
         self._held_at = self._touched_since = -settings.lease.total_seconds()
+        self._asked = 0
         self._told: set[tuple[str, str]] = set()
 
     @property
@@ -111,9 +112,14 @@ class QueueKeeper:
         if asked - self._held_at > lease.total_seconds():
             self._touched_since = asked
         in_touch = asked - self._touched_since >= lease.total_seconds()
-        asks = {book: book.wants() for book in self._books}
+        self._asked += 1
+        asks = {book: book.ask() for book in self._books}
         held = await self._ledger.hold_slots(
-            self._serving.replica, list(asks.values()), lease, take_over=in_touch
+            self._serving.replica,
+            list(asks.values()),
+            lease,
+            take_over=in_touch,
+            number=self._asked,
         )
         self._held_at = asked
         for book, ask in asks.items():

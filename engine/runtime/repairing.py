@@ -10,7 +10,7 @@ from typing import Protocol
 from engine.ledger.schedule_records import ScheduleState
 from engine.ledger.upkeep import Upkeep
 from engine.runtime.events import Alert, Listener
-from engine.runtime.planning import planned
+from engine.runtime.planning import LONGEST_WAIT, planned
 
 _AT_ONCE = 100
 _CODE = "SCHEDULE_NEXT_FIRE_REPAIRED"
@@ -61,8 +61,8 @@ async def _mend(ledger: Tended, keys: list[str], tell: Listener) -> int:
 
 def _due(state: ScheduleState, now: datetime, cached: datetime | None) -> datetime | None:
     """Return when the schedule is to be looked at, where the cache says later or never."""
-    if cached is not None and cached <= now:
-        return None
+    if cached is not None and cached <= now + LONGEST_WAIT:
+        return None  # it corrects itself, and may wait for an answer
     if state.hold is not None:  # its windows stay undecided until it goes on
         due = state.pause.until if state.hold == "paused" and state.pause else None
     else:

@@ -17,14 +17,17 @@ from engine.runtime.adopting import adopt
 from engine.runtime.applying import REFUSALS, remarks, require_project
 from engine.runtime.archive import Archive
 from engine.runtime.auditor import Auditor
-from engine.runtime.clock import LedgerClock
+from engine.runtime.budget import Budget
+from engine.runtime.clock import LedgerClock, boottime
+from engine.runtime.close_waiter import CloseWaiter
 from engine.runtime.declare import applied_digest, apply
 from engine.runtime.dispatcher import Dispatcher
-from engine.runtime.events import Applied, Held, Listener, Remark
+from engine.runtime.events import Applied, Event, Held, Listener, Remark
 from engine.runtime.hints import hearing
 from engine.runtime.janitor import Janitor
 from engine.runtime.looking import Looker
 from engine.runtime.loop import Loop
+from engine.runtime.missing_indexes import building_indexes
 from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence
 from engine.runtime.queue_keeper import QueueKeeper
@@ -76,6 +79,7 @@ class Replica:
     ) -> None:
         self._seen, self._worker = seen or SeenQueues(), worker
         self._keeper: QueueKeeper | None = None
+        self._waiter: CloseWaiter | None = None
         self._client, self._open_ledger, self._source = client, open_ledger, source
         self._serving, self._settings, self._tell = serving, settings, tell
         self._stopping = asyncio.Event()
@@ -88,6 +92,8 @@ class Replica:
             loop.stop()
         if self._keeper:
             self._keeper.wake()
+        if self._waiter:
+            self._waiter.stop()
 
     async def run(self) -> None:
         """Run until stopped.
@@ -105,9 +111,14 @@ class Replica:
             await ledger.close()
 
     async def _serve(self, ledger: Ledger) -> None:
-        client = await patient_client(self._client)
-        presence = Presence(client, ledger, self._serving, self._settings, tell=self._tell)
-        clock, settings, tell = LedgerClock(), self._settings, self._tell
+        client = await self._patiently("temporal", lambda: patient_client(self._client))
+        if client is None:
+            return
+        budget = self._budget = Budget()
+        presence = Presence(
+            client, ledger, self._serving, self._settings, budget=budget, tell=self._tell
+        )
+        clock, settings, tell = LedgerClock(), self._settings, self._heard
         starter = Starter(client, clock, settings)
         dispatcher = Dispatcher(ledger, starter, clock, settings, tell=tell)
 
@@ -115,21 +126,24 @@ class Replica:
             await presence.begin()
             await self._adopt(ledger)
             await self._apply(ledger)
-            clock.observe((await ledger.probe(self._serving)).now)
+            asked = boottime()
+            clock.observe((await ledger.probe(self._serving)).now, asked=asked)
             return await ledger.identity()
 
         identity = await self._patiently("replica", begin)
         if identity is None:
             return
         starter.ledger = identity
-        polling, *others = self._wire(client, ledger, identity, presence, clock, dispatcher)
-        self._loops = [polling, *others]
+        self._loops = self._wire(client, ledger, identity, presence, clock, dispatcher)
+        polling = self._loops[0]
+        self._poller.rouse = self._sight.rouse = polling.wake
         if self._stopping.is_set():
             self.stop()
-        async with hearing(ledger, polling.wake):
+        async with hearing(ledger, polling.wake), building_indexes(ledger):
             await asyncio.gather(*(loop.run() for loop in self._loops))
         keeper = self._keeper
-        await asyncio.gather(dispatcher.drain(), *([keeper.end()] if keeper else ()))
+        others = [keeper.end()] if keeper else []
+        await asyncio.gather(dispatcher.drain(), self._poller.drain(), *others)
         try:
             await presence.end()
         except LedgerUnavailable as error:
@@ -145,40 +159,71 @@ class Replica:
         dispatcher: Dispatcher,
     ) -> list[Loop]:
         """Everything that runs beside each other, the poller first, and who knows whom."""
-        settings, tell = self._settings, self._tell
-        stuck = StuckRuns(client, settings, tell=tell)
+        settings, tell, budget = self._settings, self._heard, self._budget
+        stuck = StuckRuns(client, settings, budget=budget, tell=tell)
         looker = Looker(
-            client, ledger, clock, settings, ledger_id=identity, notice=stuck.notice, tell=tell
-        )
+            client, ledger, clock, settings,
+            ledger_id=identity, notice=stuck.notice, budget=budget, tell=tell,
+        )  # fmt: skip
         stopper = Stopper(client, ledger, looker, self._serving, settings, tell=tell)
         auditor = Auditor(
             client, ledger, looker, clock, settings,
-            replica=self._serving.replica, tell=tell,
+            replica=self._serving.replica, budget=budget, tell=tell,
         )  # fmt: skip
-        sight = Sight(ledger, looker=looker, auditor=auditor, stopper=stopper)
-        poller = Poller(ledger, dispatcher, clock, self._serving, settings, sight=sight, tell=tell)
+        sight = self._sight = Sight(
+            ledger, looker=looker, auditor=auditor, stopper=stopper, tell=tell
+        )
+        poller = self._poller = Poller(
+            ledger, dispatcher, clock, self._serving, settings, sight=sight, tell=tell
+        )
         watchdog = Watchdog(
             ledger, presence, self._serving, settings,
             distrusts=lambda: poller.distrusts_clock, tell=tell,
         )  # fmt: skip
         tracker = Tracker(
             client, ledger, clock, settings, looker=looker,
-            replica=self._serving.replica, tell=tell,
+            replica=self._serving.replica, budget=budget, tell=tell, breaker=dispatcher.breaker,
             busy=lambda: not dispatcher.room, doubted_at=lambda: poller.doubted_at,
         )  # fmt: skip
+        polling = Loop("poller", poller.turn, tell=tell)
+        waiter = self._waiter = self._close_waiter(
+            client, ledger, looker, dispatcher, tracker, polling
+        )
         janitor = self._janitor(ledger, identity)
         keeper = self._keeper = self._queue_keeper(client, ledger, poller)
         return [
-            Loop("poller", poller.turn, tell=tell),
+            polling,
             Loop("starts", dispatcher.breaker.turn, tell=tell),
             Loop("leases", dispatcher.leases.turn, tell=tell),
-            Loop("tracker", tracker.turn, tell=tell),
+            Loop("tracker", tracker.turn, end=tracker.release, tell=tell),
+            Loop("lines", waiter.turn, end=waiter.end, tell=tell),
             Loop("watchdog", watchdog.turn, tell=tell),
             Loop("presence", presence.turn, tell=tell),
             *([Loop("janitor", janitor.turn, tell=tell)] if janitor else ()),
             *([Loop("queues", keeper.turn, tell=tell)] if keeper else ()),
             *([Loop("slots", keeper.watch, tell=tell)] if keeper else ()),
         ]
+
+    def _close_waiter(
+        self,
+        client: Client,
+        ledger: Ledger,
+        looker: Looker,
+        dispatcher: Dispatcher,
+        tracker: Tracker,
+        polling: Loop,
+    ) -> CloseWaiter:
+        """Runs of replicas that have gone are waited for by whoever looks for closes."""
+        return CloseWaiter(
+            client, ledger, looker, self._settings,
+            breaker=dispatcher.breaker, replica=self._serving.replica,
+            orphans=lambda: tracker.on_duty, go_on=polling.wake,
+        )  # fmt: skip
+
+    def _heard(self, event: Event) -> None:
+        self._tell(event)
+        if self._waiter:
+            self._waiter.hear(event)
 
     def _queue_keeper(self, client: Client, ledger: Ledger, poller: Poller) -> QueueKeeper | None:
         """A worker without steps serves no queue."""

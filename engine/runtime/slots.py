@@ -37,11 +37,11 @@ class SlotBook:
     Args:
         lane: the Temporal task queue of the steps.
         queue: whose limit it is.
-        ask: called when more slots are wanted than are held.
+        want: called when the ledger is to be asked before the next renewal.
     """
 
-    def __init__(self, lane: str, queue: str, ask: Callable[[], None]) -> None:
-        self.lane, self.queue, self._ask = lane, queue, ask
+    def __init__(self, lane: str, queue: str, want: Callable[[], None]) -> None:
+        self.lane, self.queue, self._want = lane, queue, want
         self._held, self._until = 0, 0.0
         self._permits = self._waiting = 0
         self._running: set[asyncio.Task[object]] = set()
@@ -60,16 +60,24 @@ class SlotBook:
         """How many steps run here."""
         return self._entered
 
-    def wants(self) -> SlotAsk:
-        """Return what is to be said of this lane in the ledger."""
+    def ask(self) -> SlotAsk:
+        """Return what is to be asked of the ledger for this lane.
+
+        What it gives back is out of use from here on: another replica can have it before the
+        answer arrives. What it takes is used with the answer, and after none not at all.
+        """
         wanted = max(self._permits, self._entered) + self._waiting
-        return SlotAsk(self.lane, self.queue, self._entered, wanted)
+        self._held = min(self._held, wanted)
+        self._short = False
+        return SlotAsk(self.lane, self.queue, max(self._entered, self.held), wanted)
 
     def hold(self, count: int, ask: SlotAsk, asked: float, lease: timedelta) -> None:
         """Note what the ledger answered to what was asked at ``asked``."""
         length = lease.total_seconds()
         self._held, self._until = count, asked + length - length / _EARLIER
         self._short = count < ask.wanted
+        if max(count, self._entered) < ask.running:
+            self._want()  # the queue was made smaller: what nothing runs on goes back
         self._tell()
 
     def give_up(self) -> None:
@@ -87,7 +95,7 @@ class SlotBook:
         """Wait until there is a slot to poll with."""
         self._waiting += 1
         if not self._short:
-            self._ask()
+            self._want()
         try:
             while self._permits >= self.held:
                 await self._next_news()

@@ -24,12 +24,14 @@ from temporalio.common import (
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RetryConfig, RPCError, RPCStatusCode, ServiceClient
 
+from engine.errors import TemporalUnavailable
 from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.run_rules import RunRules
 from engine.ledger.fire_records import Claim, Closed, Evidence, Outcome, Timing
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.describe import details, fire_info, summary
 from engine.runtime.post_mortem import with_reason
+from engine.runtime.run_memo import first_run_of, read_chain_info
 from engine.runtime.settings import Settings
 from engine.runtime.trouble import Trouble, too_large, trouble
 
@@ -51,11 +53,20 @@ async def patient_client(client: Client) -> Client:
 
     The SDK's hidden retries stall for 10 to 30 seconds; the sweeper is the only retry. The
     user's data converter and interceptors stay. (``max_retries=0`` would mean "for ever".)
+
+    It is connected: until one is, its calls raise RuntimeError, and afterwards RPCError alone.
+
+    Raises:
+        TemporalUnavailable: nothing answers there.
     """
     config: dict[str, Any] = {**client.config(active_config=True)}
-    service = await ServiceClient.connect(
-        replace(client.service_client.config, retry_config=RetryConfig(max_retries=1), lazy=True)
-    )
+    retry = RetryConfig(max_retries=1)
+    try:
+        service = await ServiceClient.connect(
+            replace(client.service_client.config, retry_config=retry, lazy=False)
+        )
+    except RuntimeError as error:
+        raise TemporalUnavailable(f"the Temporal server cannot be reached: {error}") from error
     return Client(**{**config, "service_client": service, "plugins": []})
 
 
@@ -112,7 +123,7 @@ class Starter:
         return None
 
     async def _send(self, claim: Claim) -> Answer:
-        now = self._clock.now()
+        now = self._clock.about()
         timing = self._timing(claim, now)
         info = fire_info(claim, ledger=self.ledger, timing=timing)
         rules = _rules(claim)
@@ -142,10 +153,13 @@ class Starter:
         except Exception as error:  # noqa: BLE001 - an unknown error is an unknown outcome
             return self._unknown(claim, error)
         run_id = handle.first_execution_run_id or ""
-        answered = self._clock.now()
+        answered = self._clock.about()
         return Answer(
-            Outcome(claim.fire_id, claim.token, "started", timing, run_id, started_at=answered)
-        )
+            Outcome(
+                claim.fire_id, claim.token, "started", timing, run_id, answered,
+                first_run_id=run_id or None,
+            )
+        )  # fmt: skip
 
     async def _look(self, claim: Claim) -> Answer | None:
         """Look for the claim's run: what it is, or None when it is safe to start one."""
@@ -158,10 +172,13 @@ class Starter:
             return self._forgotten(claim)
         except Exception as error:  # noqa: BLE001 - an unknown error is an unknown outcome
             return self._unknown(claim, error)
+        info = None
         try:
-            info = await read_fire_info(run)
-        except Exception as error:  # noqa: BLE001 - a codec that is away says nothing of the run
-            return self._unknown(claim, ValueError(f"its memo could not be read: {error}"))
+            info = await read_chain_info(self._client, run, rpc_timeout=self._settings.rpc_timeout)
+        except Exception as error:  # noqa: BLE001 - what cannot be read says nothing of the run
+            # A replica that has the codec will read it; unless nobody of ours has started the run.
+            if not isinstance(error, ValueError) or _bears(run, claim.fire_time):
+                return self._unknown(claim, error)
         answer = self._judge(claim, run, info)
         if answer.seen is None:
             return answer
@@ -174,7 +191,7 @@ class Starter:
         if claim.retention is None:
             return None
         safe_for = claim.retention - self._settings.margin_of(claim.retention)
-        age = self._clock.now() - claim.starting_at
+        age = self._clock.latest() - claim.starting_at
         if age <= safe_for:
             return None
         reason = "may have run: its start was not answered, and the retention has passed"
@@ -195,12 +212,12 @@ class Starter:
                 claim.fire_id, claim.token, "rejected", reason="foreign run", error=error
             )
             return Answer(outcome, alert=error)
-        started = run.start_time
-        timing = self._timing(claim, started)
-        return Answer(
-            Outcome(claim.fire_id, claim.token, "started", timing, run.run_id, started_at=started),
-            seen=evidence_of(run),
-        )
+        started, first = run.start_time, first_run_of(run)
+        outcome = Outcome(
+            claim.fire_id, claim.token, "started", self._timing(claim, started), run.run_id,
+            started, first_run_id=first,
+        )  # fmt: skip
+        return Answer(outcome, seen=replace(evidence_of(run), first_run_id=first))
 
     def _refused(self, claim: Claim, error: RPCError) -> Answer:
         if error.status != RPCStatusCode.INVALID_ARGUMENT and not too_large(error):
@@ -226,6 +243,11 @@ class Starter:
         return "on_time" if started - planned <= claim.schedule.grace else "late"
 
 
+def _bears(run: WorkflowExecutionDescription, fire_time: datetime) -> bool:
+    """Whether the run has the search attribute that every start of ours has; no codec hides it."""
+    return run.typed_search_attributes.get(_FIRE_TIME) == fire_time
+
+
 def _rules(claim: Claim) -> RunRules:
     """What the class of the run declares; an external type is nobody's of ours."""
     external = claim.schedule.external and claim.kind != "handler"
@@ -238,21 +260,15 @@ def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-async def read_fire_info(run: WorkflowExecution) -> FireInfo | None:
-    """Return what the run's memo says of its fire, or None when the memo is not ours.
+def evidence_of(run: WorkflowExecution, *, listed: bool = False) -> Evidence:
+    """Return the run as evidence for its fire.
 
-    Not ours is also what our data converter does not know. Any other error (a codec that cannot
-    reach its keys) is raised: it says nothing of the run.
+    ``listed``: visibility knows no chains. Of a run that did not complete it is only certain that
+    it began; it may have been retried or reset.
     """
-    try:
-        return FireInfo.from_memo((await run.memo()).get(MEMO_KEY))
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def evidence_of(run: WorkflowExecution) -> Evidence:
-    """Return the run as evidence for its fire."""
     closed = _CLOSED.get(run.status) if run.status else None
+    if listed and closed != "completed":
+        closed = None
     return Evidence(
         workflow_id=run.id,
         run_id=run.run_id,

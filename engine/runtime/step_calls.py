@@ -1,4 +1,4 @@
-"""Where the plugin stands between a workflow and the steps that it begins."""
+"""Where the plugin stands between a workflow and what it asks Temporal for."""
 
 from __future__ import annotations
 

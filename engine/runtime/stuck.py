@@ -13,6 +13,7 @@ from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHistory
 from temporalio.service import RPCError
 
+from engine.runtime.budget import Budget
 from engine.runtime.events import Alert, Listener
 from engine.runtime.settings import Settings
 from engine.runtime.stories import CURE, told, workflow_type
@@ -27,7 +28,10 @@ _DIFFERS: Final = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMI
 class StuckRuns:
     """Notices them among the runs that are described, and tells of each once."""
 
-    def __init__(self, client: Client, settings: Settings, *, tell: Listener) -> None:
+    def __init__(
+        self, client: Client, settings: Settings, *, budget: Budget | None = None, tell: Listener
+    ) -> None:
+        self._budget = budget or Budget()
         self._client, self._settings, self._tell = client, settings, tell
         self._known: dict[str, None] = {}
 
@@ -37,6 +41,7 @@ class StuckRuns:
         if task.attempt < _ATTEMPTS or run.run_id in self._known:
             return
         handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
+        await self._budget.call()
         try:
             history = await handle.fetch_history(rpc_timeout=self._settings.rpc_timeout)
         except RPCError:

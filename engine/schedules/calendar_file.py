@@ -16,8 +16,11 @@ from engine.schedules.zones import zone
 FIRST: Final = 2000
 END: Final = 2101
 """Repeated events are written out between these years, the second one excluded."""
+MOST_EVENTS: Final = 20_000
+"""So many may be written out, those that name one day twice included: about ten seconds of work."""
 
 _DAY: Final = timedelta(days=1)
+_ENDLESS: Final = "give its repeated events an end (UNTIL)"
 
 
 def read_ics(text: str) -> tuple[str, ...]:
@@ -50,14 +53,20 @@ def _events(calendar: Any) -> set[str]:
     for event in calendar.walk("VEVENT"):
         _refuse_frequent(event)
     found: set[str] = set()
+    written = 0
     repeated = recurring_ical_events.of(calendar, skip_bad_series=False)
     for year in range(FIRST, END):  # one by one, so that an endless event is noticed early
         for event in repeated.between(date(year, 1, 1), date(year + 1, 1, 1)):
+            written += 1
             if str(event.get("STATUS", "")).upper() != "CANCELLED" and event.start < event.end:
                 found.add(_item(event))
         if len(found) > MAX_ITEMS:
             message = f"the calendar has more than {MAX_ITEMS:,} days off up to 2100"
-            raise _Refused(message, "give its repeated events an end (UNTIL)")
+            raise _Refused(message, _ENDLESS)
+        if written > MOST_EVENTS:
+            raise _Refused(
+                f"its events repeat more than {MOST_EVENTS:,} times up to 2100", _ENDLESS
+            )
     return found
 
 

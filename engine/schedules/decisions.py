@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from engine.schedules.awaiting import Awaited, Awaits
 from engine.schedules.windows import Window
@@ -25,6 +25,12 @@ STOPS: Final[Mapping[Overlap, Stop]] = {
 QUEUE_FULL = "overlap: the queue is full"
 """How the reason of a window begins that found no place in the queue of its schedule."""
 
+IN_LINE: Final[frozenset[Overlap]] = frozenset({"queue", "queue_one"})
+"""The policies with which what waits keeps its place: those behind it wait for it."""
+
+READ_AHEAD: Final = 100
+"""How many open fires of each kind a plan reads beyond the places of its schedule."""
+
 Known = Mapping[datetime, bool]
 """Windows after the cursor that have a row already, by fire time; True where they have a run.
 
@@ -41,11 +47,13 @@ class OpenFire:
         fire_id: the ledger's number of it.
         workflow_id: the id of its run.
         status: how far it is.
-        fire_time: of its window; of a manual run the moment of the request.
+        fire_time: of its window; of a manual run, and of a rerun, the moment of the request.
         open_at: when its run was last proven to be open; None when it never was.
-        overlap: what it keeps to while it is queued; None is the schedule's own.
+        overlap: what it keeps to while it is queued; None is the schedule's own. With ``skip`` it
+            waits for nothing but a look at what may be in its way.
         stop: what its run has been asked to do.
         awaited: of one that waits for windows of other schedules, what became of each.
+        timing: ``backfill`` is overtaken by all others while it waits.
     """
 
     fire_id: int
@@ -56,6 +64,26 @@ class OpenFire:
     overlap: Overlap | None = None
     stop: Stop | None = None
     awaited: tuple[Awaited, ...] = ()
+    timing: str | None = None
+
+
+class Unread(NamedTuple):
+    """Open fires of a key that are only counted: a plan reads no more than it can decide on.
+
+    Attributes:
+        running: claimed, starting or started, written after those that were read; counted no
+            further than the schedule's places.
+        waiting: queued behind those that were read, for a place.
+        pending: queued behind those that were read, for windows of other schedules, where each of
+            them starts as soon as its own have ended.
+    """
+
+    running: int = 0
+    waiting: int = 0
+    pending: int = 0
+
+
+ALL_READ: Final = Unread()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +101,7 @@ class Decision:
         windows: how many windows this decision covers.
         last: the fire time of the last of them.
         awaits: what it waits for, before overlap is asked.
+        overlap: what it keeps to while it is queued; None is the schedule's own.
     """
 
     window: Window
@@ -85,6 +114,7 @@ class Decision:
     windows: int = 1
     last: datetime | None = None
     awaits: Awaits | None = None
+    overlap: Overlap | None = None
 
     @property
     def excluded(self) -> bool:
@@ -132,6 +162,8 @@ class Plan:
             stands.
         resumed: the pause has ended by itself, and its windows are decided.
         audit: windows were missed; which of them have run is to be found out first.
+        withheld: something is not decided before an answer has come, of a look, an audit or a send:
+            it is no use to plan again at once.
     """
 
     decisions: tuple[Decision, ...]
@@ -141,3 +173,4 @@ class Plan:
     looks: tuple[OpenFire, ...] = ()
     resumed: bool = False
     audit: bool = False
+    withheld: bool = False

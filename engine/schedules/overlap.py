@@ -4,7 +4,9 @@ A key has so many places: one, or ``maxConcurrentRuns``. Every open run takes on
 however far back, of manual runs and of reruns; and so does one that is only claimed, being started,
 or queued. Only a run that was proven open when the window opened, or later, may cost the window its
 start: where the last proof is older, somebody has to look at the run first, and nothing is decided
-until then. The table: docs/decisions.md.
+until then. Nor is it while a run is being started: that proves nothing either way. A request, and a
+window whose definition ends, cannot wait undecided: they are queued, and ask again from there
+(``is_asked``). The table: docs/decisions.md.
 
 A window that waits for other schedules is asked about once those have ended, as if it opened then.
 """
@@ -14,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final
 
 from engine.schedules.awaiting import REASON, Awaits, Rule, is_pending, ready_at, unmet
 from engine.schedules.decisions import (
+    ALL_READ,
+    IN_LINE,
     QUEUE_FULL,
     STOPS,
     Decision,
@@ -25,24 +28,26 @@ from engine.schedules.decisions import (
     OpenFire,
     Overlap,
     Stop,
+    Unread,
 )
-from engine.schedules.proofs import LOOKS_AT_ONCE, in_turn, is_proven
-
-_IN_LINE: Final[frozenset[Overlap]] = frozenset({"queue", "queue_one"})
-"""The policies with which what waits keeps its place: those behind it wait for it."""
+from engine.schedules.proofs import LOOKS_AT_ONCE, in_turn, is_asked, is_proven, looked_at
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """What overlap makes of a plan: see ``Plan`` for the words.
 
-    Where starts are ``withheld`` until ``looks`` have answered, nothing is decided.
+    Where starts are ``withheld``, nothing is decided until ``looks`` have answered, or it is known
+    what became of a send. ``unsettled``: something that waits is to be asked again then. ``more``:
+    every fire of the line that was read has left it, so that those behind them can be read at once.
     """
 
     decisions: tuple[Decision, ...]
     moves: tuple[Move, ...] = ()
     looks: tuple[OpenFire, ...] = ()
     withheld: bool = False
+    unsettled: bool = False
+    more: bool = False
 
 
 def resolve(
@@ -56,6 +61,7 @@ def resolve(
     final: bool = False,
     standing: Overlap | None = None,
     rules: tuple[Rule, ...] = (),
+    unread: Unread = ALL_READ,
 ) -> Resolved:
     """Apply ``policy`` to the starts among ``decisions``, and promote what has waited.
 
@@ -69,13 +75,14 @@ def resolve(
             stops the previous run there is one.
         most_queued: with ``queue``, how many may wait; the others are skipped.
         named: returns the run id of a start.
-        final: nothing can be looked at any more; what the ledger has not seen end is open.
+        final: nothing can be withheld any more: what cannot be decided is queued, and asks again.
         standing: the schedule's own policy, where ``policy`` is that of one run alone: the
             windows that wait already keep to theirs.
         rules: the other schedules that every start has to wait for first.
+        unread: how many more are open behind ``open_fires``.
     """
     most = most_queued if policy == "queue" else 1
-    line = _Line(policy, places, most, named, standing or policy)
+    line = _Line(policy, places, most, named, standing or policy, unread)
     line.join(open_fires)
     line.promote()
     line.release(final=final)
@@ -83,10 +90,16 @@ def resolve(
         line.most_queued = 1 if policy == "queue_one" else most_queued
         for decision in decisions:
             line.wait(decision, rules)
-        return Resolved(tuple(line.settled), tuple(line.moves), in_turn(line.looks))
+        line.let_behind()
+        return line.resolved()
     starts = [each.window.fire_time for each in decisions if each.verdict == "claimed"]
+    if policy in STOPS and starts and unread.waiting and line.waiting and not final:
+        # Whoever takes the place of all that waits gives up what was read, then reads the rest.
+        line.give_up_waiting(max(decisions, key=lambda each: each.window.fire_time))
+        return replace(line.resolved(), decisions=(), withheld=True, more=True)
     if starts and not final and (looks := line.doubts(max(starts), len(starts))):
-        return Resolved((), tuple(line.moves), in_turn((*line.looks, *looks)), withheld=True)
+        looks = looked_at((*line.looks, *looks))
+        return Resolved((), tuple(line.moves), in_turn(looks), withheld=True)
     if policy in STOPS:
         decisions = sorted(decisions, key=lambda each: each.window.fire_time)
     for decision in decisions:
@@ -94,7 +107,8 @@ def resolve(
             line.add(decision)
         else:
             line.settled.append(decision)
-    return Resolved(tuple(line.settled), tuple(line.moves), in_turn(line.looks))
+    line.let_behind()
+    return line.resolved()
 
 
 @dataclass
@@ -106,23 +120,48 @@ class _Line:
     most_queued: int
     named: Callable[[Decision], str]
     standing: Overlap
+    unread: Unread = ALL_READ
     running: list[OpenFire] = field(default_factory=list)
     waiting: list[OpenFire] = field(default_factory=list)
     settled: list[Decision] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     pending: list[OpenFire] = field(default_factory=list)
     """Those that wait for other schedules, and are in nobody's way."""
+    behind: list[OpenFire] = field(default_factory=list)
+    """What a backfill has laid and nobody has begun: overtaken by all others."""
     looks: list[OpenFire] = field(default_factory=list)
+    unsettled: bool = False
+    """Whether something that waits is to be asked again soon."""
     mine: list[int] = field(default_factory=list)
     """Where in ``settled`` the starts and waits of this very plan are."""
+
+    @property
+    def open(self) -> int:
+        """How many runs are open, up to the number of places at least."""
+        return len(self.running) + self.unread.running
+
+    @property
+    def queued(self) -> int:
+        """How many wait in line behind those."""
+        return len(self.waiting) + self.unread.waiting
+
+    def resolved(self) -> Resolved:
+        unread = self.unread.waiting + self.unread.pending
+        return Resolved(
+            tuple(self.settled), tuple(self.moves), in_turn(looked_at(self.looks)),
+            unsettled=self.unsettled,
+            more=unread > 0 and not (self.waiting or self.pending or self.behind),
+        )  # fmt: skip
 
     def join(self, fires: Iterable[OpenFire]) -> None:
         for fire in fires:
             if fire.status != "queued":
                 self.running.append(fire)
+            elif fire.timing == "backfill":
+                self.behind.append(fire)
             elif why := unmet(fire.awaited):
                 self.moves.append(Move(fire, "skip", why))
-            elif is_pending(fire.awaited) and self.standing not in _IN_LINE:
+            elif is_pending(fire.awaited) and self.standing not in IN_LINE:
                 self.pending.append(fire)
             else:
                 self.waiting.append(fire)
@@ -134,14 +173,31 @@ class _Line:
             own = fire.overlap or self.standing
             if is_pending(fire.awaited):
                 blocked = True
-            elif fire.awaited and own not in _IN_LINE and own != "allow":
+            elif is_asked(fire):
+                if not (blocked or self.open >= self.places):
+                    self._start(fire)  # else `release` asks, and nobody behind it is let by
+            elif fire.awaited and own not in IN_LINE and own != "allow":
                 continue  # `release` asks
-            elif own == "allow" or not (blocked or len(self.running) >= self.places):
+            elif own == "allow" or not (blocked or self.open >= self.places):
                 self._start(fire)
             else:
                 blocked = True
                 if fire.awaited:
                     self.moves.append(Move(fire, "release"))
+
+    def let_behind(self) -> None:
+        """Start what a backfill has laid, on places that nothing else wants.
+
+        Of a line that begins with more of it than is read, nobody knows who is behind; it is worked
+        off until that is seen.
+        """
+        for fire in sorted(self.behind, key=lambda each: each.fire_time):
+            own = fire.overlap or self.standing
+            free = self.open + len(self.mine) < self.places and not self.waiting
+            if own == "allow" or free:
+                self.moves.append(Move(fire, "start"))
+                self.behind.remove(fire)
+                self.running.append(fire)
 
     def _start(self, fire: OpenFire) -> None:
         self.moves.append(Move(fire, "start"))
@@ -153,21 +209,25 @@ class _Line:
         ready = [
             fire
             for fire in self.waiting
-            if fire.awaited and (fire.overlap or self.standing) not in _IN_LINE
+            if is_asked(fire) or (fire.awaited and (fire.overlap or self.standing) not in IN_LINE)
         ]
         for fire in sorted(ready, key=lambda each: each.fire_time):
+            if fire not in self.waiting:
+                continue  # a newer one took its place
             self._release(fire, fire.overlap or self.standing, final=final)
 
     def _release(self, fire: OpenFire, own: Overlap, *, final: bool) -> None:
         at = ready_at(fire.awaited, fire.fire_time)
-        doubtful = [each for each in self.running if not is_proven(each, at)]
-        full = len(self.running) >= self.places
-        is_sure = not doubtful if own in STOPS else len(self.running) - len(doubtful) >= self.places
-        if own == "skip" and not full:
+        ahead = self._ahead(fire)
+        there = len(self.running) + len(ahead)
+        doubtful = self._doubtful(at, own)
+        is_sure = not doubtful if own in STOPS else there - len(doubtful) >= self.places
+        if own == "skip" and there + self.unread.running < self.places:
             self._start(fire)
         elif doubtful and not is_sure:
             # Nothing has to be decided even where a definition ends: it is there, and waits.
             self.looks += [] if final else doubtful
+            self.unsettled = True
         elif own == "skip":
             self.waiting.remove(fire)
             self.moves.append(Move(fire, "skip", f"overlap: {self._in_the_way(at)}"))
@@ -186,14 +246,30 @@ class _Line:
             else:
                 self._start(fire)
 
+    def _ahead(self, fire: OpenFire) -> list[OpenFire]:
+        """Those in the line before one that asks: it would have to wait for them."""
+        if not is_asked(fire):
+            return []
+        before = self.waiting[: self.waiting.index(fire)]
+        return [each for each in before if not is_asked(each)]
+
+    def _doubtful(self, at: datetime, policy: Overlap) -> list[OpenFire]:
+        """Those of which it is not certain whether they were in the way.
+
+        One that is being started is stopped, or waited for, as any other: that costs no window its
+        start. No window is given up for it.
+        """
+        doubtful = [each for each in self.running if not is_proven(each, at)]
+        return doubtful if policy == "skip" else [*looked_at(doubtful)]
+
     def wait(self, decision: Decision, rules: tuple[Rule, ...]) -> None:
         """Let a start wait for other schedules, if there is room."""
         if decision.verdict != "claimed":
             self.settled.append(decision)
             return
-        waiting = len(self.waiting) + len(self.pending) + len(self.mine)
+        waiting = self.queued + len(self.pending) + self.unread.pending + len(self.mine)
         if waiting >= self.most_queued:
-            word = "overlap" if self.policy in _IN_LINE else REASON
+            word = "overlap" if self.policy in IN_LINE else REASON
             full = f"{word}: the queue is full ({self.most_queued})"
             self.settled.append(_skipped(decision, full))
             return
@@ -201,20 +277,22 @@ class _Line:
         self._put(replace(decision, verdict="queued", reason=awaits.said, awaits=awaits))
 
     def doubts(self, newest: datetime, starts: int) -> tuple[OpenFire, ...]:
-        """Return the runs to be looked at before ``starts`` windows up to ``newest`` are judged."""
-        doubtful = tuple(fire for fire in self.running if not is_proven(fire, newest))
+        """Return what has to be certain before ``starts`` windows up to ``newest`` are judged."""
+        doubtful = tuple(self._doubtful(newest, self.policy))
         if self.policy in STOPS:
             return doubtful
         proven = len(self.running) - len(doubtful)
         if self.policy == "allow" or proven >= self.places:
             return ()
         if self.policy == "skip":
-            proven += len(self.waiting)
-            all_fit = len(self.running) + len(self.waiting) + starts <= self.places
-            return () if all_fit or proven >= self.places else doubtful
-        if self.waiting:
-            return () if len(self.waiting) + starts <= self.most_queued else doubtful
-        if len(self.running) + starts <= self.places or len(doubtful) > LOOKS_AT_ONCE:
+            asked = tuple(filter(is_asked, self.waiting))
+            proven += len(self.waiting) - len(asked)
+            all_fit = self.open + self.queued + starts <= self.places
+            return () if all_fit or proven >= self.places else (*doubtful, *asked)
+        if self.queued:
+            return () if self.queued + starts <= self.most_queued else doubtful
+        unproven = len(doubtful) + self.unread.running
+        if self.open + starts <= self.places or unproven > LOOKS_AT_ONCE:
             return ()  # to wait costs nothing that a look could save
         return doubtful
 
@@ -224,20 +302,31 @@ class _Line:
         elif self.policy == "allow" or self._has_place():
             self._put(decision)
         elif self.policy == "skip":
-            self.settled.append(
-                _skipped(decision, f"overlap: {self._in_the_way(decision.window.fire_time)}")
-            )
+            self._give_way(decision)
         else:
             self._queue(decision)
 
     def _has_place(self) -> bool:
         """Whether one more may start, behind all that came before it."""
-        taken = len(self.running) + len(self.waiting) + len(self.mine)
-        in_line = self.waiting and self.policy in _IN_LINE
+        taken = self.open + self.queued + len(self.mine)
+        in_line = self.queued and self.policy in IN_LINE
         return taken < self.places and not in_line
 
+    def _give_way(self, decision: Decision) -> None:
+        """Skip it for what is certainly in its way; where too little is, it asks again later."""
+        at = decision.window.fire_time
+        mine = sum(self.settled[place].overlap is None for place in self.mine)
+        if len(self._certain(at)) + mine >= self.places:
+            self.settled.append(_skipped(decision, f"overlap: {self._in_the_way(at)}"))
+        else:
+            self._put(replace(decision, verdict="queued", overlap="skip"))
+
+    def _certain(self, at: datetime) -> list[OpenFire]:
+        runs = [each for each in self.running if is_proven(each, at)]
+        return [*runs, *(each for each in self.waiting if not is_asked(each))]
+
     def _queue(self, decision: Decision) -> None:
-        waiting = len(self.waiting) + sum(self.settled[at].verdict == "queued" for at in self.mine)
+        waiting = self.queued + sum(self.settled[at].verdict == "queued" for at in self.mine)
         if waiting >= self.most_queued:
             full = f"{QUEUE_FULL} ({self.most_queued})"
             self.settled.append(_skipped(decision, full))
@@ -253,6 +342,12 @@ class _Line:
             self.settled[at] = _skipped(self.settled[at], given_up)
         self.mine = []
         self._put(replace(decision, verdict="queued") if self.running else decision)
+
+    def give_up_waiting(self, decision: Decision) -> None:
+        """Give up what waits and was read, for a start that is to take its place."""
+        given_up = f"overlap: {self.named(decision)} took its place"
+        self._end(self.waiting, STOPS[self.policy], given_up)
+        self.waiting = []
 
     def _end(self, fires: Iterable[OpenFire], stop: Stop, given_up: str) -> list[OpenFire]:
         """Give up those that have not begun, and stop the others: return these."""
@@ -274,23 +369,14 @@ class _Line:
 
     def _in_the_way(self, at: datetime) -> str:
         """Say what is in the way: the oldest of those of which it is certain."""
-        fires = [each for each in (*self.running, *self.waiting) if is_proven(each, at)]
+        fires = self._certain(at)
+        names = [each.workflow_id for each in fires]
+        names += [self.named(self.settled[place]) for place in self.mine
+                  if self.settled[place].overlap is None]  # fmt: skip
         if self.places > 1:
-            return self._all_in_the_way(fires)
-        if fires:
-            begun = fires[0].status in {"starting", "started"}
-            return f"{fires[0].workflow_id} {'is still running' if begun else 'comes first'}"
-        if self.running:
-            return f"{self.running[0].workflow_id} was not seen to end"
-        return f"{self.named(self.settled[self.mine[0]])} comes first"
-
-    def _all_in_the_way(self, certain: Sequence[OpenFire]) -> str:
-        names = [each.workflow_id for each in certain]
-        names += [self.named(self.settled[at]) for at in self.mine]
-        if len(names) >= self.places:
             return f"{names[0]} and {len(names) - 1} more are open"
-        unseen = next(each for each in self.running if each not in certain)
-        return f"{unseen.workflow_id} was not seen to end"
+        runs = fires and fires[0].status == "started"
+        return f"{names[0]} {'is still running' if runs else 'comes first'}"
 
 
 def _skipped(decision: Decision, reason: str) -> Decision:

@@ -13,7 +13,7 @@ from datetime import datetime
 
 from engine.schedules.catch_up import CatchUp
 from engine.schedules.catching_up import catch_up
-from engine.schedules.decisions import Decision, Hold, Known, Move, OpenFire, Plan
+from engine.schedules.decisions import ALL_READ, Decision, Hold, Known, Move, OpenFire, Plan, Unread
 from engine.schedules.due import Due
 from engine.schedules.instants import TICK, from_seconds
 from engine.schedules.model import Schedule
@@ -41,6 +41,7 @@ def plan(
     audited: bool = True,
     doubted_at: datetime | None = None,
     rows: int = MOST_ROWS,
+    unread: Unread = ALL_READ,
 ) -> Plan:
     """Decide the windows of ``schedule`` in ``(cursor, now]``.
 
@@ -68,6 +69,7 @@ def plan(
         doubted_at: when a sign of lost commits was seen last. A window up to then counts as missed
             in this, however young it is.
         rows: the most decisions to return, unless ``final``; the rest stays due.
+        unread: how many more are open behind ``open_fires``.
 
     The rule: while the oldest undecided window is younger than ``grace``, every window starts;
     beyond it the catch-up policy speaks. Where the schedule follows others each start then waits
@@ -77,14 +79,14 @@ def plan(
     asked = _Asked(
         schedule, series, effective_from, cursor, hold, hold_until if hold == "paused" else None,
         make_up, unable, final, limit, known or {}, open_fires, suffixed, audited or final,
-        doubted_at, rows,
+        doubted_at, rows, unread,
     )  # fmt: skip
     decided = asked.plan(now)
     proofs = [fire.open_at or cursor for fire in decided.looks]
-    if proofs and cursor < min(proofs) < now:
+    if decided.withheld and proofs and cursor < min(proofs) < now:
         # What was seen open settles the windows until then. Without this a schedule that fires
         # faster than somebody looks would wait for ever.
-        return replace(asked.plan(min(proofs)), looks=decided.looks)
+        return replace(asked.plan(min(proofs)), looks=decided.looks, withheld=True)
     return decided
 
 
@@ -108,6 +110,7 @@ class _Asked:
     audited: bool
     doubted_at: datetime | None
     rows: int
+    unread: Unread
 
     def plan(self, now: datetime) -> Plan:
         due = Due(self.schedule, self.series, self.effective_from, now, self.known)
@@ -125,14 +128,19 @@ class _Asked:
         newest = self.schedule.spec.previous(until)
         cursor = max(self.cursor, newest) if newest is not None else self.cursor
         resumed = ends and until >= spans[0].until
+        following = self.hold_until if self.hold and not resumed else wake_at(self.schedule, cursor)
+        if resolved.more:
+            following = now if following is None else min(following, now)
         return Plan(
             in_turn(resolved.decisions, policy, self.limit, now),
             cursor,
-            self.hold_until if self.hold and not resumed else wake_at(self.schedule, cursor),
+            following,
             moves=tuple(self._in_time(move, now) for move in resolved.moves),
             looks=resolved.looks,
             resumed=resumed,
             audit=spans[-1].audit,
+            withheld=not resolved.more
+            and (resolved.withheld or resolved.unsettled or spans[-1].audit),
         )
 
     def _held(self, due: Due) -> Span:
@@ -170,7 +178,7 @@ class _Asked:
             places=self.schedule.max_concurrent_runs,
             most_queued=self.schedule.max_queued, final=self.final,
             named=lambda each: each.window.workflow_id(self.suffixed),
-            rules=self.schedule.follows,
+            rules=self.schedule.follows, unread=self.unread,
         )  # fmt: skip
 
     def _in_time(self, move: Move, now: datetime) -> Move:

@@ -1,4 +1,4 @@
-"""Rows that stand for many windows: how one window is taken out of them. Pure."""
+"""Rows that stand for many windows: how some windows are taken out of them. Pure."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ class Piece:
     last: datetime
 
 
-def without(spec: Spec, first: Window, last: datetime, at: datetime) -> list[Piece]:
-    """Divide a range into what is before ``at``, the window at ``at`` alone, and what is after.
+def without(spec: Spec, first: Window, last: datetime, *taken: datetime) -> list[Piece]:
+    """Divide a range into each taken window alone, and what is before, between and after them.
 
     Args:
         spec: when the range's windows open.
         first: its first window.
         last: the fire time of its last.
-        at: the fire time of the one to be taken out.
+        taken: the fire times of those to be taken out, in order.
 
     Raises:
-        ValueError: the range has no window at ``at``.
+        ValueError: the range has no window at one of them.
     """
-    if not first.fire_time <= at <= last or spec.previous(at) != at:
-        raise ValueError(f"no window at {at} from {first.fire_time} to {last}")
-    spans = [
-        (first.fire_time, at - TICK),
-        (at, at),
-        (at + TICK, last),
-    ]
+    spans = []
+    begin = first.fire_time
+    for at in taken:
+        if not begin <= at <= last or spec.previous(at) != at:
+            raise ValueError(f"no window at {at} from {begin} to {last}")
+        spans += [(begin, at - TICK), (at, at)]
+        begin = at + TICK
+    spans.append((begin, last))
     return [piece for begin, end in spans if (piece := _piece(spec, first, begin, end))]
 
 

@@ -25,6 +25,13 @@ class Declaring(Reading):
         """
         return read_file(path, expectations=expectations)
 
+    async def build_indexes(self, *, patience: float | None = None) -> list[str]:
+        """Build the indexes that migrations have left for later; return the names of those left.
+
+        ``patience``: seconds to wait for other sessions at a stretch; None is as long as it takes.
+        """
+        return await self._ledger.build_indexes(patience=patience)
+
     async def apply(
         self, file: ScheduleFile, *, force: bool = False, prune: bool = False
     ) -> ApplyReport:

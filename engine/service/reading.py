@@ -10,6 +10,7 @@ from typing import Any
 
 from engine.errors import ScheduleNotFound
 from engine.ledger import Ledger
+from engine.ledger.backfill_records import Backfill
 from engine.ledger.fire_records import Fire, Status
 from engine.ledger.operating_records import ActionRow
 from engine.ledger.schedule_records import NextFire, Origin, ScheduleRow, State
@@ -87,6 +88,18 @@ class Reading:
     ) -> list[Fire]:
         """Return fires, newest fire time first."""
         return await self._ledger.fires(key=key, status=status, limit=limit)
+
+    async def fire(self, workflow_id: str) -> Fire | None:
+        """Return one fire; None where the ledger has none of this id."""
+        return await self._ledger.fire(workflow_id)
+
+    async def backfills(self, key: str, *, limit: int = 20) -> list[Backfill]:
+        """Return the backfills of a schedule, newest first."""
+        return await self._ledger.backfills(key, limit=limit)
+
+    async def laying(self) -> list[Backfill]:
+        """Return every backfill that is still to be laid."""
+        return await self._ledger.laying()
 
     async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
         """Return what was done to schedules and runs, newest first."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from datetime import datetime
 from typing import Any, Literal
 
-from engine.runtime.verbs.backfilling import Progress, backfill
+from engine.ledger.backfill_records import Backfill
+from engine.ledger.fire_records import Fire
+from engine.runtime.verbs.backfilling import BackfillRequested, backfill
 from engine.runtime.verbs.requesting import Requested, rerun, trigger
 from engine.runtime.verbs.stopping import Cancelled, cancel
 from engine.schedules.decisions import Overlap
@@ -66,11 +67,21 @@ class Running(Reading):
         *,
         reason: str | None = None,
         overlap: Literal["allow", "queue"] | None = None,
-    ) -> AsyncGenerator[Progress, None]:
-        """Start windows of the past that have no run; see ``backfilling.backfill``."""
+    ) -> BackfillRequested:
+        """Ask for runs of windows of the past that have none; see ``backfilling.backfill``."""
         async with self._near():
-            async for progress in backfill(
+            return await backfill(
                 self._ledger, key, begin, end, by=self._actor, reason=reason, overlap=overlap
-            ):
-                await self._ledger.wake()
-                yield progress
+            )
+
+    async def laid(self, of: Backfill) -> list[Fire]:
+        """Return the fires that a backfill has laid, and that nobody had begun before it."""
+        async with self._ledger.transaction(long=True) as transaction:
+            rows = await transaction.between(of.key, of.first, of.last)
+        return [
+            row
+            for row in rows
+            if row.timing == "backfill"
+            and row.fire_time <= of.cursor
+            and (row.started_at is None or row.started_at >= of.requested_at)
+        ]

@@ -29,6 +29,7 @@ from engine.testing.results import FireResult, RunResult
 _RETENTION: Final = timedelta(days=1)
 _MOST: Final = 100_000
 _MOST_TURNS: Final = 1000
+_TICK: Final = timedelta(seconds=1)
 _WHO: Final = "test"
 
 
@@ -37,16 +38,25 @@ class _Knowing:
 
     def __init__(self, ledger: MemoryLedger, clock: FrozenClock) -> None:
         self._ledger, self._clock = ledger, clock
+        self._wanted: list[Step] = []
 
     def is_audited(self, _: ScheduleState) -> bool:
         return True
 
-    async def look(self, steps: Sequence[Step]) -> None:
-        """Runs that have not ended by the ledger's clock are open."""
-        asked = [fire.workflow_id for step in steps for fire in step.looks]
-        await self._ledger.seen_open(asked, self._clock.now())
+    def patience(self, _: Step) -> timedelta:
+        return _TICK
 
-    async def stop_due(self) -> None:
+    def want(self, steps: Sequence[Step]) -> None:
+        self._wanted = [step for step in steps if step.looks]
+
+    async def settled(self) -> None:
+        """Runs that have not ended by the ledger's clock are open."""
+        wanted, self._wanted = self._wanted, []
+        asked = [fire.workflow_id for step in wanted for fire in step.looks]
+        await self._ledger.seen_open(asked, self._clock.now())
+        await self._ledger.make_due([step.state.key for step in wanted])
+
+    def stop_due(self) -> None:
         return
 
 

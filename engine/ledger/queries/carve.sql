@@ -7,10 +7,10 @@ WITH gone AS (
     RETURNING *)
 INSERT INTO fires (namespace, project, key, series, bucket, fire_time, kind, windows,
                    last_fire_time, definition_version, workflow_id, workflow_type, task_queue,
-                   status, reason, timing, missed, attempts, decided_at, error, replica, history, merged_at, dealt_at, followed_at)
+                   status, reason, reason_code, timing, missed, attempts, decided_at, error, replica, history, merged_at, dealt_at, followed_at)
 SELECT gone.namespace, gone.project, gone.key, gone.series, p.bucket, p.fire_time, gone.kind,
        p.windows, p.last, gone.definition_version, p.workflow_id, gone.workflow_type,
-       gone.task_queue, gone.status, gone.reason, gone.timing, gone.missed, gone.attempts,
+       gone.task_queue, gone.status, gone.reason, gone.reason_code, gone.timing, gone.missed, gone.attempts,
        gone.decided_at, gone.error, gone.replica, gone.history, gone.merged_at,
        gone.dealt_at, gone.followed_at
 FROM gone

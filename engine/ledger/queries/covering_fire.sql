@@ -1,4 +1,11 @@
--- The row of one window, be it one of many in a range; of several series the newest.
-SELECT * FROM fire_history
-WHERE namespace = $1 AND key = $2 AND kind = 'window' AND fire_time <= $3 AND last_fire_time >= $3
-ORDER BY series DESC, fire_time DESC LIMIT 1
+-- The row of one window, be it one of many in a range; of several series the newest. Rows of one
+-- series do not overlap: a few are enough, where all that began before would be the whole history.
+SELECT found.* FROM schedules s
+CROSS JOIN LATERAL generate_series(1, s.series) AS n
+CROSS JOIN LATERAL (
+    SELECT * FROM fire_history f
+    WHERE f.namespace = $1 AND f.key = $2 AND f.kind = 'window' AND f.series = n
+      AND f.fire_time <= $3
+    ORDER BY f.fire_time DESC LIMIT 8) AS found
+WHERE s.namespace = $1 AND s.key = $2 AND found.last_fire_time >= $3
+ORDER BY found.series DESC, found.fire_time DESC LIMIT 1

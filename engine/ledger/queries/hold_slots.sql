@@ -1,7 +1,8 @@
 -- All that a replica says and asks about its slots, in one statement: it renews those it uses or
 -- waits with, gives back the others, and takes free ones. $2 is the replica; for each lane $3 its
 -- name, $4 the queue, $5 how many steps run, $6 how many slots it wants; $7 the lease; $8 whether
--- it may take slots whose lease has ended.
+-- it may take slots whose lease has ended; $9 the number of this call: of two that the network has
+-- swapped the earlier must not give back what the later one has kept.
 WITH asked AS (
     SELECT a.lane, a.queue, a.running, a.wanted, q.concurrency
     FROM unnest($3::text[], $4::text[], $5::int[], $6::int[]) AS a (lane, queue, running, wanted)
@@ -15,13 +16,14 @@ kept AS (
     WHERE m.place <= a.running OR (m.place <= a.wanted AND m.slot < a.concurrency)),
 given_back AS (
     DELETE FROM queue_slots s USING mine m
-    WHERE s.namespace = $1 AND s.lane = m.lane AND s.slot = m.slot AND s.holder = $2
+    WHERE s.namespace = $1 AND s.lane = m.lane AND s.slot = m.slot AND s.holder = $2 AND s.asked < $9
       AND (m.lane, m.slot) NOT IN (SELECT k.lane, k.slot FROM kept k)),
 renewed AS (
     UPDATE queue_slots s
     -- A lease never goes back, even where the clock did.
-    SET lease_until = greatest(s.lease_until, clock_timestamp() + $7::interval)
+    SET lease_until = greatest(s.lease_until, clock_timestamp() + $7::interval), asked = $9
     FROM kept k WHERE s.namespace = $1 AND s.lane = k.lane AND s.slot = k.slot AND s.holder = $2
+      AND s.asked < $9
     RETURNING s.lane, s.slot),
 free AS (
     SELECT a.lane, a.queue, numbers.slot,
@@ -39,12 +41,13 @@ free AS (
         WHERE s.namespace = $1 AND s.lane = a.lane AND s.slot = numbers.slot
           AND (s.holder = $2 OR NOT $8 OR s.lease_until > clock_timestamp()))),
 taken AS (
-    INSERT INTO queue_slots AS s (namespace, lane, slot, queue, holder, lease_until)
-    SELECT $1, f.lane, f.slot, f.queue, $2, clock_timestamp() + $7::interval
+    INSERT INTO queue_slots AS s (namespace, lane, slot, queue, holder, lease_until, asked)
+    SELECT $1, f.lane, f.slot, f.queue, $2, clock_timestamp() + $7::interval, $9
     FROM free f WHERE f.place <= f.most
     ORDER BY f.lane, f.slot
     ON CONFLICT (namespace, lane, slot) DO UPDATE
-    SET holder = excluded.holder, queue = excluded.queue, lease_until = excluded.lease_until
+    SET holder = excluded.holder, queue = excluded.queue, lease_until = excluded.lease_until,
+        asked = excluded.asked
     -- Asked again of the row as it is now: somebody may have renewed or taken it meanwhile.
     WHERE $8 AND s.lease_until <= clock_timestamp()
     RETURNING s.lane, s.slot)

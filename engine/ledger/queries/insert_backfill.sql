@@ -1,8 +1,17 @@
--- A window from before the schedule was declared: nobody owed it.
+-- Windows that nobody owed, from before the schedule was declared. One whose id, or whose place, another
+-- row has is left out, and the others are written. Those with a token are the owner's to send.
 INSERT INTO fires (namespace, project, key, series, bucket, fire_time, last_fire_time,
                    definition_version, workflow_id, workflow_type, task_queue, status, timing,
-                   overlap, lease_until)
-VALUES ($1, $2, $3, $4, $5, $6, $6, $7, $8, $9, $10, $11, 'backfill', $12,
-        CASE WHEN $11 = 'claimed' THEN clock_timestamp() END)
+                   overlap, owner, replica, token, lease_until, starting_at, attempts)
+SELECT $1, $2, $3, d.series, d.bucket, d.fire_time, d.fire_time, $4, d.workflow_id, $5, $6,
+       CASE WHEN d.token IS NULL THEN 'queued' ELSE 'starting' END, 'backfill', $7,
+       CASE WHEN d.token IS NOT NULL THEN $8 END, CASE WHEN d.token IS NOT NULL THEN $8 END, d.token,
+       CASE WHEN d.token IS NOT NULL THEN clock_timestamp() + $9::interval END,
+       CASE WHEN d.token IS NOT NULL THEN clock_timestamp() END,
+       CASE WHEN d.token IS NULL THEN 0 ELSE 1 END
+FROM unnest($10::int[], $11::bigint[], $12::timestamptz[], $13::text[], $14::uuid[])
+     AS d (series, bucket, fire_time, workflow_id, token)
 ON CONFLICT DO NOTHING
-RETURNING id
+RETURNING id, workflow_id, starting_at,
+          (SELECT t.rules FROM workflow_types t
+           WHERE t.namespace = $1 AND t.task_queue = fires.task_queue AND t.type = fires.workflow_type) AS rules

@@ -1,7 +1,18 @@
+-- Of one run ($3), of one key ($2), or of all: branches of which one is run, as in list_fires.sql.
 SELECT project, key, series, bucket, fire_time, windows, last_fire_time, kind, workflow_id, run_id,
        workflow_type, task_queue, status, reason, error, attempts, started_at, died_at,
        definition_version, input, not_undone
-FROM dead_letters
-WHERE namespace = $1 AND ($2::text IS NULL OR key = $2) AND ($3::text IS NULL OR workflow_id = $3)
-  AND ($4::bigint IS NULL OR bucket = $4)
+FROM (
+    (SELECT * FROM dead_letters
+     WHERE namespace = $1 AND workflow_id = $3 AND ($2::text IS NULL OR key = $2)
+       AND ($4::bigint IS NULL OR bucket = $4))
+    UNION ALL
+    (SELECT * FROM dead_letters
+     WHERE $3::text IS NULL AND namespace = $1 AND key = $2 AND ($4::bigint IS NULL OR bucket = $4)
+     ORDER BY fire_time DESC, workflow_id LIMIT $5)
+    UNION ALL
+    (SELECT * FROM dead_letters
+     WHERE $3::text IS NULL AND $2::text IS NULL AND namespace = $1
+       AND ($4::bigint IS NULL OR bucket = $4)
+     ORDER BY fire_time DESC, workflow_id LIMIT $5)) AS found
 ORDER BY fire_time DESC, workflow_id LIMIT $5

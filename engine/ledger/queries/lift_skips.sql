@@ -1,7 +1,13 @@
--- Of keys whose definition changes: what operators skipped ahead is written anew, or dropped.
-DELETE FROM fires f
-USING schedules s
-WHERE s.namespace = f.namespace AND s.key = f.key AND f.series = s.series AND f.fire_time > s.cursor
-  AND f.namespace = $1 AND f.key = ANY ($2::text[])
-  AND f.kind = 'window' AND f.status = 'skipped' AND f.reason LIKE 'user%'
-RETURNING f.key, f.fire_time, f.workflow_id, f.reason
+-- Of keys whose definition changes: what operators skipped ahead is written anew, or dropped. Looked
+-- for behind each cursor: in a plain join the planner takes that for a third of all rows.
+DELETE FROM fires WHERE id IN (
+    SELECT ahead.id FROM schedules s
+    CROSS JOIN LATERAL position_of(s.namespace, s.key) AS p
+    CROSS JOIN LATERAL (
+        SELECT f.id FROM fires f
+        WHERE f.namespace = s.namespace AND f.key = s.key AND f.series = s.series
+          AND f.fire_time > p.cursor AND f.kind = 'window' AND f.status = 'skipped'
+          AND starts_with(f.reason, 'user')
+        OFFSET 0) AS ahead
+    WHERE s.namespace = $1 AND s.key = ANY ($2::text[]))
+RETURNING key, fire_time, workflow_id, reason

@@ -1,3 +1,8 @@
-SELECT at, by, verb, key, project, reason, workflow_id, before, after FROM actions
-WHERE namespace = $1 AND ($2::text IS NULL OR key = $2)
-ORDER BY at DESC, id DESC LIMIT $3
+-- Of one key, or of all: two branches of which one is run, as in list_fires.sql.
+SELECT at, by, verb, key, project, reason, workflow_id, before, after FROM (
+    (SELECT * FROM actions WHERE $2::text IS NULL AND namespace = $1
+     ORDER BY at DESC, id DESC LIMIT $3)
+    UNION ALL
+    (SELECT * FROM actions WHERE namespace = $1 AND key = $2
+     ORDER BY at DESC, id DESC LIMIT $3)) AS found
+ORDER BY at DESC, id DESC

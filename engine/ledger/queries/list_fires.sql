@@ -1,4 +1,45 @@
-SELECT * FROM fire_history
-WHERE namespace = $1 AND ($2::text IS NULL OR key = $2) AND ($3::text IS NULL OR status = $3)
-  AND ($4::text IS NULL OR workflow_id = $4)
-ORDER BY fire_time DESC, key LIMIT $5
+-- The newest fires of a key ($2) and of a status ($3), where these are given. Each branch is one of
+-- the questions, and the others are not run at all: `$2 IS NULL OR key = $2` would, once it is planned
+-- for all arguments, read every row from the newest on. A status is asked for twice, since a parameter
+-- alone does not say that it is one of those that an index has. The limit inside says that few rows
+-- are wanted, which an unknown number does not.
+SELECT * FROM (
+    (SELECT * FROM fire_history
+     WHERE $2::text IS NULL AND $3::text IS NULL AND namespace = $1
+     ORDER BY fire_time DESC, key LIMIT 10000)
+    UNION ALL
+    (SELECT * FROM fire_history
+     WHERE $3::text IS NULL AND namespace = $1 AND key = $2
+     ORDER BY fire_time DESC, key LIMIT 10000)
+    UNION ALL
+    (SELECT * FROM fire_history
+     WHERE $2::text IS NULL AND $3 NOT IN ('claimed', 'starting', 'completed')
+       AND namespace = $1 AND status = $3
+       AND (status IN ('queued', 'failed', 'cancelled', 'terminated', 'timed_out', 'skipped',
+                       'expired', 'rejected', 'unvouched') OR lost_at IS NOT NULL)
+     ORDER BY fire_time DESC, key LIMIT 10000)
+    UNION ALL
+    (SELECT * FROM fire_history
+     WHERE $3 NOT IN ('claimed', 'starting', 'completed')
+       AND namespace = $1 AND key = $2 AND status = $3
+       AND (status IN ('queued', 'failed', 'cancelled', 'terminated', 'timed_out', 'skipped',
+                       'expired', 'rejected', 'unvouched') OR lost_at IS NOT NULL)
+     ORDER BY fire_time DESC, key LIMIT 10000)
+    UNION ALL
+    -- What is open, and not in line, is in no order and not much: all of it is read.
+    (SELECT * FROM (
+        SELECT * FROM fire_history
+        WHERE $3 IN ('claimed', 'starting', 'started') AND namespace = $1
+          AND status IN ('claimed', 'starting', 'started') AND lost_at IS NULL
+        OFFSET 0) AS open
+     WHERE status = $3 AND ($2::text IS NULL OR key = $2)
+     ORDER BY fire_time DESC, key LIMIT 10000)
+    UNION ALL
+    (SELECT * FROM fire_history
+     WHERE $2::text IS NULL AND $3 = 'completed' AND namespace = $1 AND status = 'completed'
+     ORDER BY fire_time DESC, key LIMIT 10000)
+    UNION ALL
+    (SELECT * FROM fire_history
+     WHERE $3 = 'completed' AND namespace = $1 AND key = $2 AND status = 'completed'
+     ORDER BY fire_time DESC, key LIMIT 10000)) AS found
+ORDER BY fire_time DESC, key LIMIT $4

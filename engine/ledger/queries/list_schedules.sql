@@ -1,8 +1,9 @@
 SELECT s.key, s.project, s.workflow, d.definition, s.retired_at, s.paused_at, s.paused_reason,
-       s.paused_by, s.paused_until, s.next_fire_at, s.workflow_type,
+       s.paused_by, s.paused_until, p.next_fire_at, s.workflow_type,
        s.definition_version, s.series, s.effective_from, s.error, s.rules, s.origin, last.last_fire_time AS last_fire_at, last.status AS last_status,
        ahead.skipped_at, ahead.skipped_why
 FROM schedules s
+JOIN LATERAL position_of(s.namespace, s.key) AS p ON true
 JOIN definitions d ON d.namespace = s.namespace AND d.key = s.key AND d.version = s.definition_version
 LEFT JOIN LATERAL (
     SELECT f.last_fire_time, f.status FROM fires f
@@ -15,7 +16,7 @@ LEFT JOIN LATERAL (
            array_agg(f.reason ORDER BY f.fire_time) AS skipped_why
     FROM fires f
     WHERE f.namespace = s.namespace AND f.key = s.key AND f.series = s.series
-      AND f.fire_time > s.cursor AND f.kind = 'window' AND f.status = 'skipped') AS ahead ON true
+      AND f.fire_time > p.cursor AND f.kind = 'window' AND f.status = 'skipped') AS ahead ON true
 WHERE s.namespace = $1 AND ($2::text IS NULL OR s.project = $2)
   AND ($3::text IS NULL OR s.key = $3)
 ORDER BY s.key

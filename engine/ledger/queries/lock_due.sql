@@ -1,13 +1,18 @@
--- Keys only. What a plan uses is read by a second statement after the lock: FOR UPDATE
--- re-checks the locked table alone, so a join here would return a stale definition beside a
--- fresh row. `clock_timestamp()` stands in a sub-select so that the index can use it.
+-- Keys only. What a plan uses is read by a second statement after the lock: FOR UPDATE re-checks the
+-- locked tables alone, so a join here would return a stale definition beside a fresh row. The row of
+-- schedules is a key's lock; that of positions is locked after it so that what another replica has
+-- moved meanwhile is no longer due here. `clock_timestamp()` stands in a sub-select so that the index
+-- can use it; $7 keeps it from entries that were due before anything that is alive. $8 are keys that
+-- are planned apart; with $9 none but these are locked.
 SELECT due.key
 FROM unnest($3::text[]) AS lanes (lane)
 CROSS JOIN LATERAL (
-    SELECT s.key, s.next_fire_at FROM schedules s
-    WHERE s.namespace = $1 AND s.project = $2 AND s.lane = lanes.lane
-      AND s.next_fire_at <= (SELECT clock_timestamp())
-      AND (s.external OR s.workflow_type = ANY ($4::text[])) AND s.rules <= $5
-    ORDER BY s.next_fire_at LIMIT $6
-    FOR UPDATE SKIP LOCKED) AS due
-ORDER BY due.next_fire_at
+    SELECT s.key, p.due_at FROM positions p
+    JOIN schedules s ON s.namespace = p.namespace AND s.key = p.key
+    WHERE p.namespace = $1 AND p.project = $2 AND p.lane = lanes.lane
+      AND p.due_at >= $7 AND p.due_at <= (SELECT clock_timestamp())
+      AND (s.external OR s.workflow_type = ANY ($4::text[])) AND p.rules <= $5
+      AND s.key <> ALL ($8::text[]) AND ($9::text[] IS NULL OR s.key = ANY ($9::text[]))
+    ORDER BY p.due_at LIMIT $6
+    FOR UPDATE OF s, p SKIP LOCKED) AS due
+ORDER BY due.due_at

@@ -1,5 +1,10 @@
 -- Started, and unknown to Temporal: purged before its close was seen, or Temporal has lost it. The
--- window is not started again; the row stops standing in the way of the next.
+-- window is not started again; the row stops standing in the way of the next. Locked in the order of
+-- their ids, as in witness.sql.
+WITH locked AS (
+    SELECT id FROM fires
+    WHERE namespace = $1 AND workflow_id = ANY ($2::text[]) AND status = 'started' AND lost_at IS NULL
+    ORDER BY id FOR UPDATE)
 UPDATE fires SET lost_at = clock_timestamp(), error = $3
-WHERE namespace = $1 AND workflow_id = ANY ($2::text[]) AND status = 'started' AND lost_at IS NULL
+WHERE id IN (SELECT id FROM locked) AND status = 'started' AND lost_at IS NULL
 RETURNING workflow_id

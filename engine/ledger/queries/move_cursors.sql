@@ -1,10 +1,37 @@
+-- A move is a DELETE of one exact row and an INSERT under the next step: see the table. What is no
+-- change moves nothing. The row of schedules follows where the caller asks for it ($9), and otherwise
+-- once it has been behind for five minutes: replicas of older code read it, and pass over windows
+-- beyond its cursor that have rows of their own.
+WITH was AS (
+    SELECT m.*, p.step, p.project, p.lane, p.cursor AS stood_at,
+           m.through OR coalesce(p.behind_since < clock_timestamp() - interval '5 minutes', false) AS follows,
+           CASE WHEN NOT m.through THEN coalesce(p.behind_since, clock_timestamp()) END AS behind_since
+    FROM unnest($3::text[], $4::timestamptz[], $5::timestamptz[], $6::bigint[], $7::timestamp[],
+                $8::bool[], $9::bool[])
+         AS m (key, cursor, next_fire_at, max_bucket, reading, resumed, through)
+    CROSS JOIN LATERAL position_of($1, m.key) AS p
+    WHERE m.through OR (p.cursor, p.next_fire_at, p.max_bucket, p.rules, p.cursor_reading)
+                       IS DISTINCT FROM (m.cursor, m.next_fire_at, m.max_bucket, $2, m.reading)
+), gone AS (
+    DELETE FROM positions p USING was
+    WHERE p.namespace = $1 AND p.key = was.key AND p.step = was.step
+    RETURNING was.*
+), moved AS (
+    INSERT INTO positions (namespace, key, step, project, lane, due_at, next_fire_at, cursor,
+                           max_bucket, rules, cursor_reading, behind_since)
+    SELECT $1, g.key, g.step + 1, g.project, g.lane,
+           CASE WHEN g.next_fire_at IS NOT NULL THEN greatest(g.next_fire_at, statement_timestamp()) END,
+           g.next_fire_at,
+           CASE WHEN g.cursor >= g.stood_at THEN g.cursor
+                ELSE refuse_position(g.key, g.stood_at, g.cursor) END,
+           g.max_bucket, $2, g.reading, CASE WHEN NOT g.follows THEN g.behind_since END
+    FROM gone g)
 UPDATE schedules s
-SET cursor = m.cursor, next_fire_at = m.next_fire_at, max_bucket = m.max_bucket,
-    rules = $2, cursor_reading = m.reading, failures = 0, error = NULL,
+SET position_step = m.step + 1, cursor = m.cursor, next_fire_at = m.next_fire_at,
+    max_bucket = m.max_bucket, rules = $2, cursor_reading = m.reading, failures = 0, error = NULL,
     paused_at = CASE WHEN m.resumed THEN NULL ELSE s.paused_at END,
     paused_by = CASE WHEN m.resumed THEN NULL ELSE s.paused_by END,
     paused_reason = CASE WHEN m.resumed THEN NULL ELSE s.paused_reason END,
     paused_until = CASE WHEN m.resumed THEN NULL ELSE s.paused_until END
-FROM unnest($3::text[], $4::timestamptz[], $5::timestamptz[], $6::bigint[], $7::timestamp[], $8::bool[])
-     AS m (key, cursor, next_fire_at, max_bucket, reading, resumed)
-WHERE s.namespace = $1 AND s.key = m.key
+FROM gone m
+WHERE m.follows AND s.namespace = $1 AND s.key = m.key

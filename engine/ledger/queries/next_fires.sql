@@ -1,4 +1,5 @@
 -- What the cache says; one that backs off has put itself off.
-SELECT key, next_fire_at FROM schedules
-WHERE namespace = $1 AND project = $2 AND key > $3 AND failures = 0 AND rules = $4
-ORDER BY key LIMIT $5
+SELECT s.key, p.next_fire_at FROM schedules s
+JOIN LATERAL position_of(s.namespace, s.key) AS p ON true
+WHERE s.namespace = $1 AND s.project = $2 AND s.key > $3 AND s.failures = 0 AND s.rules = $4
+ORDER BY s.key LIMIT $5

@@ -1,11 +1,20 @@
--- `version` changes with every write to the row: what was archived is what leaves, or it stays.
-SELECT f.id, f.xmin::text AS version, f.project, f.series, f.bucket, f.fire_time, f.last_fire_time,
+-- `version` changes with every write to the row: what was archived is what leaves, or it stays. All
+-- rows, or ($6) those alone that somebody asked for: branches of which one is run, as in list_fires.sql.
+SELECT f.id, f.version, f.project, f.series, f.bucket, f.fire_time, f.last_fire_time,
        f.windows, f.kind, f.definition_version, f.workflow_type, f.task_queue, f.status, f.reason,
+       coalesce(f.reason_code, reason_code_of(f.reason)) AS reason_code,
        f.timing, f.missed, f.merged_at,
        f.error IS NOT NULL OR f.history <> '[]' OR f.input IS NOT NULL AS telling,
        greatest(f.last_fire_time, f.decided_at, f.closed_at) AS rested_since,
-       (to_jsonb(f) - '{owner,token,lease_until,seen_at,open_at,stop_at,stop_grace}'::text[])::text AS detail
-FROM fires f
-WHERE f.namespace = $1 AND f.key = $2 AND f.fire_time >= $3 AND f.fire_time < $4
-  AND ($6::bool OR f.kind <> 'window')
-ORDER BY f.fire_time, f.id LIMIT $5
+       (to_jsonb(f) - '{version,owner,token,lease_until,seen_at,open_at,stop_at,stop_grace,stop_asked_at}'::text[]
+        || jsonb_build_object('reason_code', coalesce(f.reason_code, reason_code_of(f.reason))))::text AS detail
+FROM (
+    (SELECT xmin::text AS version, * FROM fires
+     WHERE $6::bool AND namespace = $1 AND key = $2 AND fire_time >= $3 AND fire_time < $4
+     ORDER BY fire_time, id LIMIT $5)
+    UNION ALL
+    (SELECT xmin::text AS version, * FROM fires
+     WHERE NOT $6 AND namespace = $1 AND key = $2 AND fire_time >= $3 AND fire_time < $4
+       AND kind <> 'window'
+     ORDER BY fire_time, id LIMIT $5)) AS f
+ORDER BY f.fire_time, f.id

@@ -1,20 +1,38 @@
 -- All that an idle tick does. What it asks of the server lies in its memory, and every role may ask.
--- Each lane is one index descent, so the time does not depend on the number of schedules. `lane = ANY(...) ORDER BY next_fire_at` would sort every due row.
+-- Each lane is one index descent, so the time does not depend on the number of schedules. `lane = ANY(...) ORDER BY due_at` would sort every due row.
+-- Beside an old snapshot no dead index entry is removed, and a look for the first would walk all that
+-- ever came before it: $6 to $8 are where to begin, and leases and stops that end after $9 wait.
 SELECT clock_timestamp() AS now, ledger.ledger_id, ledger.epoch, ledger.doubted_at,
        CASE WHEN NOT pg_is_in_recovery() THEN pg_postmaster_start_time() END AS server,
        pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS transactions,
-       (SELECT min(first.next_fire_at)
+       (SELECT min(first.due_at)
         FROM unnest($3::text[]) AS lanes (lane)
         CROSS JOIN LATERAL (
-            SELECT s.next_fire_at FROM schedules s
-            WHERE s.namespace = $1 AND s.project = $2 AND s.lane = lanes.lane
-              AND s.next_fire_at IS NOT NULL
-              AND (s.external OR s.workflow_type = ANY ($4::text[])) AND s.rules <= $5
-            ORDER BY s.next_fire_at LIMIT 1) AS first) AS due_at,
+            SELECT p.due_at FROM positions p
+            WHERE p.namespace = $1 AND p.project = $2 AND p.lane = lanes.lane
+              AND p.due_at >= $6 AND p.rules <= $5
+              AND EXISTS (
+                  SELECT 1 FROM schedules s WHERE s.namespace = p.namespace AND s.key = p.key
+                    AND (s.external OR s.workflow_type = ANY ($4::text[])) OFFSET 0)
+            ORDER BY p.due_at LIMIT 1) AS first) AS due_at,
        (SELECT min(f.lease_until) FROM fires f
-        WHERE f.namespace = $1 AND f.project = $2 AND f.status IN ('claimed', 'starting')) AS stale_at,
+        WHERE f.namespace = $1 AND f.project = $2 AND f.status IN ('claimed', 'starting')
+          AND f.lease_until >= $7 AND f.lease_until <= (SELECT clock_timestamp()) + $9::interval) AS stale_at,
        (SELECT min(f.stop_at) FROM fires f
-        WHERE f.namespace = $1 AND f.project = $2 AND f.stop IS NOT NULL AND f.status = 'started') AS stop_at,
+        WHERE f.namespace = $1 AND f.project = $2 AND f.stop IS NOT NULL AND f.status = 'started'
+          AND f.stop_at >= $8 AND f.stop_at <= (SELECT clock_timestamp()) + $9::interval) AS stop_at,
        EXISTS (SELECT 1 FROM schedules s
-               WHERE s.namespace = $1 AND s.project = $2 AND s.parents <> '{}') AS chained
+               WHERE s.namespace = $1 AND s.project = $2 AND s.parents <> '{}') AS chained,
+       (SELECT min(b.next_at)
+        FROM backfills b
+        -- Each by its key, and one that is halted is looked at when it goes on: as in lock_laying.sql.
+        CROSS JOIN LATERAL (
+            SELECT 1 FROM schedules s
+            WHERE s.namespace = b.namespace AND s.key = b.key AND s.project = $2
+              AND s.lane = ANY ($3::text[])
+              AND (s.external OR s.workflow_type = ANY ($4::text[])) AND s.rules <= $5
+              AND (s.retired_at IS NOT NULL OR s.series <> b.series
+                   OR (s.enabled AND (s.paused_at IS NULL OR s.paused_at <= b.requested_at)))
+            LIMIT 1) AS its
+        WHERE b.namespace = $1 AND b.state = 'laying') AS lay_at
 FROM ledger

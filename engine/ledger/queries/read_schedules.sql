@@ -1,34 +1,82 @@
 -- `known`: windows beyond the cursor that have a row already. `open`: what may stand in the way of
 -- the next start; of a schedule whose runs may overlap only where something waits in a queue, or
--- all is asked for ($3). `awaited`: what became of windows that it waits for.
-SELECT s.key, s.project, s.definition_version, s.digest, s.series, s.suffixed, s.max_bucket,
-       s.effective_from, s.cursor, s.workflow_type, s.retired_at, s.paused_at, s.paused_reason,
-       s.paused_by, s.paused_until, s.absent_since, s.failures, s.rules, s.cursor_reading, s.origin,
-       d.definition, known.fire_times AS known, known.ran, in_the_way.fires AS open
+-- all is asked for ($3); what is run once more counts from when that was asked for. `awaited`: what
+-- became of windows that it waits for.
+-- Of what is open no more is read than a plan can decide on: $4 beyond the schedule's places (at most
+-- $4) of what runs, of what waits for a place, and of what waits for other schedules; all of what
+-- runs where a window takes its place. The others are counted: `waiting` and `pending` are all that
+-- there are, `running` is counted up to the places, and only where not all of these were read. Of
+-- what waits for other schedules and starts in any order, $5 (from 0 to 1) says where in the line
+-- some more are read, so that none is overlooked for ever.
+-- BETWEEN x AND x, and the key in the order: with `=`, and ordered by id alone or not at all, the
+-- planner may walk the primary key, through all that has ended, until it has found enough.
+SELECT s.key, s.project, s.definition_version, s.digest, s.series, s.suffixed, p.max_bucket,
+       s.effective_from, p.cursor, s.workflow_type, s.retired_at, s.paused_at, s.paused_reason,
+       s.paused_by, s.paused_until, s.absent_since, s.failures, s.rules, p.cursor_reading, s.origin,
+       d.definition, known.fire_times AS known, known.ran, in_the_way.fires AS open,
+       line.waiting::int, line.pending::int, line.changes::int AS line_changes,
+       CASE WHEN policy.places > $4 THEN (
+           SELECT count(*) FROM (
+               SELECT FROM fires f
+               WHERE f.namespace = s.namespace AND f.key BETWEEN s.key AND s.key AND f.lost_at IS NULL
+                 AND f.status IN ('claimed', 'starting', 'started') AND f.kind <> 'handler'
+               ORDER BY f.key, f.id LIMIT policy.places) AS taken)::int END AS running
 FROM schedules s
+JOIN LATERAL position_of(s.namespace, s.key) AS p ON true
 JOIN definitions d ON d.namespace = s.namespace AND d.key = s.key AND d.version = s.definition_version
+CROSS JOIN LATERAL (
+    SELECT coalesce((d.definition ->> 'maxConcurrentRuns')::int, 1) AS places,
+           coalesce(d.definition ->> 'overlap', 'allow') AS overlap) AS policy
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN NOT $3 THEN least(policy.places, $4) + $4 END AS waiting,
+           CASE WHEN NOT $3 AND policy.overlap NOT IN ('cancel_previous', 'terminate_previous')
+                THEN least(policy.places, $4) + $4 END AS running) AS most
+LEFT JOIN LATERAL (
+    SELECT sum(c.waiting) AS waiting, sum(c.pending) AS pending, count(*) AS changes
+    FROM line_changes c WHERE c.namespace = s.namespace AND c.key = s.key) AS line ON true
 LEFT JOIN LATERAL (
     SELECT array_agg(f.fire_time ORDER BY f.fire_time) AS fire_times,
            array_agg(f.status NOT IN ('skipped', 'expired', 'rejected') ORDER BY f.fire_time) AS ran
     FROM fires f
     WHERE f.namespace = s.namespace AND f.key = s.key AND f.series = s.series
-      AND f.fire_time > s.cursor AND f.kind = 'window') AS known ON true
+      AND f.fire_time > p.cursor AND f.kind = 'window') AS known ON true
 LEFT JOIN LATERAL (
     SELECT jsonb_agg(jsonb_build_object(
                'fire_id', f.id, 'workflow_id', f.workflow_id, 'status', f.status,
-               'fire_time', f.fire_time, 'open_at', f.open_at, 'overlap', f.overlap,
-               'stop', f.stop, 'awaited', CASE WHEN f.awaits IS NOT NULL THEN (
+               'fire_time', CASE WHEN f.kind = 'rerun' THEN f.decided_at ELSE f.fire_time END,
+               'open_at', f.open_at, 'overlap', f.overlap,
+               'stop', f.stop, 'timing', f.timing, 'awaited', CASE WHEN f.awaits IS NOT NULL THEN (
                    SELECT jsonb_agg(jsonb_build_object(
                               'parent', a.parent, 'when', a.wants, 'became', a.became,
                               'reason', a.reason, 'since', a.closed_at) ORDER BY a.number)
                    FROM awaited a WHERE a.namespace = f.namespace AND a.fire_id = f.id) END)
                ORDER BY f.id) AS fires
-    FROM fires f
-    WHERE f.namespace = s.namespace AND f.key = s.key
-      AND f.status IN ('claimed', 'queued', 'starting', 'started') AND f.lost_at IS NULL
-      AND f.kind <> 'handler'
-      AND ($3 OR d.definition ? 'overlap' OR EXISTS (
-          SELECT 1 FROM fires q
-          WHERE q.namespace = s.namespace AND q.key = s.key AND q.status = 'queued'))) AS in_the_way ON true
+    FROM (
+        (SELECT r.id FROM fires r
+         WHERE r.namespace = s.namespace AND r.key BETWEEN s.key AND s.key AND r.lost_at IS NULL
+           AND r.status IN ('claimed', 'starting', 'started') AND r.kind <> 'handler'
+         ORDER BY r.key, r.id LIMIT most.running)
+        UNION ALL
+        (SELECT l.fire_id FROM line l
+         WHERE l.namespace = s.namespace AND l.key = s.key AND NOT l.pending
+         ORDER BY l.fire_id LIMIT most.waiting)
+        UNION ALL
+        (SELECT l.fire_id FROM line l
+         WHERE l.namespace = s.namespace AND l.key = s.key AND l.pending
+         ORDER BY l.fire_id LIMIT most.waiting)
+        UNION ALL
+        (SELECT l.fire_id FROM line l
+         WHERE l.namespace = s.namespace AND l.key = s.key AND l.pending
+           AND line.pending > most.waiting AND policy.overlap NOT IN ('queue', 'queue_one')
+           AND l.fire_id > (
+               SELECT head.id + ((tail.id - head.id) * $5::float8)::bigint
+               FROM (SELECT h.fire_id AS id FROM line h
+                     WHERE h.namespace = s.namespace AND h.key = s.key AND h.pending
+                     ORDER BY h.fire_id OFFSET most.waiting - 1 LIMIT 1) AS head,
+                    (SELECT max(h.fire_id) AS id FROM line h
+                     WHERE h.namespace = s.namespace AND h.key = s.key AND h.pending) AS tail)
+         ORDER BY l.fire_id LIMIT most.waiting)) AS read
+    CROSS JOIN LATERAL (SELECT * FROM fires WHERE id = read.id OFFSET 0) AS f
+    WHERE $3 OR policy.overlap <> 'allow' OR line.waiting + line.pending > 0) AS in_the_way ON true
 WHERE s.namespace = $1 AND s.key = ANY ($2::text[])
-ORDER BY s.next_fire_at, s.key
+ORDER BY p.next_fire_at, s.key

@@ -1,10 +1,24 @@
--- A window that surely has no run gets one after all; what it was before stays in its history.
-UPDATE fires
-SET status = $4, timing = 'backfill', reason = NULL, error = NULL, dealt_at = NULL, followed_at = NULL, overlap = $5,
-    definition_version = $6, workflow_type = $7, task_queue = $8,
-    lease_until = CASE WHEN $4 = 'claimed' THEN clock_timestamp() END,
+-- Windows that surely have no run get one after all; what each was before stays in its history. What
+-- somebody wrote to since it was read is left out. Those with a token are the owner's to send.
+UPDATE fires f
+SET project = $2, status = CASE WHEN d.token IS NULL THEN 'queued' ELSE 'starting' END,
+    timing = 'backfill', reason = NULL, error = NULL, dealt_at = NULL, followed_at = NULL, overlap = $7,
+    definition_version = $4, workflow_type = $5, task_queue = $6,
+    owner = CASE WHEN d.token IS NOT NULL THEN $8 END,
+    replica = CASE WHEN d.token IS NOT NULL THEN $8 ELSE f.replica END,
+    token = d.token,
+    lease_until = CASE WHEN d.token IS NOT NULL THEN clock_timestamp() + $9::interval END,
+    starting_at = CASE WHEN d.token IS NOT NULL THEN clock_timestamp() END,
+    attempts = CASE WHEN d.token IS NULL THEN 0 ELSE 1 END,
+    missed = 0, missed_from = NULL,
     history = history || jsonb_build_object('status', status, 'reason', reason, 'error', error,
+                                            'reason_code', coalesce(reason_code, reason_code_of(reason)),
                                             'until', clock_timestamp())
-WHERE namespace = $1 AND workflow_id = $2 AND fire_time = $3 AND windows = 1
-  AND status IN ('skipped', 'expired', 'rejected') AND run_id IS NULL
-RETURNING id
+FROM unnest($10::int[], $11::bigint[], $12::timestamptz[], $13::text[], $14::uuid[])
+     AS d (series, bucket, fire_time, workflow_id, token)
+WHERE f.namespace = $1 AND f.key = $3 AND f.workflow_id = d.workflow_id
+  AND f.fire_time = d.fire_time AND f.windows = 1
+  AND f.status = ANY ($15::text[]) AND f.run_id IS NULL
+RETURNING f.id, f.workflow_id, f.starting_at,
+          (SELECT t.rules FROM workflow_types t
+           WHERE t.namespace = $1 AND t.task_queue = f.task_queue AND t.type = f.workflow_type) AS rules

@@ -4,7 +4,7 @@
 WITH held AS (
     SELECT f.id FROM fires f
     JOIN unnest($2::bigint[], $3::uuid[]) AS h (id, token) ON h.id = f.id AND h.token = f.token
-    WHERE f.namespace = $1 AND f.status = 'starting'
+    WHERE f.namespace = $1 AND f.status || '' = 'starting'  -- see settle
       AND f.lease_until > (SELECT clock_timestamp())
     FOR UPDATE OF f SKIP LOCKED)
 UPDATE fires f

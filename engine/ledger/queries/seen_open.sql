@@ -1,3 +1,7 @@
--- The runs were looked at, and were open then.
+-- The runs were looked at, and were open then. Locked in the order of their ids, as in witness.sql.
+WITH locked AS (
+    SELECT id FROM fires
+    WHERE namespace = $1 AND workflow_id = ANY ($2::text[]) AND status = 'started'
+    ORDER BY id FOR UPDATE)
 UPDATE fires SET open_at = greatest(open_at, $3), lost_at = NULL
-WHERE namespace = $1 AND workflow_id = ANY ($2::text[]) AND status = 'started'
+WHERE id IN (SELECT id FROM locked) AND status = 'started'

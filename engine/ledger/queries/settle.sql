@@ -1,7 +1,19 @@
--- Rule L1: a fire moves by compare-and-set on its status and its owner's token.
+-- Rule L1: a fire moves by compare-and-set on its status and its owner's token. Locked in the order of
+-- their ids, as in witness.sql: an UPDATE alone would lock as its rows come, and two could deadlock.
+-- The status is compared as no index knows it: there are so few that are being sent that the planner
+-- would read all of them, and beside an old snapshot all that ever were.
+WITH outcomes AS (
+    SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[], $5::text[],
+                         $6::timestamptz[], $7::text[], $8::text[], $9::interval[], $10::text[])
+        AS o (id, token, status, timing, run_id, started_at, reason, error, retry_after, first_run_id)
+), locked AS (
+    SELECT f.id FROM fires f JOIN outcomes o ON o.id = f.id AND o.token = f.token
+    WHERE f.status || '' = 'starting'
+    ORDER BY f.id FOR UPDATE OF f)
 UPDATE fires f
 SET status = o.status,
     run_id = coalesce(o.run_id, f.run_id),
+    first_run_id = coalesce(f.first_run_id, o.first_run_id),
     started_at = coalesce(o.started_at, f.started_at),
     timing = coalesce(o.timing, f.timing),
     reason = coalesce(o.reason, f.reason),
@@ -9,8 +21,6 @@ SET status = o.status,
     owner = NULL,
     token = CASE WHEN o.status = 'starting' THEN f.token END,
     lease_until = CASE WHEN o.status = 'starting' THEN clock_timestamp() + o.retry_after END
-FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[], $5::text[], $6::timestamptz[],
-            $7::text[], $8::text[], $9::interval[])
-     AS o (id, token, status, timing, run_id, started_at, reason, error, retry_after)
-WHERE f.id = o.id AND f.token = o.token AND f.status = 'starting'
+FROM locked JOIN outcomes o USING (id)
+WHERE f.id = locked.id AND f.token = o.token AND f.status || '' = 'starting'
 RETURNING f.id

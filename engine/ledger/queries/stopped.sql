@@ -1,8 +1,12 @@
--- The run was asked. One that was cancelled is terminated when its grace has passed; without one
--- it has all the time it wants, and is looked at again.
+-- The run was asked. It is looked at again soon, and then less and less often: a run that continues as
+-- new, or is retried, goes on without having heard of the cancel. When its grace has passed it is
+-- looked at to be terminated.
 UPDATE fires f
-SET stop = CASE WHEN f.stop = 'cancel' AND f.stop_grace IS NOT NULL THEN 'terminate' ELSE f.stop END,
-    stop_at = clock_timestamp() + CASE WHEN f.stop = 'cancel' THEN coalesce(f.stop_grace, interval '1 hour')
-                                       ELSE interval '10 seconds' END
-FROM unnest($2::bigint[], $3::text[]) AS a (id, asked)
+SET first_run_id = coalesce(f.first_run_id, a.first_run_id),
+    stop_asked_at = coalesce(f.stop_asked_at, clock_timestamp()),
+    stop_at = least(clock_timestamp() + least(greatest(clock_timestamp() - f.stop_asked_at, interval '1 second'),
+                                              interval '30 seconds'),
+                    CASE WHEN f.stop = 'cancel'
+                         THEN coalesce(f.stop_asked_at, clock_timestamp()) + f.stop_grace END)
+FROM unnest($2::bigint[], $3::text[], $4::text[]) AS a (id, asked, first_run_id)
 WHERE f.namespace = $1 AND f.id = a.id AND f.stop = a.asked

@@ -7,7 +7,7 @@ WITH stale AS (
     JOIN schedules s ON s.namespace = f.namespace AND s.key = f.key
     JOIN definitions d ON d.namespace = f.namespace AND d.key = f.key AND d.version = f.definition_version
     WHERE f.namespace = $1 AND f.project = $2 AND f.status IN ('claimed', 'starting')
-      AND f.lease_until <= (SELECT clock_timestamp())
+      AND f.lease_until >= $6 AND f.lease_until <= (SELECT clock_timestamp())
     ORDER BY f.lease_until, f.id LIMIT $4
     FOR UPDATE OF f SKIP LOCKED
 ), taken AS (

@@ -8,9 +8,11 @@ SELECT next.key, next.next_fire_at AS fire_time,
            AS definition,
        ahead.skipped_at
 FROM (
-    SELECT s.namespace, s.key, s.definition_version, s.next_fire_at, s.series, s.cursor FROM schedules s
-    WHERE s.namespace = $1 AND s.project = $2 AND s.next_fire_at IS NOT NULL
-    ORDER BY s.next_fire_at, s.key LIMIT $3) AS next
+    SELECT s.namespace, s.key, s.definition_version, p.next_fire_at, s.series, p.cursor
+    FROM schedules s
+    JOIN positions p ON p.namespace = s.namespace AND p.key = s.key
+    WHERE s.namespace = $1 AND s.project = $2 AND p.next_fire_at IS NOT NULL
+    ORDER BY p.next_fire_at, p.key LIMIT $3) AS next
 JOIN definitions d ON d.namespace = next.namespace AND d.key = next.key
                   AND d.version = next.definition_version
 LEFT JOIN LATERAL (

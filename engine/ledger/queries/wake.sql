@@ -1,31 +1,53 @@
 -- Keys in whose queue something waits for nothing any more: neither for a place among the runs of its
 -- own key, nor for windows of others. Those of a queue that keeps its order wait behind what waits for
--- others. A key is asked about once, however many of its windows wait, and never counts further than
--- to its limit: to count for each window that waits would be their product. What is counted is named
--- by the line (`line.key`): by the schedule it would be counted for each schedule first.
-UPDATE schedules s SET next_fire_at = least(s.next_fire_at, clock_timestamp())
-FROM (
+-- others. Its cost is that of the keys that have a line, and not of what waits in these: a key is
+-- asked about once, never counts further than to its limit, and of what waits for other schedules $3
+-- are asked about from the head of each line and as many from somewhere in it ($4, from 0 to 1), at
+-- most $5 of all keys. Named by the line (`long.key`): by the schedule it would be counted for each
+-- schedule first; BETWEEN: see read_schedules.sql. A key that is locked is returned as not woken, be it
+-- due or not: whoever plans it may have read what has changed since, and will put it off. The others
+-- are not to wait for that.
+WITH long AS MATERIALIZED (
+    SELECT c.key, sum(c.waiting) AS waiting, sum(c.pending) AS pending
+    FROM line_changes c WHERE c.namespace = $1
+    GROUP BY c.key HAVING sum(c.waiting) > 0 OR sum(c.pending) > 0),
+asked AS MATERIALIZED (
+    SELECT part.fire_id
+    FROM (SELECT l.key, l.pending FROM long l WHERE l.pending > 0
+          ORDER BY hashtextextended(l.key, ($4::float8 * 1000000)::bigint)) AS chained
+    CROSS JOIN LATERAL (
+        (SELECT l.fire_id FROM line l
+         WHERE l.namespace = $1 AND l.key = chained.key AND l.pending
+         ORDER BY l.fire_id LIMIT $3)
+        UNION
+        (SELECT l.fire_id FROM line l
+         WHERE chained.pending > $3 AND l.namespace = $1 AND l.key = chained.key AND l.pending
+           AND l.fire_id > (
+               SELECT min(e.fire_id) + ((max(e.fire_id) - min(e.fire_id)) * $4::float8)::bigint
+               FROM line e WHERE e.namespace = $1 AND e.key = chained.key AND e.pending)
+         ORDER BY l.fire_id LIMIT $3)) AS part
+    LIMIT $5),
+ready AS MATERIALIZED (
     SELECT o.key
-    FROM (
-        SELECT q.key, min(q.id) AS first
-        FROM fires q
-        WHERE q.namespace = $1 AND q.status = 'queued' AND q.lost_at IS NULL AND q.awaits IS NULL
-        GROUP BY q.key) AS line
-    JOIN schedules o ON o.namespace = $1 AND o.key = line.key
+    FROM long
+    JOIN schedules o ON o.namespace = $1 AND o.key = long.key
     JOIN definitions d ON d.namespace = o.namespace AND d.key = o.key
                       AND d.version = o.definition_version
     CROSS JOIN LATERAL (
         SELECT coalesce((d.definition ->> 'maxConcurrentRuns')::int, 1) AS places) AS most
-    WHERE (
+    WHERE long.waiting > 0
+      AND (
           SELECT count(*) FROM (
               SELECT FROM fires f
-              WHERE f.namespace = $1 AND f.key = line.key AND f.lost_at IS NULL
+              WHERE f.namespace = $1 AND f.key BETWEEN long.key AND long.key AND f.lost_at IS NULL
                 AND f.status IN ('claimed', 'starting', 'started') AND f.kind <> 'handler'
-              LIMIT most.places) AS open) < most.places
+              ORDER BY f.key, f.id LIMIT most.places) AS open) < most.places
       AND NOT EXISTS (
-          SELECT 1 FROM fires h
-          WHERE h.namespace = $1 AND h.key = line.key AND h.awaits IS NOT NULL
-            AND h.id < line.first AND d.definition ->> 'overlap' IN ('queue', 'queue_one'))
+          SELECT 1 FROM line h
+          WHERE h.namespace = $1 AND h.key = long.key AND h.pending
+            AND d.definition ->> 'overlap' IN ('queue', 'queue_one')
+            AND h.fire_id < (SELECT min(q.fire_id) FROM line q
+                             WHERE q.namespace = $1 AND q.key = long.key AND NOT q.pending))
     UNION
     SELECT a.key
     FROM (
@@ -35,10 +57,23 @@ FROM (
                    WHEN 'failure' THEN w.became = ANY ($2::text[])
                    ELSE w.became = 'completed' OR w.became = ANY ($2::text[])
                END AS met
-        FROM awaited w WHERE w.namespace = $1) AS a
+        FROM asked CROSS JOIN LATERAL (
+            SELECT * FROM awaited w WHERE w.namespace = $1 AND w.fire_id = asked.fire_id OFFSET 0) AS w) AS a
     GROUP BY a.key, a.fire_id
-    HAVING bool_and(a.final) OR bool_or(a.final AND NOT a.met)) AS waiting
-WHERE s.namespace = $1 AND s.key = waiting.key
-  AND s.paused_at IS NULL AND s.retired_at IS NULL AND s.enabled
-  AND (s.next_fire_at IS NULL OR s.next_fire_at > clock_timestamp())
-RETURNING s.key
+    HAVING bool_and(a.final) OR bool_or(a.final AND NOT a.met)),
+able AS MATERIALIZED (
+    SELECT s.key FROM schedules s JOIN ready USING (key)
+    WHERE s.namespace = $1 AND s.paused_at IS NULL AND s.retired_at IS NULL AND s.enabled),
+free AS MATERIALIZED (
+    SELECT s.key FROM schedules s JOIN able USING (key)
+    WHERE s.namespace = $1 ORDER BY s.key FOR UPDATE OF s SKIP LOCKED),
+woken AS (
+    UPDATE schedules s SET next_fire_at = clock_timestamp()
+    FROM free CROSS JOIN LATERAL position_of($1, free.key) AS p
+    WHERE s.namespace = $1 AND s.key = free.key
+      AND (p.next_fire_at IS NULL OR p.next_fire_at > clock_timestamp())
+    RETURNING s.key)
+SELECT able.key, woken.key IS NOT NULL AS woken
+FROM able LEFT JOIN free USING (key) LEFT JOIN woken USING (key)
+WHERE woken.key IS NOT NULL OR free.key IS NULL
+ORDER BY able.key

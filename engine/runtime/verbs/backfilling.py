@@ -1,53 +1,62 @@
-"""Backfill: gives windows of the past the runs that they never had.
+"""Backfill: runs for windows of the past that never had one.
 
-Only a window that surely has no run is started: one that was skipped, expired or rejected, or one
-from before its schedule was declared. What was started, or may have been, is listed instead. Doing
-it again does nothing, so a backfill that was interrupted is begun anew.
+The request is one row of the ledger, a range that ticks lay (``engine.runtime.backfills``). Only a
+window that surely has no run is started: one that was skipped, expired or rejected, or one from
+before its schedule was declared. What was started, or may have been, is left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import islice
-from typing import Literal
+from itertools import pairwise
 
-from engine.errors import MomentInFuture, WindowNotFound, WorkflowUnknown
-from engine.ledger import Ledger
-from engine.ledger.fire_records import Fire
+from engine.errors import BackfillOverlaps, MomentInFuture, WindowNotFound, WorkflowUnknown
+from engine.ledger import Ledger, Transaction
+from engine.ledger.backfill_records import (
+    FORGOTTEN,
+    SURELY_NOT_RUN,
+    UNDECIDED,
+    Backfill,
+    InLine,
+)
+from engine.ledger.operating_records import Action
 from engine.ledger.schedule_records import ScheduleState
 from engine.runtime import unknown
-from engine.runtime.carving import take_out
-from engine.runtime.verbs.locked import Locked, has_window, locked
+from engine.runtime.events import Alert
+from engine.runtime.verbs.locked import Locked, locked
 from engine.schedules.instants import EARLIEST, TICK, from_seconds
-from engine.schedules.windows import is_suffixed
+from engine.schedules.model import Schedule
+from engine.schedules.timing import Spec
 
 _FIRST = from_seconds(EARLIEST)
-_AT_ONCE = 200
-"""Windows of one transaction: the schedule fires on between two of them."""
-
-Overlap = Literal["allow", "queue"]
-_NO_RUN = {"skipped", "expired", "rejected"}
+_COSTS = {
+    "skip": "own windows that open while a backfilled run is open are skipped",
+    "queue": "own windows that open while a backfilled run is open wait for its end",
+    "queue_one": "of own windows that open while a backfilled run is open one waits for its end,"
+    " the others are skipped",
+    "cancel_previous": "own windows that open while a backfilled run is open cancel it",
+    "terminate_previous": "own windows that open while a backfilled run is open terminate it",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a backfill has come.
+class BackfillRequested:
+    """A backfill that was asked for, and what it will come to as things are now.
 
     Attributes:
-        until: every window up to here is done.
-        windows: how many there are from the first to the last.
-        done: how many of them were looked at.
-        started: run ids that were claimed or queued by now.
-        left_alone: windows that have, had or may have had a run, and why.
+        backfill: the row that ticks lay.
+        would_start: how many of its windows have surely no run.
+        left_alone: how many will not be started, by why.
+        cost: what its runs will cost the schedule's own windows; None where they cost nothing.
     """
 
-    until: datetime
-    windows: int
-    done: int
-    started: tuple[str, ...] = ()
-    left_alone: tuple[tuple[str, str], ...] = ()
+    backfill: Backfill
+    would_start: int
+    left_alone: Mapping[str, int]
+    cost: str | None = None
 
 
 async def backfill(
@@ -58,9 +67,9 @@ async def backfill(
     *,
     by: str,
     reason: str | None = None,
-    overlap: Overlap | None = None,
-) -> AsyncIterator[Progress]:
-    """Start the windows of ``begin <= t <= end`` that have no run, and tell how far it is.
+    overlap: InLine | None = None,
+) -> BackfillRequested:
+    """Ask for runs of the windows of ``begin <= t <= end`` that have none; workers lay them.
 
     Args:
         ledger: the memory that has the schedule.
@@ -76,99 +85,133 @@ async def backfill(
         MomentInFuture: ``end`` is still to come.
         WindowNotFound: no window opens between the two.
         WorkflowUnknown: no worker ever announced the workflow.
+        BackfillOverlaps: some of the windows are being laid for an earlier request.
     """
-    cursor, done, total = max(begin, _FIRST) - TICK, 0, 0
-    while True:
-        async with locked(ledger, key, by=by) as schedule:
-            spec = schedule.state.schedule.spec
-            _require_past(end, schedule.now)
-            total = total or spec.count(cursor, end)
-            if not total:
-                raise WindowNotFound(f"no window of {key} opens between the two")
-            fires = [*islice(spec.fires(cursor, end), _AT_ONCE)]
-            if not fires:
-                return
-            batch = _Batch(schedule, overlap or _like(schedule), reason)
-            await batch.fill(fires)
-        cursor, done = fires[-1], done + len(fires)
-        yield Progress(cursor, total, done, tuple(batch.started), tuple(batch.left_alone))
+    begin = max(begin, _FIRST)
+    async with ledger.transaction(long=True) as transaction:
+        # Not under the lock: nobody is to wait while three days of seconds are counted.
+        counts = Counter[str]()
+        counted = end <= await transaction.now()
+        for state in await transaction.read([key]) if counted else ():
+            counts = await _counted(transaction, state, begin, end)
+    async with locked(ledger, key, by=by) as schedule:
+        new = await _requested(schedule, begin, end, reason=reason, overlap=overlap)
+        number = await schedule.transaction.request_backfill(new)
+        after = {"id": number, "windows": new.windows, "until": new.last, "overlap": new.overlap}
+        await schedule.act("backfill", reason=reason, after=after)
+        policy = schedule.state.schedule.overlap
+    starts = counts.pop("", 0)
+    cost = _COSTS.get(policy)
+    said = f"overlap: {policy}: {cost}" if cost and starts else None
+    return BackfillRequested(replace(new, id=number), starts, counts, said)
 
 
-def _require_past(end: datetime, now: datetime) -> None:
+async def _requested(
+    schedule: Locked,
+    begin: datetime,
+    end: datetime,
+    *,
+    reason: str | None,
+    overlap: InLine | None,
+) -> Backfill:
+    state, now = schedule.state, schedule.now
     if end > now:
         raise MomentInFuture(
             f"{end:%Y-%m-%d %H:%M:%S}Z is still to come", cure="end at one that has passed"
         )
+    spec = state.schedule.spec
+    first, last = spec.next(begin - TICK), spec.previous(end)
+    if first is None or last is None or first > end:
+        raise WindowNotFound(f"no window of {state.key} opens between the two")
+    if state.workflow_type is None:
+        raise WorkflowUnknown(unknown.reason(state.schedule), cure="start a worker that has it")
+    for other in await schedule.transaction.backfills(state.key, laying=True):
+        if other.first <= last and first <= other.last and other.ends(state) is None:
+            raise BackfillOverlaps(
+                f"a backfill of {state.key} from {other.first:%Y-%m-%d %H:%M:%S}Z to"
+                f" {other.last:%Y-%m-%d %H:%M:%S}Z is being laid",
+                cure=f"see `sched show {state.key}`; wait for it, or end it with"
+                f" `sched cancel {state.key}`",
+            )
+    return Backfill(
+        id=0,
+        project=state.project,
+        key=state.key,
+        series=state.series,
+        definition_version=state.definition_version,
+        first=first,
+        last=last,
+        cursor=first - TICK,
+        overlap=overlap or _like(state.schedule),
+        include=SURELY_NOT_RUN,
+        reason=reason,
+        requested_by=schedule.by,
+        requested_at=now,
+        next_at=now,
+        windows=spec.count(begin - TICK, end),
+    )
 
 
-def _like(schedule: Locked) -> Overlap:
-    return "allow" if schedule.state.schedule.overlap == "allow" else "queue"
+def _like(schedule: Schedule) -> InLine:
+    return "allow" if schedule.overlap == "allow" else "queue"
 
 
-class _Batch:
-    """Some windows of one schedule, under its lock."""
+async def _counted(
+    transaction: Transaction, state: ScheduleState, begin: datetime, end: datetime
+) -> Counter[str]:
+    """How many windows would start (under ""), and how many would not, by why.
 
-    def __init__(self, schedule: Locked, overlap: Overlap, reason: str | None) -> None:
-        self._schedule, self._overlap, self._reason = schedule, overlap, reason
-        self._forgotten: datetime | None = None
-        self.started: list[str] = []
-        self.left_alone: list[tuple[str, str]] = []
-
-    async def fill(self, fire_times: Sequence[datetime]) -> None:
-        state, transaction = self._schedule.state, self._schedule.transaction
-        if state.workflow_type is None:
-            raise WorkflowUnknown(unknown.reason(state.schedule), cure="start a worker that has it")
-        rows = await transaction.between(state.key, fire_times[0], fire_times[-1])
-        self._forgotten = await transaction.forgotten_until(state.key)
-        for at in fire_times:
-            row = await self._row_of(at, rows)
-            if row is None:
-                await self._begin(at)
-            elif row.status not in _NO_RUN:
-                self.left_alone.append((_id_of(state, row, at), row.status))
-            else:
-                rows = await self._again(at, row, rows)
-        if self.started:
-            after = {"windows": len(self.started), "until": fire_times[-1]}
-            await self._schedule.act("backfill", reason=self._reason, after=after)
-
-    async def _row_of(self, at: datetime, rows: Sequence[Fire]) -> Fire | None:
-        for row in rows:
-            if row.fire_time <= at <= row.last_fire_time and await has_window(
-                self._schedule.transaction, row, at
-            ):
-                return row
-        return None
-
-    async def _begin(self, at: datetime) -> None:
-        """A window without any row: before the definition, or still undecided."""
-        state = self._schedule.state
-        window = state.window(at)
-        # Numbers of a later series may have been those of an earlier one.
-        workflow_id = window.workflow_id(state.suffixed or state.series > 1)
-        if at > state.cursor:
-            self.left_alone.append((window.workflow_id(state.suffixed), "undecided"))
-        elif self._forgotten is not None and at <= self._forgotten:
-            self.left_alone.append((workflow_id, "forgotten, see the archive"))
-        elif await self._schedule.transaction.backfill(state, window, workflow_id, self._overlap):
-            self.started.append(workflow_id)
-        else:
-            self.left_alone.append((workflow_id, "its id belongs to another window"))
-
-    async def _again(self, at: datetime, row: Fire, rows: list[Fire]) -> list[Fire]:
-        """A window that was decided against."""
-        state, transaction = self._schedule.state, self._schedule.transaction
-        workflow_id = row.workflow_id
-        if row.windows > 1:
-            workflow_id = await take_out(transaction, row, at)
-            rows = await transaction.between(row.key, row.fire_time, rows[-1].last_fire_time)
-        if await transaction.refill(state, workflow_id, at, self._overlap):
-            self.started.append(workflow_id)
-        return rows
+    Counted in the database, and by the definitions of ranges: bounded, however many they are.
+    """
+    spec, key, counts = state.schedule.spec, state.key, Counter[str]()
+    forgotten = await transaction.forgotten_until(key)
+    edges = sorted({begin - TICK, end, *(
+        edge for edge in (forgotten, state.cursor) if edge and begin <= edge < end
+    )})  # fmt: skip
+    ranges = await transaction.ranges_between(key, begin - TICK, end)
+    versions = {row.definition_version for row in ranges}
+    specs: dict[int, Spec] = {
+        version: (await transaction.definition(key, version)).spec for version in versions
+    }
+    for after, until in pairwise(edges):
+        without = spec.count(after, until)
+        found = await transaction.count_windows(key, after, until)
+        for row in ranges:
+            low, high = max(after, row.fire_time - TICK), min(until, row.last_fire_time)
+            if low < high:
+                found[row.status] += specs[row.definition_version].count(low, high)
+        for status, number in found.items():
+            counts["" if status in SURELY_NOT_RUN else status] += number
+        why = ""
+        if after >= state.cursor:
+            why = UNDECIDED
+        elif forgotten is not None and until <= forgotten:
+            why = FORGOTTEN
+        counts[why] += max(without - found.total(), 0)
+    return +counts
 
 
-def _id_of(state: ScheduleState, row: Fire, at: datetime) -> str:
-    """The id of one window's run, where its row may stand for many."""
-    if row.windows == 1 or row.series != state.series:
-        return row.workflow_id
-    return state.window(at).workflow_id(is_suffixed(row.workflow_id))
+async def end_backfill(
+    transaction: Transaction, each: Backfill, why: str, now: datetime, *, by: str
+) -> Alert:
+    """Let nothing more of a backfill be laid; returns what is to be told of it."""
+    ended = replace(each, state="ended", ended_reason=why, ended_at=now)
+    await transaction.move_backfill(ended)
+    await note_end(transaction, ended, by=by)
+    left = each.windows - each.done
+    text = (
+        f"the backfill of {each.key} from {each.first:%Y-%m-%d %H:%M:%S}Z to"
+        f" {each.last:%Y-%m-%d %H:%M:%S}Z has ended: {why}; {left} of its {each.windows} windows"
+        " were not laid"
+    )
+    return Alert("SCHEDULE_BACKFILL_ENDED", text)
+
+
+async def note_end(transaction: Transaction, each: Backfill, *, by: str) -> None:
+    """Note what a backfill came to, which goes no further."""
+    after = {
+        "id": each.id, "state": each.state, "laid": each.laid, "left_alone": dict(each.left_alone),
+        "not_laid": max(each.windows - each.done, 0),
+    }  # fmt: skip
+    action = Action(each.project, each.key, "backfill", each.ended_reason, after=after)
+    await transaction.act([action], by=by)

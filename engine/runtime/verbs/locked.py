@@ -13,8 +13,9 @@ from engine.ledger import Ledger, Transaction
 from engine.ledger.fire_records import Fire
 from engine.ledger.operating_records import Action
 from engine.ledger.schedule_records import ScheduleState, Step
-from engine.runtime.planning import decided_to_the_end
+from engine.runtime.planning import decided_to_the_end, holds
 from engine.schedules.catch_up import CatchUp
+from engine.schedules.decisions import STOPS, Overlap
 
 
 @dataclass(slots=True)
@@ -35,10 +36,19 @@ class Locked:
 
     async def decide(self, make_up: CatchUp | None = None) -> Step:
         """Decide every window up to now as things stand; ``make_up``: see ``plan``."""
+        await self.read_line(self.state.schedule.overlap)
         step = decided_to_the_end(self.state, self.now, make_up=make_up)
+        while not await holds(self.transaction, step.moves):
+            (self.state,) = await self.transaction.read([self.state.key], all_open=True)
+            step = decided_to_the_end(self.state, self.now, make_up=make_up)
         await self.transaction.record([step], strict=True)
         self.state = replace(self.state, cursor=step.cursor)
         return step
+
+    async def read_line(self, policy: Overlap) -> None:
+        """Read all that waits where a start is to take the place of all of it."""
+        if policy in STOPS and self.state.unread.waiting:
+            (self.state,) = await self.transaction.read([self.state.key], all_open=True)
 
     async def act(
         self,

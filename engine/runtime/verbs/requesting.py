@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -19,6 +19,7 @@ from engine.ledger.fire_records import OPEN, Fire
 from engine.ledger.letters import OF_A_WINDOW
 from engine.ledger.operating_records import NewRequest
 from engine.runtime import unknown
+from engine.runtime.planning import holds
 from engine.runtime.verbs.locked import Locked, has_window, locked
 from engine.runtime.verbs.request_ids import require_request_id
 from engine.schedules.decisions import STOPS, Decision, Overlap
@@ -34,10 +35,15 @@ _MOST = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """A run that was asked for; ``new`` is False where the same request came before."""
+    """A run that was asked for; ``new`` is False where the same request came before.
+
+    ``asks``: what may be in its way has to be looked at first. A worker does that at once, and then
+    the run starts, or is skipped for one that is open.
+    """
 
     fire: Fire
     new: bool
+    asks: bool = False
 
 
 async def trigger(
@@ -117,7 +123,7 @@ async def rerun(
             opened = definition.spec.fire_time(bucket)
         window = Window(key, fire.series, bucket, opened)
         first = window.workflow_id(is_suffixed(fire.workflow_id))
-        number = 1 + await schedule.transaction.count_reruns(first)
+        number = 1 + await schedule.transaction.count_reruns(window, first)
         workflow_id = f"{first}:rerun:{number}"
         asked = await _ask(schedule, "rerun", window, workflow_id, overlap, own_input, reason)
         if asked.fire.status in OPEN:
@@ -184,7 +190,11 @@ async def _ask(
     if state.workflow_type is None:
         raise WorkflowUnknown(unknown.reason(state.schedule), cure="start a worker that has it")
     _require_one_previous(state.schedule, overlap)
+    await schedule.read_line(overlap or state.schedule.overlap)
     resolved = _resolved(schedule, window, workflow_id, overlap)
+    while not await holds(transaction, resolved.moves):
+        (schedule.state,) = await transaction.read([state.key], all_open=True)
+        resolved = _resolved(schedule, window, workflow_id, overlap)
     (decision,) = resolved.decisions
     await transaction.move(state, resolved.moves)
     new = NewRequest(
@@ -195,10 +205,12 @@ async def _ask(
         workflow_id=workflow_id,
         status=decision.verdict,  # type: ignore[arg-type] # a start becomes one of these
         reason=decision.reason,
-        overlap=overlap,
+        overlap=decision.overlap or overlap,
         own_input=own_input,
     )
     await transaction.request(state, new)
+    if decision.overlap:
+        await transaction.make_due([state.key])
     await schedule.act(
         "trigger" if kind == "manual" else kind, reason=reason, workflow_id=workflow_id,
         after={"status": new.status, "reason": new.reason},
@@ -206,7 +218,7 @@ async def _ask(
     fire = await transaction.fire(workflow_id)
     if fire is None:
         raise AssertionError("it was written in this transaction")
-    return Requested(fire, new=True)
+    return Requested(fire, new=True, asks=decision.overlap is not None)
 
 
 def _require_one_previous(schedule: Schedule, overlap: Overlap | None) -> None:
@@ -225,11 +237,12 @@ def _resolved(
     """What overlap makes of it: manual runs stand in line with the windows of their key."""
     return resolve(
         overlap or schedule.state.schedule.overlap,
-        [Decision(window, "claimed")],
+        [Decision(replace(window, fire_time=schedule.now), "claimed")],
         schedule.state.open_fires,
         places=schedule.state.schedule.max_concurrent_runs,
         most_queued=schedule.state.schedule.max_queued,
         named=lambda _: workflow_id,
         final=True,
         standing=schedule.state.schedule.overlap,
+        unread=schedule.state.unread,
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from engine.errors import NotCancellable
 from engine.ledger import Ledger
 from engine.ledger.operating_records import Action
+from engine.runtime.verbs.backfilling import end_backfill
 from engine.runtime.verbs.locked import Locked, locked
 from engine.runtime.verbs.skipping import BY_A_USER
 from engine.schedules.decisions import OpenFire, Stop
@@ -26,6 +27,7 @@ class Cancelled:
         already: runs that had been asked before.
         retired: whether the schedule ends with it; only one of an application does.
         was_retired: it had been cancelled before. That is no error.
+        backfills: those that were being laid, and end with it, in sentences.
     """
 
     key: str
@@ -34,6 +36,7 @@ class Cancelled:
     already: tuple[str, ...] = ()
     retired: bool = False
     was_retired: bool = False
+    backfills: tuple[str, ...] = ()
 
 
 async def cancel(
@@ -46,7 +49,8 @@ async def cancel(
 ) -> Cancelled:
     """Cancel one run by its id, or every open run of a schedule by its key.
 
-    A schedule that an application asked for is retired besides, when its key is given: it never
+    With the key every backfill that is still being laid ends. A schedule that an application asked
+    for is retired besides, when its key is given: it never
     fires again.
 
     Raises:
@@ -62,13 +66,22 @@ async def cancel(
         fires = [
             fire for fire in schedule.state.open_fires if parsed is None or fire.workflow_id == name
         ]
-        if not fires and not retires and not was_retired:
+        laying = await schedule.transaction.backfills(key, laying=True) if parsed is None else []
+        if not fires and not laying and not retires and not was_retired:
             raise NotCancellable(f"no run of {name} is open", cure=f"see `sched fires {key}`")
         done = await _ended(schedule, fires, "terminate" if terminate else "cancel", reason)
+        why = f"{BY_A_USER}: {reason or f'cancelled by {by}'}"
+        ends = [
+            await end_backfill(schedule.transaction, each, why, schedule.now, by=by)
+            for each in laying
+        ]
         if own and not was_retired:
             await schedule.transaction.retire([key], schedule.now)
             await schedule.act("cancel", reason=reason)
-    return replace(done, retired=own and not was_retired, was_retired=was_retired)
+    return replace(
+        done, retired=own and not was_retired, was_retired=was_retired,
+        backfills=tuple(alert.text for alert in ends),
+    )  # fmt: skip
 
 
 async def _ended(

@@ -1,0 +1,14 @@
+-- The newest of a key, or ($3) those that are still to be laid, in their turn: branches of which one is
+-- run, as in list_fires.sql. BETWEEN: see read_schedules.sql.
+SELECT id, project, key, series, definition_version, first, last, cursor, overlap, include, state,
+       ended_reason, reason, requested_by, requested_at, next_at, laid_at, looked_at, ended_at,
+       windows, laid, left_alone, error
+FROM (
+    (SELECT * FROM backfills
+     WHERE $3::bool AND namespace = $1 AND key = $2 AND state = 'laying'
+     ORDER BY next_at, id DESC LIMIT $4)
+    UNION ALL
+    (SELECT * FROM backfills
+     WHERE NOT $3 AND namespace = $1 AND key BETWEEN $2 AND $2
+     ORDER BY key DESC, id DESC LIMIT $4)) AS found
+ORDER BY CASE WHEN $3 THEN next_at END, id DESC

@@ -1,0 +1,16 @@
+-- The $3 fires below an id, the newest first: who reads looks at those. Newer rows have their code by a
+-- trigger. A row that somebody writes to at present is left, and asked for again: nobody waits for it.
+WITH looked_at AS MATERIALIZED (
+    SELECT id, reason_code IS NULL AND reason_code_of(reason) IS NOT NULL AS lacks FROM fires
+    WHERE $1::text IS NOT NULL AND id < coalesce($2::bigint, 9223372036854775807) ORDER BY id DESC LIMIT $3
+), free AS MATERIALIZED (
+    -- As an array: of a join the planner expects as many rows as a limit may let through.
+    SELECT f.id FROM fires f WHERE f.id = ANY (ARRAY(SELECT l.id FROM looked_at l WHERE l.lacks))
+    ORDER BY f.id FOR UPDATE SKIP LOCKED
+), filled AS (
+    UPDATE fires f SET reason_code = reason_code_of(f.reason) FROM free WHERE f.id = free.id
+    RETURNING f.id
+)
+SELECT coalesce(min(id), 0) AS lowest, count(*) AS looked_at, (SELECT count(*) FROM filled) AS filled,
+       count(*) FILTER (WHERE lacks) > (SELECT count(*) FROM filled) AS held
+FROM looked_at

@@ -1,0 +1,11 @@
+-- The key whose turn it is among those with a backfill that can go on, or has to end. Its row alone is
+-- locked: what is laid is read by a second statement, as in lock_due.sql.
+SELECT s.key
+FROM backfills b JOIN schedules s ON s.namespace = b.namespace AND s.key = b.key
+WHERE b.namespace = $1 AND b.state = 'laying' AND s.project = $2 AND s.lane = ANY ($3::text[])
+  AND (s.external OR s.workflow_type = ANY ($4::text[])) AND s.rules <= $5
+  AND b.next_at <= (SELECT clock_timestamp())
+  AND (s.retired_at IS NOT NULL OR s.series <> b.series
+       OR (s.enabled AND (s.paused_at IS NULL OR s.paused_at <= b.requested_at)))
+ORDER BY b.next_at, b.id LIMIT 1
+FOR UPDATE OF s SKIP LOCKED

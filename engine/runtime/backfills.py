@@ -1,0 +1,340 @@
+"""Backfills: the ranges of past windows that ticks lay, some windows at a time.
+
+``verbs.backfilling`` asks for them. Here their windows become fires, in one transaction with the
+cursor of the range and under the row lock of its schedule: claims of this replica where runs may
+overlap, otherwise a few that wait in line. Only a window that surely has no run is started; what
+was started, or may have been, is left alone and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from itertools import islice
+
+from engine.errors import CommitUnknown, EngineError
+from engine.ledger import Ledger, Transaction
+from engine.ledger.backfill_records import FORGOTTEN, UNDECIDED, Backfill, ToLay
+from engine.ledger.fire_records import Claim, Fire
+from engine.ledger.replica_records import Serving
+from engine.ledger.schedule_records import ScheduleState
+from engine.runtime import unknown
+from engine.runtime.carving import take_out
+from engine.runtime.events import Alert, Listener
+from engine.runtime.looking import VISIBILITY_LAG
+from engine.runtime.settings import Settings
+from engine.runtime.sight import Sight
+from engine.runtime.verbs.backfilling import end_backfill, note_end
+from engine.schedules.windows import Window, is_suffixed
+
+_IN_LINE = 10
+"""How many windows may wait in the line of a key for more of a backfill to be laid behind them."""
+_READ_AHEAD = (200, 1000)
+"""Windows that are looked at in one transaction: those that are left alone take no room."""
+_LOOK_FOR = timedelta(seconds=30)
+"""How long others leave a key alone whose runs are being looked up."""
+_BACK_OFF = timedelta(seconds=60)
+_TAKEN = "its id belongs to another window"
+
+
+class _RowChanged(Exception):
+    """A row was written to between its reading and its writing."""
+
+
+@dataclass(slots=True)
+class Laid:
+    """What one transaction came to.
+
+    Attributes:
+        windows: how many were laid or left alone; None where no backfill had its turn.
+        queued: whether some of them wait in line now.
+        told: what is to be told once it is committed.
+        look: the key whose runs are to be looked up first, and since when.
+    """
+
+    windows: int | None = None
+    queued: bool = False
+    told: list[Alert] = field(default_factory=list)
+    look: tuple[str, datetime, datetime] | None = None
+
+
+class Backfills:
+    """Lays backfills for one replica. Whoever has a key's row lock lays it, and nobody else.
+
+    Args:
+        sight: looks up the runs of a key after signs of lost commits.
+        tell: hears of backfills that ended before they were laid.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        serving: Serving,
+        settings: Settings,
+        *,
+        sight: Sight,
+        tell: Listener,
+    ) -> None:
+        self._ledger, self._serving, self._settings = ledger, serving, settings
+        self._sight, self._tell = sight, tell
+        self._looking: asyncio.Task[None] | None = None
+
+    async def lay(self, claims: list[Claim], limit: int, doubted_at: datetime | None) -> Laid:
+        """Lay windows of the one backfill whose turn it is.
+
+        Args:
+            claims: gets what is this replica's to send. When the commit is not confirmed it holds
+                what that would have claimed; of any other error, nothing.
+            limit: the most of them.
+            doubted_at: when a sign of lost commits was seen last.
+
+        Raises:
+            LedgerUnavailable: the ledger is away, or nobody knows whether it was done.
+        """
+        key = None
+        try:
+            async with self._ledger.transaction() as transaction:
+                key = await transaction.lock_laying(self._serving)
+                if key is None:
+                    return Laid()
+                turn = _Turn(transaction, self._serving, self._settings, limit, doubted_at)
+                laid = await turn.take(key)
+                claims += turn.claims
+        except CommitUnknown:
+            raise
+        except Exception as error:
+            claims.clear()
+            if key is None:
+                raise
+            if not isinstance(error, _RowChanged):
+                # One that takes too long is not told from a ledger that is away: then this fails.
+                await self._put_off(key, f"{type(error).__name__}: {error}")
+            return Laid(windows=0)
+        for event in laid.told:
+            self._tell(event)
+        if laid.look is not None and (self._looking is None or self._looking.done()):
+            self._looking = asyncio.create_task(self._look(*laid.look))
+        return laid
+
+    async def _put_off(self, key: str, error: str) -> None:
+        async with self._ledger.transaction() as transaction:
+            await transaction.put_off_backfills(key, _BACK_OFF, error)
+        self._tell(Alert("SCHEDULE_BACKFILL_HELD", f"the backfill of {key} waits: {error}"))
+
+    async def _look(self, key: str, since: datetime, until: datetime) -> None:
+        """Book the runs of a key; what fails is tried again by whoever has the next turn."""
+        try:
+            await self._sight.look_up(key, since)
+            async with self._ledger.transaction() as transaction:
+                await transaction.backfill_looked_at(key, until)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody waits for this task
+            text = f"the backfill of {key} waits: its runs could not be looked up: {error}"
+            self._tell(Alert("SCHEDULE_BACKFILL_HELD", text))
+
+
+class _Turn:
+    """One transaction, under the lock of one schedule."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        serving: Serving,
+        settings: Settings,
+        limit: int,
+        doubted_at: datetime | None,
+    ) -> None:
+        self._transaction, self._serving, self._settings = transaction, serving, settings
+        self._limit, self._doubted_at = limit, doubted_at
+        self.claims: list[Claim] = []
+
+    async def take(self, key: str) -> Laid:
+        """Lay some of the key's backfill whose turn it is; end those that cannot go on."""
+        laid = Laid(windows=0)
+        states = await self._transaction.read([key])
+        now = await self._transaction.now()
+        if not states:
+            unread = "its definition cannot be read"
+            await self._transaction.put_off_backfills(key, _BACK_OFF, unread)
+            return laid
+        (state,) = states
+        for each in await self._transaction.backfills(key, laying=True):
+            if why := each.ends(state):
+                by = self._serving.replica
+                laid.told.append(await end_backfill(self._transaction, each, why, now, by=by))
+            elif not each.is_halted(state) and each.next_at <= now:
+                if await self._is_sure(each, now, laid):
+                    await self._lay(each, state, now, laid)
+                break
+        return laid
+
+    async def _is_sure(self, each: Backfill, now: datetime, laid: Laid) -> bool:
+        """Whether the ledger is known to have every run of the key since the request."""
+        doubted = self._doubted_at
+        if doubted is None or doubted <= each.requested_at:
+            return True
+        if each.looked_at is not None and each.looked_at >= doubted:
+            return True
+        shown_at = doubted + VISIBILITY_LAG
+        if now < shown_at:
+            await self._transaction.move_backfill(replace(each, next_at=shown_at))
+            return False
+        # What was committed before is here: only what was laid since may be lost.
+        since = (each.laid_at or each.requested_at) - VISIBILITY_LAG
+        await self._transaction.put_off_backfills(each.key, _LOOK_FOR)
+        laid.look = each.key, since, now
+        return False
+
+    async def _lay(self, each: Backfill, state: ScheduleState, now: datetime, laid: Laid) -> None:
+        in_line = each.overlap == "queue"
+        limit = self._limit
+        if in_line:
+            waiting = await self._transaction.count_waiting(each.key, _IN_LINE)
+            limit = _IN_LINE - waiting
+        later = now + self._settings.tick
+        if limit <= 0:
+            await self._transaction.move_backfill(replace(each, next_at=later))
+            return
+        state = await self._as_asked_for(each, state)
+        if state.workflow_type is None:
+            raise EngineError(unknown.reason(state.schedule))
+        batch = _Batch(self._transaction, each, state)
+        await batch.choose(limit)
+        windows = [*await batch.carved(), *batch.new]
+        claims, written = await self._transaction.lay(
+            state, windows, overlap=each.overlap, include=each.include,
+            owner=self._serving.replica, lease=self._settings.lease,
+        )  # fmt: skip
+        if any(window.again and window.workflow_id not in written for window in windows):
+            raise _RowChanged
+        batch.left_alone[_TAKEN] += len(windows) - len(written)
+        self.claims += sorted(claims, key=lambda claim: claim.fire_time)
+        laid.windows, laid.queued = batch.seen, in_line and bool(written)
+        full = in_line and len(written) >= limit
+        moved = replace(
+            each, cursor=batch.until, laid=each.laid + len(written), laid_at=now, error=None,
+            left_alone=+(Counter(each.left_alone) + batch.left_alone),
+            next_at=later if full else now,
+        )  # fmt: skip
+        if moved.cursor >= each.last:
+            moved = replace(moved, state="done", ended_at=now)
+            await note_end(self._transaction, moved, by=self._serving.replica)
+        await self._transaction.move_backfill(moved)
+
+    async def _as_asked_for(self, each: Backfill, state: ScheduleState) -> ScheduleState:
+        """Return the state with the definition of the request, which an edit may have followed."""
+        if each.definition_version == state.definition_version:
+            return state
+        schedule = await self._transaction.definition(each.key, each.definition_version)
+        wanted = (schedule.task_queue, schedule.workflow)
+        found = {} if schedule.external else await self._transaction.resolve([wanted])
+        kind = schedule.workflow if schedule.external else found.get(wanted)
+        version = each.definition_version
+        return replace(state, schedule=schedule, definition_version=version, workflow_type=kind)
+
+
+class _Batch:
+    """Some windows of a backfill: which of them start, and why the others do not.
+
+    Attributes:
+        new: those without a row.
+        left_alone: how many do not start, by why.
+        seen: how many windows it has.
+        until: the fire time of the last of them.
+    """
+
+    def __init__(self, transaction: Transaction, each: Backfill, state: ScheduleState) -> None:
+        self._transaction, self._each, self._state = transaction, each, state
+        self._again: dict[int, tuple[Fire, list[datetime]]] = {}
+        self._forgotten: datetime | None = None
+        self.new: list[ToLay] = []
+        self.left_alone: Counter[str] = Counter()
+        self.seen = 0
+        self.until = each.cursor
+
+    async def choose(self, limit: int) -> None:
+        """Go through the next windows until ``limit`` of them start."""
+        fewest, most = _READ_AHEAD
+        ahead = min(max(4 * limit, fewest), most)
+        each, spec = self._each, self._state.schedule.spec
+        fires = [*islice(spec.fires(each.cursor, each.last), ahead)]
+        if not fires:
+            self.until = each.last
+            return
+        rows = await self._transaction.between(each.key, fires[0], fires[-1])
+        self._forgotten = await self._transaction.forgotten_until(each.key)
+        starts = 0
+        for at, row in await self._with_rows(fires, rows):
+            if starts == limit:
+                return
+            starts += self._takes(at, row)
+            self.seen, self.until = self.seen + 1, at
+        if len(fires) < ahead:
+            self.until = each.last
+
+    async def _with_rows(
+        self, fires: Sequence[datetime], rows: Sequence[Fire]
+    ) -> list[tuple[datetime, Fire | None]]:
+        """Each window with its row. Of several one that is left alone counts, then the newest."""
+
+        def rank(row: Fire) -> tuple[bool, int]:
+            return row.status not in self._each.include, row.series
+
+        ranges = deque(row for row in rows if row.windows > 1)
+        specs = {
+            version: (await self._transaction.definition(self._each.key, version)).spec
+            for version in {row.definition_version for row in ranges}
+        }
+        alone = {row.fire_time: row for row in sorted(rows, key=rank) if row.windows == 1}
+        found, around = [], list[Fire]()
+        for at in fires:
+            while ranges and ranges[0].fire_time <= at:
+                around.append(ranges.popleft())
+            around = [row for row in around if row.last_fire_time >= at]
+            # A range of an older definition may span moments at which it had no window.
+            those = [row for row in around if specs[row.definition_version].previous(at) == at]
+            those += [alone[at]] if at in alone else []
+            found.append((at, max(those, key=rank, default=None)))
+        return found
+
+    def _takes(self, at: datetime, row: Fire | None) -> bool:
+        """Whether a window starts; otherwise it is counted why."""
+        if row is None:
+            return self._takes_new(at)
+        if row.status not in self._each.include or row.run_id is not None:
+            self.left_alone[row.status] += 1
+            return False
+        self._again.setdefault(id(row), (row, []))[1].append(at)
+        return True
+
+    def _takes_new(self, at: datetime) -> bool:
+        """A window without any row: before the definition, or still undecided."""
+        state = self._state
+        if at > state.cursor:
+            self.left_alone[UNDECIDED] += 1
+        elif self._forgotten is not None and at <= self._forgotten:
+            self.left_alone[FORGOTTEN] += 1
+        else:
+            window = state.window(at)
+            # Numbers of a later series may have been those of an earlier one.
+            workflow_id = window.workflow_id(state.suffixed or state.series > 1)
+            self.new.append(ToLay(window, workflow_id, again=False))
+            return True
+        return False
+
+    async def carved(self) -> list[ToLay]:
+        """Return the windows that were decided against, each with a row of its own by now."""
+        found = []
+        for row, moments in self._again.values():
+            if row.windows == 1:
+                window = Window(row.key, row.series, row.bucket, row.fire_time)
+                found.append(ToLay(window, row.workflow_id, again=True))
+                continue
+            suffixed = is_suffixed(row.workflow_id)
+            found += [
+                ToLay(window, window.workflow_id(suffixed), again=True)
+                for window in await take_out(self._transaction, row, *moments)
+            ]
+        return sorted(found, key=lambda each: each.window.fire_time)

@@ -1,0 +1,95 @@
+"""The memo by which a run names its window: its own, or that of the first run of its chain.
+
+A workflow that continues as new with a memo of its own replaces ours. Where the plugin runs the
+workflow, ours is merged into it; of any other worker's run the first run of its chain still has it.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import NoReturn
+
+from temporalio import workflow
+from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import (
+    ContinueAsNewInput,
+    Interceptor,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+    WorkflowOutboundInterceptor,
+)
+
+from engine.flow.fire import MEMO_KEY, FireInfo
+from engine.runtime.step_calls import passing
+
+
+def first_run_of(run: WorkflowExecutionDescription) -> str | None:
+    """Return the id of the first run of the run's chain; None from a server that does not say.
+
+    It stays the same across continue-as-new, retries and resets. Visibility does not have it.
+    """
+    return run.raw_description.workflow_execution_info.first_run_id or None
+
+
+async def read_fire_info(run: WorkflowExecution) -> FireInfo | None:
+    """Return what the run's own memo says of its fire, or None when it says nothing of ours.
+
+    Raises:
+        ValueError: it could not be decoded (a codec is missing, or cannot reach its keys), which
+            says nothing of whose run it is.
+    """
+    try:
+        value = await run.memo_value(MEMO_KEY, None)
+    except Exception as error:
+        text = f"the memo of run {run.run_id} could not be read: {type(error).__name__}: {error}"
+        raise ValueError(text) from error
+    try:
+        return FireInfo.from_memo(value)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+async def read_chain_info(
+    client: Client, run: WorkflowExecutionDescription, *, rpc_timeout: timedelta
+) -> FireInfo | None:
+    """Return what the memo of the run says of its fire, or else that of its chain's first run.
+
+    Raises:
+        ValueError: it could not be decoded, or the first run is not there any more.
+        RPCError: the server could not say.
+    """
+    info, first = await read_fire_info(run), first_run_of(run)
+    if info is not None or first is None or first == run.run_id:
+        return info
+    handle = client.get_workflow_handle(run.id, run_id=first)
+    try:
+        return await read_fire_info(await handle.describe(rpc_timeout=rpc_timeout))
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise
+        text = f"run {run.run_id} names no window, and its first run {first} is not there any more"
+        raise ValueError(text) from error
+
+
+class ChainMemo(Interceptor):
+    """Carries our memo over into the next run of a chain, also where that is given one of its own.
+
+    Visibility shows the memo of each run and knows nothing of chains.
+    """
+
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
+    ) -> type[WorkflowInboundInterceptor]:
+        """See the base class."""
+        return passing(_Carrying)
+
+
+class _Carrying(WorkflowOutboundInterceptor):
+    def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:  # noqa: A002 - the SDK's name
+        ours = workflow.memo_value(MEMO_KEY, None)
+        # Without a memo of its own the run hands on the one that it has.
+        if ours is not None and input.memo and MEMO_KEY not in input.memo:
+            input.memo = {**input.memo, MEMO_KEY: ours}
+        super().continue_as_new(input)
