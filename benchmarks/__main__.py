@@ -1,7 +1,8 @@
 """``python -m benchmarks [NAME...]``: run them all, or the named ones.
 
-``--quick`` takes few samples to see that everything works; its numbers are not kept. ``--json``
-prints JSON. ``--write`` measures nothing: it puts the newest kept results into the document.
+``--quick`` takes few samples to see that everything works; its numbers are not kept. ``--only``
+makes ``isolation`` measure beside one trouble only, which is not kept either. ``--json`` prints
+JSON. ``--write`` measures nothing: it puts the newest kept results into the document.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Protocol
 
-from benchmarks import apply, cron, herd, idle, lag, load, step
+from benchmarks import apply, backfill, cron, herd, idle, isolation, lag, load, steady, step
 from benchmarks.report import Measured, Report, write_document
+from benchmarks.troubles import TROUBLES
 
 
 class Benchmark(Protocol):
@@ -31,6 +34,9 @@ BENCHMARKS: dict[str, Benchmark] = {
     "load": load.run,
     "apply": apply.run,
     "step": step.run,
+    "isolation": isolation.run,
+    "backfill": backfill.run,
+    "steady": steady.run,
 }
 
 
@@ -39,6 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--quick", action="store_true", help="few samples; nothing is kept")
+    parser.add_argument("--only", choices=TROUBLES, help="of isolation; nothing is kept")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("--write", action="store_true", help="renew docs/performance.md")
     options = parser.parse_args()
@@ -49,10 +56,13 @@ def main() -> None:
         for name in write_document(names):
             print(f"no results of {name} yet", file=sys.stderr)
         return
+    if options.only and names != ["isolation"]:
+        parser.error("--only is for isolation")
+    benchmarks = {**BENCHMARKS, "isolation": partial(isolation.run, only=options.only)}
     for name in names:
-        report = Report.of(asyncio.run(BENCHMARKS[name](quick=options.quick)))
+        report = Report.of(asyncio.run(benchmarks[name](quick=options.quick)))
         print(report.json if options.json else f"\n## {name}\n\n{report.markdown}", flush=True)
-        if not options.quick:
+        if not options.quick and not options.only:
             print(f"kept in {report.save()}", file=sys.stderr)
 
 

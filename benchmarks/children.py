@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from benchmarks.arena import Arena
@@ -21,8 +22,24 @@ _PATIENCE = 60.0
 
 def cpu_seconds(pid: int) -> float:
     """Return the CPU time, user and system, that a process has used since its start."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    fields = _stat(pid)
     return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def server_cpu_seconds(backend: int) -> float:
+    """Return the CPU time of a whole PostgreSQL server, named by one of its sessions.
+
+    Of sessions that have ended too: the postmaster inherits their time.
+    """
+    server = int(_stat(backend)[1])
+    children = Path(f"/proc/{server}/task/{server}/children").read_text().split()
+    ended = sum(map(int, _stat(server)[13:15])) / _TICKS
+    return cpu_seconds(server) + ended + sum(cpu_seconds(int(pid)) for pid in children)
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of a process from its state on."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
 def resident_mebibytes(pid: int) -> float:
@@ -80,24 +97,53 @@ async def bare_workers(
         yield workers
 
 
-@contextlib.asynccontextmanager
-async def replicas(
+def replicas(
     arena: Arena, count: int, schedules: Path, **environment: str
-) -> AsyncIterator[list[Process]]:
+) -> AbstractAsyncContextManager[list[Process]]:
     """Run ``sched worker`` processes with their default settings; they come up by themselves."""
-    values = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("SCHED_")},
-        "TEMPORAL_ADDRESS": arena.address,
-        "TEMPORAL_NAMESPACE": "default",
-        "SCHED_DATABASE_URL": arena.database_url,
-        "SCHED_IMPORTS": "benchmarks.workflows",
-        "PYTHONPATH": str(ROOT),
-        **environment,
-    }
     command = [str(SCHED), "worker", "--schedules", str(schedules)]
+    return _in_the_arena(arena, [command] * count, environment)
+
+
+def costless_replicas(
+    arena: Arena, count: int, schedules: Path, *, but: str = "-", **environment: str
+) -> AbstractAsyncContextManager[list[Process]]:
+    """Run replicas whose starts answer at once, ``but`` those of this key; see ``costless``."""
+    command = [sys.executable, "-m", "benchmarks.costless", str(schedules), but]
+    return _in_the_arena(arena, [command] * count, environment)
+
+
+def bare_ledgers(arena: Arena, count: int) -> AbstractAsyncContextManager[list[Process]]:
+    """Run processes that share the schedules and write what a ledger must; see ``bare_ledger``."""
+    command = [sys.executable, "-m", "benchmarks.bare_ledger"]
+    return _in_the_arena(arena, [[*command, str(n), str(count)] for n in range(count)], {})
+
+
+async def sched(arena: Arena, *arguments: str) -> Process:
+    """Begin a ``sched`` command on the arena's ledger; what it says goes to a file."""
+    with (arena.folder / f"sched-{arguments[0]}.log").open("ab") as log:
+        return await asyncio.create_subprocess_exec(
+            str(SCHED), *arguments, cwd=arena.folder, env=_environment(arena),
+            stdin=DEVNULL, stdout=log, stderr=STDOUT,
+        )  # fmt: skip
+
+
+async def must_sched(arena: Arena, *arguments: str) -> None:
+    """Run a ``sched`` command to its end."""
+    process = await sched(arena, *arguments)
+    if await process.wait():
+        said = (arena.folder / f"sched-{arguments[0]}.log").read_text()
+        raise RuntimeError(f"sched {' '.join(arguments)} failed: {said}")
+
+
+@contextlib.asynccontextmanager
+async def _in_the_arena(
+    arena: Arena, commands: Sequence[Sequence[str]], environment: Mapping[str, str]
+) -> AsyncIterator[list[Process]]:
+    values = {**_environment(arena), **environment}
     async with _ended_at_last() as processes:
-        for number in range(count):
-            with (arena.folder / f"replica-{number}.log").open("wb") as log:
+        for number, command in enumerate(commands):
+            with (arena.folder / f"replica-{number}.log").open("ab") as log:
                 processes.append(
                     await asyncio.create_subprocess_exec(
                         *command, cwd=arena.folder, env=values,
@@ -105,6 +151,17 @@ async def replicas(
                     )
                 )  # fmt: skip
         yield processes
+
+
+def _environment(arena: Arena) -> dict[str, str]:
+    return {
+        **{name: value for name, value in os.environ.items() if not name.startswith("SCHED_")},
+        "TEMPORAL_ADDRESS": arena.address,
+        "TEMPORAL_NAMESPACE": "default",
+        "SCHED_DATABASE_URL": arena.database_url,
+        "SCHED_IMPORTS": "benchmarks.workflows",
+        "PYTHONPATH": str(ROOT),
+    }
 
 
 @contextlib.asynccontextmanager

@@ -1,0 +1,95 @@
+"""The lag of an innocent schedule of one second, alone and beside each trouble of others.
+
+The lag is the server's start time of the run minus the fire time. Each trouble has a fleet of its
+own (one ``sched worker`` as shipped, because with two the other one would hide a trouble; a
+database whose commits reach the disk; a fresh Temporal server, since a used one is slower), on
+which the innocent is watched alone first, then beside the trouble. The rival is itself: beside it
+p95 may be twice the alone one and 50 ms more. A window without a run ten seconds after the last
+one counts as if it had started then, and breaks the promise in any case.
+
+**The troubles** (see ``benchmarks.troubles``):
+*backfill*: `sched backfill --overlap allow` of three days of another schedule. It is watched while
+the first windows start: all 259,200 would take a dev server half an hour. How many are laid on each
+of the three days is measured by ``backfill``. Nothing executes these runs: in the worker's own
+process they would compete with it for the CPU, as any runs do.
+*queue*: a schedule whose run nobody executes, and 100,000 windows that wait for it.
+*look*: each describe of a run that stands in the way of its next windows is lost on the link to
+Temporal, so that it ends with the caller's patience.
+*catch-up*: 110 schedules of one second after an outage of 75 s. The link to Temporal takes
+100 ms in each direction, alone as well. The innocent was paused meanwhile and owes nothing.
+*inputs*: 100 one-shots with an input of 50 KB are due at one moment, each 20 s.
+*plan*: a definition in the ledger that no plan can be made of.
+*snapshot*: an idle reader keeps a snapshot for 30 minutes, while 1,000 other schedules fire each
+second; the last minute is watched. Two cores carry no server that starts so many runs, so the
+two workers answer all starts but the innocent's themselves, alone as well
+(``benchmarks.costless``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+from benchmarks import innocent
+from benchmarks.arena import arena, connected, postgres
+from benchmarks.innocent import Lags
+from benchmarks.link import link
+from benchmarks.report import Measured, Row
+from benchmarks.troubles import TROUBLES, Scene, Trouble, runs_end
+from engine.embedded import PostgresServer
+
+SAMPLES, SAMPLES_QUICK = 60, 20
+_WARM_UP = 5
+_TIMES, _MORE_MS = 2, 50
+
+
+async def run(*, quick: bool = False, only: str | None = None) -> Measured:
+    """Measure; takes nearly an hour, half of it the open transaction."""
+    rows: list[Row] = []
+    samples: dict[str, list[float]] = {}
+    async with postgres() as server:
+        for name in [only] if only else TROUBLES:
+            trouble = TROUBLES[name]
+            alone, beside = await _sample(server, trouble, quick=quick)
+            rows.append(_row(trouble.title, alone, beside))
+            print(f"{name}: {rows[-1]}", file=sys.stderr, flush=True)  # the rest takes long
+            samples[f"{name}, alone"] = [*alone.values]
+            samples[f"{name}, beside"] = [*beside.values]
+    return Measured("isolation", rows, samples)
+
+
+async def _sample(server: PostgresServer, trouble: Trouble, *, quick: bool) -> tuple[Lags, Lags]:
+    count = SAMPLES_QUICK if quick else SAMPLES
+    async with (
+        arena(server) as place,
+        link(place.address, one_way=trouble.one_way, loses=trouble.loses) as address,
+        connected(place.database_url) as connection,
+    ):
+        behind_link = dataclasses.replace(place, address=address)
+        scene = Scene(behind_link, connection, trouble.replicas, trouble.costless, count, quick)
+        scene.declare(*trouble.alone)
+        try:
+            await scene.start()
+            await innocent.until_fired(place.client)
+            async with runs_end(scene):
+                await innocent.lags(place.client, _WARM_UP)
+                alone = await innocent.lags(place.client, count)
+                async with trouble.lasting(scene):
+                    return alone, await innocent.lags(place.client, count)
+        finally:
+            await scene.stop()
+
+
+def _row(title: str, alone: Lags, beside: Lags) -> Row:
+    limit = _TIMES * alone.spread.p95 + _MORE_MS
+    kept = not alone.missing and not beside.missing and beside.spread.p95 <= limit
+    return {
+        "beside": title,
+        "alone p50 ms": round(alone.spread.p50),
+        "alone p95 ms": round(alone.spread.p95),
+        "beside p50 ms": round(beside.spread.p50),
+        "beside p95 ms": round(beside.spread.p95),
+        "without a run": beside.missing,
+        "limit p95 ms": round(limit),
+        "kept": "yes" if kept else "no",
+    }
