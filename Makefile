@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test fuzz test-wheel check format bench prove-time prove-account ci lock wheel clean
+.PHONY: help install up test fuzz test-wheel check format bench prove-time prove-account prove-lines prove-upgrade prove-faults ci lock wheel clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,15 @@ prove-time: $(STAMP) ## Compare fire times with a brute-force scan (ARGS=SEED)
 
 prove-account: $(STAMP) ## Let everything happen in every order (ARGS="3000" examples)
 	SCHED_PROVE_EXAMPLES=$(or $(ARGS),3000) $(BIN)/pytest tests/model -q -s --timeout 7200
+
+prove-lines: $(STAMP) ## Watch lines of short runs for ten minutes (ARGS="600" windows)
+	SCHED_LINE_WINDOWS=$(or $(ARGS),600) $(BIN)/pytest tests/integration/test_lines.py -q --timeout 7200
+
+prove-upgrade: $(STAMP) ## Let another commit's workers and these race on one ledger (ARGS=COMMIT)
+	$(BIN)/python -m tests.acceptance.prove_upgrade $(ARGS)
+
+prove-faults: $(STAMP) ## Break everything, by a seed, and judge the account (ARGS="--seed 7 --minutes 10")
+	$(BIN)/python -m tests.nemesis $(ARGS)
 
 ci: ## Run what CI runs
 	.ci/run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, Final
 
 
@@ -14,10 +15,16 @@ class _Nothing:
     def forget(self) -> None:
         return
 
-    async def look(self, _: Any) -> None:
+    def patience(self, _: Any) -> timedelta:
+        return timedelta(seconds=1)
+
+    def want(self, _: Any) -> None:
         return
 
-    async def stop_due(self) -> None:
+    def stop_due(self) -> None:
+        return
+
+    async def settled(self) -> None:
         return
 
 

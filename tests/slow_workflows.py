@@ -17,6 +17,12 @@ async def takes_its_time() -> str:
     return "done"
 
 
+@step
+async def takes_a_moment() -> None:
+    """A timer of the workflow would take a second: the server rounds it up."""
+    await asyncio.sleep(0.05)
+
+
 @step(heartbeat=2)
 async def outlives_its_first_worker() -> int:
     """Never end in the first attempt."""
@@ -32,6 +38,14 @@ class Slow:
 
     async def run(self, ctx: Context) -> str:
         return await ctx.step(takes_its_time)
+
+
+@workflow(name="brief", version="1")
+class Brief:
+    """Ends after 50 ms."""
+
+    async def run(self, ctx: Context) -> None:
+        await ctx.step(takes_a_moment)
 
 
 @workflow(name="orphaned", version="1")

@@ -69,15 +69,19 @@ class Fleet:
         for replica in self.replicas:
             await replica.process.wait()
 
-    async def start(self, file: str, **environment: str) -> Replica:
-        """Start one worker with this schedule file; upper-case keywords go to its environment."""
+    async def start(self, file: str, *, code: Path | str = ROOT, **environment: str) -> Replica:
+        """Start one worker with this schedule file; upper-case keywords go to its environment.
+
+        ``code``: a folder with another version of all of this, for this very interpreter.
+        """
+        command = [str(SCHED)] if code == ROOT else [sys.executable, "-m", "engine.cli"]
         path = self.folder / f"schedules-{len(self.replicas)}.yaml"
         path.write_text(file)
         log = self.folder / f"worker-{len(self.replicas)}.log"
         with log.open("wb") as sink:
             process = await asyncio.create_subprocess_exec(
-                str(SCHED), "--verbose", "worker", "--schedules", str(path),
-                cwd=self.folder, env={**self.environment, **environment},
+                *command, "--verbose", "worker", "--schedules", str(path), cwd=self.folder,
+                env={**self.environment, "PYTHONPATH": str(code), **environment},
                 stdout=sink, stderr=asyncio.subprocess.STDOUT,
             )  # fmt: skip
         replica = Replica(process, log)

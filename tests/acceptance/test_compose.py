@@ -25,7 +25,7 @@ from tests.acceptance.containers import Containers, Gate
 from tests.acceptance.fleet import ROOT, Books, Replica
 from tests.waiting import eventually
 
-MIGRATED = f"applied {', '.join(f'{version:04}' for version, _ in migrations())}\n"
+MIGRATED = f"applied {', '.join(f'{each.version:04}' for each in migrations())}\n"
 LEDGER, TEMPORAL = "//sched@postgres:5432/sched", "temporal:7233"  # as the file has them
 
 

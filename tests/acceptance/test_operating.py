@@ -209,7 +209,8 @@ async def test_twenty_windows_are_backfilled_strictly_one_after_another(operator
     period = ("--from", begin, "--to", end)
     code, out, told = await operator.sched("backfill", "brief", *period, "--overlap", "queue")
     assert (code, told) == (0, "")
-    assert out == "brief: 20 windows, 20 to start, 0 left alone\n"
+    assert out.splitlines()[0] == "brief: 20 windows, 20 to start, 0 left alone"
+    assert out.endswith("workers lay them; `sched show brief` says how far they are\n")
 
     async def closed() -> list[dict[str, Any]]:
         fires = [fire for fire in await operator.fires("brief") if fire["timing"] == "backfill"]
@@ -219,9 +220,12 @@ async def test_twenty_windows_are_backfilled_strictly_one_after_another(operator
     assert len(fires) == 20
     for earlier, later in pairwise(fires):
         assert earlier["closed_at"] <= later["started_at"]
-    code, out, _ = await operator.sched("backfill", "brief", *period)
+    code, out, _ = await operator.sched("show", "brief")
+    assert "done, 20 laid, 0 left alone" in out
+    code, out, _ = await operator.sched("backfill", "brief", *period, "--wait")
     assert code == 0
     assert "brief: 20 windows, 0 to start, 20 left alone\nleft alone, completed: 20" in out
+    assert out.endswith("brief: 0 laid, 20 left alone\n")
 
 
 REFUSED = [

@@ -44,7 +44,7 @@ async def test_a_worker_that_stood_still_catches_up_by_policy_and_rejects_nothin
 
     async def beyond_grace_and_heartbeats():
         return await database.fetchval(
-            "SELECT (SELECT max(next_fire_at) FROM schedules) < now.now - interval '3 s'"
+            "SELECT (SELECT max(next_fire_at) FROM positions) < now.now - interval '3 s'"
             " AND (SELECT max(seen_at) FROM replicas) < now.now - interval '3 s'"
             " FROM (SELECT clock_timestamp() AS now) AS now"
         )

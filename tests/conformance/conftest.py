@@ -14,6 +14,7 @@ from engine.ledger.replica_records import Serving
 from engine.runtime.declare import apply
 from engine.runtime.planning import planned
 from engine.schedules import load_schedules
+from engine.schedules.reason_codes import reason_code
 
 LEASE = timedelta(seconds=30)
 
@@ -65,7 +66,10 @@ async def ledger(address: str | None) -> AsyncIterator[Ledger]:
 
 
 @pytest.fixture
-async def bench(ledger: Ledger) -> Bench:
+async def bench(ledger: Ledger) -> AsyncIterator[Bench]:
     made = Bench(ledger)
     await made.announce()
-    return made
+    yield made
+    for fire in await ledger.fires(limit=1000):
+        assert fire.reason_code == reason_code(fire.reason)
+        assert (fire.reason is None) == (fire.reason_code is None), f"no code for: {fire.reason}"

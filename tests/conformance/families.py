@@ -39,7 +39,7 @@ class Family:
     async def end(self, claim: Claim, status: str = "completed") -> dict[str, Claim]:
         """Let a claim's run start and end like this; returns the runs that start then."""
         if status == "rejected":
-            outcome = Outcome(claim.fire_id, claim.token, "rejected", reason="too large")
+            outcome = Outcome(claim.fire_id, claim.token, "rejected", reason="payload too large")
             assert await self.ledger.settle([outcome]) == 1
             return await self.turn()
         await run_of(self.bench, claim, f"run of {claim.workflow_id}")

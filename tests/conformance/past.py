@@ -6,9 +6,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from engine.ledger.fire_records import Claim, Fire, Outcome
+from engine.runtime.backfills import Backfills
 from engine.runtime.definitions import first_definition
+from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
+from tests.blind import BLIND
 
 LEASE = timedelta(seconds=30)
 HOUR = timedelta(hours=1)
@@ -19,15 +22,28 @@ def operator(bench):
     return ScheduleService(bench.ledger, actor="ops")
 
 
-async def declare_ago(bench, fields: str, age: timedelta, *, paused: bool = False) -> datetime:
-    """Declare the schedule ``k`` as of so long ago, with nothing decided since; returns when."""
-    text = f"schedules: [{{key: k, workflow: noop, {fields}}}]"
+async def declare_ago(
+    bench, fields: str, age: timedelta, *, paused: bool = False, key: str = "k"
+) -> datetime:
+    """Declare a schedule as of so long ago, with nothing decided since; returns when."""
+    text = f"schedules: [{{key: {key}, workflow: noop, {fields}}}]"
     (schedule,) = load_schedules(text).schedules
     then = datetime.now(UTC).replace(microsecond=0) - age
     new = first_definition(schedule, then, project="default", workflow_type="noop@1")
     async with bench.ledger.transaction(long=True) as transaction:
         await transaction.define([replace(new, paused=paused)], by="test")
     return then
+
+
+async def declare_file_ago(bench, text: str, age: timedelta) -> None:
+    """Declare a file as of so long ago, with nothing decided since."""
+    then = datetime.now(UTC).replace(microsecond=0) - age
+    new = [
+        first_definition(schedule, then, project="default", workflow_type="noop@1")
+        for schedule in load_schedules(text).schedules
+    ]
+    async with bench.ledger.transaction(long=True) as transaction:
+        await transaction.define(new, by="test")
 
 
 async def run_of(bench, claim: Claim, run_id: str = "run") -> str:
@@ -41,6 +57,30 @@ async def run_of(bench, claim: Claim, run_id: str = "run") -> str:
 async def taken(bench, limit: int = 10_000):
     """Take what is claimed and nobody sends yet, as a sweeper does."""
     return await bench.ledger.take_over(bench.serving, limit=limit, lease=LEASE)
+
+
+def laying(bench, *, told=None, settings=None) -> Backfills:
+    """What lays backfills for the bench's replica."""
+    tell = (lambda _: None) if told is None else told.append
+    settings = settings or Settings(lease=LEASE, tick=timedelta(0))
+    return Backfills(bench.ledger, bench.serving, settings, tell=tell, **BLIND)
+
+
+async def lay(bench, limit: int = 1000, *, of: Backfills | None = None) -> list[Claim]:
+    """Lay what can be laid now, so many windows at a time; returns the claims."""
+    claims: list[Claim] = []
+    of = of or laying(bench)
+    while (await of.lay(claims, limit, None)).windows:
+        await bench.ledger.wake()
+    return claims
+
+
+async def backfilled(bench, begin: datetime, end: datetime, key: str = "k", **options):
+    """Ask for a backfill and lay it; returns it as it is then, and its claims."""
+    asked = await operator(bench).backfill(key, begin, end, **options)
+    claims = await lay(bench)
+    (done,) = [each for each in await bench.ledger.backfills(key) if each.id == asked.backfill.id]
+    return done, claims
 
 
 async def windows(bench, key: str = "k") -> list[tuple[datetime, Fire]]:

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from engine.errors import MomentInFuture, WindowNotFound, WorkflowUnknown
-from engine.ledger.fire_records import Evidence
+from engine.errors import (
+    BackfillOverlaps,
+    LedgerUnavailable,
+    MomentInFuture,
+    NotCancellable,
+    WindowNotFound,
+    WorkflowUnknown,
+)
+from engine.ledger.fire_records import Claim, Evidence, Outcome
+from engine.runtime.backfills import Backfills
+from engine.runtime.settings import Settings
 from tests.conformance.past import (
     HOUR,
+    LEASE,
     MINUTE,
+    backfilled,
     declare_ago,
+    lay,
+    laying,
     operator,
     run_of,
     taken,
     windows,
 )
+from tests.waiting import eventually
 
 HOURLY = "schedules: [{key: k, workflow: noop, everyMs: 3600000, firstFire: next}]"
+MICROSECOND = timedelta(microseconds=1)
 MINUTES = "everyMs: 60000, firstFire: next"
-
-
-async def backfilled(bench, begin: datetime, end: datetime, **options):
-    """Backfill to the end; returns how many windows, the runs to start, and what was left."""
-    seen = [part async for part in operator(bench).backfill("k", begin, end, **options)]
-    started = [run for part in seen for run in part.started]
-    left_alone = dict(pair for part in seen for pair in part.left_alone)
-    assert [part.done for part in seen] == sorted({part.done for part in seen})
-    assert seen[-1].done == seen[-1].windows
-    return seen[-1].windows, started, left_alone
 
 
 async def a_paused_past(bench):
@@ -45,117 +50,326 @@ async def a_paused_past(bench):
 async def test_windows_in_the_middle_of_a_long_row_start_and_the_rest_says_what_it_said(bench):
     first = await a_paused_past(bench)
     begin = first + 100 * MINUTE
-    number, started, left_alone = await backfilled(bench, begin, begin + 9 * MINUTE)
-    assert (number, len(started), left_alone) == (10, 10, {})
+    done, claims = await backfilled(bench, begin, begin + 9 * MINUTE)
+    assert (done.state, done.windows, done.laid, done.left_alone) == ("done", 10, 10, {})
     decided = await windows(bench)
     assert [at for at, _ in decided] == [first + n * MINUTE for n in range(600)]
-    filled = [(at, fire) for at, fire in decided if fire.status == "claimed"]
+    filled = [(at, fire) for at, fire in decided if fire.status == "starting"]
     assert [at for at, _ in filled] == [begin + n * MINUTE for n in range(10)]
     for _, fire in filled:
         assert (fire.timing, fire.reason) == ("backfill", None)
-        assert fire.history[-1]["status"] == "skipped"
+        denied = fire.history[-1]
+        assert (denied["status"], denied["reason_code"]) == ("skipped", "paused")
     rest = {(fire.status, fire.reason) for at, fire in decided if (at, fire) not in filled}
     assert rest == {("skipped", "paused")}
-    claims = await taken(bench)
-    assert [claim.workflow_id for claim in claims] == started
+    assert [claim.fire_time for claim in claims] == [at for at, _ in filled]
     assert {claim.timing for claim in claims} == {"backfill"}
+
+
+async def test_what_was_laid_is_its_replicas_to_send_and_a_sweepers_when_that_dies(bench):
+    first = await a_paused_past(bench)
+    _, claims = await backfilled(bench, first, first + 2 * MINUTE)
+    assert await taken(bench) == [], "the leases have not ended"
+    for number, claim in enumerate(claims):
+        assert await run_of(bench, claim, f"run-{number}") == claim.workflow_id
+    assert len(await bench.ledger.fires(status="started")) == 3
+
+
+async def test_windows_are_laid_some_at_a_time_in_the_order_of_time(bench):
+    first = await a_paused_past(bench)
+    asked = await operator(bench).backfill("k", first, first + 599 * MINUTE)
+    assert (asked.backfill.windows, asked.would_start, asked.left_alone) == (600, 600, {})
+    assert len(await bench.ledger.fires(limit=1000)) == 1, "nothing happens but by ticks"
+    of, begun = laying(bench), []
+    while True:
+        claims: list = []
+        if not (await of.lay(claims, 7, None)).windows:
+            break
+        assert len(claims) <= 7
+        begun += [claim.fire_time for claim in claims]
+        (row,) = await bench.ledger.backfills("k")
+        assert (row.cursor, row.laid) == (begun[-1], len(begun))
+    assert begun == [first + n * MINUTE for n in range(600)]
+    assert row.state == "done"
 
 
 async def test_windows_from_before_the_schedule_was_declared_start(bench):
     await bench.declare(HOURLY)
     now = datetime.now(UTC)
-    number, started, left_alone = await backfilled(bench, now - 24 * HOUR, now)
-    assert (number, len(started)) == (24, 24)
-    assert left_alone == {}
+    done, claims = await backfilled(bench, now - 24 * HOUR, now)
+    assert (done.windows, done.laid, done.left_alone) == (24, 24, {})
     async with bench.ledger.transaction() as transaction:
         (state,) = await transaction.read(["k"])
     expected = [state.window(at) for at in state.schedule.spec.fires(now - 24 * HOUR, now)]
-    assert started == [window.workflow_id(suffixed=False) for window in expected]
+    assert [claim.workflow_id for claim in claims] == [
+        window.workflow_id(suffixed=False) for window in expected
+    ]
     assert state.effective_from > now - MINUTE, "its own past is as it was"
+
+
+async def test_a_later_series_does_not_take_the_id_of_a_window_that_was_backfilled(bench):
+    await bench.declare(HOURLY)
+    now = datetime.now(UTC)
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    _, (claim,) = await backfilled(bench, hour, hour)
+    offset = round((now + 2 * MINUTE - hour) / timedelta(milliseconds=1)) % 3_600_000
+    await bench.declare(HOURLY.replace("firstFire", f"offsetMs: {offset}, firstFire"))
+    async with bench.ledger.transaction() as transaction:
+        (state,) = await transaction.read(["k"])
+    coming = state.window(state.schedule.spec.next(datetime.now(UTC)))
+    assert coming.workflow_id(state.suffixed) != claim.workflow_id
 
 
 async def test_a_backfill_may_begin_before_anything_ever_opened(bench):
     moment = "2026-01-01T09:00:00Z"
     await declare_ago(bench, f'at: "{moment}"', 24 * HOUR)
     begin, end = datetime.min.replace(tzinfo=UTC), datetime.fromisoformat(moment)
-    number, started, _ = await backfilled(bench, begin, end)
-    assert (number, len(started)) == (1, 1)
+    done, _ = await backfilled(bench, begin, end)
+    assert (done.windows, done.laid) == (1, 1)
 
 
-async def test_what_was_started_or_may_have_been_is_left_alone_and_named(bench):
+async def test_what_was_started_or_may_have_been_is_left_alone_and_counted(bench):
     await bench.declare("schedules: [{key: k, workflow: noop, everyMs: 3600000}]")
     (claim,) = await bench.claim()
-    run, now = claim.workflow_id, datetime.now(UTC)
+    now = datetime.now(UTC)
     for status in ("starting", "started", "completed"):
-        assert await backfilled(bench, claim.fire_time, now) == (1, [], {run: status})
+        asked = await operator(bench).backfill("k", claim.fire_time, now)
+        assert (asked.would_start, asked.left_alone) == (0, {status: 1})
+        assert await lay(bench) == []
+        (done, *_) = await bench.ledger.backfills("k")
+        assert (done.state, done.laid, done.left_alone) == ("done", 0, {status: 1})
         if status == "starting":
             await run_of(bench, claim)
         else:
-            seen = Evidence(run, "run", now, closed="completed", closed_at=now)
+            seen = Evidence(claim.workflow_id, "run", now, closed="completed", closed_at=now)
             await bench.ledger.witness([seen])
 
 
 async def test_doing_it_again_starts_nothing(bench):
     first = await a_paused_past(bench)
     until = first + 9 * MINUTE
-    _, started, _ = await backfilled(bench, first, until)
-    assert await backfilled(bench, first, until) == (10, [], dict.fromkeys(started, "claimed"))
-    for number, claim in enumerate(await taken(bench)):
+    _, claims = await backfilled(bench, first, until)
+    done, again = await backfilled(bench, first, until)
+    assert (again, done.left_alone) == ([], {"starting": 10})
+    for number, claim in enumerate(claims):
         await run_of(bench, claim, f"run-{number}")
-    assert await backfilled(bench, first, until) == (10, [], dict.fromkeys(started, "started"))
-    assert len(await bench.ledger.fires(status="started", limit=100)) == 10
+    done, again = await backfilled(bench, first, until)
+    assert (again, done.left_alone) == ([], {"started": 10})
 
 
-async def test_one_that_is_broken_off_goes_on_where_it_was(bench):
+async def test_a_second_backfill_of_windows_that_are_still_to_be_laid_is_refused(bench):
     first = await a_paused_past(bench)
-    until = first + 599 * MINUTE
-    async with aclosing(operator(bench).backfill("k", first, until)) as asked:
-        part = await anext(asked)
-    assert 0 < part.done < part.windows == 600
-    _, started, left_alone = await backfilled(bench, first, until)
-    assert set(left_alone) == set(part.started)
-    assert len(started) + part.done == 600
-    assert len(await taken(bench)) == 600
+    ops = operator(bench)
+    await ops.backfill("k", first + 5 * MINUTE, first + 9 * MINUTE)
+    for begin, end in ((0, 5), (9, 20), (6, 7), (0, 100)):
+        with pytest.raises(BackfillOverlaps, match="is being laid") as found:
+            await ops.backfill("k", first + begin * MINUTE, first + end * MINUTE)
+        assert found.value.code == "SCHEDULE_BACKFILL_OVERLAPS"
+    await ops.backfill("k", first, first + 4 * MINUTE)
+    assert len(await lay(bench)) == 10
+    await ops.backfill("k", first, first + 100 * MINUTE)
 
 
 async def test_with_queue_they_start_one_after_another_in_the_order_of_time(bench):
     first = await a_paused_past(bench)
-    _, asked, _ = await backfilled(bench, first, first + 4 * MINUTE, overlap="queue")
+    done, _ = await backfilled(bench, first, first + 4 * MINUTE, overlap="queue")
+    assert done.laid == 5
     order = []
     for number in range(5):
         await bench.claim()
         (claim,) = await taken(bench)
-        order.append(await run_of(bench, claim, f"run-{number}"))
+        await run_of(bench, claim, f"run-{number}")
+        order.append(claim.fire_time)
         await bench.claim()
         assert await taken(bench) == [], "the next one waits"
         now = datetime.now(UTC)
         seen = Evidence(claim.workflow_id, f"run-{number}", now, closed="completed", closed_at=now)
         await bench.ledger.witness([seen])
         await bench.ledger.wake()
-    assert order == asked
+    assert order == [first + n * MINUTE for n in range(5)]
+
+
+async def test_few_windows_wait_in_line_however_many_are_asked_for(bench):
+    first = await a_paused_past(bench)
+    done, _ = await backfilled(bench, first, first + 599 * MINUTE, overlap="queue")
+    assert (done.state, done.laid) == ("laying", 10)
+    assert len(await bench.ledger.fires(status="queued", limit=100)) == 10
+    await bench.ledger.wake()
+    await bench.claim()
+    (claim,) = await taken(bench)
+    assert claim.fire_time == first
+    await lay(bench)
+    assert len(await bench.ledger.fires(status="queued", limit=100)) == 10
+    (row,) = await bench.ledger.backfills("k")
+    assert (row.laid, row.done) == (11, 11)
+
+
+async def test_on_time_windows_overtake_what_a_backfill_has_laid(bench):
+    await bench.declare("schedules: [{key: k, workflow: noop, everyMs: 1000, overlap: queue}]")
+    (running,) = await bench.claim()
+    await run_of(bench, running)
+    end = running.fire_time - timedelta(seconds=1)
+    await backfilled(bench, end - timedelta(seconds=3), end)
+
+    async def own():
+        await bench.ledger.seen_open([running.workflow_id], datetime.now(UTC))
+        await bench.claim()
+        fires = await bench.ledger.fires(status="queued", limit=100)
+        return [fire for fire in fires if fire.timing != "backfill"]
+
+    waiting = await eventually(own)
+    now = datetime.now(UTC)
+    seen = Evidence(running.workflow_id, "run", now, closed="completed", closed_at=now)
+    await bench.ledger.witness([seen])
+    await bench.ledger.wake()
+    await bench.claim()
+    (promoted,) = await taken(bench)
+    assert promoted.fire_time == min(fire.fire_time for fire in waiting)
 
 
 async def test_a_schedule_whose_runs_may_not_overlap_is_backfilled_by_queue(bench):
     await bench.declare(HOURLY.replace("firstFire", "overlap: skip, firstFire"))
     now = datetime.now(UTC)
-    await backfilled(bench, now - 5 * HOUR, now)
+    asked = await operator(bench).backfill("k", now - 5 * HOUR, now)
+    assert asked.cost == (
+        "overlap: skip: own windows that open while a backfilled run is open are skipped"
+    )
+    await lay(bench)
     assert {fire.status for fire in await bench.ledger.fires()} == {"queued"}
 
 
 async def test_a_window_that_the_schedule_still_owes_is_left_to_it(bench):
     then = await declare_ago(bench, "everyMs: 1000, firstFire: next", timedelta(seconds=5))
-    number, started, left_alone = await backfilled(bench, then, datetime.now(UTC))
-    assert number >= 5
-    assert (len(started), set(left_alone.values())) == (1, {"undecided"}), "but the one before it"
+    asked = await operator(bench).backfill("k", then, datetime.now(UTC))
+    await lay(bench)
+    (done,) = await bench.ledger.backfills("k")
+    assert done.windows >= 5
+    assert (done.laid, set(done.left_alone)) == (1, {"undecided"}), "but the one before it"
+    assert (asked.would_start, asked.left_alone) == (1, done.left_alone)
     assert len(await bench.claim()) >= 5
 
 
-async def test_a_paused_schedule_can_be_backfilled(bench):
+async def test_a_backfill_that_is_asked_for_during_a_pause_is_laid(bench):
+    first = await a_paused_past(bench)
+    await operator(bench).pause("k", reason="x")
+    done, claims = await backfilled(bench, first, first)
+    assert (done.state, [claim.fire_time for claim in claims]) == ("done", [first])
+
+
+@pytest.mark.parametrize("hold", ["pause", "disable"])
+async def test_a_hold_halts_a_backfill_and_its_end_lets_it_go_on(bench, hold):
     first = await a_paused_past(bench)
     ops = operator(bench)
-    await ops.pause("k", reason="x")
-    _, started, _ = await backfilled(bench, first, first)
-    assert [claim.workflow_id for claim in await taken(bench)] == started
+    await ops.backfill("k", first, first + 9 * MINUTE)
+    of = laying(bench)
+    claims: list[Claim] = []
+    await of.lay(claims, 4, None)
+    file = f"schedules: [{{key: k, workflow: noop, {MINUTES}, enabled: %s}}]"
+    if hold == "pause":
+        await ops.pause("k", reason="x")
+    else:
+        await bench.declare(file % "false")
+    assert await lay(bench) == []
+    assert (await bench.ledger.probe(bench.serving)).lay_at is None, "an idle tick does not look"
+    if hold == "pause":
+        await ops.resume("k")
+    else:
+        await bench.declare(file % "true")
+    claims += await lay(bench)
+    assert [claim.fire_time for claim in claims] == [first + n * MINUTE for n in range(10)]
+
+
+async def test_a_change_of_series_ends_a_backfill_and_says_what_was_not_laid(bench):
+    first = await a_paused_past(bench)
+    await operator(bench).backfill("k", first, first + 9 * MINUTE)
+    await laying(bench).lay([], 4, None)
+    await bench.declare("schedules: [{key: k, workflow: noop, everyMs: 70000, firstFire: next}]")
+    told: list = []
+    assert await lay(bench, of=laying(bench, told=told)) == []
+    (row,) = await bench.ledger.backfills("k")
+    assert (row.state, row.laid) == ("ended", 4)
+    assert "an edit changed when the schedule fires" in (row.ended_reason or "")
+    (alert,) = told
+    assert alert.code == "SCHEDULE_BACKFILL_ENDED"
+    assert alert.text.endswith("6 of its 10 windows were not laid")
+    (action, *_) = await operator(bench).actions()
+    assert (action.verb, action.after["state"], action.after["not_laid"]) == (
+        "backfill",
+        "ended",
+        6,
+    )
+
+
+async def test_a_retirement_ends_a_backfill(bench):
+    first = await a_paused_past(bench)
+    await operator(bench).backfill("k", first, first + 9 * MINUTE)
+    async with bench.ledger.transaction() as transaction:
+        await transaction.retire(["k"], datetime.now(UTC))
+    assert await lay(bench) == []
+    (row,) = await bench.ledger.backfills("k")
+    assert (row.state, row.ended_reason) == ("ended", "the schedule was retired")
+    assert (await bench.ledger.probe(bench.serving)).lay_at is None
+
+
+async def test_a_cancel_ends_a_backfill_that_is_being_laid(bench):
+    first = await a_paused_past(bench)
+    ops = operator(bench)
+    await ops.backfill("k", first, first + 9 * MINUTE)
+    done = await ops.cancel("k", reason="wrong day")
+    (row,) = await bench.ledger.backfills("k")
+    assert (row.state, row.ended_reason) == ("ended", "user: wrong day")
+    assert [text.partition(" has ended: ")[2] for text in done.backfills] == [
+        "user: wrong day; 10 of its 10 windows were not laid"
+    ]
+    assert await lay(bench) == []
+    with pytest.raises(NotCancellable):
+        await ops.cancel("k")
+
+
+async def test_an_edit_of_anything_else_leaves_a_backfill_its_definition(bench):
+    first = await a_paused_past(bench)
+    await operator(bench).backfill("k", first, first)
+    await bench.declare(f"schedules: [{{key: k, workflow: noop, {MINUTES}, input: {{a: 1}}}}]")
+    (claim,) = await lay(bench)
+    assert (claim.definition_version, claim.arguments) == (1, [])
+
+
+async def test_after_signs_of_lost_commits_nothing_is_laid_before_its_runs_were_looked_up(bench):
+    first = await a_paused_past(bench)
+    await operator(bench).backfill("k", first, first + MINUTE)
+    (row,) = await bench.ledger.backfills("k")
+    doubted = row.requested_at + MICROSECOND
+    looked: list = []
+
+    class Looks:
+        async def look_up(self, key, since):
+            looked.append((key, since))
+
+    of = Backfills(bench.ledger, bench.serving, Settings(lease=LEASE), sight=Looks(), tell=print)  # type: ignore[arg-type] # all that is asked of it
+    claims: list = []
+    await of.lay(claims, 10, doubted)
+    (row,) = await bench.ledger.backfills("k")
+    assert (claims, looked) == ([], []), "visibility does not have to show yet what has run"
+    assert row.next_at == doubted + MINUTE
+    async with bench.ledger.transaction() as transaction:
+        await transaction.move_backfill(
+            replace(row, requested_at=row.requested_at, next_at=row.requested_at)
+        )
+        await transaction.backfill_looked_at("k", doubted)
+    await of.lay(claims, 10, doubted)
+    assert len(claims) == 2, "they were looked up after the sign"
+
+
+async def test_rows_of_an_older_version_go_on_beside_a_backfill(bench):
+    """An older replica lays all its rows at once: they are claimed, and start as ever."""
+    first = await a_paused_past(bench)
+    _, claims = await backfilled(bench, first, first + MINUTE)
+    for claim in claims:
+        later = Outcome(claim.fire_id, claim.token, "starting", retry_after=timedelta(0))
+        assert await bench.ledger.settle([later]) == 1
+    assert {claim.workflow_id for claim in await taken(bench)} == {
+        claim.workflow_id for claim in claims
+    }
 
 
 async def test_an_end_that_is_still_to_come_is_refused(bench):
@@ -163,7 +377,7 @@ async def test_an_end_that_is_still_to_come_is_refused(bench):
     now = datetime.now(UTC)
     with pytest.raises(MomentInFuture):
         await backfilled(bench, now - HOUR, now + HOUR)
-    assert await bench.ledger.fires() == []
+    assert await bench.ledger.backfills("k") == []
 
 
 async def test_a_time_without_windows_or_a_workflow_that_nobody_has_is_refused(bench):
@@ -180,14 +394,39 @@ async def test_a_time_without_windows_or_a_workflow_that_nobody_has_is_refused(b
     assert await operator(bench).actions() == []
 
 
-async def test_a_backfill_notes_who_asked_why_and_how_many(bench):
+async def test_a_backfill_notes_who_asked_why_and_what_became_of_it(bench):
     first = await a_paused_past(bench)
     ops = operator(bench)
     before = len(await ops.actions())
-    await backfilled(bench, first, first + 9 * MINUTE, reason="the feed was late")
+    done, _ = await backfilled(bench, first, first + 9 * MINUTE, reason="the feed was late")
     actions = await ops.actions()
-    assert len(actions) == before + 1
-    done = actions[0]
-    assert (done.verb, done.by, done.reason) == ("backfill", "ops", "the feed was late")
-    assert done.after["windows"] == 10
-    assert done.after["until"] == f"{first + 9 * MINUTE:%Y-%m-%dT%H:%M:%SZ}"
+    assert len(actions) == before + 2
+    ended, asked = actions[:2]
+    assert (asked.verb, asked.by, asked.reason) == ("backfill", "ops", "the feed was late")
+    assert (asked.after["id"], asked.after["windows"]) == (done.id, 10)
+    assert asked.after["until"] == f"{first + 9 * MINUTE:%Y-%m-%dT%H:%M:%SZ}"
+    assert (ended.by, ended.after["state"], ended.after["laid"]) == ("replica-a", "done", 10)
+
+
+@pytest.mark.parametrize("error", [ValueError, LedgerUnavailable])
+async def test_what_cannot_be_laid_waits_and_is_told_and_others_go_on(bench, monkeypatch, error):
+    """A statement that takes too long looks like a ledger that is away."""
+
+    async def _fail(*_):
+        raise error("it does not work")
+
+    first = await a_paused_past(bench)
+    await operator(bench).backfill("k", first, first)
+    told: list = []
+    of = laying(bench, told=told)
+    with monkeypatch.context() as patched:
+        patched.setattr("engine.runtime.backfills._Batch.choose", _fail)
+        assert await lay(bench, of=of) == []
+    (alert,) = told
+    assert (alert.code, alert.text) == (
+        "SCHEDULE_BACKFILL_HELD",
+        f"the backfill of k waits: {error.__name__}: it does not work",
+    )  # fmt: skip
+    (row,) = await bench.ledger.backfills("k")
+    assert row.error == f"{error.__name__}: it does not work"
+    assert row.next_at > row.requested_at + 50 * timedelta(seconds=1)

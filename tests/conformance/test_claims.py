@@ -234,6 +234,7 @@ async def test_evidence_wins_over_a_class_that_said_no_run(bench):
     (fire,) = await bench.ledger.fires()
     assert (fire.status, fire.run_id) == ("completed", RUN)
     assert fire.history[0]["status"] == "unvouched"
+    assert fire.history[0]["reason_code"] == "may_have_run"
 
 
 async def test_the_same_evidence_twice_changes_nothing(bench):
@@ -305,6 +306,17 @@ async def test_a_duty_has_one_holder_until_its_lease_ends(bench):
         return await ledger.hold_duty("tracker", "b", timedelta(hours=1))
 
     assert await eventually(taken) == mark
+
+
+async def test_a_duty_that_is_released_is_anybodys_at_once(bench):
+    ledger, hour = bench.ledger, timedelta(hours=1)
+    assert await ledger.hold_duty("tracker", "a", hour) is not None
+    mark = datetime(2026, 11, 21, tzinfo=UTC)
+    await ledger.set_watermark("tracker", "a", mark)
+    await ledger.release_duty("tracker", "b")
+    assert await ledger.hold_duty("tracker", "b", hour) is None, "it was not b's to release"
+    await ledger.release_duty("tracker", "a")
+    assert await ledger.hold_duty("tracker", "b", hour) == mark
 
 
 ALIVE, LONG = timedelta(seconds=30), timedelta(hours=1)

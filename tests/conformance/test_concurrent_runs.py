@@ -8,8 +8,7 @@ import pytest
 
 from engine.errors import ScheduleError
 from engine.ledger.fire_records import Evidence
-from engine.runtime.verbs.backfilling import backfill
-from tests.conformance.past import MINUTE, declare_ago, operator, run_of, taken
+from tests.conformance.past import MINUTE, backfilled, declare_ago, operator, run_of, taken
 
 
 def hourly(fields: str) -> str:
@@ -97,8 +96,10 @@ async def test_a_lower_limit_waits_until_enough_runs_have_ended(bench):
 async def test_with_skip_a_request_is_skipped_when_every_place_is_taken(bench):
     runs, _ = await full(bench, 2, 0, ", overlap: skip")
     asked = await operator(bench).trigger("k", request_id="late")
-    assert asked.fire.status == "skipped"
-    assert asked.fire.reason == f"overlap: {runs[0]} was not seen to end"
+    await bench.ledger.seen_open(runs, datetime.now(UTC))
+    await bench.claim()
+    fire = await bench.ledger.fire(asked.fire.workflow_id)
+    assert (fire.status, fire.reason) == ("skipped", f"overlap: {runs[0]} and 1 more are open")
     forced = await operator(bench).trigger("k", request_id="now", overlap="allow")
     assert forced.fire.status == "claimed"
 
@@ -118,8 +119,9 @@ async def test_a_backfill_runs_so_many_at_a_time_in_the_order_of_time(bench):
     declared = await declare_ago(bench, "everyMs: 60000, maxConcurrentRuns: 2", 10 * MINUTE)
     first = declared.replace(second=0) - 10 * MINUTE
     end = first + 4 * MINUTE
-    async for _ in backfill(bench.ledger, "k", first, end, by="ops"):
-        pass
+    (own,) = await bench.claim()
+    await close(bench, await run_of(bench, own))
+    await backfilled(bench, first, end)
     moments = []
     for _ in range(10):
         await bench.ledger.wake()

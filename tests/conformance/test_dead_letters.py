@@ -9,9 +9,18 @@ import pytest
 
 from engine.errors import EngineError, LetterNotFound
 from engine.ledger.fire_records import Closed, Evidence, Outcome
+from engine.runtime import unknown
 from engine.runtime.planning import planned
-from engine.runtime.verbs.backfilling import backfill
-from tests.conformance.past import HOUR, MINUTE, declare_ago, operator, run_of, taken, windows
+from tests.conformance.past import (
+    HOUR,
+    MINUTE,
+    backfilled,
+    declare_ago,
+    operator,
+    run_of,
+    taken,
+    windows,
+)
 
 DAILY = "schedules: [{key: k, workflow: noop, everyMs: 86400000, input: {a: 1}}]"
 LEFT = '[{"step": "reserve", "undo": "release", "error": "the stock is away"}]'
@@ -195,7 +204,7 @@ async def rejected_together(bench) -> None:
     await declare_ago(bench, "everyMs: 60000, firstFire: next", HOUR)
     async with bench.ledger.transaction() as transaction:
         (state,) = await transaction.read(["k"])
-        step = planned(state, await transaction.now(), unable="no worker knows it")
+        step = planned(state, await transaction.now(), unable=unknown.reason(state.schedule))
         await transaction.record([step])
 
 
@@ -206,8 +215,7 @@ async def test_windows_rejected_together_are_one_letter_whose_cure_is_a_backfill
     with pytest.raises(LetterNotFound, match="sched backfill k --from"):
         await operator(bench).rerun_dead("k", letter.bucket)
     first = letter.fire_time
-    async for _ in backfill(bench.ledger, "k", first, first + MINUTE, by="ops"):
-        pass
+    await backfilled(bench, first, first + MINUTE)
     (rest,) = await operator(bench).dead_letters()
     assert rest.windows == letter.windows - 2
     assert rest.fire_time == first + 2 * MINUTE
@@ -218,13 +226,11 @@ async def test_what_was_dropped_stays_dropped_when_a_backfill_divides_it(bench):
     await rejected_together(bench)
     (letter,) = await operator(bench).dead_letters()
     await operator(bench).drop_dead("k", letter.bucket)
-    async for _ in backfill(
-        bench.ledger, "k", letter.fire_time, letter.fire_time + MINUTE, by="ops"
-    ):
-        pass
+    _, claims = await backfilled(bench, letter.fire_time, letter.fire_time + MINUTE)
     assert await dead(bench) == []
-    fails, refused = await taken(bench)
+    fails, refused = claims
     await run_of(bench, fails)
     await end(bench, fails.workflow_id)
-    await bench.ledger.settle([Outcome(refused.fire_id, refused.token, "rejected", reason="no")])
+    why = "payload too large"
+    await bench.ledger.settle([Outcome(refused.fire_id, refused.token, "rejected", reason=why)])
     assert set(await dead(bench)) == {fails.workflow_id, refused.workflow_id}, "they are new"

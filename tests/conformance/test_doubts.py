@@ -9,6 +9,7 @@ from engine.ledger.fire_records import Evidence
 from engine.ledger.replica_records import Lineage
 from engine.runtime.booking import book
 from engine.runtime.events import Alert
+from engine.schedules.windows import Window
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"
 
@@ -45,4 +46,5 @@ async def test_a_lost_trigger_is_booked_beside_the_window_of_its_moment(bench):
     assert window is not None
     assert window.status == "starting"
     async with bench.ledger.transaction() as transaction:
-        assert await transaction.count_reruns("sched:hourly:0") == 1
+        window = Window("hourly", 1, 0, claim.fire_time)
+        assert await transaction.count_reruns(window, "sched:hourly:0") == 1

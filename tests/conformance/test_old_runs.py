@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from engine.ledger.fire_records import Evidence
 from engine.ledger.operating_records import NewRequest
-from engine.runtime.verbs.backfilling import backfill
+from engine.schedules.windows import Window
+from tests.conformance.past import backfilled
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"
 
@@ -20,7 +21,8 @@ async def test_a_rerun_never_takes_the_number_of_one_before(bench):
             new = NewRequest("rerun", 1, claim.bucket, claim.fire_time,
                              f"{claim.workflow_id}:rerun:{number}", "claimed")  # fmt: skip
             await transaction.request(state, new)
-        assert await transaction.count_reruns(claim.workflow_id) == 11
+        window = Window("hourly", 1, claim.bucket, claim.fire_time)
+        assert await transaction.count_reruns(window, claim.workflow_id) == 11
 
 
 async def test_nothing_is_forgotten_of_a_key_whose_rows_are_all_there(bench):
@@ -39,9 +41,9 @@ async def forget(bench, key: str) -> None:
         tables.forget_closed(0)
         return
     async with bench.ledger.upkeep() as upkeep:
-        rows = await bench.ledger._run("list_fires", key, None, None, 1)
+        (newest,) = await bench.ledger.fires(key=key, limit=1)
         await upkeep.transaction.connection.execute("DELETE FROM fires")
-        await upkeep.done(key, forgotten=rows[0]["fire_time"])
+        await upkeep.done(key, forgotten=newest.fire_time)
 
 
 async def test_a_forgotten_window_is_not_started_again_by_a_backfill(bench):
@@ -51,6 +53,6 @@ async def test_a_forgotten_window_is_not_started_again_by_a_backfill(bench):
                                          claim.fire_time)])  # fmt: skip
     await forget(bench, "hourly")
     at = claim.fire_time
-    told = [each async for each in backfill(bench.ledger, "hourly", at, at, by="test")]
-    assert [each.started for each in told] == [()]
+    done, claims = await backfilled(bench, at, at, "hourly")
+    assert (claims, done.left_alone) == ([], {"forgotten, see the archive": 1})
     assert await bench.ledger.fires() == []

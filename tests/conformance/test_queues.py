@@ -1,6 +1,7 @@
 """Queues of steps and their slots, in both ledgers."""
 
 import asyncio
+import itertools
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from tests.waiting import eventually
 LANE = "sched/emails"
 LONG = timedelta(seconds=30)
 SHORT = timedelta(milliseconds=50)
+NUMBERS = itertools.count(1)
 BODY = "\nschedules: [{key: a, workflow: noop, everyMs: 3600000}]"
 
 
@@ -25,7 +27,9 @@ async def hold(
     bench: Bench, holder: str, wanted: int, *, running: int = 0, lease=LONG, take_over: bool = False
 ) -> int:
     ask = SlotAsk(LANE, "emails", running, wanted)
-    held = await bench.ledger.hold_slots(holder, [ask], lease, take_over=take_over)
+    held = await bench.ledger.hold_slots(
+        holder, [ask], lease, take_over=take_over, number=next(NUMBERS)
+    )
     return held.get(LANE, 0)
 
 
@@ -55,10 +59,21 @@ async def test_a_slot_that_is_not_wanted_any_more_is_free(bench: Bench):
     assert await hold(bench, "b", 5) == 3
 
 
+async def test_a_call_that_arrives_late_gives_back_nothing_that_a_later_one_has_kept(bench: Bench):
+    await declare(bench, "emails: {concurrency: 5}")
+    late = next(NUMBERS)
+    assert await hold(bench, "a", 5) == 5
+    nothing = SlotAsk(LANE, "emails", 0, 0)
+    await bench.ledger.hold_slots("a", [nothing], LONG, take_over=False, number=late)
+    assert await hold(bench, "b", 5) == 0
+    assert await hold(bench, "a", 5) == 5
+
+
 async def test_a_lane_that_is_not_asked_for_any_more_is_given_back(bench: Bench):
     await declare(bench, "emails: {concurrency: 5}")
     await hold(bench, "a", 5)
-    assert await bench.ledger.hold_slots("a", [], LONG, take_over=False) == {}
+    number = next(NUMBERS)
+    assert await bench.ledger.hold_slots("a", [], LONG, take_over=False, number=number) == {}
     assert await held_by(bench) == {}
 
 

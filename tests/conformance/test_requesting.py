@@ -14,7 +14,6 @@ from engine.errors import (
     WorkflowUnknown,
 )
 from engine.ledger.fire_records import Evidence
-from engine.runtime.verbs.backfilling import backfill
 from tests.conformance.past import HOUR, LEASE, MINUTE, declare_ago, operator, run_of, taken
 
 HOURLY = "schedules: [{key: k, workflow: noop, everyMs: 3600000, input: {a: 1}}]"
@@ -96,10 +95,38 @@ async def test_with_skip_a_manual_run_gives_way_to_one_that_is_open(bench):
     window = await with_an_open_run(bench, "skip")
     ops = operator(bench)
     asked = await ops.trigger("k", request_id="a")
-    assert asked.fire.status == "skipped"
-    assert asked.fire.reason.startswith(f"overlap: {window} ")
+    assert (asked.fire.status, asked.asks) == ("queued", True)
+    await bench.claim()
+    assert await bench.ledger.fire(asked.fire.workflow_id) == asked.fire, "nobody has looked yet"
+    await bench.ledger.seen_open([window], datetime.now(UTC))
+    await bench.ledger.make_due(["k"])
+    await bench.claim()
+    fire = await bench.ledger.fire(asked.fire.workflow_id)
+    assert (fire.status, fire.reason) == ("skipped", f"overlap: {window} is still running")
     forced = await ops.trigger("k", request_id="b", overlap="allow")
     assert forced.fire.status == "claimed"
+
+
+async def test_with_skip_a_manual_run_starts_when_a_look_finds_that_what_was_open_has_ended(bench):
+    window = await with_an_open_run(bench, "skip")
+    asked = await operator(bench).trigger("k")
+    await bench.claim()
+    assert await taken(bench) == []
+    await close(bench, window)
+    await bench.ledger.make_due(["k"])
+    await bench.claim()
+    (claim,) = await taken(bench)
+    assert claim.workflow_id == asked.fire.workflow_id
+
+
+async def test_a_manual_run_that_asks_is_decided_at_once_though_no_window_is_due(bench):
+    await with_an_open_run(bench, "skip")
+    await bench.claim()
+    before = await bench.ledger.probe(bench.serving)
+    assert before.due_at > before.now
+    await operator(bench).trigger("k")
+    after = await bench.ledger.probe(bench.serving)
+    assert after.due_at <= after.now
 
 
 async def test_with_queue_a_manual_run_waits_for_the_one_that_is_open(bench):
@@ -229,10 +256,7 @@ async def test_each_request_notes_who_asked_and_why(bench):
     (span,) = await ops.fires()
     await ops.trigger("k", request_id="a", reason="asked by finance")
     await ops.rerun("k", span.bucket, reason="wrong rates")
-    async for _ in backfill(
-        bench.ledger, "k", span.fire_time, span.fire_time, by="ops", reason="missing"
-    ):
-        pass
+    await ops.backfill("k", span.fire_time, span.fire_time, reason="missing")
     filled, again, manual = (await ops.actions())[:3]
     assert (manual.verb, manual.by, manual.reason, manual.workflow_id) == (
         "trigger", "ops", "asked by finance", "sched:k:manual:a",

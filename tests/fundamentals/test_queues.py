@@ -10,6 +10,7 @@ from datetime import timedelta
 
 import asyncpg
 import pytest
+from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
@@ -22,9 +23,11 @@ from engine.schedules import load_schedules
 from tests.fundamentals.flow_runs import Runs
 from tests.fundamentals.samples import queues
 from tests.fundamentals.samples.queues import Seen
+from tests.links import link_to
 from tests.waiting import eventually
 
 QUICK = Settings(tick=timedelta(milliseconds=100), lease=timedelta(seconds=3))
+SLOW = Settings(tick=timedelta(milliseconds=100), lease=timedelta(seconds=12))
 FILE = """
 queues: {%s}
 schedules: [{key: mail, workflow: sends-one, cron: "0 0 1 1 *", input: a}]
@@ -47,20 +50,26 @@ class Office:
         await apply(self.ledger, load_schedules(FILE % limits), by="test")
 
     @asynccontextmanager
-    async def replicas(self, count: int = 1) -> AsyncIterator[None]:
+    async def replicas(
+        self, count: int = 1, *, url: str | None = None, settings: Settings = QUICK, name: str = ""
+    ) -> AsyncIterator[None]:
         """Run so many workers; every second has the plugin itself, the others by their client."""
         address = self.client.service_client.config.target_host
         async with AsyncExitStack() as stack:
             for number in range(count):
                 plugins = [
                     SchedulePlugin(
-                        None, database_url=self._url, settings=QUICK, on_event=self.events.append
+                        None,
+                        database_url=url or self._url,
+                        settings=settings,
+                        on_event=self.events.append,
                     )
                 ]
                 mine = number % 2
                 client = await Client.connect(
-                    address, namespace=self.client.namespace, plugins=[] if mine else plugins
-                )
+                    address, namespace=self.client.namespace, identity=name or None,
+                    plugins=[] if mine else plugins,
+                )  # fmt: skip
                 worker = Worker(
                     client, task_queue="office", workflows=queues.ALL,
                     activities=queues.STEPS, plugins=plugins if mine else [],
@@ -73,6 +82,12 @@ class Office:
         return await self.client.start_workflow(
             workflow, given, id=uuid.uuid4().hex, task_queue="office"
         )
+
+    async def running_at(self, worker: str, handle: WorkflowHandle) -> int:
+        """How many steps of a run have begun at the workers of this name."""
+        pending = (await handle.describe()).raw_description.pending_activities
+        begun = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
+        return sum(each.state == begun and each.last_worker_identity == worker for each in pending)
 
     async def waiting(self, handle: WorkflowHandle) -> bool:
         return bool((await handle.describe()).raw_description.pending_activities)
@@ -103,6 +118,40 @@ async def test_no_more_steps_run_at_once_than_the_queue_allows_all_replicas_toge
         runs = Runs(office.client, "office", queues)
         assert await runs.end(run) == names, "and its history is replayed"
     assert seen.most == 3
+
+
+async def test_a_queue_never_runs_more_than_its_limit_over_a_slow_link(
+    office: Office, seen: Seen, database_url: str
+):
+    await office.declare("emails: {concurrency: 10}")
+    async with (
+        link_to(database_url) as (link, url),
+        office.replicas(url=url, settings=SLOW, name="far"),
+    ):
+        before = await office.start("sends@1", [f"before {number}" for number in range(10)])
+        await eventually(lambda: seen.running == 10)
+        link.late = b"office/emails"
+        earlier, seen.go_on = seen.go_on, asyncio.Event()
+        earlier.set()
+        await before.result()
+
+        async def few_are_kept() -> int:
+            (kept,) = await office.ledger.slots_held()
+            return kept.slots if kept.slots < 5 else 0
+
+        kept = await eventually(few_are_kept)  # to poll with; the far worker does not know yet
+        async with office.replicas(settings=SLOW, name="near"):
+            run = await office.start("sends@1", [f"burst {number}" for number in range(40)])
+
+            async def near_runs_what_it_may() -> bool:
+                return await office.running_at("near", run) == 10 - kept
+
+            await eventually(near_runs_what_it_may)
+            assert seen.most == 10
+            link.on_time()
+            seen.go_on.set()
+            await run.result()
+    assert seen.most == 10
 
 
 async def test_steps_of_one_priority_run_in_the_order_in_which_they_came(

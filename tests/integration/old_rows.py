@@ -48,6 +48,7 @@ class Past:
     ) -> None:
         self.ledger, self.url, self.archive, self.namespace = ledger, url, archive, namespace
         self.heard: list[Any] = []
+        self.serving = SERVING
 
     async def declare(self, text: str) -> None:
         await apply(self.ledger, load_schedules(text), by="test")

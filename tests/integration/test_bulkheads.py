@@ -11,9 +11,8 @@ from typing import cast
 import asyncpg
 import pytest
 import temporalio.workflow
-from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
-from temporalio.converter import DataConverter, PayloadCodec
+from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
@@ -29,6 +28,7 @@ from engine.runtime.events import Event
 from engine.schedules import load_schedules
 from tests.blind import BLIND
 from tests.sample_workflows import Noop
+from tests.sealed import Sealed
 from tests.waiting import eventually
 
 PAIR = """
@@ -49,17 +49,6 @@ class BadByte:
     @temporalio.workflow.run
     async def run(self) -> None:
         raise ApplicationError("bad \0 byte", non_retryable=True)
-
-
-class Sealed(PayloadCodec):
-    """Writes payloads in an encoding that nobody else knows."""
-
-    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        metadata = {"encoding": b"binary/sealed"}
-        return [Payload(metadata=metadata, data=one.SerializeToString()) for one in payloads]
-
-    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        return [Payload.FromString(one.data) for one in payloads]
 
 
 class Outbox:

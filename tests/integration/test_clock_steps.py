@@ -67,7 +67,7 @@ class Watched:
         return await self.database.fetch("SELECT * FROM sched.fires ORDER BY id")
 
     async def cursor(self) -> object:
-        return await self.database.fetchval("SELECT cursor FROM sched.schedules")
+        return await self.database.fetchval("SELECT cursor FROM sched.positions")
 
     async def until(self, count: int) -> None:
         async def so_many() -> bool:

@@ -13,8 +13,10 @@ import pytest
 
 from engine.ledger import PostgresLedger
 from engine.ledger.fire_records import Evidence
+from engine.runtime import janitor
 from engine.runtime.events import Alert, Remark
 from engine.runtime.pacing import AIM
+from tests.conformance.past import backfilled, operator
 from tests.integration.old_rows import NOW, SERVING, TODAY, Past, finish, hours
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"
@@ -168,11 +170,8 @@ async def test_a_one_shot_leaves_after_its_time_and_never_runs_again(past):
     await past.round()
     assert await past.rows() == []
     assert len(past.lines()) == 1
-    from engine.runtime.verbs.backfilling import backfill
-
-    told = [each async for each in backfill(past.ledger, "once", moment, moment, by="test")]
-    assert [each.started for each in told] == [()]
-    assert told[0].left_alone[0][1] == "forgotten, see the archive"
+    done, claims = await backfilled(past, moment, moment, "once")
+    assert (claims, done.left_alone) == ([], {"forgotten, see the archive": 1})
 
 
 async def test_a_manual_run_leaves_by_itself(past):
@@ -184,17 +183,23 @@ async def test_a_manual_run_leaves_by_itself(past):
 
 
 async def test_backfill_knows_that_the_windows_of_a_range_have_run(past):
-    from engine.runtime.verbs.backfilling import backfill
-
     await past.declare(HOURLY)
     await past.had("hourly", [*hours(OLD), TODAY])
     await past.round()
     first, last = OLD + timedelta(hours=4), OLD + timedelta(hours=5)
-    told = [each async for each in backfill(past.ledger, "hourly", first, last, by="test")]
-    assert [each.started for each in told] == [()]
-    buckets = [at.timestamp() // 3600 for at in (first, last)]
-    assert told[0].left_alone == tuple((f"sched:hourly:{b:.0f}", "completed") for b in buckets)
+    done, claims = await backfilled(past, first, last, "hourly")
+    assert (claims, done.left_alone) == ([], {"completed": 2})
     assert await shape(past) == [("completed", 24), ("completed", 1)]
+
+
+async def test_the_janitor_leaves_what_a_backfill_may_still_lay(past):
+    await past.declare(HOURLY)
+    await past.had("hourly", [*hours(OLD), TODAY], status="skipped")
+    await operator(past).backfill("hourly", OLD + timedelta(hours=6), OLD + timedelta(hours=9))
+    await past.round()
+    assert await shape(past) == [
+        ("skipped", 6), *[("skipped", 1)] * 4, ("skipped", 14), ("skipped", 1),
+    ]  # fmt: skip
 
 
 async def booked(past: Past, at, closed):
@@ -502,6 +507,28 @@ async def test_a_schedule_that_somebody_has_locked_is_not_waited_for(past):
             await past.round()
     await holder.close()
     assert past.heard == []
+
+
+async def test_a_session_with_an_old_snapshot_is_named_once_with_its_cure(past, monkeypatch):
+    monkeypatch.setattr(janitor, "_OLD", timedelta(0))
+    monkeypatch.setattr(janitor, "_DEAD", 0)
+    await apply_hourly(past)
+    kept, forgotten = past.janitor(), await asyncpg_connect(past)
+    await forgotten.execute("SET application_name = 'a dump'")
+    async with forgotten.transaction(isolation="repeatable_read"):
+        pid = await forgotten.fetchval("SELECT pg_backend_pid() FROM sched.schedules")
+        await finish(kept)
+        await finish(kept)
+    (alert,) = [event for event in past.heard if isinstance(event, Alert)]
+    assert alert.code == "SCHEDULE_OLD_SNAPSHOT"
+    assert f"the session {pid} (a dump)" in alert.text
+    assert f"pg_terminate_backend({pid})" in alert.text
+    await finish(kept)
+    async with forgotten.transaction(isolation="repeatable_read"):
+        await forgotten.fetch("SELECT 1 FROM sched.schedules")
+        await finish(kept)
+    await forgotten.close()
+    assert len([event for event in past.heard if isinstance(event, Alert)]) == 2
 
 
 async def apply_hourly(past: Past) -> None:

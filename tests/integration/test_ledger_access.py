@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 import asyncpg
 import pytest
 
-from engine.errors import LedgerError, LedgerTooNew, LedgerUnavailable
-from engine.ledger import PostgresLedger
+from engine.errors import LedgerError, LedgerTimeout, LedgerTooNew, LedgerUnavailable
+from engine.ledger import PostgresLedger, migrate
+from engine.ledger.connections import Connections
 from engine.ledger.migrate import migrations
 
 
@@ -40,6 +42,41 @@ async def test_a_role_without_create_uses_a_ledger_that_is_up_to_date(connection
         await connection.execute(f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
+async def test_a_role_that_moved_cursors_before_positions_goes_on_doing_so(
+    database_url, monkeypatch
+):
+    before = [each for each in migrations() if each.version <= 10]
+    monkeypatch.setattr(migrate, "migrations", lambda: before)
+    await (await PostgresLedger.connect(database_url)).close()
+    name = "worker_" + database_url.rpartition("_")[2]
+    owner = await asyncpg.connect(database_url)
+    await owner.execute(f"CREATE ROLE {name}; GRANT USAGE ON SCHEMA sched TO {name}")
+    await owner.execute(
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA sched TO {name}"
+    )
+    monkeypatch.undo()
+    await (await PostgresLedger.connect(database_url)).close()
+    try:
+        await owner.execute(f"SET ROLE {name}")
+        await owner.execute(
+            """
+            INSERT INTO sched.schedules (namespace, key, project, definition_version, digest,
+                series, suffixed, effective_from, cursor, workflow, task_queue, external, grace,
+                enabled)
+            VALUES ('n', 'k', 'p', 1, '', 1, false, now(), now(), 'w', 'q', false, '60s', true)
+            """
+        )
+        await owner.execute("UPDATE sched.schedules SET cursor = cursor + interval '1 second'")
+        await owner.execute("SELECT * FROM sched.awaited")
+        moved = (
+            "SELECT s.cursor = p.cursor FROM sched.schedules s JOIN sched.positions p USING (key)"
+        )
+        assert await owner.fetchval(moved)
+    finally:
+        await owner.execute(f"RESET ROLE; DROP OWNED BY {name}; DROP ROLE {name}")
+        await owner.close()
+
+
 async def test_a_ledger_of_a_newer_version_is_left_alone(connection, database_url):
     await connection.execute("INSERT INTO sched.migrations (version) VALUES (9999)")
     with pytest.raises(LedgerTooNew, match="version 9999"):
@@ -66,7 +103,7 @@ async def test_a_cursor_never_goes_back(connection):
 
 async def test_replicas_that_start_at_once_migrate_once(database_url):
     ledgers = await asyncio.gather(*(PostgresLedger.connect(database_url) for _ in range(5)))
-    every = tuple(version for version, _ in migrations())
+    every = tuple(each.version for each in migrations())
     assert sorted(ledger.migrated for ledger in ledgers) == [(), (), (), (), every]
     for ledger in ledgers:
         await ledger.close()
@@ -75,3 +112,66 @@ async def test_replicas_that_start_at_once_migrate_once(database_url):
 async def test_a_database_that_does_not_answer_is_one_clear_error():
     with pytest.raises(LedgerUnavailable, match="cannot be reached"):
         await PostgresLedger.connect("postgresql://nobody@127.0.0.1:1/none")
+
+
+@pytest.fixture
+async def connections(database_url):
+    opened = await Connections.open(database_url, schema="public", most=2)
+    yield opened
+    await opened.close()
+
+
+async def take_a_second(connections: Connections, setting: str) -> None:
+    """Work for longer than one of the server's limits lets, which is a moment here."""
+    async with connections.transaction() as transaction:
+        for value in ("0", "20ms"):  # one that runs already is not set anew
+            await transaction.execute(f"SET LOCAL {setting} = '{value}'")
+        await transaction.execute("SELECT pg_sleep(1)")
+
+
+@pytest.mark.parametrize("setting", ["transaction_timeout", "statement_timeout"])
+async def test_what_the_server_ends_is_told_as_what_it_is(connections, setting):
+    with pytest.raises(LedgerTimeout, match=f"{setting.replace('_', ' ')}$") as raised:
+        await take_a_second(connections, setting)
+    assert "cannot be reached" not in str(raised.value)
+
+
+async def stand_still(connections: Connections) -> None:
+    async with connections.transaction() as transaction:
+        await transaction.execute("SET LOCAL idle_in_transaction_session_timeout = '20ms'")
+        time.sleep(0.1)  # noqa: ASYNC251 - a process that stands still is what is meant
+        await transaction.execute("SELECT 1")
+
+
+async def test_a_process_that_let_a_transaction_wait_is_told_so(connections):
+    with pytest.raises(LedgerTimeout, match="this process let a transaction wait"):
+        await stand_still(connections)
+
+
+async def lose_the_connection(connections: Connections) -> None:
+    async with connections.transaction() as other, connections.transaction() as transaction:
+        lost = asyncio.Event()
+        transaction.add_termination_listener(lambda *_: lost.set())
+        await other.execute("SELECT pg_terminate_backend($1)", transaction.get_server_pid())
+        await lost.wait()
+        await transaction.execute("SELECT 1")
+
+
+async def test_a_connection_that_broke_meanwhile_is_told_without_the_drivers_words(connections):
+    with pytest.raises(LedgerUnavailable, match="closed between two statements"):
+        await lose_the_connection(connections)
+
+
+async def meet_odd_bytes(connections: Connections, pids: list[int]) -> None:
+    async with connections.transaction() as transaction:
+        pids.append(transaction.get_server_pid())
+        raise asyncpg.InternalClientError("got result for unknown protocol state 11")
+
+
+async def test_bytes_that_the_driver_does_not_understand_are_a_lost_connection(connections):
+    """The driver would go on with it, and nobody can say what its next answer belongs to."""
+    pids: list[int] = []
+    with pytest.raises(LedgerUnavailable, match="cannot be reached"):
+        await meet_odd_bytes(connections, pids)
+    (row,) = await connections.fetch("SELECT pg_backend_pid() AS pid")
+    assert row["pid"] not in pids

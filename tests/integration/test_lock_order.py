@@ -1,4 +1,4 @@
-"""Whoever writes to several schedules locks them in key order and at once: no deadlock.
+"""Whoever writes to several schedules or fires locks them in one order and at once: no deadlock.
 
 An editor that waits for the first key must not hold a later one: whoever has the first one and
 wants the later one next, as every other editor does, would wait for ever.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import asyncpg
 import pytest
 
 from engine.ledger import PostgresLedger
+from engine.ledger.fire_records import Evidence, Outcome
 from engine.ledger.replica_records import Serving
 from engine.runtime.adopting import adopt
 from engine.runtime.declare import apply, retire_absent
@@ -62,10 +63,14 @@ async def announced(ledger: PostgresLedger, serving: Serving) -> None:
 
 
 async def holds_no_later_key_while_it_waits(
-    other: asyncpg.Connection, edit: Callable[[], Awaitable[object]]
+    other: asyncpg.Connection,
+    edit: Callable[[], Awaitable[object]],
+    *,
+    table: str = "schedules",
+    order: str = "key",
 ) -> None:
     async with other.transaction():
-        await other.execute("SELECT 1 FROM schedules WHERE key = 'a' FOR UPDATE")
+        await other.execute(f"SELECT 1 FROM {table} WHERE key = 'a' FOR UPDATE")
         editing = asyncio.ensure_future(edit())
 
         async def it_waits() -> bool:
@@ -74,7 +79,7 @@ async def holds_no_later_key_while_it_waits(
         try:
             await eventually(it_waits)
             await other.execute(
-                "SELECT 1 FROM schedules WHERE key IN ('b', 'c') ORDER BY key FOR UPDATE NOWAIT"
+                f"SELECT 1 FROM {table} WHERE key IN ('b', 'c') ORDER BY {order} FOR UPDATE NOWAIT"
             )
         except BaseException:
             editing.cancel()
@@ -109,3 +114,54 @@ async def test_an_announcement_holds_no_later_key_while_it_waits(ledger, other):
 async def test_an_adoption_holds_no_later_key_while_it_waits(ledger, other):
     await other.execute("UPDATE schedules SET rules = '0000/1999a'")
     await holds_no_later_key_while_it_waits(other, lambda: adopt(ledger, SERVING))
+
+
+STARTING = """
+INSERT INTO fires (namespace, project, key, series, bucket, fire_time, last_fire_time,
+                   definition_version, workflow_id, workflow_type, task_queue, status, token,
+                   starting_at, lease_until, run_id, started_at)
+SELECT namespace, project, key, 1, 1, now(), now(), 1, key, 'noop@1', 'sched', $1,
+       CASE $1 WHEN 'starting' THEN gen_random_uuid() END, now(), now() + interval '1 hour',
+       CASE $1 WHEN 'started' THEN 'run' END, CASE $1 WHEN 'started' THEN now() END
+FROM schedules ORDER BY key RETURNING id, token
+"""
+NOW = datetime.now(UTC)
+
+
+async def fires(other: asyncpg.Connection, status: str) -> list[asyncpg.Record]:
+    """A fire of each key; the later ones lie before the first one in the table."""
+    rows = await other.fetch(STARTING, status)
+    await other.execute("UPDATE fires SET attempts = attempts + 1 WHERE key = 'a'")
+    return rows[::-1]
+
+
+async def holds_no_later_fire(
+    other: asyncpg.Connection, edit: Callable[[], Awaitable[object]]
+) -> None:
+    await holds_no_later_key_while_it_waits(other, edit, table="fires", order="id")
+
+
+async def test_outcomes_that_are_written_hold_no_later_fire_while_they_wait(ledger, other):
+    outcomes = [
+        Outcome(row["id"], row["token"], "started", "on_time", "run", started_at=NOW)
+        for row in await fires(other, "starting")
+    ]
+    await holds_no_later_fire(other, lambda: ledger.settle(outcomes))
+    assert {fire.status for fire in await ledger.fires()} == {"started"}
+
+
+async def test_closes_that_are_written_hold_no_later_fire_while_they_wait(ledger, other):
+    await fires(other, "started")
+    closes = [Evidence(key, "run", NOW, "completed", NOW) for key in "cba"]
+    await holds_no_later_fire(other, lambda: ledger.witness(closes))
+    assert {fire.status for fire in await ledger.fires()} == {"completed"}
+
+
+async def test_looks_that_are_written_hold_no_later_fire_while_they_wait(ledger, other):
+    await fires(other, "started")
+    await holds_no_later_fire(other, lambda: ledger.seen_open(["c", "b", "a"], NOW))
+
+
+async def test_losses_that_are_written_hold_no_later_fire_while_they_wait(ledger, other):
+    await fires(other, "started")
+    await holds_no_later_fire(other, lambda: ledger.lose(["c", "b", "a"], "gone"))

@@ -54,7 +54,8 @@ async def test_windows_whose_commits_were_lost_are_booked_with_the_runs_they_hav
         await connection.execute("ALTER TABLE sched.schedules DISABLE TRIGGER cursor_moves_forward")
         await connection.execute("DELETE FROM sched.fires WHERE fire_time >= $1", lost[0].fire_time)
         await connection.execute(
-            "UPDATE sched.schedules SET cursor = $1, next_fire_at = $2",
+            "WITH moved AS (UPDATE sched.positions SET cursor = $1, next_fire_at = $2, due_at = $2)"
+            " UPDATE sched.schedules SET cursor = $1, next_fire_at = $2, position_step = -1",
             before[-6].fire_time, lost[0].fire_time,
         )  # fmt: skip
         await connection.execute("ALTER TABLE sched.schedules ENABLE TRIGGER cursor_moves_forward")

@@ -14,8 +14,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from engine.ledger import MemoryLedger
+from engine.ledger.backfill_records import Backfill
 from engine.ledger.memory_tables import FireEntry
 from engine.ledger.schedule_records import ScheduleState
+from tests.model import backfill_laws
 
 if TYPE_CHECKING:
     from tests.model.server import Server
@@ -100,6 +102,7 @@ class Account:
     rests: dict[str, list[Rest]] = field(default_factory=dict)
     states: dict[str, ScheduleState] = field(default_factory=dict)
     fires: dict[int, FireEntry] = field(default_factory=dict)
+    backfills: dict[int, Backfill] = field(default_factory=dict)
     policies: dict[str, str] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
     rows: dict[str, FireEntry] = field(default_factory=dict)
@@ -161,6 +164,7 @@ class Account:
             if fire.status == "starting" and (was is None or was.status != "starting"):
                 self.sent_in[fire.new.workflow_id] = self.looks
         self.judge_fires(self, look)
+        backfill_laws.check(self)
 
     def _changed(self, look: Look) -> list[tuple[int, FireEntry | None, FireEntry]]:
         """Note the fires as they are, and return those whose status or run is another."""

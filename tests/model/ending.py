@@ -3,6 +3,7 @@
 - Every key has decided what it owes, up to now.
 - No claim stays, nothing waits in a queue beside a free place for long.
 - What is said to run exists and runs; what has closed is known to have.
+- Every backfill is laid, or says why not.
 - Every window has its one row (``window_laws``).
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from engine.ledger.memory_tables import FireEntry
-from tests.model import window_laws
+from tests.model import backfill_laws, window_laws
 from tests.model.account import Broken
 from tests.model.moments import is_excluded, windows
 from tests.model.row_laws import CLOSED, GHOST, RUNNING
@@ -102,6 +103,8 @@ def _check(world: World) -> None:
         if owed:
             error = world.ledger._tables.schedules[key].error
             raise Broken(f"{key} has not decided {owed[0]} at {now}: {entry} {error}")
+    if (stays := backfill_laws.stays(account)) and not account.stepped:
+        raise Broken(stays)
     for fire in world.ledger._tables.fires.values():
         _check_fire(world, fire)
     for run in [runs[-1] for runs in world.server.runs.values() if runs]:

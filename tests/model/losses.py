@@ -11,6 +11,7 @@ from tests.model.server import Server
 _LONGEST = timedelta(minutes=3)
 _TABLES = (
     "schedules", "fires", "windows", "runs", "projects", "definitions", "actions", "counters",
+    "backfills",
 )  # fmt: skip
 
 
@@ -76,4 +77,5 @@ def _copy_of(account: Account) -> dict[str, Any]:
         "states": dict(account.states),
         "fires": dict(account.fires),
         "rows": dict(account.rows),
+        "backfills": dict(account.backfills),
     }

@@ -62,7 +62,7 @@ class Member(Mortal):
                              sight=sight, tell=tell)  # fmt: skip
         tracker = Tracker(
             client, ledger, clock, SETTINGS, looker=looker, replica=name,
-            busy=lambda: not self.dispatcher.room, tell=tell,
+            breaker=self.dispatcher.breaker, busy=lambda: not self.dispatcher.room, tell=tell,
         )  # fmt: skip
 
         presence = Presence(client, ledger, serving, SETTINGS, tell=tell)

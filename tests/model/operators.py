@@ -104,18 +104,13 @@ class Operators(Base):
             self.world.ask(lambda: self.service.rerun(key, bucket, series=series, overlap=overlap))
         self.then()
 
-    @rule(seed=seeds, key=keys, back=st.sampled_from([30, 120, 400]),
+    @rule(seed=seeds, key=keys, back=st.sampled_from([30, 120, 400, 2000]),
           overlap=st.sampled_from([None, "allow", "queue"]))  # fmt: skip
     def backfill(self, seed: int, key: str, back: int, overlap: Any) -> None:
         self.go("backfill", seed)
         now = self.world.now()
-
-        async def fill() -> None:
-            begin, end = now - back * SECOND, now - self.chance.choice([0, 10]) * SECOND
-            async for _ in self.service.backfill(key, begin, end, overlap=overlap):
-                pass
-
-        self.world.ask(fill)
+        begin, end = now - back * SECOND, now - self.chance.choice([0, 10]) * SECOND
+        self.world.ask(lambda: self.service.backfill(key, begin, end, overlap=overlap))
         self.then()
 
     @rule(seed=seeds, key=keys, terminate=st.booleans())

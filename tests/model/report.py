@@ -17,6 +17,7 @@ REACHED: Final = (
     "terminated", "started after skipped", "started after lost", "rejected foreign run",
     "alert SCHEDULE_RUN_LOST", "alert SCHEDULE_RUN_FOUND", "alert SCHEDULE_CLOCK_SKEW",
     "began beside others", "promoted beside others", "skipped for several runs",
+    "backfill done", "backfill ended", "alert SCHEDULE_BACKFILL_ENDED",
     "commits lost", "restored empty", "commit unknown", "clock set",
 )  # fmt: skip
 """Classes, reasons and paths that every run has to come through."""

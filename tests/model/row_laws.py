@@ -5,11 +5,13 @@
   one window that is open then. A pause begins no earlier either.
 - A row moves forward only (L1), and names a run of its own id that is ours.
 - Late answers and renewals change nothing that somebody else claimed meanwhile (``unshown``).
+- Whatever has a reason has its code, of the closed list.
 - Nobody claims while he knows that the ledger's clock was set.
 - ``skipped paused`` is said of a pause's own windows, ``skipped disabled`` of those of a disabled
   schedule, ``rejected`` where no worker knows the workflow or the id is somebody else's.
 - Nothing begins while as many runs of its key are open as may be, unless it may; a queue is first
   come, first started; and a window is only skipped for runs that were open when it came.
+- What a backfill has laid begins when nothing else of its key waits.
 - Nothing missed is coalesced, expired or caught up past a run that Temporal shows (L4).
 """
 
@@ -33,7 +35,8 @@ STEPS = {
     "started": CLOSED,
     # Evidence wins, and a backfill makes up for what was denied.
     "unvouched": {"started", *CLOSED},
-    **{of: {"started", "claimed", "queued", *CLOSED} for of in ("skipped", "expired", "rejected")},
+    **{of: {"started", "claimed", "queued", "starting", *CLOSED}
+       for of in ("skipped", "expired", "rejected")},
     **{word: {"started", *CLOSED} for word in CLOSED},
 }  # fmt: skip
 GHOST = "ghost"
@@ -77,6 +80,8 @@ def of_fires(account: Account, look: Look) -> None:
     for number, before, fire in look.fires:
         _moves(account, before, fire)
         _names_its_run(account, fire)
+        if fire.reason and fire.as_fire().reason_code is None:
+            account.broken(f"{fire.new.workflow_id} has a reason without a code: {fire.reason}")
         if before is None:
             _is_true(account, fire)
         if (
@@ -91,6 +96,7 @@ def of_fires(account: Account, look: Look) -> None:
         unseen = look.verbs | look.carved
         if before is None and fire.kind == "window" and fire.new.key not in unseen:
             _past_what_is_seen(account, fire, look)
+        if before is None or before.status == "queued":
             _in_the_way(account, fire)
     _overlap(account, look)
 
@@ -124,13 +130,20 @@ def _in_line(account: Account, number: int, fire: FireEntry) -> None:
     if "allow" in _policies(account, fire):
         return
     for other, waiting in account.ledger._tables.fires.items():
-        if (
-            other < number
-            and waiting.new.key == fire.new.key
-            and waiting.status == "queued"
-            and waiting.overlap != "allow"
-        ):
+        if waiting.new.key != fire.new.key or waiting.status != "queued":
+            continue
+        if waiting.overlap != "allow" and _comes_first((other, waiting), (number, fire)):
             account.broken(f"{fire.new.workflow_id} jumps the queue: {waiting.new.workflow_id}")
+
+
+def _comes_first(one: tuple[int, FireEntry], other: tuple[int, FireEntry]) -> bool:
+    """Whether it goes before the other: backfills come last, and in the order of time."""
+    (number, fire), (than, its) = one, other
+    if "backfill" not in {fire.timing, its.timing}:
+        return number < than
+    if fire.timing != its.timing:
+        return its.timing == "backfill"
+    return fire.new.fire_time < its.new.fire_time
 
 
 def _overlap(account: Account, look: Look) -> None:
@@ -181,13 +194,19 @@ def _policies(account: Account, fire: FireEntry) -> set[str]:
 
 
 def _in_the_way(account: Account, fire: FireEntry) -> None:
-    """A run that had closed when a window came costs it nothing."""
+    """A skip names a run that was open when the window came, or the request: always."""
+    if (fire.reason or "").endswith("was not seen to end"):
+        account.broken(f"{fire.new.workflow_id}: {fire.reason}, and nobody has looked")
     found = re.fullmatch(
-        r"overlap: (\S+) (?:is still running|and (\d+) more are open)", fire.reason or ""
+        r"overlap: (\S+) (?:is still running|comes first|and (\d+) more are open)",
+        fire.reason or "",
     )
     row = account.rows.get(found[1]) if found else None
     if fire.status != "skipped" or not found or account.stepped or row is None:
         return
+    runs = (fire.reason or "").endswith("is still running")
+    if runs and not account.server.ever[found[1]]:
+        account.broken(f"{fire.new.workflow_id} makes way for {found[1]}, which never ran")
     if _had_ended(account, row, fire):
         account.broken(f"{fire.new.workflow_id} makes way for {found[1]}, which had closed")
     account.seen["skipped for a run that was open"] += 1
@@ -206,11 +225,13 @@ def _in_the_way(account: Account, fire: FireEntry) -> None:
 
 
 def _had_ended(account: Account, row: FireEntry, fire: FireEntry) -> bool:
-    """Whether the run of ``row`` had closed before the window of ``fire`` came."""
-    run = account.server.by_run_id.get(row.run_id or "")
-    ends = run.close_time if run else None
-    last = _last(account, row.new.workflow_id) is run
-    return ends is not None and ends < fire.new.fire_time and last
+    """Whether the run of ``row`` had closed before the window of ``fire`` came.
+
+    Whatever the ledger knew of it: a send may be answered long after the run has closed.
+    """
+    run = _last(account, row.new.workflow_id)
+    asked = fire.decided_at if fire.kind == "rerun" else None
+    return bool(run and run.close_time and run.close_time < (asked or fire.new.fire_time))
 
 
 def _last(account: Account, name: str) -> Run | None:

@@ -38,7 +38,8 @@ def sent(account: Account, info: FireInfo) -> None:
 def began(account: Account, run: Run) -> None:
     """Judge a run at the moment when it begins to exist."""
     account.look()
-    runs = account.server.ever[run.id]
+    # Somebody else's run may have kept the id, until it was forgotten.
+    runs = [each for each in account.server.ever[run.id] if each.fire is not None]
     if len(runs) > account.excused.get(run.id, 1):
         account.broken(f"{run.id} ran {len(runs)} times")
     if run.fire is None:

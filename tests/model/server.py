@@ -12,9 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 from temporalio.client import WorkflowExecutionStatus as Status
+from temporalio.common import TypedSearchAttributes
 from temporalio.common import WorkflowIDConflictPolicy as Conflict
 from temporalio.common import WorkflowIDReusePolicy as Reuse
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -26,7 +28,11 @@ SECOND = timedelta(seconds=1)
 
 @dataclass
 class Run:
-    """One execution; ``shown_at`` and ``closed_shown_at`` are when visibility has it."""
+    """One execution; ``shown_at`` and ``closed_shown_at`` are when visibility has it.
+
+    ``first`` is the first run of its chain; None: it is that itself. ``open_until`` is when
+    somebody was last told that it is open: it closes after that.
+    """
 
     id: str
     run_id: str
@@ -39,14 +45,27 @@ class Run:
     status: Status = Status.RUNNING
     close_time: datetime | None = None
     closed_shown_at: datetime | None = None
+    first: Run | None = None
+    open_until: datetime | None = None
+    cancel_requested: bool = False
+    typed_search_attributes: TypedSearchAttributes = TypedSearchAttributes.empty
 
-    async def memo(self) -> dict[str, Any]:
-        return self.kept
+    async def memo_value(self, key: str, default: Any) -> Any:
+        return self.kept.get(key, default)
+
+    @property
+    def raw_description(self) -> Any:
+        """What only a describe tells, as far as the engine asks."""
+        return SimpleNamespace(
+            workflow_execution_info=SimpleNamespace(first_run_id=(self.first or self).run_id),
+            workflow_extended_info=SimpleNamespace(cancel_requested=self.cancel_requested),
+        )
 
     @property
     def fire(self) -> FireInfo | None:
-        """Whose run it is; None: somebody else's."""
-        return FireInfo.from_memo(self.kept[MEMO_KEY]) if MEMO_KEY in self.kept else None
+        """Whose chain it belongs to; None: somebody else's."""
+        memo = (self.first or self).kept
+        return FireInfo.from_memo(memo[MEMO_KEY]) if MEMO_KEY in memo else None
 
 
 @dataclass
@@ -93,7 +112,17 @@ class Server:
         if run.close_time is not None and run.close_time + self.retention <= self.clock():
             del self.runs[workflow_id]
             return None
+        if run.close_time is None:
+            run.open_until = self.clock()
         return run
+
+    def one(self, workflow_id: str, run_id: str) -> Run | None:
+        """Return one run of this id, unless it was forgotten: each run of a chain by itself."""
+        for run in self.runs[workflow_id]:
+            if run.run_id == run_id:
+                forgotten = run.close_time and run.close_time + self.retention <= self.clock()
+                return None if forgotten else run
+        return None
 
     def start(self, workflow_id: str, workflow_type: str, given: dict[str, Any]) -> Run:
         """Begin a run, unless the id is taken by the policies that were given."""
@@ -109,6 +138,7 @@ class Server:
         elif known is not None and not _may_repeat(known, reuse):
             raise WorkflowAlreadyStartedError(workflow_id, workflow_type, run_id=known.run_id)
         run = self._begin(workflow_id, workflow_type, given["memo"])
+        run.typed_search_attributes = given.get("search_attributes", TypedSearchAttributes.empty)
         self.ever[workflow_id].append(run)
         self.started(run)
         return run
@@ -130,9 +160,18 @@ class Server:
         now = self.clock()
         for run in self.open():
             if run.start_time + run.lasts <= now:
-                self.close(run, run.ends_as, max(run.start_time, run.start_time + run.lasts))
+                ends = max(run.start_time, run.start_time + run.lasts)
+                self.close(run, run.ends_as, max(ends, run.open_until or ends))
                 if run.ends_as is Status.CONTINUED_AS_NEW:
-                    self._begin(run.id, run.workflow_type, run.kept)
+                    self._go_on(run, {} if self.chance.random() < 0.5 else run.kept)
+                elif run.ends_as is Status.FAILED and self.chance.random() < 0.3:
+                    self._go_on(run, run.kept)  # it is retried
+
+    def _go_on(self, run: Run, memo: dict[str, Any]) -> None:
+        """Begin the next run of a chain; nobody has asked that one to end."""
+        following = self._begin(run.id, run.workflow_type, memo)
+        following.first = run.first or run
+        following.typed_search_attributes = run.typed_search_attributes
 
     def close(self, run: Run, status: Status, at: datetime | None = None) -> None:
         run.status, run.close_time = status, at or self.clock()

@@ -22,6 +22,7 @@ from tests.model.moments import windows
 from tests.model.server import SECOND, Faults
 
 BRISK: dict[str, Any] = {"everyMs": 10_000}
+WHATS = st.sampled_from(["edit", "amend", "pause", "remove", "kill", "failover", "cancel"])
 
 
 class Stories(Base):
@@ -44,9 +45,11 @@ class Stories(Base):
         self.world.ask(lambda: self.service.resume(key))
         self.world.live(1, 0.3)
 
-    def in_hand(self, *, sent: bool) -> tuple[Member, FireEntry] | None:
+    def in_hand(self, *, sent: bool, key: str | None = None) -> tuple[Member, FireEntry] | None:
         """A replica, and a claim of its own that nobody has sent yet, or that awaits its answer."""
         for fire in self.world.account.fires.values():
+            if key not in {None, fire.new.key}:
+                continue
             if fire.status == "starting" and sent is bool(
                 self.world.server.ever[fire.new.workflow_id]
             ):
@@ -102,6 +105,26 @@ class Stories(Base):
         world.live(self.chance.choice([1, 2, 6]), 1)
         world.pump(300, 6)
         self.then()
+
+    @rule(seed=seeds, key=keys)
+    def orphan(self, seed: int, key: str) -> None:
+        """A replica dies when its send has arrived; the run closes long before its lease ends."""
+        self.go("orphan", seed)
+        world = self.world
+        self.calm(members=2)
+        durations, world.server.durations = world.server.durations, (0.5, 3)
+        self.declare_as(key, {**BRISK, "overlap": "skip"})
+        world.server.faults = Faults(slow=1.0)
+        for _ in range(2000):
+            for member in world.members:
+                member.turn("poller")
+            world.pump(10, 0.2)
+            if found := self.in_hand(sent=True, key=key):
+                world.kill(found[0])
+                break
+        world.server.faults = Faults()
+        world.live(12, 4)
+        world.server.durations = durations
 
     @rule(seed=seeds, key=keys, length=st.sampled_from([0, 20, 70, 100]))
     def failover(self, seed: int, key: str, length: int) -> None:
@@ -193,6 +216,42 @@ class Stories(Base):
         for _ in range(8):
             self.world.live(1, 6)
             check_places(self.world, since)
+
+    @rule(seed=seeds, key=keys, overlap=st.sampled_from(["allow", "allow", "queue"]), what=WHATS)
+    def midway(self, seed: int, key: str, overlap: Any, what: str) -> None:
+        """Something happens while a backfill is being laid."""
+        self.go("midway", seed)
+        world = self.world
+        self.calm(members=2)
+        self.declare_as(key, {**BRISK, "offsetMs": self.chance.choice([0, 3000])})
+        now = world.now()
+        begin = now - self.chance.choice([300, 2000]) * SECOND
+        world.ask(lambda: self.service.backfill(key, begin, now - 10 * SECOND, overlap=overlap))
+        world.pump(self.chance.choice([20, 60, 120]), 0.1)
+        world.standby.keep()
+        for _ in range(self.chance.choice([1, 2, 5])):
+            for member in world.members:
+                member.turn("poller")
+            world.pump(self.chance.choice([10, 30, 100]), 0.1)
+        if what in {"edit", "amend"}:
+            world.file[key] = {"everyMs": 20_000} if what == "edit" else {**BRISK, "grace": "5s"}
+            world.ask(world.apply)
+        elif what == "pause":
+            world.ask(lambda: self.service.pause(key, reason=None))
+            world.live(2, 2)
+            world.ask(lambda: self.service.resume(key))
+        elif what == "remove":
+            world.file.pop(key, None)
+            world.ask(lambda: world.apply(prune=True))
+        elif what == "kill":
+            world.kill(self.chance.choice(world.members))
+            world.sleep(self.chance.choice([1, 40]) * SECOND)
+        elif what == "failover":
+            world.fail_over()
+        else:
+            world.ask(lambda: self.service.cancel(key))
+        world.live(4, self.chance.choice([0.3, 2]))
+        self.then()
 
     @rule(seed=seeds, key=keys, length=st.sampled_from([5, 40, 70]))
     def rest(self, seed: int, key: str, length: int) -> None:

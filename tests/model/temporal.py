@@ -7,6 +7,7 @@ than the asker waits.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextvars import Context
 from datetime import datetime, timedelta
@@ -59,23 +60,29 @@ class Client:
         await self._back()
         return Handle(self, server, run.id, None, run.run_id)
 
-    def get_workflow_handle(self, workflow_id: str, *, run_id: str | None = None) -> Handle:
-        return Handle(self, self._server, workflow_id, run_id)
+    def get_workflow_handle(
+        self,
+        workflow_id: str,
+        *,
+        run_id: str | None = None,
+        first_execution_run_id: str | None = None,
+    ) -> Handle:
+        return Handle(self, self._server, workflow_id, run_id, first_execution_run_id or "")
 
     def list_workflows(self, query: str, **_: Any) -> AsyncIterator[Run]:
         return self._listed(query)
 
     async def _listed(self, query: str) -> AsyncIterator[Run]:
         await self._there()
-        prefix, _, rest = query.removeprefix('WorkflowId STARTS_WITH "').partition('" AND ')
-        column, _, text = rest.partition(" >= ")
+        prefixes = tuple(re.findall('STARTS_WITH "(.*?)"', query))
+        (column, text), *_ = re.findall('(StartTime|CloseTime) >= "(.*?)"', query)
         if column == "StartTime":
             self._server.audited_at = self._server.clock()
-        since, now = datetime.fromisoformat(text.strip('"')), self._server.clock()
+        since, now = datetime.fromisoformat(text), self._server.clock()
         found = [
             run
             for workflow_id in [*self._server.runs]
-            if workflow_id.startswith(prefix) and self._server.newest(workflow_id)
+            if workflow_id.startswith(prefixes) and self._server.newest(workflow_id)
             for run in self._server.runs[workflow_id]
             if _seen(run, column, now, since)
         ]
@@ -127,10 +134,11 @@ class Handle:
         return await self._find()
 
     async def cancel(self, **_: Any) -> None:
-        run = await self._open()
-        if self._server.chance.random() < 0.8:  # some runs do not listen
-            after = self._server.chance.choice([0, 2, 40]) * SECOND
-            self._server.stop(run, Status.CANCELED, after)
+        run, chance = await self._open(), self._server.chance
+        run.cancel_requested = True
+        if chance.random() < 0.8:  # some runs do not listen
+            ends = [Status.CANCELED] * 4 + [Status.CONTINUED_AS_NEW]
+            self._server.stop(run, chance.choice(ends), chance.choice([0, 2, 40]) * SECOND)
 
     async def terminate(self, **_: Any) -> None:
         self._server.close(await self._open(), Status.TERMINATED)
@@ -142,13 +150,16 @@ class Handle:
 
     async def _open(self) -> Run:
         run = await self._find()
-        if run.close_time is not None:
+        first = (run.first or run).run_id
+        if run.close_time is not None or self.first_execution_run_id not in {"", first}:
             raise RPCError("it has closed", RPCStatusCode.NOT_FOUND, b"")
         return run
 
     async def _find(self) -> Run:
         await self._client._there()
         run = self._server.newest(self._id)
+        if run is not None and self._run_id:
+            run = self._server.one(self._id, self._run_id)
         if run is None:
             raise RPCError("not found", RPCStatusCode.NOT_FOUND, b"")
         await self._client._back()

@@ -16,7 +16,8 @@ from tests.model.account import Account
 
 _SHOWN = frozenset({"settle", "renew"})
 """What changes a claim, and only that of whoever shows its token."""
-_LOCKED = frozenset({"probe", "unknown_runs", "open_runs", "fires", "hold_duty"})
+_LOCKED = frozenset({"probe", "unknown_runs", "open_runs", "fires", "hold_duty", "release_duty",
+                     "first_run", "in_the_way"})  # fmt: skip
 """What the memory does without a lock, and what a database would answer from commits alone."""
 
 

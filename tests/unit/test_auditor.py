@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -12,10 +15,12 @@ import engine.runtime.auditor
 from engine.ledger import MemoryLedger
 from engine.ledger.schedule_records import ScheduleState
 from engine.runtime.auditor import Auditor
+from engine.runtime.budget import Allowance
 from engine.runtime.clock import LedgerClock
 from engine.runtime.looking import Looker
 from engine.runtime.settings import Settings
 from engine.schedules import Schedule
+from tests.virtual_time import VirtualTime, virtual_time
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 
@@ -60,6 +65,12 @@ def auditor_of(temporal: Temporal) -> Auditor:
     )  # fmt: skip
 
 
+async def audited(auditor: Auditor, states: list[ScheduleState]) -> None:
+    """Let as many turns pass as it takes."""
+    while left := [state for state in states if not auditor.is_audited(state)]:
+        assert not await auditor.audit(left)
+
+
 def batch(number: int) -> list[ScheduleState]:
     cursor = NOW - timedelta(seconds=100)
     return [state(f"k{number}-{each}", cursor, everyMs=60_000) for each in range(200)]
@@ -70,8 +81,7 @@ async def test_one_question_covers_all_keys_however_many_turns_their_plans_take(
     auditor = auditor_of(temporal)
     for number in range(5):
         states = batch(number)
-        await auditor.audit(states)
-        assert all(map(auditor.is_audited, states))
+        await audited(auditor, states)
     assert len(temporal.queries) == 1
     assert len(temporal.described) == 5 * 200, "each has one window that visibility may not show"
 
@@ -94,19 +104,19 @@ async def test_where_one_question_cannot_name_all_runs_each_key_is_asked_for(mon
     monkeypatch.setattr(engine.runtime.auditor, "_MOST", 10)
     temporal = Temporal(runs=10)
     await auditor_of(temporal).audit(batch(0)[:3])
-    assert [query.split('"')[1] for query in temporal.queries] == [
-        "sched:", "sched:k0-0:", "sched:k0-1:", "sched:k0-2:",
-    ]  # fmt: skip
+    names = [re.findall('"(sched:.*?)"', query) for query in temporal.queries]
+    keys = ["sched:k0-0:", "sched:k0-1:", "sched:k0-2:"]
+    assert names == [["sched:"], keys, *([key] for key in keys)]
 
 
 async def test_after_a_sign_of_lost_commits_no_answer_of_before_is_trusted():
     temporal = Temporal()
     auditor = auditor_of(temporal)
     states = batch(0)
-    await auditor.audit(states)
+    await audited(auditor, states)
     auditor.forget()
     assert not any(map(auditor.is_audited, states))
-    await auditor.audit(states)
+    await audited(auditor, states)
     assert len(temporal.queries) == 2
 
 
@@ -121,4 +131,67 @@ async def test_a_window_that_has_its_row_is_not_described():
 
 @pytest.fixture(autouse=True)
 def standing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Allowance, "take", AsyncMock())
     monkeypatch.setattr(engine.runtime.auditor, "boottime", lambda: 1000.0)
+
+
+async def _many_keys_behind(time: VirtualTime, delay: float) -> None:
+    """After an outage of 75 seconds, over a slow link: every key is told to be known in time."""
+    temporal = Temporal()
+
+    async def find(workflow_id: str) -> None:
+        await asyncio.sleep(delay)
+        temporal.described.append(workflow_id)
+
+    temporal.find = find  # type: ignore[method-assign] # slower
+    began = NOW - timedelta(seconds=75)
+    states = [state(f"k{number}", began, everyMs=1000) for number in range(110)]
+    clock = LedgerClock()
+    clock.observe(NOW)
+    auditor = Auditor(
+        cast("Any", temporal), MemoryLedger(remembers=True), cast("Looker", temporal), clock,
+        Settings(), replica="one", tell=print,
+    )  # fmt: skip
+    answered: dict[str, float] = {}
+
+    async def known(keys: Sequence[str]) -> None:
+        for key in keys:
+            assert auditor.is_audited(states[int(key[1:])]), "it can be planned now"
+            answered[key] = time.now
+
+    while len(answered) < len(states) and time.now < 300:
+        await auditor.audit([each for each in states if each.key not in answered], known)
+    assert len(answered) == len(states)
+    assert max(answered.values()) < 75
+    assert min(answered.values()) < 10, "the first is not kept waiting for the last"
+    assert len(temporal.described) <= 20 * time.now + 20
+
+
+@pytest.mark.parametrize("delay", [0.01, 0.2])
+def test_after_an_outage_all_keys_are_decided_soon_over_a_slow_link(monkeypatch, delay):
+    monkeypatch.undo()
+    with virtual_time() as time:
+        time.run(_many_keys_behind(time, delay))
+
+
+def test_windows_that_opened_since_the_ledger_is_watched_are_not_described(monkeypatch):
+    monkeypatch.undo()
+
+    async def course(time: VirtualTime) -> None:
+        temporal, clock = Temporal(), LedgerClock()
+        clock.observe(NOW)
+        auditor = Auditor(
+            cast("Any", temporal), MemoryLedger(remembers=True), cast("Looker", temporal), clock,
+            Settings(), replica="one", tell=print,
+        )  # fmt: skip
+        await audited(auditor, [state("first", NOW - timedelta(seconds=75), everyMs=60_000)])
+        await asyncio.sleep(200)
+        temporal.described.clear()
+        await audited(auditor, [state("k", NOW, everyMs=1000)])
+        assert temporal.described == []
+        auditor.forget()
+        await audited(auditor, [state("k", NOW, everyMs=10_000)])
+        assert temporal.described != [], "rows may be gone of whatever opened until now"
+
+    with virtual_time() as time:
+        time.run(course(time))

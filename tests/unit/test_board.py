@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from engine.cli.board import Board, FileState
+from engine.cli.lines import LinePrinter
 from engine.cli.picture import picture
 from engine.ledger.fire_records import Claim, Evidence, Fire, Outcome
 from engine.ledger.schedule_records import NextFire
@@ -163,6 +164,19 @@ def test_a_window_is_shown_in_its_schedules_zone_and_in_utc():
                  "first sight"):  # fmt: skip
         assert part in line
     assert any("1 completed  since the start" in line for line in lines)
+
+
+@pytest.mark.parametrize("timing", ["backfill", "rerun"])
+def test_a_run_that_was_asked_for_later_shows_no_lag(timing: str):
+    event = settled(1)
+    event = replace(event, outcome=replace(event.outcome, timing=timing))  # type: ignore[arg-type]
+    (line,) = [line for line in shown(heard(event)) if "nightly" in line]
+    assert timing in line
+    assert "0.031" not in line
+    out = StringIO()
+    LinePrinter(Console(file=out, width=200))(event)
+    assert timing in out.getvalue()
+    assert "lag" not in out.getvalue()
 
 
 def test_the_time_in_utc_is_not_said_twice():

@@ -8,7 +8,7 @@ import pytest
 
 from engine.errors import ScheduleFileError
 from engine.runtime.source import read_file
-from engine.schedules import Schedule, load_schedules
+from engine.schedules import Schedule, calendar_file, load_schedules
 from engine.schedules.calendar_file import read_ics
 
 EVENT = """BEGIN:VEVENT
@@ -176,3 +176,13 @@ def test_beside_a_broken_calendar_the_rest_of_the_list_is_judged():
         "1: calendar team names a file",
         "3: 'holiday' is no date, weekday or calendar of this file",
     ]
+
+
+def test_what_repeats_is_counted_as_it_is_written_out_also_where_it_names_one_day_twice(
+    monkeypatch,
+):
+    monkeypatch.setattr(calendar_file, "MOST_EVENTS", 300)
+    weekly = ics(*[f"{ONE_DAY}\nRRULE:FREQ=WEEKLY" for _ in range(50)])
+    with pytest.raises(ValueError, match="its events repeat more than 300 times up to 2100"):
+        read_ics(weekly)
+    assert len(read_ics(ics(f"{ONE_DAY}\nRRULE:FREQ=WEEKLY;COUNT=300"))) == 300

@@ -10,12 +10,13 @@ import typer
 
 from engine.cli import cancel
 from engine.cli.app import run
-from engine.cli.backfill import Done, _Lines, _shown
+from engine.cli.backfill import _Lines, _shown, as_document, ended, said
 from engine.cli.given import given_input
 from engine.cli.output import fire_lag
 from engine.cli.requesting import told
+from engine.ledger.backfill_records import Backfill
 from engine.ledger.fire_records import Fire
-from engine.runtime.verbs.backfilling import Progress
+from engine.runtime.verbs.backfilling import BackfillRequested
 from engine.runtime.verbs.requesting import Requested
 from engine.runtime.verbs.stopping import Cancelled
 
@@ -52,6 +53,10 @@ FIRE = Fire(
         (["trigger", "k", "--input", "{a: 1}"], "'{a: 1}' is no JSON; write for example"),
         (["trigger", "k", "--input", "NaN"], "'NaN' is no JSON"),
         (["trigger", "k", "--input", '"\\u0000"'], "no database keeps the character U+0000"),
+        (["trigger", "k", "--input", "1e400"], "'1e400' is no JSON"),
+        (["pause", "k", "--reason", "\udc80x"], "'\\udc80x' is not UTF-8"),
+        (["dead", "drop", "k", "7", "--reason", "\udc80x"], "'\\udc80x' is not UTF-8"),
+        (["show", "\udc80x"], "'\\udc80x' is not UTF-8"),
         (["rerun", "k", "1.5"], "'1.5' is no bucket; write the number in the run's id"),
         (["skip", "k", "--at", "2026-12-25T02:00:00"], "has no offset; append Z for UTC"),
         (["backfill", "k", "--from", "2026-12-25"], "Missing option '--to'"),
@@ -73,20 +78,25 @@ def test_an_argument_is_whatever_json_says_and_without_one_there_is_none(text, a
     assert given_input(text) == argument
 
 
-@pytest.mark.parametrize("text", ['"\\ud83d"', "[" * 100_000, "", "{"])
+@pytest.mark.parametrize("text", ['"\\ud83d"', "1e400", "[-1e999]", "[" * 100_000, "", "{"])
 def test_what_cannot_be_an_argument_is_refused(text):
     with pytest.raises(typer.BadParameter):
         given_input(text)
 
 
-def part(done: int, **fields) -> Progress:
-    return Progress(NOON, 1000, done, **fields)
+def of(**fields) -> Backfill:
+    said = {
+        "id": 7, "project": "default", "key": "k", "series": 1, "definition_version": 1,
+        "first": NOON, "last": NOON, "cursor": NOON, "overlap": "allow", "include": ("skipped",),
+        "requested_by": "ops", "requested_at": NOON, "next_at": NOON, "windows": 1000, **fields,
+    }  # fmt: skip
+    return Backfill(**said)
 
 
 def test_a_backfill_tells_each_tenth_once_where_there_is_no_terminal(capsys):
     show = _Lines()
     for done in (20, 99, 200, 201, 999, 1000):
-        show(part(done))
+        show(of(laid=done - 5, left_alone={"completed": 5}))
     told = capsys.readouterr()
     assert told.out == ""
     assert told.err.splitlines() == [
@@ -97,25 +107,31 @@ def test_a_backfill_tells_each_tenth_once_where_there_is_no_terminal(capsys):
 
 def test_a_backfill_that_prints_json_tells_nothing_else(capsys):
     with _shown(quiet=True) as show:
-        show(part(500))
+        show(of(laid=500))
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_backfill_ends_with_what_was_started_and_what_was_left_alone_and_why(capsys):
-    done = Done("k")
-    done.add(part(500, started=("sched:k:1",)))
-    done.add(part(1000, left_alone=tuple((f"sched:k:{n}", "completed") for n in range(2, 27))))
-    done.print()
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[:3] == [
-        "k: 1000 windows, 1 to start, 25 left alone",
+def test_a_backfill_says_what_will_start_what_is_left_alone_and_what_it_costs():
+    asked = BackfillRequested(of(), 975, {"completed": 25}, "overlap: skip: own windows are")
+    assert [*said(asked)] == [
+        "k: 1000 windows, 975 to start, 25 left alone",
         "left alone, completed: 25 windows",
-        "  sched:k:2  completed",
+        "overlap: skip: own windows are",
+        "workers lay them; `sched show k` says how far they are",
     ]
-    assert lines[-1] == "  and 5 more; --json names them all"
-    shown = done.as_json()
-    assert shown["started"] == ["sched:k:1"]
-    assert len(shown["left_alone"]) == 25  # type: ignore[arg-type] # a list
+    shown = as_document(asked, asked.backfill, [])
+    assert (shown["id"], shown["state"], shown["started"]) == (7, "laying", [])
+    assert shown["left_alone"] == [{"workflow_id": None, "why": "completed", "windows": 25}]
+    assert shown["counts"] == {"would_start": 975, "left_alone": {"completed": 25}}
+
+
+def test_a_backfill_that_was_followed_says_what_it_came_to():
+    assert ended(of(state="done", laid=990, left_alone={"started": 10})) == (
+        "k: 990 laid, 10 left alone"
+    )
+    assert ended(of(state="ended", laid=4, ended_reason="user: no")) == (
+        "k: 4 laid, 0 left alone, 996 not laid: user: no"
+    )
 
 
 def test_a_cancel_says_that_a_schedule_in_no_file_is_over_for_good():
@@ -139,6 +155,13 @@ def test_a_request_that_no_worker_will_take_up_is_not_said_to_start_at_once():
     asked = Requested(replace(FIRE, status="claimed"), new=True)
     assert told(asked, alone=False) == "sched:k:7 claimed: starts at once"
     assert told(asked, alone=True) == "sched:k:7 claimed"
+
+
+@pytest.mark.parametrize("asks", [True, False])
+def test_a_request_that_waits_during_a_pause_is_said_to_wait_for_its_end(asks):
+    asked = Requested(replace(FIRE, status="queued"), new=True, asks=asks)
+    assert told(asked, alone=False).startswith("sched:k:7 queued: starts ")
+    assert told(asked, alone=False, held=True) == "sched:k:7 queued: waits for the end of the pause"
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import cast
 
 import pytest
 
 from engine.cli.environment import Target
 from engine.cli.show import Page
+from engine.ledger.backfill_records import Backfill
 from engine.ledger.schedule_records import ScheduleRow
 from engine.schedules import Schedule
 
@@ -35,6 +37,37 @@ def test_windows_that_a_full_queue_has_cost_are_counted(capsys):
 def test_nothing_is_said_of_a_queue_that_was_never_full(capsys):
     Page(ROW, [], [], [], TARGET, NOW, "").print()
     assert "queue" not in capsys.readouterr().out
+
+
+def a_backfill(**fields) -> Backfill:
+    said = {
+        "id": 7, "project": "default", "key": "k", "series": 1, "definition_version": 1,
+        "first": NOW, "last": NOW, "cursor": NOW, "overlap": "allow", "include": ("skipped",),
+        "requested_by": "ops", "requested_at": NOW, "next_at": NOW, "windows": 100, **fields,
+    }  # fmt: skip
+    return Backfill(**said)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"laid": 30, "left_alone": {"started": 5}}, "35 of 100 windows done, 30 laid, 5 left"),
+        ({"error": "E: no"}, "0 of 100 windows done, 0 laid, 0 left alone; it waits: E: no"),
+        ({"state": "done", "laid": 100}, "done, 100 laid, 0 left alone"),
+        (
+            {"state": "ended", "laid": 4, "ended_reason": "user: x"},
+            "ended (user: x), 4 laid, 0 left alone, 96 not laid",
+        ),
+    ],
+)
+def test_how_far_a_backfill_is_or_what_became_of_it_is_said(fields, said, capsys):
+    page = Page(ROW, [], [], [], TARGET, NOW, "", backfills=(a_backfill(**fields),))
+    page.print()
+    assert f"backfill 7 from 2026-11-21T12:00:00Z to 2026-11-21T12:00:00Z: {said}" in (
+        capsys.readouterr().out.replace("\n", " ")
+    )
+    (shown,) = cast("list[dict[str, object]]", page.as_json()["backfills"])
+    assert (shown["id"], shown["state"]) == (7, fields.get("state", "laying"))
 
 
 @pytest.mark.parametrize(

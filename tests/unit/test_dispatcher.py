@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import cast
 
+import pytest
+
+from engine.errors import CommitUnknown, LedgerUnavailable
 from engine.ledger import MemoryLedger
 from engine.ledger.fire_records import Claim, Outcome
 from engine.ledger.replica_records import Serving
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply
 from engine.runtime.dispatcher import Dispatcher
-from engine.runtime.events import Event, Settled
+from engine.runtime.events import Alert, Event, Settled
 from engine.runtime.loop import Loop
 from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
@@ -168,3 +172,49 @@ async def test_a_replica_that_leaves_under_a_limit_hands_back_what_waits():
     assert statuses == ["started"] + ["starting"] * 4
     taken = await bench.ledger.take_over(OTHER, limit=9, lease=timedelta(seconds=30))
     assert len(taken) == 4
+
+
+async def test_what_could_not_be_written_is_not_told_as_started(monkeypatch):
+    bench = Bench(Temporal(started))
+    await bench.declare(2)
+
+    async def away(_: object) -> int:
+        raise LedgerUnavailable
+
+    with monkeypatch.context() as broken:
+        broken.setattr(bench.ledger, "settle", away)
+        await bench.poller.tick()
+    assert {fire.status for fire in await bench.ledger.fires()} == {"starting"}
+    assert [type(event) for event in bench.told] == [Alert], "its sweeper will tell what became"
+
+
+async def test_a_failed_renewal_forgets_no_claims_of_commits_that_nobody_confirmed(monkeypatch):
+    temporal = Temporal(started)
+    bench = Bench(temporal)
+    await bench.declare(2)
+    begin, rooms = bench.ledger.transaction, iter([1, 1])
+
+    @asynccontextmanager
+    async def unconfirmed(**options: bool):
+        async with begin(**options) as transaction:
+            yield transaction
+        raise CommitUnknown
+
+    async def not_yet_there(*_: object) -> set[int]:
+        return set()
+
+    async def away(*_: object) -> set[int]:
+        raise LedgerUnavailable
+
+    with monkeypatch.context() as broken:
+        broken.setattr(bench.ledger, "transaction", unconfirmed)
+        broken.setattr(bench.ledger, "renew", not_yet_there)
+        broken.setattr(Dispatcher, "room", property(lambda _: next(rooms, 0)))
+        for _ in range(2):
+            with pytest.raises(CommitUnknown):
+                await bench.poller.tick()
+        broken.setattr(bench.ledger, "renew", away)
+        with pytest.raises(LedgerUnavailable):
+            await bench.poller.tick()
+    await bench.poller.tick()
+    assert sorted(temporal.sent) == ["k000", "k001"]

@@ -5,9 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from engine.ledger import MemoryLedger
+from engine.ledger.fire_records import Claim
+from engine.ledger.replica_records import Serving
+from engine.runtime.backfills import Backfills
 from engine.runtime.declare import apply
+from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
+from tests.blind import BLIND
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -26,9 +31,12 @@ async def test_a_backfill_across_an_edit_starts_windows_that_no_older_row_stands
     await service.pause("k", reason=None)
     ledger.travel(NOON + HOUR)
     await declared(ledger, "everyMs: 600000, offsetMs: 60000, firstFire: next")  # one row: paused
-    filled = [step async for step in service.backfill("k", NOON, NOON + HOUR)]
-    assert filled[-1].windows == 6
-    assert len(filled[-1].started) == 6
+    asked = await service.backfill("k", NOON, NOON + HOUR)
+    assert (asked.backfill.windows, asked.would_start) == (6, 6)
+    serving = Serving("r", "default", "sched", frozenset())
+    claims: list[Claim] = []
+    await Backfills(ledger, serving, Settings(), tell=print, **BLIND).lay(claims, 100, None)
+    assert len(claims) == 6
 
 
 async def test_a_run_that_may_overlap_lets_nothing_else_out_of_the_queue() -> None:
@@ -41,3 +49,17 @@ async def test_a_run_that_may_overlap_lets_nothing_else_out_of_the_queue() -> No
     await service.trigger("k", request_id="beside", overlap="allow")
     fires = {fire.workflow_id.rpartition(":")[2]: fire.status for fire in await ledger.fires()}
     assert fires == {"runs": "claimed", "waits": "queued", "beside": "claimed"}
+
+
+async def test_the_id_of_a_window_that_was_skipped_before_it_came_is_given_away_to_nobody() -> None:
+    ledger = MemoryLedger(remembers=True)
+    service = ScheduleService(ledger, actor="test")
+    ledger.travel(NOON)
+    at = f'at: "{NOON + HOUR:%Y-%m-%dT%H:%M:%SZ}"'
+    await declared(ledger, at)
+    await service.skip("k", NOON + HOUR)
+    ledger.travel(NOON + 2 * HOUR)
+    await declared(ledger, "everyMs: 600000, firstFire: next")
+    await declared(ledger, at)
+    said = {(fire.series, fire.status) for fire in await ledger.fires()}
+    assert (1, "skipped") in said

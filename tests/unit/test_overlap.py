@@ -10,7 +10,7 @@ import pytest
 
 from engine.schedules import Schedule, Window
 from engine.schedules.awaiting import Awaited
-from engine.schedules.decisions import Decision, OpenFire, Overlap, Plan
+from engine.schedules.decisions import Decision, OpenFire, Overlap, Plan, Unread
 from engine.schedules.overlap import resolve
 from engine.schedules.planner import plan
 
@@ -79,7 +79,7 @@ TABLE = [
     Row("skip", RERUN, "skipped", "overlap: sched:k:7:rerun:1 is still running"),
     Row("skip", UNSEEN, "undecided"),
     Row("skip", NEVER_SEEN, "undecided"),
-    Row("skip", SENT, "skipped", f"overlap: {EARLIER} is still running"),
+    Row("skip", SENT, "withheld"),
     Row("skip", CLAIMED, "skipped", f"overlap: {EARLIER} comes first"),
     Row("skip", WAITING, "skipped", f"overlap: {EARLIER} is still running"),
     Row("queue", NOTHING, "claimed"),
@@ -130,8 +130,10 @@ def test_what_is_in_the_way_decides_as_the_table_says(row, when):
     declared = schedule(row.policy, **when)
     decided = decide(declared, *row.in_the_way)
     assert tuple((move.fire.workflow_id, move.to) for move in decided.moves) == row.moves
-    if row.window == "undecided":
-        assert (decided.decisions, decided.looks) == ((), row.in_the_way)
+    if row.window in {"undecided", "withheld"}:
+        assert decided.withheld
+        looks = row.in_the_way if row.window == "undecided" else ()
+        assert (decided.decisions, decided.looks) == ((), looks)
         assert decided.cursor == NOW - MINUTE
         assert decided.next == NOW, "it is due again at once"
         return
@@ -234,6 +236,48 @@ def test_a_window_that_opens_waits_behind_a_queued_one_that_may_start_now():
     assert [each.verdict for each in decided.decisions] == ["queued"]
 
 
+LAID = tuple(
+    fire("queued", f"sched:k:laid{number}", number, timing="backfill", overlap="queue")
+    for number in (1, 2)
+)
+
+
+@pytest.mark.parametrize("policy", [each for each in get_args(Overlap) if each != "allow"])
+def test_on_time_windows_overtake_a_backfill(policy):
+    decided = decide(schedule(policy), *LAID)
+    assert [each.verdict for each in decided.decisions] == ["claimed"]
+    assert decided.moves == (), "what was laid waits, and is given up by nobody"
+
+
+@pytest.mark.parametrize("policy", get_args(Overlap))
+def test_what_a_backfill_has_laid_starts_on_a_place_that_nothing_else_wants(policy):
+    decided = decide(schedule(policy), *LAID, cursor=NOW)
+    assert [(move.fire.fire_id, move.to) for move in decided.moves] == [(1, "start")]
+    assert decide(schedule(policy), *OPEN, *LAID, cursor=NOW).moves == ()
+
+
+def test_what_waits_on_its_own_starts_before_what_a_backfill_has_laid():
+    own = fire("queued", QUEUED, 3)
+    decided = decide(schedule("queue"), *LAID, own, cursor=NOW)
+    assert [(move.fire.fire_id, move.to) for move in decided.moves] == [(3, "start")]
+    two = schedule("queue", maxConcurrentRuns=2)
+    decided = decide(two, *LAID, own, cursor=NOW)
+    assert [move.fire.fire_id for move in decided.moves] == [3, 1]
+
+
+@pytest.mark.parametrize("policy", get_args(Overlap))
+def test_a_line_that_begins_with_more_of_a_backfill_than_is_read_goes_on(policy):
+    decided = decide(schedule(policy), *LAID, cursor=NOW, unread=Unread(waiting=1))
+    assert [(move.fire.fire_id, move.to) for move in decided.moves] == [(1, "start")]
+    decided = decide(schedule(policy), *LAID, unread=Unread(waiting=1))
+    assert decided.cursor == NOW, "what opens is decided, and not planned over and over"
+
+
+def test_a_backfill_fills_no_queue():
+    decided = decide(schedule("queue", maxQueued=1), *OPEN, *LAID)
+    assert [each.verdict for each in decided.decisions] == ["queued"]
+
+
 def test_all_that_waits_starts_when_the_schedule_allows_overlap_now():
     waiting = [fire("queued", f"sched:k:{number}", number) for number in (1, 2)]
     assert [move.to for move in decide(schedule("allow"), *waiting).moves] == ["start", "start"]
@@ -275,11 +319,31 @@ def test_a_run_seen_open_settles_the_windows_until_then_and_the_others_ask_again
     assert decided.next == seen + timedelta(seconds=1)
 
 
-def test_a_definition_that_ends_asks_nobody_and_leaves_no_window_open():
-    decided = decide(schedule("skip"), *UNSEEN, final=True)
+@pytest.mark.parametrize("doubtful", [UNSEEN, NEVER_SEEN, SENT])
+def test_a_definition_that_ends_leaves_no_window_open_and_skips_none_for_a_run_nobody_saw(doubtful):
+    decided = decide(schedule("skip"), *doubtful, final=True)
     (decision,) = decided.decisions
-    assert decision.reason == f"overlap: {EARLIER} was not seen to end"
+    assert (decision.verdict, decision.overlap) == ("queued", "skip")
     assert (decided.looks, decided.cursor) == ((), NOW)
+    asks = fire("queued", "sched:k:asks", 2, overlap="skip")
+    asks = replace(asks, fire_time=NOW)
+    now = NOW + timedelta(seconds=1)
+    assert decide(schedule("skip"), *doubtful, asks, cursor=NOW, now=now).withheld
+    seen = replace(doubtful[0], status="started", open_at=now)
+    moves = decide(schedule("skip"), seen, asks, cursor=NOW, now=now).moves
+    assert [(move.to, move.reason) for move in moves] == [
+        ("skip", f"overlap: {EARLIER} is still running")
+    ]
+    assert [move.to for move in decide(schedule("skip"), asks, cursor=NOW, now=now).moves] == [
+        "start"
+    ]
+
+
+def test_no_window_gives_way_to_one_that_itself_asks_what_is_in_its_way():
+    asks = fire("queued", "sched:k:asks", 2, overlap="skip")
+    decided = decide(schedule("skip"), *NEVER_SEEN, asks)
+    assert (decided.decisions, decided.moves, decided.looks) == ((), (), NEVER_SEEN)
+    assert decided.withheld
 
 
 def test_the_reason_names_a_run_that_was_seen_open():

@@ -58,6 +58,22 @@ def test_a_child_reads_what_this_process_would_read():
     assert there.schedules[5].exclusions is not None
 
 
+def test_a_file_that_names_a_calendar_is_read_by_a_child_however_small(tmp_path, monkeypatch):
+    """A calendar of a few lines may repeat for ever, and cost an event loop many seconds."""
+    (tmp_path / "off.ics").write_text(
+        "BEGIN:VCALENDAR\nVERSION:2.0\nPRODID:-//test//EN\nBEGIN:VEVENT\nUID:1\n"
+        "DTSTAMP:20260101T000000Z\nDTSTART;VALUE=DATE:20261225\nEND:VEVENT\nEND:VCALENDAR\n"
+    )
+    file = tmp_path / "s.yaml"
+    file.write_text(
+        "calendars: {off: {ics: off.ics}}\n"
+        "schedules: [{key: a, workflow: w, cron: '0 2 * * *', exclude: [off]}]"
+    )
+    monkeypatch.delattr(parsing, "load_several")  # what this process would use
+    (schedule,) = Source(file).read().schedules
+    assert schedule.exclusions is not None
+
+
 def test_a_child_reports_every_problem():
     texts = [NamedText("a.yaml", CALENDARS + LARGE + "- {key: z, workflow: w, everyMs: 1}")]
     with pytest.raises(ScheduleFileError) as caught:

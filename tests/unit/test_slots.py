@@ -20,14 +20,14 @@ SHORT = timedelta(milliseconds=40)
 class Asked:
     def __init__(self) -> None:
         self.times = 0
-        self.book = SlotBook("sched/emails", "emails", self.ask)
+        self.book = SlotBook("sched/emails", "emails", self.want)
 
-    def ask(self) -> None:
+    def want(self) -> None:
         self.times += 1
 
     def answer(self, count: int, *, ago: float = 0.0) -> None:
         """The ledger has answered what was asked so many seconds ago."""
-        self.book.hold(count, self.book.wants(), boottime() - ago, LEASE)
+        self.book.hold(count, self.book.ask(), boottime() - ago, LEASE)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ async def test_nothing_polls_before_there_is_a_slot(lane: Asked):
     polling = asyncio.create_task(lane.book.reserve())
     await asyncio.sleep(0)
     assert lane.times == 1, "who waits lets the ledger be asked"
-    assert lane.book.wants().wanted == 1
+    assert lane.book.ask().wanted == 1
     lane.answer(1)
     await polling
 
@@ -168,3 +168,74 @@ async def test_a_cancel_by_the_run_stays_a_cancel(lane: Asked):
     with pytest.raises(asyncio.CancelledError):
         await running
     assert lane.book.running == 0
+
+
+async def reserved(lane: Asked, count: int) -> None:
+    for _ in range(count):
+        await lane.book.reserve()
+
+
+async def test_what_is_given_back_is_out_of_use_before_the_ledger_hears_of_it(lane: Asked):
+    lane.answer(3)
+    await reserved(lane, 1)
+    assert lane.book.ask().wanted == 1
+    assert lane.book.held == 1, "two may be another's before the answer is here"
+    waiting = asyncio.create_task(lane.book.reserve())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    lane.answer(2)
+    await waiting
+
+
+async def test_an_ask_keeps_what_may_begin_before_its_answer_and_nothing_more(lane: Asked):
+    lane.answer(3)
+    await reserved(lane, 2)
+    assert lane.book.ask().running == 2, "two poll, so two may begin"
+    lane.answer(1)
+    assert lane.book.ask().running == 1, "of a smaller queue only one may"
+
+
+async def test_slots_beyond_a_smaller_queue_go_back_at_once_where_nothing_runs_on_them(
+    lane: Asked,
+):
+    lane.answer(3)
+    await reserved(lane, 2)
+    asked = lane.times
+    lane.answer(1)
+    assert lane.times == asked + 1
+
+
+async def test_an_ask_without_an_answer_gives_back_and_takes_nothing_that_is_used(lane: Asked):
+    lane.answer(3)
+    await reserved(lane, 1)
+    waiting = [asyncio.create_task(lane.book.reserve()) for _ in range(3)]
+    await asyncio.sleep(0)
+    assert lane.book.ask().wanted == 4
+    assert lane.book.held == 3, "the fourth may be ours, or not"
+    for each in waiting:
+        each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    lane.book.release()
+    lane.book.ask()
+    waiting = [asyncio.create_task(lane.book.reserve())]
+    await asyncio.sleep(0)
+    assert not waiting[0].done(), "the third may be another's, or not"
+    lane.answer(3)
+    await waiting[0]
+
+
+async def test_who_waits_while_slots_go_back_lets_the_ledger_be_asked_again(lane: Asked):
+    waiting = [asyncio.create_task(lane.book.reserve()) for _ in range(2)]
+    await asyncio.sleep(0)
+    lane.answer(1)  # the queue is full: two were wanted
+    await asyncio.sleep(0)
+    waiting.pop().cancel()
+    await asyncio.sleep(0)
+    lane.book.release()
+    asked = lane.times
+    lane.book.ask()
+    waiting.append(asyncio.create_task(lane.book.reserve()))
+    await asyncio.sleep(0)
+    assert lane.times == asked + 1
+    for each in waiting:
+        each.cancel()

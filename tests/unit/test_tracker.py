@@ -1,4 +1,4 @@
-"""What was learned of closed runs, and when it is learned again."""
+"""What was learned of closed runs, when it is learned again, and whose duty that is."""
 
 from __future__ import annotations
 
@@ -9,89 +9,238 @@ from typing import Any, cast
 
 import pytest
 from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
 
 import engine.runtime.tracker
 from engine.ledger import MemoryLedger
+from engine.ledger.fire_records import Evidence
+from engine.runtime.breaker import Breaker
 from engine.runtime.clock import LedgerClock
+from engine.runtime.events import Event, Held
 from engine.runtime.looking import Looker
 from engine.runtime.settings import Settings
 from engine.runtime.tracker import Tracker
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
-RUN = SimpleNamespace(
-    id="sched:k:manual:a", run_id="r1", status=WorkflowExecutionStatus.COMPLETED,
-    start_time=NOW - timedelta(minutes=3), close_time=NOW - timedelta(minutes=2),
-)  # fmt: skip
+AWAY = RPCError("connection refused", RPCStatusCode.UNAVAILABLE, b"")
+LEASE = 10.0
+
+
+def closed(name: str) -> Any:
+    return SimpleNamespace(
+        id=f"sched:k:manual:{name}", run_id=name, status=WorkflowExecutionStatus.COMPLETED,
+        start_time=NOW - timedelta(minutes=3), close_time=NOW - timedelta(minutes=2),
+    )  # fmt: skip
+
+
+RUN = closed("a")
 
 
 class Temporal:
-    """One closed run."""
+    """Closed runs, and a server that may be away, as a whole or for one of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, *runs: Any) -> None:
+        self.runs = runs or (RUN,)
         self.since: list[datetime] = []
+        self.away = False
+        self.undescribable: set[str] = set()
+        self.asked: list[str] = []
 
     async def list_workflows(self, query: str, **_: Any) -> AsyncIterator[Any]:
+        if self.away:
+            raise AWAY
         since = datetime.fromisoformat(query.split('"')[-2])
         self.since.append(since)
-        if since <= RUN.close_time:
-            yield RUN
+        for run in self.runs:
+            if since <= run.close_time:
+                yield run
 
-    async def fire_of(self, _: object) -> object:
-        return object()
+    async def seen_closed(self, run: Any) -> object:
+        self.asked.append(run.run_id)
+        if run.run_id in self.undescribable or self.away:
+            raise AWAY
+        return Evidence(run.id, run.run_id, run.start_time), object()
 
-    async def look(self, _: object) -> None:
+    async def look(self, _: object, **__: Any) -> None:
         return
 
+    async def answers(self) -> str | None:
+        return "connection refused" if self.away else None
 
-async def test_a_close_is_booked_once_and_once_more_after_a_sign_of_lost_commits(monkeypatch):
-    booked: list[int] = []
 
-    async def book(_: object, found: Sequence[object], **__: object) -> list[str]:
-        booked.append(len(found))
+class Bench:
+    """A tracker on a ledger in memory, and a boottime that only the test lets pass."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, temporal: Temporal) -> None:
+        self.temporal, self.booked = temporal, list[int]()
+        self.told: list[Event] = []
+        self.at = 1000.0
+        self.doubted_at: datetime | None = None
+        self.clock = LedgerClock()
+        self.ledger = MemoryLedger(clock=self.now)
+        self.breaker = Breaker(temporal.answers, tell=self.told.append)
+        monkeypatch.setattr(engine.runtime.tracker, "book", self._book)
+        monkeypatch.setattr(engine.runtime.tracker, "boottime", lambda: self.at)
+
+    def now(self) -> datetime:
+        return NOW + timedelta(seconds=self.at - 1000.0)
+
+    async def _book(self, _: object, found: Sequence[object], **__: object) -> list[str]:
+        self.booked.append(len(found))
         return []
 
-    monkeypatch.setattr(engine.runtime.tracker, "book", book)
-    temporal, doubts = Temporal(), SimpleNamespace(at=None)
-    clock, ledger = LedgerClock(), MemoryLedger(clock=lambda: NOW)
-    clock.observe(NOW)
-    tracker = Tracker(
-        cast("Any", temporal), ledger, clock, Settings(), looker=cast("Looker", temporal),
-        replica="one", doubted_at=lambda: doubts.at, tell=print,
-    )  # fmt: skip
-    await ledger.hold_duty("tracker", "one", timedelta(minutes=1))
-    await ledger.set_watermark("tracker", "one", NOW - timedelta(minutes=4))
+    def tracker(self, replica: str = "one") -> Tracker:
+        self.clock.observe(self.now())
+        return Tracker(
+            cast("Any", self.temporal), self.ledger, self.clock, Settings(),
+            looker=cast("Looker", self.temporal), replica=replica, breaker=self.breaker,
+            doubted_at=lambda: self.doubted_at, tell=self.told.append,
+        )  # fmt: skip
+
+    async def is_free(self) -> bool:
+        """Whether another replica could take the duty just now."""
+        free = await self.ledger.hold_duty("tracker", "other", timedelta(0)) is not None
+        if free:
+            await self.ledger.release_duty("tracker", "other")
+        return free
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    return Bench(monkeypatch, Temporal())
+
+
+async def test_a_close_is_booked_once_and_once_more_after_a_sign_of_lost_commits(bench):
+    tracker = bench.tracker()
+    await bench.ledger.hold_duty("tracker", "one", timedelta(minutes=1))
+    await bench.ledger.set_watermark("tracker", "one", NOW - timedelta(minutes=4))
     await tracker.turn()
     await tracker.turn()
-    assert booked == [1, 0]
-    doubts.at = NOW
+    assert bench.booked == [1, 0]
+    bench.doubted_at = NOW
     await tracker.turn()
     await tracker.turn()
-    assert booked == [1, 0, 1, 0]
-    assert temporal.since[-2] < RUN.close_time, "though the watermark had moved on"
+    assert bench.booked == [1, 0, 1, 0]
+    assert bench.temporal.since[-2] < RUN.close_time, "though the watermark had moved on"
 
 
-async def test_a_doubt_is_not_forgotten_when_temporal_cannot_be_asked(monkeypatch):
-    temporal, doubts = Temporal(), SimpleNamespace(at=NOW)
-    clock, ledger = LedgerClock(), MemoryLedger(clock=lambda: NOW)
-    clock.observe(NOW)
-    tracker = Tracker(
-        cast("Any", temporal), ledger, clock, Settings(), looker=cast("Looker", temporal),
-        replica="one", doubted_at=lambda: doubts.at, tell=print,
-    )  # fmt: skip
-    doubts.at = NOW + timedelta(seconds=1)
-    listed = temporal.list_workflows
-    monkeypatch.setattr(temporal, "list_workflows", _away)
-    with pytest.raises(OSError, match="away"):
-        await tracker.turn()
-    monkeypatch.setattr(temporal, "list_workflows", listed)
-    monkeypatch.setattr(engine.runtime.tracker, "book", _nothing)
+async def test_a_doubt_is_not_forgotten_when_temporal_cannot_be_asked(bench):
+    bench.doubted_at = NOW
+    tracker = bench.tracker()
+    bench.doubted_at = NOW + timedelta(seconds=1)
+    bench.temporal.away = True
     await tracker.turn()
-    assert temporal.since[-1] < NOW - timedelta(minutes=4)
+    bench.temporal.away = False
+    bench.at += LEASE
+    await tracker.turn()
+    assert bench.temporal.since[-1] < NOW - timedelta(minutes=4)
 
 
-def _away(*_: object, **__: object) -> None:
-    raise OSError("away")
+async def test_who_cannot_reach_temporal_gives_the_duty_up_and_waits_a_lease(bench):
+    tracker = bench.tracker()
+    await tracker.turn()
+    assert not await bench.is_free()
+    bench.temporal.away = True
+    await tracker.turn()
+    assert await bench.is_free()
+    assert [event for event in bench.told if isinstance(event, Held)][-1].reason
+    bench.temporal.away = False
+    bench.at += LEASE - 1
+    await tracker.turn()
+    assert await bench.is_free(), "somebody who reaches the server has to get at it first"
+    bench.at += 1
+    await tracker.turn()
+    assert not await bench.is_free()
+    assert bench.told[-1] == Held("tracker", None)
 
 
-async def _nothing(*_: object, **__: object) -> list[str]:
-    return []
+async def test_the_duty_is_not_kept_by_a_replica_whose_starts_get_no_answer(bench):
+    tracker = bench.tracker()
+    await tracker.turn()
+    bench.temporal.away = True
+    for _ in range(3):
+        bench.breaker.unanswered()
+    await bench.breaker.turn()
+    listed = len(bench.temporal.since)
+    await tracker.turn()
+    assert await bench.is_free()
+    bench.at += LEASE * 2
+    await tracker.turn()
+    assert await bench.is_free(), "its breaker still holds"
+    assert len(bench.temporal.since) == listed
+
+
+async def test_a_run_that_cannot_be_looked_at_holds_up_no_other_and_costs_nobody_the_duty(
+    monkeypatch,
+):
+    bench = Bench(monkeypatch, Temporal(closed("bad"), closed("good")))
+    bench.temporal.undescribable = {"bad"}
+    tracker = bench.tracker()
+    await bench.ledger.hold_duty("tracker", "one", timedelta(minutes=1))
+    await bench.ledger.set_watermark("tracker", "one", NOW - timedelta(minutes=4))
+    await tracker.turn()
+    assert bench.booked == [1]
+    assert not await bench.is_free()
+    await tracker.turn()
+    assert bench.temporal.asked == ["bad", "good"], "it is put aside for a while"
+    bench.at += 60
+    bench.temporal.undescribable = set()
+    bench.doubted_at = bench.now()  # lets it look as far back again
+    await tracker.turn()
+    assert bench.booked[-1] == 2
+
+
+async def test_the_duty_is_renewed_by_each_page_and_given_up_by_the_one_that_fails(monkeypatch):
+    monkeypatch.setattr(engine.runtime.tracker, "_PART", 1)
+    bench = Bench(monkeypatch, Temporal(closed("a"), closed("b")))
+    tracker = bench.tracker()
+    await bench.ledger.hold_duty("tracker", "one", timedelta(minutes=1))
+    await bench.ledger.set_watermark("tracker", "one", NOW - timedelta(minutes=4))
+
+    async def taken_meanwhile(*_: object) -> None:
+        await bench.ledger.release_duty("tracker", "one")
+        await bench.ledger.hold_duty("tracker", "other", timedelta(minutes=1))
+
+    looked = bench.temporal.seen_closed
+
+    async def look(run: Any) -> object:
+        await taken_meanwhile()
+        return await looked(run)
+
+    monkeypatch.setattr(bench.temporal, "seen_closed", look)
+    await tracker.turn()
+    assert bench.booked == [1], "the second page is its next holder's"
+    assert not tracker.on_duty
+
+
+async def test_who_leaves_leaves_the_duty_to_the_others(bench):
+    tracker = bench.tracker()
+    await tracker.turn()
+    await tracker.release()
+    assert await bench.is_free()
+    await bench.tracker("two").turn()
+    await tracker.release()
+    assert not await bench.is_free(), "it was another's by then"
+
+
+async def test_a_run_that_a_look_finds_ended_or_lost_lets_go_what_waits_at_once(bench, monkeypatch):
+    woken: list[datetime] = []
+    ends = SimpleNamespace(now=False)
+
+    async def wake() -> list[str]:
+        woken.append(NOW)
+        return []
+
+    async def look(_: object, **__: object) -> bool:
+        return bool(ends.now)
+
+    tracker = bench.tracker()
+    monkeypatch.setattr(bench.ledger, "wake", wake)
+    monkeypatch.setattr(bench.temporal, "look", look)
+    await tracker.turn()  # the first looks at everything
+    woken.clear()
+    await tracker.turn()
+    assert woken == [], "nothing has changed"
+    ends.now = True
+    await tracker.turn()
+    assert len(woken) == 1

@@ -1,0 +1,444 @@
+"""Every statement of the ledger beside a million rows: none walks through them, however planned.
+
+The server plans a statement anew, or once and for all arguments; and it compares texts by their
+bytes, or as a language has them. Which of these it does is not ours to say, so all are tried.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from importlib.resources import files
+from typing import Any, get_args
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from engine.embedded import PostgresServer
+from engine.ledger import PostgresLedger
+from engine.ledger.fire_records import Status
+from engine.ledger.sql import query
+from engine.schedules.awaiting import FAILED
+from engine.schedules.decisions import QUEUE_FULL
+from tests.servers import run_apart
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+
+ROWS = 1_000_000
+"""Of one busy schedule, a window a minute up to now; some others have a few each."""
+WAITING = 5000
+"""In the line of one schedule for a place, and of another for what becomes of the busy one."""
+MOST_ROWS, MOST_BLOCKS = 6000, 12_000
+"""What any one statement may read: of rows, and of pages of 8 KB."""
+
+LARGE = {"fires", "actions"}
+NAMESPACE = "test"
+NOW = datetime.now(UTC).replace(second=0, microsecond=0)
+LAST = int(NOW.timestamp()) // 60
+"""The bucket of the newest window."""
+DAY = timedelta(days=1)
+MIDNIGHT = NOW.replace(hour=0, minute=0) - 30 * DAY
+TOKEN = uuid4()
+
+AWAITS = json.dumps(
+    {"rules": [{"parent": "busy", "when": "success", "window": "same"}], "reason": None}
+)
+
+FIRES = f"""
+INSERT INTO fires (namespace, project, key, series, bucket, fire_time, last_fire_time, kind,
+                   definition_version, workflow_id, workflow_type, task_queue, status, reason,
+                   timing, run_id, started_at, closed_at, token, starting_at, lease_until, owner,
+                   dealt_at, followed_at, stop, stop_at, lost_at, overlap, awaits)
+SELECT '{NAMESPACE}', 'default', f.key, 1, f.n, to_timestamp(f.n * 60), to_timestamp(f.n * 60),
+       f.kind, 1,
+       'sched:' || f.key || ':' || f.n || CASE f.kind WHEN 'rerun' THEN ':rerun:1' ELSE '' END,
+       'noop@1', 'sched', f.status,
+       CASE WHEN f.status = 'skipped' THEN '{QUEUE_FULL}: 10 wait' END, 'on_time',
+       CASE WHEN f.status IN ('completed', 'failed', 'started') THEN 'run-' || f.n END,
+       CASE WHEN f.status IN ('completed', 'failed', 'started') THEN to_timestamp(f.n * 60) END,
+       CASE WHEN f.status IN ('completed', 'failed') THEN to_timestamp(f.n * 60 + 1) END,
+       CASE f.status WHEN 'starting' THEN '{TOKEN}'::uuid END,
+       CASE f.status WHEN 'starting' THEN now() END,
+       CASE WHEN f.status IN ('starting', 'claimed') THEN now() + interval '30 s' END,
+       CASE f.status WHEN 'starting' THEN 'one' END,
+       CASE WHEN f.n % 2000 <> 0 THEN now() END, CASE WHEN f.n % 2000 <> 0 THEN now() END,
+       CASE WHEN f.status = 'started' AND f.n % 2 = 0 THEN 'cancel' END,
+       CASE WHEN f.status = 'started' AND f.n % 2 = 0 THEN now() END,
+       CASE WHEN f.lost THEN now() END, CASE f.key WHEN 'crowded' THEN 'queue' END,
+       CASE WHEN f.key = 'waiting' AND f.status = 'queued' THEN '{AWAITS}'::jsonb END
+FROM (SELECT 'busy' AS key, n, 'window' AS kind, false AS lost,
+             CASE WHEN n > {LAST} - 20 THEN 'starting' WHEN n > {LAST} - 40 THEN 'claimed'
+                  WHEN n > {LAST} - 60 THEN 'queued' WHEN n > {LAST} - 80 THEN 'started'
+                  WHEN n % 1000 = 0 THEN 'failed' WHEN n % 20 = 1 THEN 'skipped'
+                  ELSE 'completed' END AS status
+      FROM generate_series({LAST - ROWS}, {LAST}) n
+      UNION ALL
+      SELECT 'busy', n, 'rerun', false, 'completed'
+      FROM generate_series({LAST - 100_000}, {LAST}, 100) n
+      UNION ALL
+      SELECT 'quiet-' || n % 6, {LAST} - 100_000 - n, 'window', false, 'completed'
+      FROM generate_series(0, 17) n
+      UNION ALL
+      SELECT 'lost', n, 'window', true, 'started' FROM generate_series({LAST - 20_000}, {LAST}) n
+      UNION ALL
+      SELECT key, n, 'window', false,
+             CASE WHEN n = {LAST - WAITING} THEN 'started' ELSE 'queued' END
+      FROM (VALUES ('crowded'), ('waiting')) AS k (key),
+           generate_series({LAST - WAITING}, {LAST}) n
+     ) AS f;
+INSERT INTO fires (namespace, project, key, series, bucket, fire_time, last_fire_time, windows,
+                   definition_version, workflow_id, task_queue, status, merged_at)
+SELECT '{NAMESPACE}', 'default', 'merged', 1, n, to_timestamp(n * 60), to_timestamp(n * 60 + 3540),
+       60, 1, 'sched:merged:' || n, 'sched', 'completed', now()
+FROM generate_series({LAST} - 1_200_000, {LAST} - 60, 60) n;
+"""
+KEPT_BY_TRIGGERS = f"""
+INSERT INTO line (namespace, key, pending, fire_id)
+SELECT namespace, key, awaits IS NOT NULL, id FROM fires WHERE status = 'queued';
+INSERT INTO line_changes (namespace, key, waiting, pending)
+SELECT namespace, key, count(*) FILTER (WHERE NOT pending), count(*) FILTER (WHERE pending)
+FROM line GROUP BY namespace, key;
+INSERT INTO line_changes (namespace, key, waiting, pending)
+SELECT '{NAMESPACE}', 'crowded', CASE n % 2 WHEN 0 THEN 1 ELSE -1 END, 0
+FROM generate_series(1, 200) n;
+"""
+"""What no trigger writes while the rows come; written as migrations write it of old rows."""
+SCHEDULES = f"""
+INSERT INTO schedules (namespace, key, project, definition_version, digest, series, suffixed,
+                       effective_from, cursor, next_fire_at, workflow, workflow_type, task_queue,
+                       external, grace, enabled, rules)
+SELECT '{NAMESPACE}', key, 'default', 1, '', 1, false, to_timestamp({LAST} * 60),
+       to_timestamp({LAST} * 60), to_timestamp({LAST} * 60 + 60), 'noop', 'noop@1', 'sched', false,
+       '60s', true, '2025a'
+FROM (SELECT unnest('{{busy,lost,crowded,waiting,merged}}'::text[]) AS key UNION ALL
+      SELECT 'quiet-' || n FROM generate_series(0, 499) n) AS k;
+INSERT INTO definitions (namespace, project, key, version, digest, definition, series,
+                         effective_from, applied_at, applied_by)
+SELECT namespace, project, key, 1, '',
+       '{{"key": "a", "workflow": "noop", "everyMs": 60000, "overlap": "queue"}}', 1, now(), now(),
+       'test'
+FROM schedules;
+INSERT INTO actions (namespace, project, key, verb, at, by)
+SELECT '{NAMESPACE}', 'default', CASE WHEN n % 10000 = 0 THEN 'quiet-1' ELSE 'busy' END, 'pause',
+       to_timestamp({LAST - 100_000} * 60 + n), 'test'
+FROM generate_series(1, 100000) n;
+INSERT INTO days (namespace, project, key, day, windows, runs, open, completed, failed, cancelled,
+                  terminated, timed_out, skipped, expired, rejected, unvouched, measured)
+SELECT '{NAMESPACE}', 'default', 'busy', '2000-01-01'::date + n, 1440, 1440,
+       CASE n % 100 WHEN 0 THEN 1 ELSE 0 END, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0
+FROM generate_series(1, 9000) n;
+INSERT INTO queues (namespace, queue, project, concurrency, declared_by)
+VALUES ('{NAMESPACE}', 'emails', 'default', 10, 'test');
+INSERT INTO backfills (namespace, project, key, series, definition_version, first, last, cursor,
+                       overlap, include, state, requested_by, requested_at, next_at, windows)
+SELECT '{NAMESPACE}', 'default', 'busy', 1, 1, to_timestamp({LAST - ROWS} * 60),
+       to_timestamp({LAST - ROWS // 2} * 60), to_timestamp({LAST - ROWS * 3 // 4} * 60), 'queue',
+       '{{skipped}}', CASE n WHEN 1 THEN 'laying' ELSE 'done' END, 'test', now(), now(), 500000
+FROM generate_series(1, 10000) n;
+"""
+RUN, QUIET, RULES = f"sched:busy:{LAST - 500}", "quiet-1", "cron1/2025b"
+IDS = [ROWS // 2, ROWS // 2 + 1]
+STATUSES = get_args(Status)
+A_MINUTE = timedelta(minutes=1)
+AGO = datetime.fromtimestamp(0, UTC)
+
+CALLS: dict[str, list[tuple[Any, ...]]] = {
+    "act": [("me", ["default"], ["busy"], ["pause"], [None], [None], [None], [None])],
+    "announce_replica": [("one", "default", "sched", ["noop@1"], "1", "2025b", 17)],
+    "announce_retention": [(DAY,)],
+    "announce_types": [("sched", ["noop@1"], [None])],
+    "announced_types": [(["sched"],)],
+    "anything_ended": [()],
+    "asked_under": [("r-1",)],
+    "back_off": [("busy", "error")],
+    "backfill_looked_at": [("busy", NOW)],
+    "backfills": [("busy", True, 100), ("busy", False, 20), (QUIET, False, 20)],
+    "carve": [("busy", 1, NOW, [1], [NOW], [1], [NOW], ["id"], 2, NOW)],
+    "children": [("busy",)],
+    "chores": [("", 100)],
+    "chores_done": [("busy", NOW, None, None, None)],
+    "correct_next": [("busy", NOW)],
+    "count_reruns": [(RUN, "busy", NOW - 500 * A_MINUTE), ("sched:quiet-1:1", QUIET, NOW)],
+    "count_schedules": [("default",)],
+    "count_waiting": [("crowded", 1000), ("waiting", 1000), ("busy", 1000), (QUIET, 1000)],
+    "count_windows": [("busy", NOW - 2 * DAY, NOW - DAY), (QUIET, NOW - 900 * DAY, NOW)],
+    "covering_fire": [("busy", NOW - 500_000 * A_MINUTE), ("busy", NOW + DAY), (QUIET, NOW),
+                      ("merged", NOW - 500_000 * A_MINUTE)],
+    "deal": [([RUN],)],
+    "declare_queues": [("default", ["texts"], [1], [None], "me")],
+    "define_schedules": [],  # writes by primary keys
+    "define_versions": [("me", *([each] for each in ("busy", 2, 1, "default", "{}", "", NOW)))],
+    "definition": [("busy", 1)],
+    "drift": [("default",)],
+    "drop_queues": [("default", ["emails"])],
+    "edge_of_kept": [("busy", 1000), (QUIET, 1000)],
+    "ended": [(50,)],
+    "fire_of_run": [(RUN,)],
+    "fires_between": [("busy", NOW - 60 * A_MINUTE, NOW), ("busy", NOW - 2 * DAY, NOW - DAY),
+                      ("merged", NOW - 10 * DAY, NOW)],
+    "fill_reason_codes": [(None, 500), (ROWS // 2, 500)],
+    "first_run": [(RUN,)],
+    "fold_lines": [(["busy", "crowded", QUIET],)],
+    "follow": [(IDS, ["a", "b"], ["noop@1"] * 2, [None] * 2, ["{}"] * 2)],
+    "followed": [(IDS,)],
+    "forget_replicas": [()],
+    "forgotten_until": [("busy",)],
+    "found_run": [
+        ("busy", 1, LAST, NOW, 1, "sched:busy:new", "on_time", "run", NOW, "run"),
+    ],
+    "freeze_days": [("busy", [date(2000, 1, 2)])],
+    "give_back_slots": [("one",)],
+    "give_up": [(IDS, ["user"] * 2)],
+    "give_up_runs": [([RUN], "user")],
+    "heads": [("default", ["busy"])],
+    "hint": [()],
+    "hold_duty": [("tracker", "one", DAY)],
+    "hold_slots": [("one", ["sched/emails"], ["emails"], [1], [5], A_MINUTE, True, 1)],
+    "in_the_way": [("one", A_MINUTE, True, 100), ("one", A_MINUTE, False, 100)],
+    "insert_backfill": [
+        ("default", "busy", 1, "noop@1", "sched", "queue", "one", A_MINUTE, [1] * 2, [1, LAST],
+         [NOW - 900 * DAY, NOW], ["id", f"sched:busy:{LAST}"], [None, TOKEN]),
+    ],
+    "insert_fires": [
+        (
+            "one", A_MINUTE, ["default"], ["busy"], [1], [LAST + 1], [NOW + A_MINUTE], [1],
+            [NOW + A_MINUTE], [1], [f"sched:busy:{LAST + 1}"], ["noop@1"], ["sched"], ["starting"],
+            [None], ["on_time"], [0], [None], [None], [TOKEN], [None], [None],
+        ),
+    ],
+    "lanes": [("default",)],
+    "laying": [()],
+    "letters": [(None, None, None, 50), ("busy", None, None, 50), (QUIET, None, None, 50),
+                (None, RUN, None, 1), ("busy", None, LAST - 1000, 50)],
+    "lift_skips": [(["busy", QUIET],)],
+    "list_actions": [(None, 50), ("busy", 50), (QUIET, 50)],
+    "list_fires": [(None, None, 50), ("busy", None, 50), (QUIET, None, 50),
+                   *((None, each, 50) for each in STATUSES),
+                   *((key, each, 100) for each in STATUSES for key in ("busy", QUIET))],
+    "list_schedules": [(None, None), ("default", None), (None, "busy"), (None, QUIET)],
+    "living": [(A_MINUTE,)],
+    "lock": [(["busy"],)],
+    "lock_due": [("default", ["sched", ""], ["noop@1"], RULES, 50, AGO, ["busy"], None),
+                 ("default", ["sched", ""], ["noop@1"], RULES, 50, AGO, [], ["busy"])],
+    "lock_edited": [("default", ["busy"])],
+    "lock_free": [(["busy"],)],
+    "lock_laying": [("default", ["sched", ""], ["noop@1"], RULES)],
+    "lock_old": [(IDS,)],
+    "lock_outdated": [("default", RULES, "", ["sched", ""], 50)],
+    "lock_project": [("default",)],
+    "lock_unsent": [(IDS,)],
+    "lose": [([RUN], "gone")],
+    "make_due": [(["busy", QUIET],)],
+    "mark_absent": [("default", ["busy"], NOW)],
+    "merge_fires": [(IDS[:1], [2], [NOW], [NOW], IDS[1:])],
+    "move_backfill": [(1, NOW, "laying", None, NOW, NOW, None, 100, "{}", None)],
+    "move_cursors": [(RULES, ["busy"], [NOW], [NOW], [LAST], [None], [False], [through])
+                     for through in (False, True)],
+    "newer_rules": [("default", RULES)],
+    "next_fires": [("default", "", RULES, 100)],
+    "note_filled": [(11, 500)],
+    "old_fires": [("busy", MIDNIGHT, MIDNIGHT + DAY, 500, True),
+                  ("busy", MIDNIGHT - 600 * DAY, MIDNIGHT, 500, False),
+                  (QUIET, MIDNIGHT - 600 * DAY, MIDNIGHT, 500, False)],
+    "older_replicas": [()],
+    "open_days": [("", date(2000, 1, 1), 100)],
+    "open_runs": [(500, NOW)],
+    "other_rules": [("default", "2025b", DAY)],
+    "over_days": [("busy", MIDNIGHT, MIDNIGHT + DAY)],
+    "overflow": [("busy", QUEUE_FULL), (QUIET, QUEUE_FULL)],
+    "pause": [("busy", NOW, None, "me", None)],
+    "probe": [("default", ["sched", ""], ["noop@1"], RULES, *each, DAY)
+              for each in ((AGO,) * 3, (NOW,) * 3)],
+    "promote": [(IDS, [None, None])],
+    "put_off_backfills": [("busy", A_MINUTE, None)],
+    "ranges_between": [("merged", NOW - 10 * DAY, NOW), ("busy", NOW - 10 * DAY, NOW)],
+    "raise_max_bucket": [("busy", LAST)],
+    "read_queues": [()],
+    "read_schedules": [(["busy"], True, 100, 0.5),
+                       *(([key], False, 100, 0.5)
+                         for key in ("busy", "crowded", "waiting", QUIET))],
+    "refill": [
+        ("default", "busy", 1, "noop@1", "sched", "queue", "one", A_MINUTE, [1], [LAST - 500],
+         [NOW - 500 * A_MINUTE], [RUN], [None], ["skipped", "completed"]),
+    ],
+    "release": [(IDS,)],
+    "release_duty": [("tracker", "one")],
+    "remembered_for": [()],
+    "remove_fires": [(IDS,)],
+    "renew": [(IDS, [TOKEN, TOKEN], A_MINUTE)],
+    "request_backfill": [
+        ("default", "busy", 1, 1, NOW - DAY, NOW, NOW - DAY, "queue", ["skipped"], None, "me", NOW,
+         1440),
+    ],
+    "request_fire": [
+        ("default", "busy", 1, LAST, NOW, "manual", 1, "sched:busy:manual:1", "noop@1", "sched",
+         "claimed", None, "manual", None, None),
+    ],
+    "resume": [("busy", NOW)],
+    "retire": [(["busy"], NOW)],
+    "revoke": [(["busy"], "paused", False), (["busy"], "retired", True)],
+    "save_project": [("default", None, "file", "digest", "me", [])],
+    "seen_open": [([RUN], NOW)],
+    "served": [(DAY,)],
+    "set_types": [("sched", ["other"], ["other@1"])],
+    "set_watermark": [("tracker", "one", NOW)],
+    "slots_held": [()],
+    "stopped": [(IDS, ["cancel"] * 2, ["run"] * 2)],
+    "summarise": [("busy", MIDNIGHT, MIDNIGHT + DAY, [], [], [], [])],
+    "take_over": [("default", "one", 50, A_MINUTE, AGO)],
+    "take_stops": [("default", 50, A_MINUTE)],
+    "to_fill": [([11],)],
+    "unknown_runs": [([RUN, "no such run"],)],
+    "unservable": [("default", "sched", A_MINUTE, ["noop@1"], DAY, 50, RULES)],
+    "unskip": [("busy", 1, NOW)],
+    "upcoming": [("default", 50)],
+    "wake": [(sorted(FAILED), 200, 0.5, 5000)],
+    "wake_key": [("busy",)],
+    "wanted_workflows": [("sched",)],
+    "window_fire": [("busy", LAST - 500_000, None), ("busy", 1, None), (QUIET, LAST, 1)],
+    "wish_stops": [(IDS, ["cancel"] * 2, [None] * 2, [None] * 2)],
+    "withdraw": [("one",)],
+    "witness": [([RUN], ["run"], [NOW], ["completed"], [NOW], [None], [True], [None],
+                 ["run"])],
+    "write_through": [("", A_MINUTE, 500)],
+}  # fmt: skip
+"""What each statement is given after the namespace."""
+WITHOUT_NAMESPACE: dict[str, list[tuple[Any, ...]]] = {
+    "old_snapshots": [(A_MINUTE, 1000)],
+    "raise_epoch": [()],
+    "doubt": [("system", 1, True)],
+    "settle": [(IDS, [TOKEN] * 2, ["started"] * 2, ["on_time"] * 2, ["run"] * 2, [NOW] * 2,
+                [None] * 2, [None] * 2, [None] * 2, ["run"] * 2)],
+}  # fmt: skip
+
+
+def named() -> set[str]:
+    folder = files("engine.ledger") / "queries"
+    return {file.name.removesuffix(".sql") for file in folder.iterdir()}
+
+
+def test_every_statement_of_the_ledger_is_explained_here():
+    assert named() == CALLS.keys() | WITHOUT_NAMESPACE.keys()
+
+
+async def fill(url: str) -> None:
+    """Write the rows, and the indexes after them, which takes a third of the time."""
+    ledger = await PostgresLedger.connect(url, namespace=NAMESPACE)
+    await ledger.close()
+    connection = await asyncpg.connect(url, server_settings={"search_path": "sched"})
+    await connection.execute("SET maintenance_work_mem = '256MB'")
+    await connection.execute(SCHEDULES)
+    indexes = await connection.fetch(
+        "SELECT indexname, indexdef FROM pg_indexes"
+        " WHERE tablename = 'fires' AND indexname <> 'fires_pkey'"
+    )
+    for index in indexes:
+        await connection.execute(f"DROP INDEX {index['indexname']}")
+    # What checks each row is not asked about rows that are known to be right.
+    await connection.execute("SET session_replication_role = replica")
+    await connection.execute(FIRES)
+    await connection.execute(KEPT_BY_TRIGGERS)
+    for index in indexes:
+        await connection.execute(index["indexdef"])
+    await connection.execute("VACUUM ANALYZE")
+    await connection.close()
+
+
+@pytest.fixture(scope="module", params=["builtin BUILTIN_LOCALE 'C.UTF-8'", "libc"])
+def large(request: pytest.FixtureRequest, postgres: PostgresServer) -> Iterator[str]:
+    """The address of a full ledger whose texts compare by bytes, or as a locale has them."""
+    name = f"test_{uuid4().hex}"
+    url = postgres.url_of(name)
+
+    async def make() -> None:
+        connection = await asyncpg.connect(postgres.url)
+        # Of the locales of libc the planner takes only C for one that compares by bytes.
+        await connection.execute(
+            f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY FILE_COPY"
+            f" LOCALE 'C.utf8' LOCALE_PROVIDER {request.param}"
+        )
+        await connection.close()
+        await fill(url)
+
+    run_apart(make())
+    yield url
+    run_apart(postgres.drop_database(name))
+
+
+def literal(value: Any) -> str:
+    """A value as SQL has it; its type is the parameter's."""
+    return "NULL" if value is None else "'" + plain(value).replace("'", "''") + "'"
+
+
+def plain(value: Any) -> str:
+    if isinstance(value, list):
+        inner = (
+            "NULL" if each is None else '"' + plain(each).replace('"', '\\"') + '"'
+            for each in value
+        )
+        return "{" + ",".join(inner) + "}"
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds()} seconds"
+    return str(value)
+
+
+def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return [plan, *(node for child in plan.get("Plans", ()) for node in nodes(child))]
+
+
+def read_by(node: dict[str, Any]) -> float:
+    """How many rows a node took from a table or an index."""
+    if "Relation Name" not in node and "Index Name" not in node:
+        return 0
+    dropped = ("Rows Removed by Filter", "Rows Removed by Index Recheck")
+    each = node["Actual Rows"] + sum(node.get(what, 0) for what in dropped)
+    return float(each * node["Actual Loops"])
+
+
+async def faults(
+    connection: asyncpg.Connection, name: str, arguments: tuple[Any, ...]
+) -> list[str]:
+    """Run a statement, take back what it did, and say what it read too much of."""
+    transaction = connection.transaction()
+    await transaction.start()
+    given = ", ".join(map(literal, arguments))
+    execute = f"EXECUTE statement ({given})" if arguments else "EXECUTE statement"
+    try:
+        rows = await connection.fetch(
+            f"EXPLAIN (ANALYZE, TIMING OFF, BUFFERS, FORMAT JSON) {execute}"
+        )
+    except asyncpg.PostgresError as error:
+        return [f"{name}: {error}"]
+    finally:
+        await transaction.rollback()
+    plan = json.loads(rows[0][0])[0]["Plan"]
+    found = [
+        f"reads all of {node['Relation Name']}"
+        for node in nodes(plan)
+        if node["Node Type"] == "Seq Scan" and node["Relation Name"] in LARGE
+    ]
+    if (read := sum(map(read_by, nodes(plan)))) > MOST_ROWS:
+        found.append(f"reads {read:,.0f} rows")
+    if (blocks := plan["Shared Hit Blocks"] + plan["Shared Read Blocks"]) > MOST_BLOCKS:
+        found.append(f"reads {blocks:,} pages")
+    shown = ", ".join(map(plain, arguments))
+    return [f"{name} ({shown}): {', '.join(found)}"] if found else []
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_no_statement_walks_through_the_ledger(large: str, mode: str):
+    connection = await asyncpg.connect(
+        large, server_settings={"search_path": "sched", "jit": "off"}
+    )
+    await connection.execute(f"SET plan_cache_mode = {mode}")
+    found = []
+    calls = {name: [(NAMESPACE, *each) for each in CALLS[name]] for name in CALLS}
+    for name, all_arguments in (calls | WITHOUT_NAMESPACE).items():
+        await connection.execute(f"PREPARE statement AS {query(name)}")
+        for arguments in all_arguments:
+            found += await faults(connection, name, arguments)
+        await connection.execute("DEALLOCATE statement")
+    await connection.close()
+    assert not found, "\n".join(found)

@@ -1,0 +1,178 @@
+"""A key whose plan takes too long, or raises, backs off alone: in an outbox, without any server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, cast
+
+import pytest
+
+from engine.errors import LedgerTimeout, LedgerUnavailable
+from engine.ledger import MemoryLedger
+from engine.ledger.fire_records import Claim
+from engine.ledger.replica_records import Serving
+from engine.runtime import Poller, Settings, planning
+from engine.runtime.clock import LedgerClock
+from engine.runtime.declare import apply
+from engine.runtime.events import Alert, Event
+from engine.schedules import load_schedules
+from tests.blind import BLIND
+
+BEGIN = datetime(2026, 11, 22, 10, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+SERVING = Serving("one", "default", "sched", frozenset({"noop@1"}))
+FILE = """
+schedules:
+  - {key: a-good, workflow: noop, everyMs: 1000}
+  - {key: bad, workflow: noop, everyMs: 1000}
+  - {key: good, workflow: noop, everyMs: 1000}
+"""
+
+
+class Troubled(MemoryLedger):
+    """A ledger whose transactions take too long where they plan the key ``bad``."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=lambda: BEGIN, remembers=True)
+        self.trouble: Exception | None = None
+        self.away = False
+
+    @asynccontextmanager
+    async def transaction(self, *, long: bool = False) -> AsyncIterator[Any]:
+        if self.away:
+            raise LedgerUnavailable("away")
+        async with super().transaction(long=long) as transaction:
+            read = transaction.read
+
+            async def troubled(keys: Sequence[str], **options: Any) -> Any:
+                if "bad" in keys and self.trouble:
+                    raise self.trouble
+                return await read(keys, **options)
+
+            transaction.read = troubled  # type: ignore[method-assign] # what a slow plan comes to
+            yield transaction
+
+
+class Outbox:
+    room = 100
+    breaker = cast("Any", type("Breaker", (), {"holds": False}))
+
+    def __init__(self) -> None:
+        self.claims: list[Claim] = []
+
+    def send(self, claims: Sequence[Claim], lease_ends: float) -> list[Any]:
+        self.claims += claims
+        return []
+
+    def room_behind(self, *, shared: bool) -> int:
+        return self.room
+
+    def started(self, since: datetime) -> set[str]:
+        return {claim.key for claim in self.claims if claim.fire_time >= since}
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.ledger, self.outbox, self.told = Troubled(), Outbox(), list[Event]()
+        self.poller = Poller(
+            self.ledger, cast("Any", self.outbox), LedgerClock(), SERVING, Settings(),
+            **BLIND, tell=self.told.append,
+        )  # fmt: skip
+
+    async def begin(self) -> None:
+        await self.ledger.announce(SERVING, engine="0", tzdata="0", retention=None)
+        await apply(self.ledger, load_schedules(FILE), by="test")
+
+    @property
+    def alerts(self) -> list[str]:
+        return [each.code for each in self.told if isinstance(each, Alert)]
+
+
+@pytest.fixture
+async def bench() -> Bench:
+    made = Bench()
+    await made.begin()
+    return made
+
+
+async def test_a_key_that_takes_too_long_costs_the_others_one_tick(bench):
+    bench.ledger.trouble = LedgerTimeout("it took too long")
+    with pytest.raises(LedgerTimeout):
+        await bench.poller.tick(BEGIN)
+    for number in range(1, 20):
+        await bench.poller.tick(BEGIN + number * SECOND)
+        assert bench.outbox.started(BEGIN + number * SECOND) == {"a-good", "good"}
+    assert bench.outbox.started(BEGIN) == {"a-good", "good"}
+    assert bench.alerts == ["SCHEDULE_PLAN_FAILED"], "it is told once"
+
+
+async def test_a_key_that_took_too_long_goes_on_once_it_does_not(bench):
+    bench.ledger.trouble = LedgerTimeout("it took too long")
+    with pytest.raises(LedgerTimeout):
+        await bench.poller.tick(BEGIN)
+    await bench.poller.tick(BEGIN + SECOND)
+    bench.ledger.trouble = None
+    for number in range(2, 10):
+        await bench.poller.tick(BEGIN + number * SECOND)
+    mine = sorted(claim.fire_time for claim in bench.outbox.claims if claim.key == "bad")
+    assert mine == [BEGIN + number * SECOND for number in range(10)], "and nothing of it is lost"
+
+
+@pytest.mark.parametrize("why", ["room", "clock"])
+async def test_what_is_planned_apart_stops_when_nothing_may_be_claimed_any_more(
+    bench, why, monkeypatch
+):
+    bench.ledger.trouble = LedgerTimeout("it took too long")
+    with pytest.raises(LedgerTimeout):
+        await bench.poller.tick(BEGIN)
+    bench.ledger.trouble = None
+
+    def send(claims: Sequence[Claim], lease_ends: float) -> list[Any]:
+        bench.outbox.claims += claims
+        if claims and why == "room":
+            bench.outbox.room = 0
+        elif claims:
+            monkeypatch.setattr(bench.poller._watch, "holds", True)
+        return []
+
+    monkeypatch.setattr(type(bench.poller._watch), "holds", False)
+    monkeypatch.setattr(bench.outbox, "send", send)
+    await bench.poller.tick(BEGIN)
+    assert len(bench.outbox.claims) == 1
+
+
+async def test_a_ledger_that_goes_away_in_a_plan_is_no_keys_fault(bench):
+    bench.ledger.trouble = LedgerUnavailable("the connection was lost")
+    with pytest.raises(LedgerUnavailable):
+        await bench.poller.tick(BEGIN)
+    bench.ledger.away = True
+    with pytest.raises(LedgerUnavailable):
+        await bench.poller.tick(BEGIN + SECOND)
+    bench.ledger.trouble, bench.ledger.away = None, False
+    await bench.poller.tick(BEGIN + 2 * SECOND)
+    await bench.poller.tick(BEGIN + 3 * SECOND)
+    assert bench.outbox.started(BEGIN + 2 * SECOND) == {"a-good", "bad", "good"}
+    assert bench.alerts == []
+
+
+async def test_a_plan_that_raises_is_told_once_until_it_works_again(bench, monkeypatch):
+    planned, broken = planning.planned, True
+
+    def sometimes(state: Any, *arguments: Any, **options: Any) -> Any:
+        if state.key == "bad" and broken:
+            raise OverflowError("no such moment")
+        return planned(state, *arguments, **options)
+
+    monkeypatch.setattr("engine.runtime.poller.planned", sometimes)
+    for number in range(20):
+        await bench.poller.tick(BEGIN + number * SECOND)
+    assert bench.alerts == ["SCHEDULE_PLAN_FAILED"]
+    broken = False
+    for number in range(20, 60):
+        await bench.poller.tick(BEGIN + number * SECOND)
+    assert "bad" in bench.outbox.started(BEGIN + 59 * SECOND)
+    broken = True
+    await bench.poller.tick(BEGIN + 60 * SECOND)
+    assert bench.alerts == ["SCHEDULE_PLAN_FAILED"] * 2

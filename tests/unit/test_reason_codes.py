@@ -1,0 +1,61 @@
+"""A reason has a code: a word of a closed list."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from engine.runtime import unknown
+from engine.runtime.verbs.skipping import BY_A_USER
+from engine.schedules import load_schedules
+from engine.schedules.awaiting import Awaits, Rule
+from engine.schedules.catching_up import COALESCED, NOT_WANTED, TOO_OLD
+from engine.schedules.decisions import QUEUE_FULL, Hold
+from engine.schedules.due import FIRST_SIGHT
+from engine.schedules.reason_codes import BEGINNINGS, ReasonCode, reason_code
+
+PAGE = Path(__file__).resolve().parents[2] / "docs/ledger.md"
+(NOOP,) = load_schedules("schedules: [{key: k, workflow: noop, everyMs: 1000}]").schedules
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        (None, None),
+        (BY_A_USER, "user"),
+        (f"{BY_A_USER}: overlap", "user"),
+        (f"{QUEUE_FULL} (100)", "queue_full"),
+        ("overlap: sched:k:1 is still running", "overlap"),
+        ("overlap: sched:k:1 took its place", "overlap"),
+        ("excluded", "excluded"),
+        ("excluded: retired people's day", "excluded"),
+        (f"{COALESCED} 7", "coalesced"),
+        (Awaits((Rule("parent"),)).said, "dependency"),
+        ("dependency: the queue is full (100)", "dependency"),
+        *((hold, hold) for hold in get_args(Hold)),
+        (TOO_OLD, "expired"),
+        (NOT_WANTED, "expired"),
+        ("beyond catchUp.max 3", "expired"),
+        ("had passed when it was declared", "expired"),
+        (FIRST_SIGHT, "first_sight"),
+        ("caught up for 3 missed windows", "caught_up"),
+        (unknown.reason(NOOP), "unknown_workflow"),
+        ("foreign run", "foreign_run"),
+        ("payload too large", "payload_too_large"),
+        ("refused by the server", "refused"),
+        ("may have run: its start was not answered, and the retention has passed", "may_have_run"),
+        ("whatever a later version says", None),
+    ],
+)
+def test_every_sentence_has_its_code(reason: str | None, code: str | None):
+    assert reason_code(reason) == code
+
+
+def test_every_code_is_documented():
+    table = PAGE.read_text().partition("### Reason codes")[2].partition("\n## ")[0]
+    listed = re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+    assert sorted(listed) == sorted(get_args(ReasonCode))
+    assert {code for _, code in BEGINNINGS} == {*get_args(ReasonCode)}

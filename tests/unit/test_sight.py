@@ -1,0 +1,260 @@
+"""A key's trouble stays its own: what one plan waits for delays no other key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any, cast
+
+import pytest
+
+from engine.errors import LedgerUnavailable
+from engine.ledger import MemoryLedger
+from engine.ledger.fire_records import Claim, Outcome
+from engine.ledger.replica_records import Serving
+from engine.runtime import Poller, Settings
+from engine.runtime.auditor import Auditor
+from engine.runtime.budget import Budget
+from engine.runtime.clock import LedgerClock
+from engine.runtime.declare import apply
+from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.events import Alert, Event
+from engine.runtime.looking import Looker
+from engine.runtime.sight import Sight
+from engine.runtime.stopper import Stopper
+from engine.schedules import load_schedules
+from tests.virtual_time import VirtualTime, virtual_time
+
+BEGIN = datetime(2026, 11, 21, 10, tzinfo=UTC)
+SERVING = Serving("one", "default", "sched", frozenset({"noop@1"}))
+PATIENCE = 5.0
+GOOD = "{key: good, workflow: noop, everyMs: 1000}"
+STUCK = "{key: stuck, workflow: noop, everyMs: 1000, overlap: skip}"
+OFF = "{key: off, workflow: noop, everyMs: 1000, enabled: false}"
+CHILD = "{key: child, workflow: noop, everyMs: 1000, needs: [off]}"
+LATE = "{key: late, workflow: noop, everyMs: 1000, overlap: allow}"
+
+
+class Temporal:
+    """Looks at runs that are open; those of some keys cannot be looked at, or audited."""
+
+    def __init__(self, ledger: MemoryLedger, time: VirtualTime) -> None:
+        self.ledger, self.time = ledger, time
+        self.bad, self.audited = {"stuck"}, False
+        self.looks: list[tuple[float, str]] = []
+        self.budget = Budget()
+
+    async def look(self, workflow_ids: Sequence[str]) -> bool:
+        for name in workflow_ids:
+            await self.budget.call()
+            self.looks.append((self.time.now, name))
+            asked = self.ledger.clock()
+            if name.split(":")[1] in self.bad:
+                await asyncio.sleep(PATIENCE)
+                raise TimeoutError("Timeout expired")
+            await asyncio.sleep(0.01)
+            await self.ledger.seen_open([name], asked)
+        return False
+
+    def is_audited(self, _: object) -> bool:
+        return self.audited
+
+    def forget(self) -> None:
+        return
+
+    async def audit(self, states: Sequence[Any], known: Any) -> dict[str, Exception]:
+        await asyncio.sleep(1000)
+        return {}
+
+    async def stop_due(self) -> int:
+        return 0
+
+
+class Outbox:
+    """Stands where the dispatcher would be, and starts whatever it is given at once."""
+
+    room = 200
+
+    def __init__(self, ledger: MemoryLedger) -> None:
+        self.ledger = ledger
+        self.lags: dict[str, list[timedelta]] = {}
+        self.unanswered: list[Claim] | None = None
+        self.room_made = asyncio.Event()
+        self.breaker = cast("Any", type("Breaker", (), {"holds": False}))
+
+    def send(self, claims: Sequence[Claim], lease_ends: float) -> list[asyncio.Task[None]]:
+        return [asyncio.ensure_future(self._start(claim)) for claim in claims]
+
+    async def _start(self, claim: Claim) -> None:
+        if self.unanswered is not None:
+            self.unanswered.append(claim)
+            return
+        now = self.ledger.clock()
+        self.lags.setdefault(claim.key, []).append(now - claim.fire_time)
+        run = f"run-{claim.workflow_id}"
+        begun = Outcome(claim.fire_id, claim.token, "started", "on_time", run, started_at=now)
+        await self.ledger.settle([begun])
+
+
+class Bench:
+    """One poller in a time of its own."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        self.time = time
+        self.ledger = MemoryLedger(clock=self.now, remembers=True)
+        self.temporal, self.told = Temporal(self.ledger, time), list[Event]()
+        self.outbox = Outbox(self.ledger)
+        self.sight = Sight(
+            self.ledger, looker=cast("Looker", self.temporal),
+            auditor=cast("Auditor", self.temporal), stopper=cast("Stopper", self.temporal),
+            tell=self.told.append,
+        )  # fmt: skip
+        self.poller = Poller(
+            self.ledger, cast("Dispatcher", self.outbox), LedgerClock(), SERVING, Settings(),
+            sight=self.sight, tell=lambda _: None,
+        )  # fmt: skip
+        self.plans: Counter[str] = Counter()
+
+    def now(self) -> datetime:
+        return BEGIN + timedelta(seconds=self.time.now)
+
+    async def declare(self, *entries: str) -> None:
+        await self.ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
+        await apply(self.ledger, load_schedules(f"schedules: [{', '.join(entries)}]"), by="test")
+
+    async def live(self, seconds: float) -> None:
+        until = self.time.now + seconds
+        while self.time.now < until:
+            wait = await self.poller.turn()
+            await asyncio.sleep(max(wait.total_seconds(), 0.001))
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with virtual_time() as time:
+        yield Bench(time)
+
+
+def test_what_a_tick_has_claimed_is_sent_before_anybody_is_looked_at(bench):
+    async def course() -> None:
+        await bench.declare(GOOD, STUCK)
+        await bench.live(1.5)
+        bench.outbox.lags.clear()
+        begun = bench.time.now
+        await bench.live(1)
+        assert bench.temporal.looks
+        assert bench.time.now - begun < PATIENCE
+        assert bench.outbox.lags["good"]
+
+    bench.time.run(course())
+
+
+def test_what_a_tick_has_claimed_is_sent_although_the_ledger_fails_right_after_it(
+    bench, monkeypatch
+):
+    async def away(*_: object) -> list[str]:
+        raise LedgerUnavailable("the database restarts")
+
+    monkeypatch.setattr(bench.ledger, "wake", away)
+    monkeypatch.setattr(bench.ledger, "seen_open", away)
+
+    async def course() -> None:
+        await bench.declare(GOOD, STUCK, OFF, CHILD)
+        bench.temporal.bad = set()
+        await bench.live(10)
+        assert len(bench.outbox.lags["good"]) >= 10
+
+    bench.time.run(course())
+
+
+def test_a_run_that_cannot_be_looked_at_delays_no_window_of_another_schedule(bench):
+    async def course() -> None:
+        await bench.declare(GOOD, STUCK)
+        await bench.live(300)
+
+    bench.time.run(course())
+    lags = bench.outbox.lags["good"]
+    assert len(lags) >= 300
+    assert max(lags) < timedelta(seconds=0.1)
+
+
+def test_a_look_that_fails_is_tried_less_and_less_often_whatever_is_planned_meanwhile(bench):
+    async def course() -> None:
+        bench.temporal.audited = True
+        await bench.declare(GOOD, STUCK)
+        await bench.live(400)
+
+    bench.time.run(course())
+    tries = [at for at, _ in bench.temporal.looks]
+    gaps = [later - earlier for earlier, later in pairwise(tries)]
+    assert gaps == sorted(gaps)
+    assert gaps[-1] >= 60
+    (alert,) = bench.told
+    assert isinstance(alert, Alert)
+    assert (alert.code, "sched:stuck:" in alert.text) == ("SCHEDULE_LOOK_FAILED", True)
+
+
+def test_a_look_that_works_lets_the_key_be_planned_at_once(bench):
+    async def course() -> None:
+        bench.temporal.bad = set()
+        await bench.declare(STUCK)
+        await bench.live(30.5)
+        skipped = await bench.ledger.fires(key="stuck", status="skipped")
+        assert sum(fire.windows for fire in skipped) >= 29
+        assert len(bench.temporal.looks) <= 31, "each is asked once"
+
+    bench.time.run(course())
+
+
+def test_a_plan_that_waits_is_not_made_again_and_again(bench):
+    planned = Counter[str]()
+    patience = bench.sight.patience
+
+    def counted(step: Any) -> timedelta:
+        planned[step.state.key] += 1
+        wait: timedelta = patience(step)
+        return wait
+
+    bench.sight.patience = counted
+
+    async def course() -> None:
+        await bench.declare(STUCK)
+        await bench.live(100)
+
+    bench.time.run(course())
+    assert 50 <= planned["stuck"] <= 110
+
+
+def test_a_window_that_waits_for_a_start_to_be_answered_is_decided_soon_after(bench):
+    async def course() -> None:
+        await bench.declare(STUCK)
+        bench.temporal.bad, bench.outbox.unanswered = set(), []
+        await bench.live(8.5)
+        (sent,) = bench.outbox.unanswered
+        assert len(await bench.ledger.fires(key="stuck")) == 1, "it proves nothing"
+        assert not bench.temporal.looks, "a look could say nothing of it"
+        bench.outbox.unanswered = None
+        await bench.outbox._start(sent)
+        await bench.live(1.1)
+        fires = await bench.ledger.fires(key="stuck", status="skipped")
+        assert sum(fire.windows for fire in fires) >= 8
+        assert {fire.reason for fire in fires} == {f"overlap: {sent.workflow_id} is still running"}
+
+    bench.time.run(course())
+
+
+def test_an_audit_that_takes_long_delays_no_schedule_that_was_not_late(bench):
+    async def course() -> None:
+        await bench.declare(GOOD, LATE)
+        row = bench.ledger._tables.schedules["late"]
+        behind = replace(row.state, cursor=BEGIN - timedelta(minutes=10))
+        bench.ledger._tables.schedules["late"] = replace(row, state=behind, next_fire_at=BEGIN)
+        await bench.live(100)
+
+    bench.time.run(course())
+    assert "late" not in bench.outbox.lags
+    assert max(bench.outbox.lags["good"]) < timedelta(seconds=0.1)
