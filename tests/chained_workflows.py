@@ -46,8 +46,8 @@ class Stubborn:
             workflow.continue_as_new(piece + 1)
 
 
-@ours(name="unlucky", retry=Retry(max_attempts=9, initial_interval=600))
-class Unlucky:
+@ours(name="hapless", retry=Retry(max_attempts=9, initial_interval=600))
+class Hapless:
     """Fails at once, and is tried again much later."""
 
     async def run(self, ctx: Context) -> None:

@@ -29,11 +29,11 @@ from engine.runtime.planning import planned
 from engine.runtime.starter import Starter
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
-from tests.chained_workflows import Pieces, Renamed, Stubborn, Unlucky
+from tests.chained_workflows import Hapless, Pieces, Renamed, Stubborn
 from tests.sealed import Sealed
 from tests.waiting import eventually
 
-WORKFLOWS = [Pieces, Renamed, Stubborn, Unlucky]
+WORKFLOWS = [Pieces, Renamed, Stubborn, Hapless]
 LASTS = "everyMs: 86400000, input: 0, external: true"
 SERVING = Serving("one", "default", "elsewhere", frozenset())
 SETTINGS = Settings(track=timedelta(seconds=1))
@@ -176,7 +176,7 @@ async def test_a_run_that_continues_with_a_memo_of_its_own_is_not_lost(
 
 
 async def test_a_run_that_waits_for_its_next_attempt_is_terminated(client, database_url, ledger):
-    async with engine(client, database_url, "workflow: unlucky, everyMs: 86400000", queue="sched"):
+    async with engine(client, database_url, "workflow: hapless, everyMs: 86400000", queue="sched"):
         fire = await run_of(ledger)
         await next_run(client, fire)
         await ScheduleService(ledger, actor="ops").cancel("k", terminate=True)

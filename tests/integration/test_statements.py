@@ -30,8 +30,10 @@ ROWS = 1_000_000
 """Of one busy schedule, a window a minute up to now; some others have a few each."""
 WAITING = 5000
 """In the line of one schedule for a place, and of another for what becomes of the busy one."""
-MOST_ROWS, MOST_BLOCKS = 6000, 12_000
-"""What any one statement may read: of rows, and of pages of 8 KB."""
+MOST_ROWS, MOST_BLOCKS = 8000, 12_000
+"""What any one statement may read: of rows, and of pages of 8 KB.
+
+The most is what `wake` reads: of 400 windows that wait for others, some 15 rows each."""
 
 LARGE = {"fires", "actions"}
 NAMESPACE = "test"
