@@ -13,7 +13,8 @@ from datetime import datetime, timedelta
 from engine.errors import LedgerRequired, PruneRefused, RevisionTooLow
 from engine.ledger import Ledger, Transaction
 from engine.ledger.declaration_records import ProjectRow
-from engine.runtime.editing import Edit, parts, readable
+from engine.runtime.editing import Edit, OwesManyError, parts, readable
+from engine.runtime.ending import decide_ahead, end
 from engine.runtime.planning import decided_to_the_end
 from engine.runtime.reports import ApplyReport, PruneReport
 from engine.schedules import ScheduleFile
@@ -59,6 +60,23 @@ async def apply(
         if last == file.digest:
             return _unchanged(file)
     await prepare(file)
+    ahead: list[str] = []
+    report = None
+    while report is None:
+        try:
+            report = await _apply(ledger, file, by=by, force=force, prune=prune, ahead=ahead)
+        except OwesManyError as error:
+            for key in error.keys:
+                await decide_ahead(ledger, key)
+            ahead += error.keys
+    if report.changed or report.returned:
+        await ledger.wake()  # other schedules may have waited for what was decided
+    return report
+
+
+async def _apply(
+    ledger: Ledger, file: ScheduleFile, *, by: str, force: bool, prune: bool, ahead: Sequence[str]
+) -> ApplyReport:
     async with ledger.transaction(long=True) as transaction:
         head = await transaction.lock_project(file.project)
         if prune and not force:
@@ -69,11 +87,8 @@ async def apply(
             return _unchanged(file)
         if not force:
             require_newer(file, head)
-        edit = Edit(transaction, file, by=by, look_back=not ledger.remembers)
-        report = await edit.write()
-    if report.changed or report.returned:
-        await ledger.wake()  # other schedules may have waited for what was decided
-    return report
+        edit = Edit(transaction, file, by=by, look_back=not ledger.remembers, ahead=ahead)
+        return await edit.write()
 
 
 async def prepare(file: ScheduleFile) -> None:
@@ -142,8 +157,8 @@ async def retire_absent(
 async def _retire(transaction: Transaction, keys: Sequence[str], now: datetime) -> None:
     """Decide what these keys owe until now, and let them fire no more."""
     for part in parts(keys):
-        owed = [decided_to_the_end(state, now) for state in await readable(transaction, part)]
-        await transaction.record(owed, strict=True)
+        states = await readable(transaction, part)
+        await end(transaction, states, lambda each: decided_to_the_end(each, now, then="retired"))
         await transaction.retire(part, now)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from engine.errors import DefinitionUnreadable, KeyForeign
@@ -12,7 +12,8 @@ from engine.ledger.declaration_records import NewDefinition
 from engine.ledger.schedule_records import ScheduleState, Step
 from engine.runtime import unknown
 from engine.runtime.definitions import first_definition, next_definition
-from engine.runtime.planning import decided_to_the_end
+from engine.runtime.ending import end
+from engine.runtime.planning import decided_to_the_end, owes_many
 from engine.runtime.queue_edits import write_queues
 from engine.runtime.refusing import refused
 from engine.runtime.reports import ApplyReport
@@ -24,14 +25,31 @@ from engine.schedules.diff import Diff, diff, edits
 _PART = 100
 
 
+class OwesManyError(Exception):
+    """Of these keys more is to be decided first than the transaction of an edit should hold."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        super().__init__(keys)
+        self.keys = keys
+
+
 class Edit:
-    """One apply, inside its transaction."""
+    """One apply, inside its transaction.
+
+    ``ahead`` are keys of which so much as can be was decided before it.
+    """
 
     def __init__(
-        self, transaction: Transaction, file: ScheduleFile, *, by: str, look_back: bool
+        self,
+        transaction: Transaction,
+        file: ScheduleFile,
+        *,
+        by: str,
+        look_back: bool,
+        ahead: Collection[str] = (),
     ) -> None:
         self._transaction, self._file, self._by = transaction, file, by
-        self._look_back = look_back
+        self._look_back, self._ahead = look_back, ahead
         self._types: Mapping[tuple[str, str], str | None] = {}
         self._expired: list[str] = []
         self._rejected: list[str] = []
@@ -43,6 +61,7 @@ class Edit:
         """Write it all.
 
         Raises:
+            OwesManyError: what keys owe is to be decided ahead; nothing is written then.
             KeyForeign: when another project owns a key of the file; nothing is written then.
             DefinitionUnreadable: when a key that changes was written by a newer version.
         """
@@ -95,8 +114,11 @@ class Edit:
     ) -> None:
         """Decide what these keys owe under their old definitions, and write the new ones."""
         states = await readable(self._transaction, keys)
-        owed = [_owed(state, schedules[state.key], now) for state in states]
-        await self._transaction.record(owed, strict=True)
+        if behind := [s.key for s in states if s.key not in self._ahead and owes_many(s, now)]:
+            raise OwesManyError(behind)
+        owed = await end(
+            self._transaction, states, lambda state: _owed(state, schedules[state.key], now)
+        )
         before = {state.key: state for state in states}
         self._edits |= {key: edits(before[key].schedule, schedules[key]) for key in keys}
         self._rejected += [

@@ -6,12 +6,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Final
 
 from engine.ledger import Transaction
 from engine.ledger.schedule_records import ScheduleState, Step
 from engine.runtime import unknown
 from engine.schedules.catch_up import CatchUp
-from engine.schedules.decisions import Move, Plan
+from engine.schedules.decisions import Hold, Move, Plan
 from engine.schedules.planner import plan
 from engine.schedules.spans import MOST_ROWS
 from engine.schedules.time_rules import TIME_RULES, cursor_by_new_rules
@@ -20,6 +21,9 @@ _NO_LIMIT = sys.maxsize
 
 LONGEST_WAIT = timedelta(seconds=30)
 """A plan that waits for an answer is made again by then at the latest."""
+
+MOST_OWED: Final = 5000
+"""So many windows one plan may start: 0.2 s of the event loop, and 2 s of one transaction."""
 
 
 async def holding(transaction: Transaction, steps: Sequence[Step]) -> list[Step]:
@@ -56,16 +60,45 @@ def concerns_others(step: Step) -> bool:
     return without_run or any(move.to == "skip" for move in step.moves)
 
 
+def owes_many(state: ScheduleState, now: datetime) -> bool:
+    """Whether more windows are still to start than should be decided at once."""
+    schedule = state.schedule
+    since = max(_cursor(state), now - schedule.grace - schedule.spread)
+    return state.hold is None and since < now and schedule.spec.count(since, now) > MOST_OWED
+
+
 def decided_to_the_end(
-    state: ScheduleState, now: datetime, *, make_up: CatchUp | None = None
+    state: ScheduleState,
+    now: datetime,
+    *,
+    make_up: CatchUp | None = None,
+    then: Hold | None = None,
 ) -> Step:
-    """Decide everything that a schedule owes as it stands, because it is about to change (L3)."""
-    unable = unknown.reason(state.schedule) if state.workflow_type is None else None
+    """Decide everything that a schedule owes as it stands, because it is about to change (L3).
+
+    Args:
+        state: the schedule.
+        now: the ledger's clock.
+        make_up: see ``plan``.
+        then: what holds it from now on. That ends whatever nobody has begun to send, so where very
+            many windows are to start it speaks of all of them at once.
+    """
+    unable = _unable(state)
     # By a clock that was set back to before this definition took effect, the window that it owes by
     # first sight is still to come; the next definition begins after it, and it would be nobody's.
     until = max(now, state.effective_from)
-    step = planned(state, until, make_up=make_up, unable=unable, final=True)
+    held = then if then is not None and owes_many(state, now) else state.hold
+    step = planned(state, until, make_up=make_up, unable=unable, final=True, hold=held)
     return replace(step, next_fire_at=None)
+
+
+def decided_in_part(state: ScheduleState, now: datetime) -> Step:
+    """Decide the first of very many windows that a schedule owes, before it changes."""
+    return planned(state, now, unable=_unable(state), limit=MOST_ROWS, audited=False)
+
+
+def _unable(state: ScheduleState) -> str | None:
+    return unknown.reason(state.schedule) if state.workflow_type is None else None
 
 
 def planned(
@@ -79,6 +112,7 @@ def planned(
     audited: bool = True,
     doubted_at: datetime | None = None,
     rows: int = MOST_ROWS,
+    hold: Hold | None = None,
 ) -> Step:
     """Return what the planner decides for one schedule, ready to be recorded."""
     cursor = _cursor(state)
@@ -90,7 +124,7 @@ def planned(
         effective_from=state.effective_from,
         cursor=cursor,
         now=now,
-        hold=state.hold,
+        hold=hold or state.hold,
         hold_until=state.pause.until if state.pause else None,
         make_up=make_up,
         unable=unable,

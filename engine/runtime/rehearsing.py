@@ -178,7 +178,7 @@ class _Stage:
         await transaction.lock_edited(file.project, [*edited, *compared.absent])
         before = await self._states([*edited, *leaving])
         if compared.added or edited or compared.foreign:
-            edit = Edit(transaction, file, by=self._by, look_back=self._look_back)
+            edit = Edit(transaction, file, by=self._by, look_back=self._look_back, ahead=edited)
             self._report = await edit.write()
         report, now = self._report, await transaction.now()
         kinds: dict[str, Kind] = dict.fromkeys(report.added, "added")

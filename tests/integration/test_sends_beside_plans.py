@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from unittest.mock import patch
 
 import pytest
 
 from engine.ledger import PostgresLedger
 from engine.ledger.replica_records import Serving
+from engine.runtime import ending
 from engine.runtime.declare import apply
 from engine.runtime.planning import holding, planned
 from engine.schedules import load_schedules
@@ -54,4 +56,23 @@ async def test_what_a_plan_gives_up_is_taken_by_no_sweeper_before_it_is_written(
         assert await holding(transaction, [step]) == [step]
         assert await ledger.take_over(SERVING, limit=10, lease=LEASE) == []
         assert len(await transaction.record([step], owner="replica", lease=LEASE)) == 1
+    await ledger.close()
+
+
+async def test_an_edit_gives_up_nothing_that_is_on_its_way(database_url):
+    ledger = await PostgresLedger.connect(database_url, namespace="test")
+    await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
+    file = "schedules: [{key: k, workflow: noop, everyMs: 3600000, overlap: cancel_previous%s}]"
+    await apply(ledger, load_schedules(file % ""), by="test")
+    before = (await ScheduleService(ledger, actor="test").trigger("k")).fire
+
+    async def later(transaction, steps):
+        await ledger.take_over(SERVING, limit=10, lease=LEASE)
+        return await holding(transaction, steps)
+
+    with patch.object(ending, "holding", later):
+        await apply(ledger, load_schedules(file % ", description: edited"), by="test")
+    fires = {fire.workflow_id: fire.status for fire in await ledger.fires(key="k")}
+    assert fires.pop(before.workflow_id) == "starting"
+    assert [*fires.values()] == ["queued"], "it waits for the end of the other"
     await ledger.close()

@@ -13,9 +13,10 @@ from engine.ledger import Ledger, Transaction
 from engine.ledger.fire_records import Fire
 from engine.ledger.operating_records import Action
 from engine.ledger.schedule_records import ScheduleState, Step
-from engine.runtime.planning import decided_to_the_end, holds
+from engine.runtime.ending import end
+from engine.runtime.planning import decided_to_the_end
 from engine.schedules.catch_up import CatchUp
-from engine.schedules.decisions import STOPS, Overlap
+from engine.schedules.decisions import STOPS, Hold, Overlap
 
 
 @dataclass(slots=True)
@@ -34,15 +35,18 @@ class Locked:
     now: datetime
     by: str
 
-    async def decide(self, make_up: CatchUp | None = None) -> Step:
-        """Decide every window up to now as things stand; ``make_up``: see ``plan``."""
+    async def decide(self, make_up: CatchUp | None = None, then: Hold | None = None) -> Step:
+        """Decide every window up to now as things stand.
+
+        ``make_up``: see ``plan``; ``then``: what holds the schedule from now on.
+        """
         await self.read_line(self.state.schedule.overlap)
-        step = decided_to_the_end(self.state, self.now, make_up=make_up)
-        while not await holds(self.transaction, step.moves):
-            (self.state,) = await self.transaction.read([self.state.key], all_open=True)
-            step = decided_to_the_end(self.state, self.now, make_up=make_up)
-        await self.transaction.record([step], strict=True)
-        self.state = replace(self.state, cursor=step.cursor)
+        (step,) = await end(
+            self.transaction,
+            [self.state],
+            lambda state: decided_to_the_end(state, self.now, make_up=make_up, then=then),
+        )
+        self.state = replace(step.state, cursor=step.cursor)
         return step
 
     async def read_line(self, policy: Overlap) -> None:

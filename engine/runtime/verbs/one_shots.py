@@ -29,7 +29,7 @@ from engine.ledger.operating_records import Action
 from engine.ledger.schedule_records import ScheduleState
 from engine.runtime import unknown
 from engine.runtime.definitions import first_definition, next_definition
-from engine.runtime.planning import decided_to_the_end
+from engine.runtime.ending import decide_ahead
 from engine.runtime.verbs.locked import locked
 from engine.runtime.verbs.request_ids import require_request_id
 from engine.schedules import Schedule
@@ -149,13 +149,13 @@ async def reschedule(
         MomentInPast: it would never fire again.
     """
     _require_memory(ledger)
+    await decide_ahead(ledger, key)
     async with locked(ledger, key, by=by, retired=True) as held:
         before = held.state
         _require_movable(before, held.now)
         changed = _with(before.schedule, when)
         _require_future(changed, held.now)
-        owed = decided_to_the_end(before, held.now)
-        await held.transaction.record([owed], strict=True)
+        owed = await held.decide()
         new = next_definition(
             owed, changed, held.now, project=before.project, origin="api",
             workflow_type=await _type_of(held.transaction, changed),

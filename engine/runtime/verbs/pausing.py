@@ -54,7 +54,7 @@ async def pause(
             raise MomentInPast(f"until is {until:%Y-%m-%d %H:%M:%S}Z, which has passed")
         before = schedule.state.pause
         if before is None:
-            await schedule.decide()
+            await schedule.decide(then="paused")
         after = Pause(before.at if before else schedule.now, reason, by, until)
         await schedule.transaction.pause(key, after)
         await schedule.act("pause", reason=reason, before=_shown(before), after=_shown(after))

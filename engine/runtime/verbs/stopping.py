@@ -118,7 +118,7 @@ async def _ended(
 
 async def _is_to_come(schedule: Locked) -> bool:
     """Decide what has come, so that it can be given up; whether windows are still to come."""
-    await schedule.decide()
+    await schedule.decide(then="retired")
     (schedule.state,) = await schedule.transaction.read([schedule.state.key], all_open=True)
     return schedule.state.schedule.spec.next(schedule.now) is not None
 
