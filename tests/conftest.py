@@ -25,6 +25,16 @@ def server_folder() -> Iterator[Path]:
         yield folder
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What may take longest begins first, or all processes but one would wait for it at the end."""
+    items.sort(key=_longest, reverse=True)
+
+
+def _longest(item: pytest.Item) -> int:
+    mark = item.get_closest_marker("timeout")
+    return int(mark.args[0]) if mark else 0
+
+
 @pytest.fixture(scope="session")
 def postgres(server_folder: Path) -> Iterator[PostgresServer]:
     """The session's PostgreSQL 18; it does not wait for the disk."""

@@ -12,6 +12,7 @@ from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
 from tests.blind import BLIND
+from tests.waiting import eventually
 
 LEASE = timedelta(seconds=30)
 HOUR = timedelta(hours=1)
@@ -22,10 +23,16 @@ def operator(bench):
     return ScheduleService(bench.ledger, actor="ops")
 
 
+async def a_young_minute() -> None:
+    """Wait until no window of a whole minute opens in the middle of a test."""
+    await eventually(lambda: datetime.now(UTC).second < 56)
+
+
 async def declare_ago(
     bench, fields: str, age: timedelta, *, paused: bool = False, key: str = "k"
 ) -> datetime:
     """Declare a schedule as of so long ago, with nothing decided since; returns when."""
+    await a_young_minute()
     text = f"schedules: [{{key: {key}, workflow: noop, {fields}}}]"
     (schedule,) = load_schedules(text).schedules
     then = datetime.now(UTC).replace(microsecond=0) - age
@@ -37,6 +44,7 @@ async def declare_ago(
 
 async def declare_file_ago(bench, text: str, age: timedelta) -> None:
     """Declare a file as of so long ago, with nothing decided since."""
+    await a_young_minute()
     then = datetime.now(UTC).replace(microsecond=0) - age
     new = [
         first_definition(schedule, then, project="default", workflow_type="noop@1")

@@ -39,8 +39,9 @@ MINUTES = "everyMs: 60000, firstFire: next"
 
 
 async def a_paused_past(bench):
-    """Ten hours of minutes in one row that says paused; returns its first window."""
-    await declare_ago(bench, MINUTES, 10 * HOUR, paused=True)
+    """Ten hours of minutes, the last ones, in one row that says paused; returns the first."""
+    fields = f"{MINUTES}, end: '{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}'"
+    await declare_ago(bench, fields, 10 * HOUR, paused=True)
     await operator(bench).resume("k")
     (span,) = await bench.ledger.fires()
     assert span.windows == 600
