@@ -47,7 +47,8 @@ def _awaited(tables: Tables, rule: Rule, at: datetime) -> Awaited:
     if row is None or (rule.window == "latest" and held is None and undecided):
         nothing: Became = held or ("pending" if undecided else "nothing")
         return Awaited(rule.parent, rule.when, nothing)
-    return Awaited(rule.parent, rule.when, _became(row), row.reason, row.closed_at)
+    learnt = row.closed_at and max(row.closed_at, row.seen_at or row.closed_at)
+    return Awaited(rule.parent, rule.when, _became(row), row.reason, learnt)
 
 
 def _may_be_laid(

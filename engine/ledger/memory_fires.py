@@ -152,6 +152,7 @@ class MemoryFires(MemoryRuns):
                     stop_at=fire.stop_at if ends else None,
                     started_at=fire.started_at or seen.started_at,
                     closed_at=seen.closed_at,
+                    seen_at=fire.seen_at if seen.closed is None else self.clock(),
                     timing=fire.timing or "late",
                     error=seen.error,
                     not_undone=seen.not_undone,

@@ -97,7 +97,7 @@ class Awaited:
         when: what it has to come to.
         became: what it came to.
         reason: why, where the ledger says so.
-        since: when its run closed, if it had one.
+        since: when it was learnt that its run had closed, if it had one.
     """
 
     parent: str

@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 from engine.errors import LedgerRequired, ScheduleError
 from engine.ledger import MemoryLedger
-from engine.ledger.fire_records import Claim
+from engine.ledger.fire_records import Claim, Evidence
 from engine.ledger.replica_records import Serving
 from engine.ledger.schedule_records import Step
 from engine.runtime.clock import LedgerClock
@@ -26,6 +26,7 @@ from engine.schedules.decisions import Decision
 from tests.blind import BLIND
 from tests.conformance.families import Family, file_of
 from tests.conformance.past import (
+    HOUR,
     MINUTE,
     backfilled,
     declare_file_ago,
@@ -425,6 +426,21 @@ async def test_with_skip_a_run_that_is_open_costs_those_that_are_released_meanwh
     )
     assert skipped.status == "skipped"
     assert skipped.reason == f"overlap: {run.workflow_id} is still running"
+
+
+async def test_a_run_costs_nothing_whose_release_was_learnt_after_it_was_seen_open(family):
+    claims = await three_minutes(family, "skip")
+    (run,) = await parent_ends(family, claims[0])
+    await run_of(family.bench, run)
+    await family.ledger.seen_open([run.workflow_id], datetime.now(UTC))
+    name = await run_of(family.bench, claims[1])
+    behind = datetime.now(UTC) - HOUR  # the clock of Temporal
+    seen = Evidence(name, "run", behind, closed="completed", closed_at=behind)
+    assert await family.ledger.witness([seen]) == [name]
+    await family.ledger.make_due(["child"])
+    assert await family.bench.claim() == []
+    statuses = {fire.fire_time: fire.status for fire in await family.ledger.fires(key="child")}
+    assert statuses[claims[1].fire_time] == "queued", "somebody has to look again"
 
 
 async def test_with_terminate_previous_what_is_released_takes_the_place_of_what_is_older(family):

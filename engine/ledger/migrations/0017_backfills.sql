@@ -41,6 +41,7 @@ COMMENT ON COLUMN backfills.looked_at IS 'Up to when signs of lost commits were 
 SELECT grant_as_on_schedules('backfills');
 CREATE INDEX backfills_laying ON backfills (namespace, key) WHERE state = 'laying';
 CREATE INDEX backfills_of_key ON backfills (namespace, key, id);
+COMMENT ON COLUMN fires.seen_at IS 'When the run was looked at last; of one that has ended, when that was learnt.';
 
 -- step
 -- The rows of many windows: which of them reach over a moment is asked for each part of a backfill,
@@ -97,7 +98,10 @@ LEFT JOIN LATERAL (
     SELECT found.* FROM (
         -- Rows of one series do not overlap, those of several hardly do: a few are enough, where
         -- all that began before would be the whole history of a parent that has not decided yet.
-        SELECT f.status, f.lost_at, f.reason, f.closed_at, f.fire_time, f.last_fire_time, f.series
+        -- When its end was learnt: what is seen open before, by the ledger's clock, was not in the
+        -- way of what waited for it, whatever the clock of Temporal says.
+        SELECT f.status, f.lost_at, f.reason, greatest(f.closed_at, f.seen_at) AS closed_at,
+               f.fire_time, f.last_fire_time, f.series
         FROM fires f
         -- BETWEEN, and the key in the order: it may take the index over all keys otherwise.
         WHERE f.namespace = q.namespace AND f.key BETWEEN r.rule ->> 'parent' AND r.rule ->> 'parent'
