@@ -84,7 +84,7 @@ async def parse_apart(text: str) -> None:
 
 
 def _parse(text: str) -> Schedule:
-    return Schedule.from_json(json.loads(text))
+    return Schedule.from_json(json.loads(text), stored=True)
 
 
 def _kept(text: str) -> Parsed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,11 +18,13 @@ from engine.runtime.breaker import Breaker
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.events import Alert, Listener, Settled
 from engine.runtime.leases import Lease, Leases
-from engine.runtime.pressure import Pressure
+from engine.runtime.pressure import Answered, Pressure, Spare
 from engine.runtime.settings import Settings
 from engine.runtime.starter import Answer, Starter
 
 _FEWEST = 100
+_LARGE = 10_000
+"""Characters of an input from which on a server takes visibly longer to keep it."""
 _GATHER = 0.05
 """Seconds for which outcomes gather before they are written together."""
 _FINAL = {"rejected", "unvouched"}
@@ -44,7 +47,8 @@ class Dispatcher:
         self._ledger, self._starter, self._clock = ledger, starter, clock
         self._settings, self._tell = settings, tell
         self._slots = asyncio.Semaphore(settings.concurrency)
-        self._behind = asyncio.Semaphore(max(settings.concurrency // 2, 1))
+        most = max(settings.concurrency // 2, 1)
+        self._spare = {kind: Spare(most) for kind in ("backfilled", "large")}
         self._tasks: set[asyncio.Task[None]] = set()
         self._backfilled: set[asyncio.Task[None]] = set()
         self._answers: list[tuple[Claim, Answer]] = []
@@ -139,7 +143,7 @@ class Dispatcher:
 
     async def _answer(self, lease: Lease) -> Answer | None:
         """Send until there is an answer about this claim; None when its lease has ended."""
-        async with self._slot(lease.claim):
+        async with self._slot(lease.claim) as answered:
             while lease.lasts:
                 if not await self._may_send(lease):
                     return _handed_back(lease.claim)
@@ -157,17 +161,23 @@ class Dispatcher:
                 else:
                     self.breaker.answered()
                     self.pressure.accepted()
+                    answered(sent_at)
                 return answer
         return None
 
     @asynccontextmanager
-    async def _slot(self, claim: Claim) -> AsyncIterator[None]:
-        """Wait for a slot. Backfills have half of them at most, and stand in nobody's way."""
+    async def _slot(self, claim: Claim) -> AsyncIterator[Answered]:
+        """Wait for a slot; what is given is to be told of an answer, with when it was sent.
+
+        What would hold up others, because there is much of it or because it is large, has half of
+        the slots at most, and only what the server can spare.
+        """
         async with AsyncExitStack() as slots:
-            if claim.timing == "backfill":
-                await slots.enter_async_context(self._behind)
+            answered: Answered = _nobody_asks
+            if kind := _holds_up(claim):
+                answered = await slots.enter_async_context(self._spare[kind].place())
             await slots.enter_async_context(self._slots)
-            yield
+            yield answered
 
     async def _ask(self) -> str | None:
         return await self._starter.ask()
@@ -228,6 +238,18 @@ class Dispatcher:
         if answer.alert:
             code = f"SCHEDULE_FIRE_{answer.outcome.status.upper()}"
             self._tell(Alert(code, f"{claim.workflow_id}: {answer.alert}"))
+
+
+def _holds_up(claim: Claim) -> str | None:
+    """Why the start of a claim would hold up others; None if it does not."""
+    if claim.timing == "backfill":
+        return "backfilled"
+    (given,) = claim.own_input or (claim.schedule.input,)
+    return "large" if given is not None and len(json.dumps(given)) > _LARGE else None
+
+
+def _nobody_asks(_: float) -> None:
+    """Take the answer to a start that holds up nobody."""
 
 
 def _handed_back(claim: Claim) -> Answer:

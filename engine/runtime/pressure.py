@@ -1,16 +1,22 @@
-"""How many starts a second a replica sends, when the Temporal server says "too many".
+"""How many starts a replica sends: a second, and at once of what would hold up others.
 
-The scheme is the one of the AWS SDKs' adaptive retry mode: a token bucket whose rate follows
-CUBIC, the congestion control of TCP (RFC 9438). A refusal lowers the rate to 0.7 of what was
-accepted; from there it rises fast towards the rate that was too much, slowly around it, and fast
-again beyond. Each replica learns its own share: nobody tells them how many there are.
+When the Temporal server says "too many", the scheme is the one of the AWS SDKs' adaptive retry
+mode: a token bucket whose rate follows CUBIC, the congestion control of TCP (RFC 9438). A refusal
+lowers the rate to 0.7 of what was accepted; from there it rises fast towards the rate that was too
+much, slowly around it, and fast again beyond. Each replica learns its own share: nobody tells them
+how many there are.
+
+Long before it says so, a busy server answers later. Others would wait behind a backfill, or behind
+large inputs, so these take only what the server has to spare. That scheme is the one of TCP Vegas.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeAlias
 
 from engine.runtime.clock import boottime
 
@@ -25,6 +31,13 @@ _SETTLES = 0.5
 _CREDIT = 0.1
 """Seconds of unused rate that may be made up for: a timer is never exact."""
 _NAP = 0.2
+_QUEUED = (0.5, 1.0)
+"""So many starts may wait inside the server: with fewer one more is sent, with more one less."""
+_REMEMBERED = 10.0
+"""Seconds after which the shortest answer is measured anew, with one start on its way."""
+
+Answered: TypeAlias = Callable[[float], None]
+"""Is told of an answer, with the ``boottime`` when the call was sent."""
 
 
 class CubicRate:
@@ -108,3 +121,69 @@ class Pressure:
     def refused(self, sent_at: float) -> None:
         """Note that the server refused what was sent when ``boottime`` was ``sent_at``."""
         self._rate.refused(sent_at=sent_at, now=boottime())
+
+
+class Vegas:
+    """How many calls may be on their way for few to wait in the server. Pure, as `CubicRate` is.
+
+    A call that takes twice the shortest one has waited for half of its time, and so, on average,
+    has half of all that is on its way.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._limit, self._shortest = 1.0, 0.0
+        self._measured_at: float | None = None
+
+    @property
+    def limit(self) -> int:
+        """How many."""
+        return int(self._limit)
+
+    def answered(self, took: float, *, among: int, now: float) -> None:
+        """Note that a call took so long that was sent when, with it, so many were on their way."""
+        if self._measured_at is None or now - self._measured_at > _REMEMBERED:
+            self._limit = 1.0
+            if among > 1:
+                return  # what is sent from now on is alone
+            self._measured_at, self._shortest = now, took
+        self._shortest = min(self._shortest, took)
+        waiting = among * (1 - self._shortest / took) if took > 0 else 0.0
+        fewest, most = _QUEUED
+        if waiting < fewest:
+            self._limit = min(self._limit + 1 / self._limit, float(self._most))
+        elif waiting > most:
+            self._limit = max(self._limit - 1 / self._limit, 1.0)
+
+
+class Spare:
+    """Lets calls through in the order they came, as many at once as the server has to spare."""
+
+    def __init__(self, most: int) -> None:
+        self._vegas = Vegas(most)
+        self._line = asyncio.Lock()
+        self._freed = asyncio.Event()
+        self._among = 0
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[Answered]:
+        """Wait for a place among those on their way.
+
+        What is given is to be told of the answer.
+        """
+        async with self._line:
+            while self._among >= self._vegas.limit:
+                self._freed.clear()
+                await self._freed.wait()
+            self._among += 1
+        among = self._among
+
+        def answered(sent_at: float) -> None:
+            now = boottime()
+            self._vegas.answered(now - sent_at, among=among, now=now)
+
+        try:
+            yield answered
+        finally:
+            self._among -= 1
+            self._freed.set()

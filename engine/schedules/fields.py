@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from engine.schedules.durations import LONGEST, format_duration, parse_duration
@@ -206,8 +206,12 @@ def _optional_choice(name: str, allowed: tuple[str, ...]) -> BeforeValidator:
     return BeforeValidator(lambda value: None if value is None else checked(value))  # type: ignore[call-arg]  # ours takes the value alone
 
 
-def _json(value: Any) -> Any:
-    return plain_json(value, MAX_DEPTH)
+STORED: Final = {"check": "stored"}
+"""The context for what the ledger has kept: it was looked through when it was written."""
+
+
+def _json(value: Any, info: ValidationInfo) -> Any:
+    return value if info.context == STORED else plain_json(value, MAX_DEPTH)
 
 
 def plain_json(value: Any, levels: int) -> Any:

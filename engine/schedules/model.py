@@ -251,14 +251,20 @@ class Schedule(BaseModel):
         return dump
 
     @classmethod
-    def from_json(cls, dump: Mapping[str, Any]) -> Self:
+    def from_json(cls, dump: Mapping[str, Any], *, stored: bool = False) -> Self:
         """Return the schedule that ``to_json`` wrote.
+
+        Args:
+            dump: what it wrote.
+            stored: the ledger has kept it, and nobody else has this copy: its input, which may be
+                large, is not looked through again.
 
         Raises:
             ScheduleError: it is not a valid schedule (any more).
         """
         try:
-            return cls.model_validate(dict(dump), by_alias=True, by_name=False)
+            context = fields.STORED if stored else None
+            return cls.model_validate(dict(dump), by_alias=True, by_name=False, context=context)
         except ValidationError as error:
             faults = faults_of(error)
             message = "; ".join(f"{fault.message}; {fault.cure}".rstrip("; ") for fault in faults)

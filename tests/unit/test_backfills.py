@@ -57,8 +57,8 @@ class Bench:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self.temporal.slow
-        self.temporal.slow.set()
+        if self.temporal.slow:
+            self.temporal.slow.set()
         await self.dispatcher.drain()
 
     async def backfill(self, windows: int, **options: Any) -> None:
@@ -100,7 +100,7 @@ async def test_windows_that_are_due_do_not_wait_for_the_sends_of_a_backfill():
     async with Bench(PAST % "overlap: allow", later, concurrency=4) as bench:
         await bench.backfill(1000)
         assert len(await bench.turns(1)) > 4
-        await eventually(lambda: bench.temporal.sent == ["past"] * 2)
+        await eventually(lambda: bench.temporal.sent == ["past"])
         bench.pass_time(SECOND)
         await bench.turns(1)
         await eventually(lambda: "good" in bench.temporal.sent)
@@ -129,6 +129,7 @@ async def test_what_a_lost_answer_of_a_commit_had_laid_is_sent_by_its_token(monk
             with pytest.raises(CommitUnknown):
                 await bench.turns(1)
         assert bench.temporal.sent == [], "sent without knowing"
+        bench.temporal.slow = None
         await bench.turns(1)
         await eventually(lambda: bench.temporal.sent == ["past"] * 10)
         (done,) = await bench.ledger.backfills("past")

@@ -118,6 +118,24 @@ async def test_what_the_server_refused_as_too_many_is_sent_again_by_its_owner():
     assert not bench.dispatcher.breaker.holds, "too many is an answer"
 
 
+async def test_large_inputs_go_as_the_server_has_time_and_stand_in_nobodys_way():
+    temporal = Temporal(started)
+    temporal.slow = asyncio.Event()
+    bench = Bench(temporal, concurrency=8)
+    await bench.ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
+    lines = (
+        f"  - {{key: k{n}, workflow: noop, everyMs: 3600000, input: {'x' * n * 9000}}}"
+        for n in range(6)
+    )
+    await apply(bench.ledger, load_schedules("schedules:\n" + "\n".join(lines)), by="test")
+    turn = asyncio.create_task(bench.poller.tick())
+    await eventually(lambda: len(temporal.sent) >= 3)
+    assert sorted(temporal.sent) == ["k0", "k1", "k2"], "one of them is large"
+    temporal.slow.set()
+    await turn
+    assert len(temporal.sent) == 6
+
+
 async def test_a_lease_is_renewed_for_as_long_as_the_send_takes():
     temporal = Temporal(started)
     temporal.slow = asyncio.Event()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import ScheduleError
-from engine.runtime.pressure import CubicRate, Pressure
+from engine.runtime.pressure import CubicRate, Pressure, Spare, Vegas
 from engine.runtime.settings import Rate, Settings
 
 
@@ -109,3 +110,59 @@ def test_a_ceiling_is_written_as_a_number_and_a_duration():
     for text in ("50", "0/1s", "x/1s", "5/never"):
         with pytest.raises(ScheduleError, match="SCHED_START_RATE"):
             Settings.from_environment({"SCHED_START_RATE": text})
+
+
+def worked(
+    most: int, *, at_once: int, each: float, away: float, seconds: float = 30
+) -> list[float]:
+    """Let a caller with more than enough to do call a server; returns how long each call took.
+
+    The server works on ``at_once`` calls, ``each`` for so long, and lies ``away``.
+    """
+    vegas, now, took = Vegas(most), 0.0, []
+    free = [0.0] * at_once
+    under_way: list[tuple[float, float, int]] = []
+    while now < seconds:
+        while len(under_way) < vegas.limit:
+            done = max(heapq.heappop(free), now) + each
+            heapq.heappush(free, done)
+            heapq.heappush(under_way, (done + away, now, len(under_way) + 1))
+        now, sent_at, among = heapq.heappop(under_way)
+        vegas.answered(now - sent_at, among=among, now=now)
+        took.append(now - sent_at)
+    return took
+
+
+@settings(max_examples=30)
+@given(each=st.floats(0.002, 0.05), at_once=st.integers(1, 4))
+def test_of_what_can_wait_little_waits_inside_the_server_which_is_busy_all_the_same(
+    each: float, at_once: int
+):
+    took = worked(16, at_once=at_once, each=each, away=0.001)
+    assert len(took) >= 0.85 * 30 / each * at_once
+    assert sum(took) / len(took) <= 2.5 * each
+
+
+def test_a_server_that_is_far_away_and_has_room_gets_as_many_at_once_as_may_be():
+    took = worked(16, at_once=64, each=0.005, away=0.02)
+    assert len(took) >= 0.85 * 16 * 30 / 0.025
+
+
+async def test_who_waits_for_a_place_gets_it_in_turn_and_who_gives_up_takes_none():
+    spare, began = Spare(16), []
+
+    async def call(number: int, end: asyncio.Event) -> None:
+        async with spare.place():
+            began.append(number)
+            await end.wait()
+
+    ends = [asyncio.Event() for _ in range(4)]
+    calls = [asyncio.create_task(call(number, end)) for number, end in enumerate(ends)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert began == [0], "how long an answer takes is not known yet"
+    calls[1].cancel()
+    for end in ends:
+        end.set()
+    await asyncio.wait(calls)
+    assert began == [0, 2, 3]
