@@ -161,7 +161,8 @@ class Dispatcher:
                 else:
                     self.breaker.answered()
                     self.pressure.accepted()
-                    answered(sent_at)
+                    if answer.outcome.status == "started" and answer.seen is None:
+                        answered(sent_at)  # to find a run that was there costs the server less
                 return answer
         return None
 
