@@ -368,14 +368,15 @@ class _Line:
         self.settled.append(decision)
 
     def _in_the_way(self, at: datetime) -> str:
-        """Say what is in the way: the oldest of those of which it is certain."""
-        fires = self._certain(at)
+        """Say what is certainly in the way: the oldest run, or else what comes first."""
+        fires = sorted(self._certain(at), key=lambda each: each.status != "started")
         names = [each.workflow_id for each in fires]
         names += [self.named(self.settled[place]) for place in self.mine
                   if self.settled[place].overlap is None]  # fmt: skip
-        if self.places > 1:
-            return f"{names[0]} and {len(names) - 1} more are open"
         runs = fires and fires[0].status == "started"
+        if self.places > 1:
+            more = f"and {len(names) - 1} more"
+            return f"{names[0]} {more} {'are open' if runs else 'come first'}"
         return f"{names[0]} {'is still running' if runs else 'comes first'}"
 
 

@@ -198,7 +198,7 @@ def _in_the_way(account: Account, fire: FireEntry) -> None:
     if (fire.reason or "").endswith("was not seen to end"):
         account.broken(f"{fire.new.workflow_id}: {fire.reason}, and nobody has looked")
     found = re.fullmatch(
-        r"overlap: (\S+) (?:is still running|comes first|and (\d+) more are open)",
+        r"overlap: (\S+) (?:is still running|comes first|and (\d+) more (?:are open|come first))",
         fire.reason or "",
     )
     row = account.rows.get(found[1]) if found else None

@@ -11,7 +11,7 @@ from tests.nemesis.violation import Violation, broken
 from tests.nemesis.windows import places, policy
 
 _IS_OPEN = re.compile(r"overlap: (\S+) (?:is still running|and (\d+) more are open)")
-_COMES_FIRST = re.compile(r"overlap: (\S+) comes first")
+_COMES_FIRST = re.compile(r"overlap: (\S+) (?:comes first|and (\d+) more come first)")
 _UNSEEN = re.compile(r"overlap: (\S+) was not seen to end")
 _REPLACED = re.compile(r"overlap: (\S+) took its place")
 _FULL = re.compile(r"overlap: the queue is full \((\d+)\)")

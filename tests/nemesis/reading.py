@@ -24,8 +24,9 @@ SELECT f.id AS number, h.key, h.series, h.bucket, h.fire_time, h.windows, h.last
 FROM sched.fire_history h JOIN sched.fires f USING (namespace, workflow_id) ORDER BY f.id
 """
 _SCHEDULES = """
-SELECT key, definition_version, cursor, origin, enabled, paused_at, paused_until, retired_at, error
-FROM sched.schedules ORDER BY key
+SELECT s.key, s.definition_version, p.cursor, s.origin, s.enabled, s.paused_at, s.paused_until,
+       s.retired_at, s.error
+FROM sched.schedules s, sched.position_of(s.namespace, s.key) p ORDER BY s.key
 """
 _DEFINITIONS = """
 SELECT key, version, series, definition::text AS entry, effective_from, applied_at, applied_by

@@ -78,6 +78,7 @@ TABLE = [
     Row("skip", (*proven(1, 2), CLAIMED), "skipped", "overlap: sched:k:1 and 2 more are open"),
     Row("skip", (*doubtful(7), *proven(1, 2, 3)), "skipped",
         "overlap: sched:k:1 and 2 more are open"),
+    Row("skip", (CLAIMED, *proven(1, 2)), "skipped", "overlap: sched:k:1 and 2 more are open"),
     Row("queue", proven(1, 2, 3), "queued"),
     Row("queue", (*proven(1, 2), CLAIMED), "queued"),
     Row("queue_one", proven(1, 2, 3), "queued"),
@@ -145,6 +146,12 @@ def test_windows_that_are_due_together_take_the_free_places_in_their_order(polic
     if policy == "skip":
         said = {each.reason for each in decided.decisions[2:]}
         assert said == {"overlap: sched:k:1 and 2 more are open"}
+
+
+def test_what_has_not_begun_is_not_said_to_be_open():
+    decided = decide(schedule("skip", 3, grace="1h"), missed=5).decisions
+    first = decided[0].window.workflow_id(suffixed=False)
+    assert {each.reason for each in decided[3:]} == {f"overlap: {first} and 2 more come first"}
 
 
 def test_several_windows_are_looked_for_only_where_not_all_of_them_fit():

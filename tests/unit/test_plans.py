@@ -211,7 +211,7 @@ class Model:
             (run,) = [each for each in self.open if each.name in (decision.reason or "")]
             assert run.closed_at is None or run.closed_at >= decision.window.fire_time
             assert run.status == "started", "what is being started may have closed"
-        elif (decision.reason or "").endswith("comes first"):
+        elif (decision.reason or "").endswith(("comes first", "come first")):
             names = [each.name for each in self.open if each.status in {"claimed", "queued"}]
             assert (decision.reason or "").split()[1] in names
         elif found := re.search(r"(\S+) and (\d+) more are open", decision.reason or ""):
