@@ -44,10 +44,10 @@ async def decide_ahead(ledger: Ledger, key: str) -> None:
         async with ledger.transaction(long=True) as transaction:
             await transaction.lock([key])
             now = await transaction.now()
-            states = await transaction.read([key])
-            if not states or not owes_many(states[0], now):
+            found = await transaction.read([key])
+            state = next((each for each in found if owes_many(each, now)), None)
+            if state is None:
                 return
-            (state,) = states
             step = decided_in_part(state, now)
             if step.cursor <= state.cursor or not await holds(transaction, step.moves):
                 return

@@ -87,8 +87,8 @@ def decided_to_the_end(
     # By a clock that was set back to before this definition took effect, the window that it owes by
     # first sight is still to come; the next definition begins after it, and it would be nobody's.
     until = max(now, state.effective_from)
-    held = then if then is not None and owes_many(state, now) else state.hold
-    step = planned(state, until, make_up=make_up, unable=unable, final=True, hold=held)
+    hold = then if then and owes_many(state, now) else None
+    step = planned(state, until, make_up=make_up, unable=unable, final=True, hold=hold)
     return replace(step, next_fire_at=None)
 
 
