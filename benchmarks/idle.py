@@ -6,7 +6,8 @@ beside that of ``SELECT 1`` over the same kind of connection.
 *A process*: a real ``sched worker`` without a file, so that it runs what the ledger holds, beside
 a plain Temporal worker with the same workflow and without the engine, measured in the same
 seconds: temporalio polls the server by itself, and that share is not the engine's. CPU is a share
-of one core, after settling. ``PostgreSQL`` is that of the worker's sessions in the server.
+of one core, after settling: the janitor looks after every schedule once when a worker comes up.
+``PostgreSQL`` is that of the worker's sessions in the server.
 
 *Coming up*: from the start of the process to the start of the first run. One schedule of the
 ledger is due by then, the others are idle.

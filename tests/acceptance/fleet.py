@@ -92,6 +92,13 @@ class Fleet:
         """How often the workers logged this."""
         return sum(replica.log.read_text().count(text) for replica in self.replicas)
 
+    async def until_all_started_some(self) -> None:
+        """Wait until every worker has started a run: none still comes up."""
+        every = self.replicas
+        await eventually(
+            lambda: all(" started: lag" in r.log.read_text() for r in every), timeout=60
+        )
+
     def already_started(self) -> set[str]:
         """The ids of the runs that existed before a worker sent its start."""
         logs = [replica.log.read_text() for replica in self.replicas]
