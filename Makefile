@@ -55,7 +55,7 @@ prove-time: $(STAMP) ## Compare fire times with a brute-force scan (ARGS=SEED)
 prove-account: $(STAMP) ## Let everything happen in every order (ARGS="3000" examples)
 	SCHED_PROVE_EXAMPLES=$(or $(ARGS),3000) $(BIN)/pytest tests/model -q -s --timeout 7200
 
-prove-lines: $(STAMP) ## Watch lines of short runs for ten minutes (ARGS="600" windows)
+prove-lines: $(STAMP) ## Watch lines of short runs for twenty minutes (ARGS="600" windows, twice)
 	SCHED_LINE_WINDOWS=$(or $(ARGS),600) $(BIN)/pytest tests/integration/test_lines.py -q --timeout 7200
 
 prove-upgrade: $(STAMP) ## Let another commit's workers and these race on one ledger (ARGS=COMMIT)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
+from engine.errors import LedgerTimeout
 from engine.ledger.connections import PATIENCE, PATIENCE_LONG, Connections
 from engine.ledger.floors import EVER, LOOK_AGAIN, Floors, Moments
 from engine.ledger.index_builds import build_indexes
@@ -62,6 +63,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         self.migrated = tuple(migrated)
         self._resolved: tuple[str, int] | None = None
         self._unparsed: set[str] = set()
+        self._late: set[str] = set()
         self._floors = Floors()
         self._looked = -math.inf
         self._older = True
@@ -156,14 +158,33 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         """See ``Ledger``."""
         rows = await self._run("wake", sorted(FAILED), _ASKED, random.random(), _ASKED_OF_ALL)
         woken = [row["key"] for row in rows if row["woken"]]
-        for row in rows:
-            if not row["woken"]:
-                woken += [late["key"] for late in await self._run("wake_key", row["key"])]
+        due = [row["key"] for row in rows if not row["woken"] and not row["locked"]]
+        if due:
+            woken += [row["key"] for row in await self._run("wake_moved", due)]
+        late = self._late.union(row["key"] for row in rows if row["locked"]).difference(woken)
+        self._late = set()
+        for key in sorted(late):
+            try:
+                woken += [row["key"] for row in await self._run("wake_key", key)]
+            except LedgerTimeout:  # somebody holds it for seconds; it is the others' turn
+                self._late.add(key)
         return woken
 
     async def make_due(self, keys: Sequence[str]) -> None:
-        """See ``Ledger``."""
-        await self._run("make_due", list(keys))
+        """See ``Ledger``. One that somebody holds for seconds keeps no other waiting."""
+        try:
+            await self._run("make_due", list(keys))
+        except LedgerTimeout:
+            if len(keys) == 1:
+                raise
+            failed: LedgerTimeout | None = None
+            for key in keys:
+                try:
+                    await self._run("make_due", [key])
+                except LedgerTimeout as error:
+                    failed = error
+            if failed:
+                raise failed from None
 
     async def children(self, key: str) -> list[str]:
         """See ``Ledger``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine.ledger import Ledger
 from engine.ledger.replica_records import Serving
-from engine.runtime.planning import planned
+from engine.runtime.planning import holding, planned
 
 _BATCH = 1000
 _ROWS = 20
@@ -28,6 +28,8 @@ async def adopt(ledger: Ledger, serving: Serving) -> int:
                     steps.append(planned(state, now, rows=_ROWS))
                 except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                     await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
+            # What is being sent meanwhile is not given up: a tick decides it by our rules as well.
+            steps = await holding(transaction, steps)
             await transaction.record(steps)
         if not keys:
             return adopted

@@ -29,7 +29,10 @@ from engine.runtime.settings import Settings
 from engine.runtime.starter import evidence_of
 
 _GOOD_FOR = 60.0
-"""Seconds for which an answer is good, from when it was given: whoever plans later asks again."""
+"""Seconds for which an answer is good, from when it was given: whoever plans later asks again.
+
+Not from when it was asked for: where many runs are listed, and replicas share the calls, that takes
+longer than a minute, and would never be good."""
 _TOGETHER = timedelta(hours=1)
 _SKEW = timedelta(seconds=60)
 """How far Temporal's clock may be behind the ledger's."""
@@ -127,9 +130,17 @@ class Auditor:
         shown = await self._look_together(min(recent, default=now))
         together = [each for each in states if shown and since[each.key] >= shown.since]
         answers = {each.key: shown for each in together if shown}
+        failed, left = await self._young_ones(together, answers, known, _TURN)
         alone = [each for each in states if each.key not in answers]
-        answers |= await self._look_by_name(alone, since)
-        return await self._young_ones(states, answers, known)
+        # Some after the others: no answer is to grow old while more is asked.
+        for begin in range(0, len(alone), _NAMED):
+            if left <= 0:
+                break
+            some = alone[begin : begin + _NAMED]
+            answers = dict.fromkeys(since, await self._look_by_name(some, since))
+            more, left = await self._young_ones(some, answers, known, left)
+            failed |= more
+        return failed
 
     def _prune(self) -> None:
         now = boottime()
@@ -156,8 +167,9 @@ class Auditor:
         shown, asked, now = self._shown, boottime(), self._clock.now()
         is_old = shown is None or asked >= shown.good_until - _GOOD_FOR / 2
         if shown is None or is_old or since < shown.since or self._shows_all_by(shown, now):
-            shown = _Shown(since, now, asked + _GOOD_FOR)
-            self._shown = shown if await self._book_since(since, ["sched:"]) else None
+            self._shown = None
+            if await self._book_since(since, ["sched:"]):
+                self._shown = _Shown(since, now, boottime() + _GOOD_FOR)
         return self._shown
 
     def _shows_all_by(self, shown: _Shown, now: datetime) -> bool:
@@ -165,19 +177,14 @@ class Auditor:
         return self._watched is not None and shown.at < self._watched + VISIBILITY_LAG <= now
 
     async def _look_by_name(
-        self, states: Sequence[ScheduleState], since: dict[str, datetime]
-    ) -> dict[str, _Shown]:
-        """Look up the runs of these keys alone, many keys at a time."""
-        answers: dict[str, _Shown] = {}
-        for begin in range(0, len(states), _NAMED):
-            some = states[begin : begin + _NAMED]
-            first = min(since[state.key] for state in some)
-            shown = _Shown(first, self._clock.now(), boottime() + _GOOD_FOR)
-            if not await self._book_since(first, [f"sched:{state.key}:" for state in some]):
-                for state in some:
-                    await self._book_since(since[state.key], [f"sched:{state.key}:"])
-            answers |= {state.key: shown for state in some}
-        return answers
+        self, states: Sequence[ScheduleState], since: Mapping[str, datetime]
+    ) -> _Shown:
+        """Look up the runs of these keys alone, in one question if that can name them all."""
+        first, at = min(since[state.key] for state in states), self._clock.now()
+        if not await self._book_since(first, [f"sched:{state.key}:" for state in states]):
+            for state in states:
+                await self._book_since(since[state.key], [f"sched:{state.key}:"])
+        return _Shown(first, at, boottime() + _GOOD_FOR)
 
     async def _book_since(
         self, since: datetime, prefixes: Sequence[str], *, whole: bool = False
@@ -210,9 +217,13 @@ class Auditor:
         states: Sequence[ScheduleState],
         answers: Mapping[str, _Shown],
         known: Callable[[Sequence[str]], Awaitable[None]],
-    ) -> dict[str, Exception]:
-        """Look one by one at windows that visibility did not have to show, for a turn."""
-        at_once, one_by_one, most = [], [], _TURN
+        most: int,
+    ) -> tuple[dict[str, Exception], int]:
+        """Look one by one at windows that visibility did not have to show, about so many at most.
+
+        Returns why a key's could not be looked at, and how many are left of ``most``.
+        """
+        at_once, one_by_one = [], []
         for state in states:
             shown = answers[state.key]
             names = self._undescribed(state, shown)
@@ -223,7 +234,7 @@ class Auditor:
                 one_by_one.append((state, shown, names))
         if at_once:
             await known(at_once)
-        failed = {}
+        failed: dict[str, Exception] = {}
 
         async def describe(state: ScheduleState, shown: _Shown, names: Sequence[str]) -> None:
             looks = await asyncio.gather(
@@ -236,7 +247,7 @@ class Auditor:
                 await known([self._known(state, shown)])
 
         await asyncio.gather(*(describe(*each) for each in one_by_one))
-        return failed
+        return failed, most
 
     def _undescribed(self, state: ScheduleState, shown: _Shown) -> list[str]:
         """The runs of a key that nobody has looked for of late."""

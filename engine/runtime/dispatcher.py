@@ -51,6 +51,7 @@ class Dispatcher:
         self._spare = {kind: Spare(most) for kind in ("backfilled", "large")}
         self._tasks: set[asyncio.Task[None]] = set()
         self._backfilled: set[asyncio.Task[None]] = set()
+        self._waiting = 0
         self._answers: list[tuple[Claim, Answer]] = []
         self._unwritten: set[UUID] = set()
         self._writing: asyncio.Task[None] | None = None
@@ -69,7 +70,8 @@ class Dispatcher:
         takes it can as a rule send before the lease ends, and the rest is left to others. Offered
         from half of that on: a claim costs ten round trips, for one window or for fifty.
         """
-        return self._free(self._most, self._tasks)
+        # As many as may wait for what the server has to spare take no room from others.
+        return self._free(self._most, len(self._tasks) - min(self._waiting, self._most))
 
     def room_behind(self, *, shared: bool) -> int:
         """How many more windows of backfills it may take.
@@ -79,7 +81,7 @@ class Dispatcher:
                 what of them is on its way.
         """
         most = max(self._most // 4, 1) if shared else self._most
-        return min(self._free(most, self._backfilled), self._free(self._most, self._tasks))
+        return min(self._free(most, len(self._backfilled)), self.room)
 
     @property
     def _most(self) -> int:
@@ -88,8 +90,8 @@ class Dispatcher:
             self._starts.popleft()
         return min(max(len(self._starts), _FEWEST), self._settings.batch)
 
-    def _free(self, most: int, taken: set[asyncio.Task[None]]) -> int:
-        free = most - len(taken)
+    def _free(self, most: int, taken: int) -> int:
+        free = most - taken
         return free if free * 2 >= most and not self.breaker.holds else 0
 
     def send(self, claims: Sequence[Claim], lease_ends: float) -> list[asyncio.Task[None]]:
@@ -144,6 +146,8 @@ class Dispatcher:
     async def _answer(self, lease: Lease) -> Answer | None:
         """Send until there is an answer about this claim; None when its lease has ended."""
         async with self._slot(lease.claim) as answered:
+            if self._leaving and lease.sent_at is None and _holds_up(lease.claim):
+                return _handed_back(lease.claim)  # it waited for long, and so would those behind it
             while lease.lasts:
                 if not await self._may_send(lease):
                     return _handed_back(lease.claim)
@@ -176,7 +180,11 @@ class Dispatcher:
         async with AsyncExitStack() as slots:
             answered: Answered = _nobody_asks
             if kind := _holds_up(claim):
-                answered = await slots.enter_async_context(self._spare[kind].place())
+                self._waiting += 1
+                try:
+                    answered = await slots.enter_async_context(self._spare[kind].place())
+                finally:
+                    self._waiting -= 1
             await slots.enter_async_context(self._slots)
             yield answered
 

@@ -53,7 +53,7 @@ async def decide_ahead(ledger: Ledger, key: str) -> None:
                 return
             await transaction.record([step], strict=True)
         if not told:
-            _log.info(
+            _log.warning(
                 "%s owes very many windows by its old definition; they are decided first", key
             )
             told = True

@@ -31,10 +31,12 @@ _NEAR = timedelta(seconds=5)
 """How much of the time before its last look a turn looks at again."""
 _SWEEP_EVERY = 10
 _PART = 50
-"""Runs that are looked at before the duty is renewed: at most that many are described."""
+"""Runs that are booked together."""
 _AT_ONCE = 8
-"""Of these, at the same time."""
-_DESCRIBED = 20
+"""Of these, so many are looked at at the same time; each may be described. The duty is renewed
+between."""
+_DESCRIBED = 8
+"""Long-open runs that one turn describes: two seconds of the tracker's calls."""
 _PUT_OFF = 5
 """Turns in a row that may be left to starts."""
 _DOUBTED = timedelta(minutes=5)
@@ -86,15 +88,20 @@ class Tracker:
         self._busy, self._put_off = busy, 0
         self._doubted_at, self._knows_of = doubted_at, doubted_at()
         self._rests_until, self._told = 0.0, False
-        self.on_duty = False
+        self._held_until = 0.0
+
+    @property
+    def on_duty(self) -> bool:
+        """Whether the duty is this replica's; no longer than another may take it for free."""
+        return boottime() < self._held_until
 
     async def turn(self) -> timedelta:
         """Look once; returns the wait until the next look."""
+        if self._breaker.is_open:
+            await self._give_up("Temporal is away")
         if self._busy() and self._put_off < _PUT_OFF:
             self._put_off += 1
             return self._settings.track
-        if self._breaker.is_open:
-            await self._give_up("Temporal is away")
         if boottime() < self._rests_until or (self._breaker.holds and not self.on_duty):
             return self._settings.track
         was_on_duty, watermark = self.on_duty, await self._hold()
@@ -113,20 +120,23 @@ class Tracker:
 
     async def release(self) -> None:
         """Let another replica have the duty: nothing more is done here."""
-        if self.on_duty:
-            self.on_duty = False
+        if self._held_until:
+            self._held_until = 0.0
             await self._ledger.release_duty(_DUTY, self._replica)
 
     async def _hold(self) -> datetime | None:
         """Take the duty, or keep it for another lease; returns its watermark."""
+        asked = boottime()
         watermark = await self._ledger.hold_duty(_DUTY, self._replica, self._lease)
-        self.on_duty = watermark is not None
+        held = watermark is not None
+        self._held_until = asked + self._lease.total_seconds() if held else 0.0
         return watermark
 
     async def _give_up(self, reason: str) -> None:
         """Leave the duty to others for a lease: one of them may reach the server."""
-        if not self.on_duty:
+        if not self._held_until:
             return
+        # Even if its lease has ended meanwhile, or it would be the first to take it again.
         self._rests_until = boottime() + self._lease.total_seconds()
         self._told = True
         self._tell(Held(_DUTY, reason))
@@ -153,10 +163,11 @@ class Tracker:
             self._remember(closed)
             if await self._hold() is None:
                 return  # somebody else's by now
-        ended = await self._look_at_long_open(now)
-        self._knows_of = doubted_at
-        if changed or ended or sweep:
+        if changed or sweep:
             await self._ledger.wake()  # a close may be what the next in a queue has waited for
+        if await self._look_at_long_open(now):
+            await self._ledger.wake()
+        self._knows_of = doubted_at
         await follow(self._ledger, tell=self._tell)
         if sweep:
             await self._ledger.set_watermark(_DUTY, self._replica, now - VISIBILITY_LAG)
@@ -186,27 +197,28 @@ class Tracker:
     async def _evidence(self, page: Sequence[WorkflowExecution]) -> dict[str, Seen | None]:
         """What a page tells that is new, by run id; None is a run that is not ours to settle.
 
+        What is not looked at because the duty is another's by then is left out.
+
         Raises:
             RPCError: the server does not answer. That one run cannot be looked at is logged.
         """
-        now, slots = boottime(), asyncio.Semaphore(_AT_ONCE)
-
-        async def look(run: WorkflowExecution) -> Seen | None:
-            async with slots:
-                return await self._looker.seen_closed(run)
-
+        now = boottime()
         self._aside = {run_id: until for run_id, until in self._aside.items() if until > now}
         runs = [run for run in page if run.run_id not in self._seen.keys() | self._aside.keys()]
-        looks = await asyncio.gather(*map(look, runs), return_exceptions=True)
         found: dict[str, Seen | None] = {}
-        for run, seen in zip(runs, looks, strict=True):
-            if not isinstance(seen, BaseException):
-                found[run.run_id] = seen
-                continue
-            if trouble(seen) == "away" and await self._breaker.ask():
-                raise seen
-            logger.warning("%s could not be looked at: %s", run.id, seen)
-            self._aside[run.run_id] = now + _ASIDE
+        while runs and await self._hold() is not None:
+            some, runs = runs[:_AT_ONCE], runs[_AT_ONCE:]
+            looks = await asyncio.gather(
+                *map(self._looker.seen_closed, some), return_exceptions=True
+            )
+            for run, seen in zip(some, looks, strict=True):
+                if not isinstance(seen, BaseException):
+                    found[run.run_id] = seen
+                    continue
+                if trouble(seen) == "away" and await self._breaker.ask():
+                    raise seen
+                logger.warning("%s could not be looked at: %s", run.id, seen)
+                self._aside[run.run_id] = now + _ASIDE
         return found
 
     async def _look_at_long_open(self, now: datetime) -> bool:

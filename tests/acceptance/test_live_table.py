@@ -75,7 +75,7 @@ async def test_a_person_sees_windows_edits_and_mistakes_and_leaves_a_clean_termi
     await eventually(lambda: "is broken" not in terminal.text, timeout=5)
 
     terminal.type("\x03")
-    await eventually(shows(terminal, "draining", "stopped"), timeout=30)
+    await eventually(shows(terminal, "stopped"), timeout=30)
     assert await terminal.ended() == 0
     assert not terminal.cursor_is_hidden
     # The table was drawn over itself, not printed again and again.

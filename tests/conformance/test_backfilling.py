@@ -22,6 +22,7 @@ from tests.conformance.past import (
     HOUR,
     LEASE,
     MINUTE,
+    a_young_minute,
     backfilled,
     declare_ago,
     lay,
@@ -40,6 +41,7 @@ MINUTES = "everyMs: 60000, firstFire: next"
 
 async def a_paused_past(bench):
     """Ten hours of minutes, the last ones, in one row that says paused; returns the first."""
+    await a_young_minute()  # before the end is said
     fields = f"{MINUTES}, end: '{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}'"
     await declare_ago(bench, fields, 10 * HOUR, paused=True)
     await operator(bench).resume("k")

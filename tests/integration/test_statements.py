@@ -298,6 +298,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "upcoming": [("default", 50)],
     "wake": [(sorted(FAILED), 200, 0.5, 5000)],
     "wake_key": [("busy",)],
+    "wake_moved": [(["busy", "crowded"],)],
     "wanted_workflows": [("sched",)],
     "window_fire": [("busy", LAST - 500_000, None), ("busy", 1, None), (QUIET, LAST, 1)],
     "wish_stops": [(IDS, ["cancel"] * 2, [None] * 2, [None] * 2)],

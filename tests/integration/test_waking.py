@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
 import pytest
 
+import engine.ledger.postgres_fires
+from engine.errors import LedgerTimeout
 from engine.ledger import PostgresLedger
-from engine.ledger.fire_records import Evidence, Outcome
+from engine.ledger.connections import Connection
+from engine.ledger.fire_records import Claim, Evidence, Outcome
 from engine.ledger.replica_records import Serving
 from engine.ledger.sql import query
+from engine.ledger.transaction import PostgresTransaction
 from engine.runtime.declare import apply
 from engine.runtime.planning import planned
 from engine.schedules import load_schedules
@@ -102,7 +108,33 @@ SERVING = Serving("replica", "default", "sched", frozenset({"noop@1"}))
 FILE = "schedules: [{key: k, workflow: noop, everyMs: 3600000, overlap: queue}]"
 
 
-async def test_a_wake_beside_a_plan_that_did_not_see_the_close_is_not_lost(database_url):
+@dataclass
+class Line:
+    """A key whose one place is taken, with a window that waits for it, and due to be planned."""
+
+    ledger: PostgresLedger
+    claim: Claim
+    now: datetime
+
+    @asynccontextmanager
+    async def planned_without_the_close(self) -> AsyncIterator[PostgresTransaction]:
+        """A plan that takes the run for open, which has closed by the time it is recorded."""
+        async with self.ledger.transaction() as transaction:
+            (state,) = await transaction.read(await transaction.lock_due(SERVING, 10))
+            step = planned(state, await transaction.now())
+            name = self.claim.workflow_id
+            closed = Evidence(name, "run", self.now, "completed", self.now)
+            assert await self.ledger.witness([closed]) == [name]
+            yield transaction
+            await transaction.record([step])
+
+    async def is_due(self) -> bool:
+        async with self.ledger.transaction() as transaction:
+            return await transaction.lock_due(SERVING, 10) == ["k"]
+
+
+@pytest.fixture
+async def line(database_url: str) -> AsyncIterator[Line]:
     ledger = await PostgresLedger.connect(database_url, namespace="test")
     await ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
     await apply(ledger, load_schedules(FILE), by="test")
@@ -116,20 +148,71 @@ async def test_a_wake_beside_a_plan_that_did_not_see_the_close_is_not_lost(datab
     await ledger.settle([begun])
     await ScheduleService(ledger, actor="test").trigger("k", request_id="r")
     await ledger.make_due(["k"])
-    async with ledger.transaction() as transaction:
-        (state,) = await transaction.read(await transaction.lock_due(SERVING, 10))
-        step = planned(state, await transaction.now())  # the run is open, as far as it knows
-        closed = Evidence(claim.workflow_id, "run", now, "completed", now)
-        assert await ledger.witness([closed]) == [claim.workflow_id]
-        waking = asyncio.create_task(ledger.wake())
-
-        async def waits() -> bool:
-            asked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-            return bool(await transaction.connection.fetchval(asked))
-
-        await eventually(waits)
-        await transaction.record([step])
-    assert await waking == ["k"]
-    async with ledger.transaction() as transaction:
-        assert await transaction.lock_due(SERVING, 10) == ["k"], "it is planned once more"
+    yield Line(ledger, claim, now)
     await ledger.close()
+
+
+async def until_one_waits(connection: asyncpg.Connection | Connection) -> None:
+    """Wait until a session of the server waits for a lock."""
+
+    async def waits() -> bool:
+        asked = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        return bool(await connection.fetchval(asked))
+
+    await eventually(waits)
+
+
+async def test_a_wake_beside_a_plan_that_did_not_see_the_close_is_not_lost(line: Line):
+    async with line.planned_without_the_close() as transaction:
+        waking = asyncio.create_task(line.ledger.wake())
+        await until_one_waits(transaction.connection)
+    assert await waking == ["k"]
+    assert await line.is_due(), "it is planned once more"
+
+
+async def test_nor_is_one_that_locks_the_key_when_that_plan_has_just_committed(
+    line: Line, database_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    stops = query("wake").replace(
+        "WHERE s.namespace = $1 ORDER BY s.key",
+        "WHERE s.namespace = $1 AND pg_advisory_xact_lock_shared(7)::text = '' ORDER BY s.key",
+    )  # fmt: skip
+    assert stops != query("wake")
+    monkeypatch.setattr(
+        engine.ledger.postgres_fires, "query",
+        lambda name: stops if name == "wake" else query(name),
+    )  # fmt: skip
+    gate = await asyncpg.connect(database_url)
+    async with line.planned_without_the_close():
+        await gate.execute("SELECT pg_advisory_lock(7)")
+        waking = asyncio.create_task(line.ledger.wake())
+        await until_one_waits(gate)
+    await gate.execute("SELECT pg_advisory_unlock(7)")
+    assert await waking == ["k"]
+    assert await line.is_due(), "it is planned once more"
+    await gate.close()
+
+
+async def test_a_key_that_is_locked_for_seconds_is_woken_later_and_keeps_no_other_waiting(
+    line: Line, database_url: str
+):
+    await apply(line.ledger, load_schedules(FILE.replace("k,", "other,", 1)), by="test")
+    holder = await asyncpg.connect(database_url, server_settings={"search_path": "sched"})
+    held = holder.transaction()
+    await held.start()
+    await holder.execute("SELECT FROM schedules WHERE key = 'k' FOR UPDATE")
+    name = line.claim.workflow_id
+    await line.ledger.witness([Evidence(name, "run", line.now, "completed", line.now)])
+    assert await line.ledger.wake() == []
+    with pytest.raises(LedgerTimeout):
+        await line.ledger.make_due(["k", "other"])
+    soon = await holder.fetchval(
+        "SELECT p.next_fire_at <= clock_timestamp() FROM position_of('test', 'other') p"
+    )
+    assert soon, "the other one was made due"
+    await held.rollback()
+    await holder.execute(
+        "UPDATE schedules SET next_fire_at = now() + interval '1 h' WHERE key = 'k'"
+    )
+    assert await line.ledger.wake() == ["k"]
+    await holder.close()

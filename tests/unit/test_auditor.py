@@ -174,6 +174,37 @@ def test_after_an_outage_all_keys_are_decided_soon_over_a_slow_link(monkeypatch,
         time.run(_many_keys_behind(time, delay))
 
 
+@pytest.mark.parametrize("behind", [timedelta(minutes=30), timedelta(hours=5)])
+def test_a_question_that_takes_longer_than_an_answer_is_good_for_is_asked_once(monkeypatch, behind):
+    monkeypatch.undo()
+
+    class Slow(Temporal):
+        async def _listed(self, count: int) -> AsyncIterator[object]:
+            await asyncio.sleep(90)
+            async for each in super()._listed(count):
+                yield each
+
+    async def course() -> None:
+        temporal, clock = Slow(), LedgerClock()
+        clock.observe(NOW)
+        auditor = Auditor(
+            cast("Any", temporal), MemoryLedger(remembers=True), cast("Looker", temporal), clock,
+            Settings(), replica="one", tell=print,
+        )  # fmt: skip
+        states = [state(f"k{number}", NOW - behind, everyMs=600_000) for number in range(90)]
+        answered: list[str] = []
+
+        async def known(keys: Sequence[str]) -> None:
+            assert all(auditor.is_audited(each) for each in states if each.key in keys)
+            answered.extend(keys)
+
+        await auditor.audit(states, known)
+        assert sorted(answered) == sorted(state.key for state in states)
+
+    with virtual_time() as time:
+        time.run(course())
+
+
 def test_windows_that_opened_since_the_ledger_is_watched_are_not_described(monkeypatch):
     monkeypatch.undo()
 

@@ -136,6 +136,29 @@ async def test_large_inputs_go_as_the_server_has_time_and_stand_in_nobodys_way()
     assert len(temporal.sent) == 6
 
 
+async def test_large_inputs_that_wait_take_no_room_and_are_handed_back_by_who_leaves():
+    temporal = Temporal(started)
+    temporal.slow = asyncio.Event()
+    bench = Bench(temporal, concurrency=8, batch=100)
+    await bench.ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
+    lines = (
+        f"  - {{key: k{n}, workflow: noop, everyMs: 3600000, input: {'x' * 20_000}}}"
+        for n in range(60)
+    )
+    await apply(bench.ledger, load_schedules("schedules:\n" + "\n".join(lines)), by="test")
+    turn = asyncio.create_task(bench.poller.tick())
+    await eventually(lambda: temporal.sent)
+    assert bench.dispatcher.room == 99, "one is on its way"
+    draining = asyncio.create_task(bench.dispatcher.drain())
+    await asyncio.sleep(0)
+    temporal.slow.set()
+    await draining
+    await turn
+    assert len(temporal.sent) < 5
+    taken = await bench.ledger.take_over(OTHER, limit=100, lease=timedelta(seconds=30))
+    assert len(taken) == 60 - len(temporal.sent)
+
+
 async def test_a_lease_is_renewed_for_as_long_as_the_send_takes():
     temporal = Temporal(started)
     temporal.slow = asyncio.Event()

@@ -154,6 +154,24 @@ async def test_who_cannot_reach_temporal_gives_the_duty_up_and_waits_a_lease(ben
     assert bench.told[-1] == Held("tracker", None)
 
 
+async def test_nor_does_who_waited_for_an_answer_until_its_lease_had_ended_take_it_again(bench):
+    tracker = bench.tracker()
+    await tracker.turn()
+    listed = bench.temporal.list_workflows
+
+    async def too_late(*of: Any, **how: Any) -> AsyncIterator[Any]:
+        bench.at += LEASE + 1
+        bench.temporal.away = True
+        async for run in listed(*of, **how):
+            yield run
+
+    bench.temporal.list_workflows = too_late
+    await tracker.turn()
+    bench.temporal.list_workflows, bench.temporal.away = listed, False
+    await tracker.turn()
+    assert await bench.is_free(), "somebody who reaches the server has to get at it first"
+
+
 async def test_the_duty_is_not_kept_by_a_replica_whose_starts_get_no_answer(bench):
     tracker = bench.tracker()
     await tracker.turn()
@@ -190,26 +208,57 @@ async def test_a_run_that_cannot_be_looked_at_holds_up_no_other_and_costs_nobody
     assert bench.booked[-1] == 2
 
 
-async def test_the_duty_is_renewed_by_each_page_and_given_up_by_the_one_that_fails(monkeypatch):
-    monkeypatch.setattr(engine.runtime.tracker, "_PART", 1)
-    bench = Bench(monkeypatch, Temporal(closed("a"), closed("b")))
-    tracker = bench.tracker()
+@pytest.fixture
+async def describing(monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """Twenty runs that have to be described, which takes a second for each."""
+    bench = Bench(monkeypatch, Temporal(*(closed(f"r{number}") for number in range(20))))
     await bench.ledger.hold_duty("tracker", "one", timedelta(minutes=1))
     await bench.ledger.set_watermark("tracker", "one", NOW - timedelta(minutes=4))
-
-    async def taken_meanwhile(*_: object) -> None:
-        await bench.ledger.release_duty("tracker", "one")
-        await bench.ledger.hold_duty("tracker", "other", timedelta(minutes=1))
-
     looked = bench.temporal.seen_closed
 
     async def look(run: Any) -> object:
-        await taken_meanwhile()
+        bench.at += 1.0
         return await looked(run)
 
     monkeypatch.setattr(bench.temporal, "seen_closed", look)
+    return bench
+
+
+async def test_the_duty_is_kept_for_as_long_as_it_takes_to_describe_what_has_closed(
+    describing, monkeypatch
+):
+    looked, free = describing.temporal.seen_closed, list[bool]()
+
+    async def look(run: Any) -> object:
+        free.append(await describing.is_free())
+        return await looked(run)
+
+    monkeypatch.setattr(describing.temporal, "seen_closed", look)
+    await describing.tracker().turn()
+    assert describing.booked == [20]
+    assert free == [False] * 20
+
+
+async def test_what_is_another_s_duty_by_now_is_left_to_it(describing, monkeypatch):
+    looked, tracker = describing.temporal.seen_closed, describing.tracker()
+
+    async def look(run: Any) -> object:
+        await describing.ledger.release_duty("tracker", "one")
+        await describing.ledger.hold_duty("tracker", "other", timedelta(minutes=1))
+        return await looked(run)
+
+    monkeypatch.setattr(describing.temporal, "seen_closed", look)
     await tracker.turn()
-    assert bench.booked == [1], "the second page is its next holder's"
+    assert describing.booked == [8], "what was looked at by then"
+    assert not tracker.on_duty
+
+
+async def test_nobody_takes_a_duty_for_its_own_whose_lease_has_ended(bench):
+    tracker = bench.tracker()
+    await tracker.turn()
+    assert tracker.on_duty
+    bench.at += LEASE + 1
+    assert await bench.is_free()
     assert not tracker.on_duty
 
 

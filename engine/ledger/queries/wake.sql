@@ -4,9 +4,10 @@
 -- asked about once, never counts further than to its limit, and of what waits for other schedules $3
 -- are asked about from the head of each line and as many from somewhere in it ($4, from 0 to 1), at
 -- most $5 of all keys. Named by the line (`long.key`): by the schedule it would be counted for each
--- schedule first; BETWEEN: see read_schedules.sql. A key that is locked is returned as not woken, be it
--- due or not: whoever plans it may have read what has changed since, and will put it off. The others
--- are not to wait for that.
+-- schedule first; BETWEEN: see read_schedules.sql. A key that is locked is returned as such, be it due
+-- or not: whoever plans it may not have read what has changed since, and will put it off. The others
+-- are not to wait for that. One that was due when this statement began is returned as not woken: a
+-- plan may have put it off before it was locked here, and only another statement sees that.
 WITH long AS MATERIALIZED (
     SELECT c.key, sum(c.waiting) AS waiting, sum(c.pending) AS pending
     FROM line_changes c WHERE c.namespace = $1
@@ -73,7 +74,6 @@ woken AS (
     WHERE s.namespace = $1 AND s.key = free.key
       AND (p.next_fire_at IS NULL OR p.next_fire_at > clock_timestamp())
     RETURNING s.key)
-SELECT able.key, woken.key IS NOT NULL AS woken
+SELECT able.key, woken.key IS NOT NULL AS woken, free.key IS NULL AS locked
 FROM able LEFT JOIN free USING (key) LEFT JOIN woken USING (key)
-WHERE woken.key IS NOT NULL OR free.key IS NULL
 ORDER BY able.key
