@@ -63,7 +63,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         self.migrated = tuple(migrated)
         self._resolved: tuple[str, int] | None = None
         self._unparsed: set[str] = set()
-        self._late: set[str] = set()
+        self._late: list[str] = []
         self._floors = Floors()
         self._looked = -math.inf
         self._older = True
@@ -161,13 +161,16 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         due = [row["key"] for row in rows if not row["woken"] and not row["locked"]]
         if due:
             woken += [row["key"] for row in await self._run("wake_moved", due)]
-        late = self._late.union(row["key"] for row in rows if row["locked"]).difference(woken)
-        self._late = set()
-        for key in sorted(late):
+        locked = [row["key"] for row in rows if row["locked"]]
+        late = [key for key in dict.fromkeys([*self._late, *locked]) if key not in woken]
+        self._late = []
+        while late:
+            key = late.pop(0)
             try:
                 woken += [row["key"] for row in await self._run("wake_key", key)]
-            except LedgerTimeout:  # somebody holds it for seconds; it is the others' turn
-                self._late.add(key)
+            except LedgerTimeout:  # held for seconds, and so may be the others: at the next wake
+                self._late = [*late, key]
+                break
         return woken
 
     async def make_due(self, keys: Sequence[str]) -> None:
@@ -182,6 +185,8 @@ class PostgresLedger(PostgresFires, PostgresSlots):
                 try:
                     await self._run("make_due", [key])
                 except LedgerTimeout as error:
+                    if failed:
+                        break  # many are held, and each would be waited for
                     failed = error
             if failed:
                 raise failed from None

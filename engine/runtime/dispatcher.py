@@ -51,7 +51,6 @@ class Dispatcher:
         self._spare = {kind: Spare(most) for kind in ("backfilled", "large")}
         self._tasks: set[asyncio.Task[None]] = set()
         self._backfilled: set[asyncio.Task[None]] = set()
-        self._waiting = 0
         self._answers: list[tuple[Claim, Answer]] = []
         self._unwritten: set[UUID] = set()
         self._writing: asyncio.Task[None] | None = None
@@ -71,7 +70,8 @@ class Dispatcher:
         from half of that on: a claim costs ten round trips, for one window or for fifty.
         """
         # As many as may wait for what the server has to spare take no room from others.
-        return self._free(self._most, len(self._tasks) - min(self._waiting, self._most))
+        waiting = sum(spare.waiting for spare in self._spare.values())
+        return self._free(self._most, len(self._tasks) - min(waiting, self._most))
 
     def room_behind(self, *, shared: bool) -> int:
         """How many more windows of backfills it may take.
@@ -146,7 +146,7 @@ class Dispatcher:
     async def _answer(self, lease: Lease) -> Answer | None:
         """Send until there is an answer about this claim; None when its lease has ended."""
         async with self._slot(lease.claim) as answered:
-            if self._leaving and lease.sent_at is None and _holds_up(lease.claim):
+            if self._leaving and _holds_up(lease.claim):
                 return _handed_back(lease.claim)  # it waited for long, and so would those behind it
             while lease.lasts:
                 if not await self._may_send(lease):
@@ -180,11 +180,7 @@ class Dispatcher:
         async with AsyncExitStack() as slots:
             answered: Answered = _nobody_asks
             if kind := _holds_up(claim):
-                self._waiting += 1
-                try:
-                    answered = await slots.enter_async_context(self._spare[kind].place())
-                finally:
-                    self._waiting -= 1
+                answered = await slots.enter_async_context(self._spare[kind].place())
             await slots.enter_async_context(self._slots)
             yield answered
 

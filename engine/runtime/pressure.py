@@ -157,13 +157,17 @@ class Vegas:
 
 
 class Spare:
-    """Lets calls through in the order they came, as many at once as the server has to spare."""
+    """Lets calls through in the order they came, as many at once as the server has to spare.
+
+    Attributes:
+        waiting: how many wait for a place.
+    """
 
     def __init__(self, most: int) -> None:
         self._vegas = Vegas(most)
         self._line = asyncio.Lock()
         self._freed = asyncio.Event()
-        self._among = 0
+        self._among = self.waiting = 0
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[Answered]:
@@ -171,11 +175,15 @@ class Spare:
 
         What is given is to be told of the answer.
         """
-        async with self._line:
-            while self._among >= self._vegas.limit:
-                self._freed.clear()
-                await self._freed.wait()
-            self._among += 1
+        self.waiting += 1
+        try:
+            async with self._line:
+                while self._among >= self._vegas.limit:
+                    self._freed.clear()
+                    await self._freed.wait()
+                self._among += 1
+        finally:
+            self.waiting -= 1
         among = self._among
 
         def answered(sent_at: float) -> None:

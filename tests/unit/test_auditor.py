@@ -56,12 +56,12 @@ def state(key: str, cursor: datetime, **when: Any) -> ScheduleState:
     )  # fmt: skip
 
 
-def auditor_of(temporal: Temporal) -> Auditor:
+def auditor_of(temporal: Temporal, *, remembers: bool = False) -> Auditor:
     clock = LedgerClock()
     clock.observe(NOW)
     return Auditor(
-        cast("Any", temporal), MemoryLedger(), cast("Looker", temporal), clock, Settings(),
-        replica="one", tell=print,
+        cast("Any", temporal), MemoryLedger(remembers=remembers), cast("Looker", temporal), clock,
+        Settings(), replica="one", tell=print,
     )  # fmt: skip
 
 
@@ -146,12 +146,7 @@ async def _many_keys_behind(time: VirtualTime, delay: float) -> None:
     temporal.find = find  # type: ignore[method-assign] # slower
     began = NOW - timedelta(seconds=75)
     states = [state(f"k{number}", began, everyMs=1000) for number in range(110)]
-    clock = LedgerClock()
-    clock.observe(NOW)
-    auditor = Auditor(
-        cast("Any", temporal), MemoryLedger(remembers=True), cast("Looker", temporal), clock,
-        Settings(), replica="one", tell=print,
-    )  # fmt: skip
+    auditor = auditor_of(temporal, remembers=True)
     answered: dict[str, float] = {}
 
     async def known(keys: Sequence[str]) -> None:
@@ -185,12 +180,7 @@ def test_a_question_that_takes_longer_than_an_answer_is_good_for_is_asked_once(m
                 yield each
 
     async def course() -> None:
-        temporal, clock = Slow(), LedgerClock()
-        clock.observe(NOW)
-        auditor = Auditor(
-            cast("Any", temporal), MemoryLedger(remembers=True), cast("Looker", temporal), clock,
-            Settings(), replica="one", tell=print,
-        )  # fmt: skip
+        auditor = auditor_of(Slow(), remembers=True)
         states = [state(f"k{number}", NOW - behind, everyMs=600_000) for number in range(90)]
         answered: list[str] = []
 
@@ -209,12 +199,8 @@ def test_windows_that_opened_since_the_ledger_is_watched_are_not_described(monke
     monkeypatch.undo()
 
     async def course(time: VirtualTime) -> None:
-        temporal, clock = Temporal(), LedgerClock()
-        clock.observe(NOW)
-        auditor = Auditor(
-            cast("Any", temporal), MemoryLedger(remembers=True), cast("Looker", temporal), clock,
-            Settings(), replica="one", tell=print,
-        )  # fmt: skip
+        temporal = Temporal()
+        auditor = auditor_of(temporal, remembers=True)
         await audited(auditor, [state("first", NOW - timedelta(seconds=75), everyMs=60_000)])
         await asyncio.sleep(200)
         temporal.described.clear()

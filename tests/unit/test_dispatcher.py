@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import cast
@@ -79,9 +79,21 @@ class Bench:
         self.poller = Poller(self.ledger, self.dispatcher, clock, SERVING, options, **BLIND)
 
     async def declare(self, count: int) -> None:
+        await self._declare(
+            f"{{key: k{n:03}, workflow: noop, everyMs: 3600000}}" for n in range(count)
+        )
+
+    async def declare_inputs(self, *sizes: int) -> None:
+        """One schedule for each of these lengths of an input."""
+        await self._declare(
+            f"{{key: k{n}, workflow: noop, everyMs: 3600000, input: {'x' * size}}}"
+            for n, size in enumerate(sizes)
+        )
+
+    async def _declare(self, entries: Iterable[str]) -> None:
         await self.ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
-        lines = (f"  - {{key: k{n:03}, workflow: noop, everyMs: 3600000}}" for n in range(count))
-        await apply(self.ledger, load_schedules("schedules:\n" + "\n".join(lines)), by="test")
+        text = "schedules:\n" + "\n".join(f"  - {entry}" for entry in entries)
+        await apply(self.ledger, load_schedules(text), by="test")
 
 
 async def test_while_temporal_is_away_nothing_is_claimed_and_the_rest_is_given_back_at_once():
@@ -122,12 +134,7 @@ async def test_large_inputs_go_as_the_server_has_time_and_stand_in_nobodys_way()
     temporal = Temporal(started)
     temporal.slow = asyncio.Event()
     bench = Bench(temporal, concurrency=8)
-    await bench.ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
-    lines = (
-        f"  - {{key: k{n}, workflow: noop, everyMs: 3600000, input: {'x' * n * 9000}}}"
-        for n in range(6)
-    )
-    await apply(bench.ledger, load_schedules("schedules:\n" + "\n".join(lines)), by="test")
+    await bench.declare_inputs(*range(0, 54_000, 9000))
     turn = asyncio.create_task(bench.poller.tick())
     await eventually(lambda: len(temporal.sent) >= 3)
     assert sorted(temporal.sent) == ["k0", "k1", "k2"], "one of them is large"
@@ -140,17 +147,12 @@ async def test_large_inputs_that_wait_take_no_room_and_are_handed_back_by_who_le
     temporal = Temporal(started)
     temporal.slow = asyncio.Event()
     bench = Bench(temporal, concurrency=8, batch=100)
-    await bench.ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
-    lines = (
-        f"  - {{key: k{n}, workflow: noop, everyMs: 3600000, input: {'x' * 20_000}}}"
-        for n in range(60)
-    )
-    await apply(bench.ledger, load_schedules("schedules:\n" + "\n".join(lines)), by="test")
+    await bench.declare_inputs(*[20_000] * 60)
     turn = asyncio.create_task(bench.poller.tick())
     await eventually(lambda: temporal.sent)
     assert bench.dispatcher.room == 99, "one is on its way"
     draining = asyncio.create_task(bench.dispatcher.drain())
-    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # lets it say that it leaves
     temporal.slow.set()
     await draining
     await turn
