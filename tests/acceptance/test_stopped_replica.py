@@ -64,7 +64,8 @@ async def test_a_worker_that_stood_still_catches_up_by_policy_and_rejects_nothin
     replica.send(signal.SIGTERM)
     assert await replica.gone() == 0
     rows = await books.fires()
-    assert {row["status"] for row in rows} <= {"started", "completed", "skipped"}
+    # What a busy server has not taken is handed to a successor when the only worker leaves.
+    assert {row["status"] for row in rows} <= {"starting", "started", "completed", "skipped"}
     for row in rows:
         if row["status"] == "skipped":
             assert row["reason"].startswith("coalesced into")
