@@ -64,11 +64,14 @@ _SETTINGS = {
     "TimeZone": "UTC",
     "jit": "off",
 }
+_PLANNED_FOR = 30
+"""Seconds for which a plan is kept. One of a young ledger, where every table is short, would
+otherwise read all of them until the server has counted their rows, long after there are many."""
 _PLANNED_ONCE = "SELECT set_config('plan_cache_mode', 'force_generic_plan', false)"
 """To plan the statement of an idle tick takes six times as long as to run it.
 
-Every statement is tested beside a million rows, planned so. It is no setting of a connection's
-start, because poolers were told which of these to let pass."""
+Each is planned once in ``_PLANNED_FOR``, and tested beside a million rows, planned so. It is no
+setting of a connection's start, because poolers were told which of these to let pass."""
 _LIFTED = (
     "SELECT set_config('transaction_timeout', '0', true),"
     " set_config('idle_in_transaction_session_timeout', '20s', true),"
@@ -102,6 +105,7 @@ class Connections:
                     max_size=most,
                     timeout=PATIENCE,
                     command_timeout=PATIENCE,
+                    max_cached_statement_lifetime=_PLANNED_FOR,
                     # Everything is SET LOCAL, so there is nothing to reset, and an idle tick is
                     # one statement and not two.
                     reset=_nothing_to_reset,

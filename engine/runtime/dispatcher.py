@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from uuid import UUID
@@ -33,7 +33,11 @@ _NOT_YET_ITS_OWN = 3
 
 
 class Dispatcher:
-    """The outbox of one replica: what was claimed is sent here and nowhere else."""
+    """The outbox of one replica: what was claimed is sent here and nowhere else.
+
+    Attributes:
+        wake: called when windows of other schedules may have waited for what was written.
+    """
 
     def __init__(
         self,
@@ -60,6 +64,7 @@ class Dispatcher:
         self.pressure = Pressure(settings.start_rate.per_second if settings.start_rate else None)
         self.leases = Leases(ledger, settings.lease)
         self.room_made = asyncio.Event()
+        self.wake: Callable[[], None] = lambda: None
 
     @property
     def room(self) -> int:
@@ -220,7 +225,7 @@ class Dispatcher:
             if seen:
                 await self._ledger.witness(seen)
             if seen or any(answer.outcome.status in _FINAL for _, answer in answers):
-                await self._ledger.wake()  # windows of other schedules may have waited for these
+                self.wake()
         except Exception as error:  # noqa: BLE001 - whatever it is, others' answers must go on
             # Not lost: the leases end, a sweeper describes each run and books it as started.
             if not written:

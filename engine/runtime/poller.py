@@ -91,6 +91,8 @@ class Poller:
         self._serving, self._settings, self._tell = serving, settings, tell
         self._sight = sight
         self.rouse: Callable[[], None] = lambda: None
+        # Beside what is being written: a key that somebody holds keeps no other's outcome waiting.
+        dispatcher.wake = self._wake_others
         self._waking: asyncio.Task[bool] | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._apart: dict[str, None] = {}
@@ -169,9 +171,10 @@ class Poller:
         return min(self._settings.tick, wait) if wait > _NOTHING else _CONTENDED
 
     async def drain(self) -> None:
-        """Wait for what was begun beside the ticks; nothing more is."""
-        await self._beside_settled()
-        await self._sight.drain()
+        """Let what was begun come to its end, and hand back what waits for the server."""
+        sends = self._dispatcher.drain()
+        await asyncio.gather(sends, self._beside_settled(), self._sight.drain())
+        await self._dispatcher.drain()  # of what was planned apart meanwhile
         if self._waking:
             await self._waking
 

@@ -143,7 +143,7 @@ class Replica:
             await asyncio.gather(*(loop.run() for loop in self._loops))
         keeper = self._keeper
         others = [keeper.end()] if keeper else []
-        await asyncio.gather(dispatcher.drain(), self._poller.drain(), *others)
+        await asyncio.gather(self._poller.drain(), *others)
         try:
             await presence.end()
         except LedgerUnavailable as error:

@@ -100,3 +100,30 @@ async def test_what_waits_is_counted_as_it_comes_and_goes(connection, ledger):
     )
     assert sum(await counted("busy")) == 250
     assert sum(await counted("child")) == 250
+
+
+async def test_who_waits_behind_a_window_that_ended_is_let_go_at_once_beside_long_lines(
+    connection, ledger
+):
+    crowd = [f"c{number:02}" for number in range(40)]
+    chained = "\n".join(
+        f"  - {{key: {key}, workflow: noop, firstFire: next, after: {{schedule: parent}}}}"
+        for key in crowd
+    )
+    await apply(ledger, load_schedules(FILE + chained), by="test")
+    to_come = WAITING.replace("1000000000", "4000000000")
+    for key in crowd:
+        await connection.execute(to_come, key, 400, AWAITS)
+    for key, waits_for in (("parent", None), ("child", AWAITS)):
+        await connection.execute(WAITING, key, 1, waits_for)
+    await connection.execute(
+        "UPDATE fires SET status = 'completed', run_id = 'run', started_at = now(),"
+        " closed_at = now() WHERE key = 'parent'"
+    )
+    await connection.execute("UPDATE schedules SET next_fire_at = now() + interval '1 h'")
+    for place in (0.1, 0.3, 0.5, 0.7, 0.9):  # by which it is drawn who is asked about first
+        transaction = connection.transaction()
+        await transaction.start()
+        rows = await connection.fetch(query("wake"), "test", sorted(FAILED), 200, place, 5000)
+        await transaction.rollback()
+        assert [row["key"] for row in rows if row["woken"]] == ["child"]

@@ -234,6 +234,36 @@ async def test_what_could_not_be_written_is_not_told_as_started(monkeypatch):
     assert [type(event) for event in bench.told] == [Alert], "its sweeper will tell what became"
 
 
+async def test_a_wake_up_that_waits_for_a_held_key_keeps_no_outcome_from_being_written(monkeypatch):
+    waking, held = asyncio.Event(), asyncio.Event()
+
+    class Second(Temporal):
+        """Answers about the second while what the first has let go is woken."""
+
+        async def start(self, claim: Claim, lease_ends: float) -> Answer | None:
+            if claim.key == "k001":
+                await waking.wait()
+                return started(claim)
+            return Answer(Outcome(claim.fire_id, claim.token, "rejected", error="too large"))
+
+    async def wake() -> list[str]:
+        waking.set()
+        await held.wait()
+        return []
+
+    bench = Bench(Second(started))
+    await bench.declare(2)
+    monkeypatch.setattr(bench.ledger, "wake", wake)
+    ticking = asyncio.create_task(bench.poller.tick())
+
+    async def both_are_written() -> bool:
+        return {fire.status for fire in await bench.ledger.fires()} == {"rejected", "started"}
+
+    await eventually(both_are_written)
+    held.set()
+    await ticking
+
+
 async def test_a_failed_renewal_forgets_no_claims_of_commits_that_nobody_confirmed(monkeypatch):
     temporal = Temporal(started)
     bench = Bench(temporal)

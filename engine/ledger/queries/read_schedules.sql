@@ -49,7 +49,7 @@ LEFT JOIN LATERAL (
                    SELECT jsonb_agg(jsonb_build_object(
                               'parent', a.parent, 'when', a.wants, 'became', a.became,
                               'reason', a.reason, 'since', a.closed_at) ORDER BY a.number)
-                   FROM awaited a WHERE a.namespace = f.namespace AND a.fire_id = f.id) END)
+                   FROM awaited_of(f.id) AS a) END)
                ORDER BY f.id) AS fires
     FROM (
         (SELECT r.id FROM fires r

@@ -2,31 +2,35 @@
 -- own key, nor for windows of others. Those of a queue that keeps its order wait behind what waits for
 -- others. Its cost is that of the keys that have a line, and not of what waits in these: a key is
 -- asked about once, never counts further than to its limit, and of what waits for other schedules $3
--- are asked about from the head of each line and as many from somewhere in it ($4, from 0 to 1), at
--- most $5 of all keys. Named by the line (`long.key`): by the schedule it would be counted for each
--- schedule first; BETWEEN: see read_schedules.sql. A key that is locked is returned as such, be it due
--- or not: whoever plans it may not have read what has changed since, and will put it off. The others
--- are not to wait for that. One that was due when this statement began is returned as not woken: a
--- plan may have put it off before it was locked here, and only another statement sees that.
+-- are asked about from the head of each line and as many from somewhere in it ($4, from 0 to 1); where
+-- those are more than $5 of all keys, fewer of each, so that a long line takes no other's turn. Named
+-- by the line (`long.key`): by the schedule it would be counted for each schedule first; BETWEEN: see
+-- read_schedules.sql. A key that is locked is returned as such, be it due or not: whoever plans it may
+-- not have read what has changed since, and will put it off. The others are not to wait for that. One
+-- that was due when this statement began is returned as not woken: a plan may have put it off before it
+-- was locked here, and only another statement sees that.
 WITH long AS MATERIALIZED (
     SELECT c.key, sum(c.waiting) AS waiting, sum(c.pending) AS pending
     FROM line_changes c WHERE c.namespace = $1
     GROUP BY c.key HAVING sum(c.waiting) > 0 OR sum(c.pending) > 0),
+share AS MATERIALIZED (
+    SELECT greatest(least($3, $5 / (2 * greatest(count(*), 1))), 1) AS most
+    FROM long WHERE long.pending > 0),
 asked AS MATERIALIZED (
-    SELECT part.fire_id
+    SELECT chained.key, part.fire_id
     FROM (SELECT l.key, l.pending FROM long l WHERE l.pending > 0
           ORDER BY hashtextextended(l.key, ($4::float8 * 1000000)::bigint)) AS chained
     CROSS JOIN LATERAL (
         (SELECT l.fire_id FROM line l
          WHERE l.namespace = $1 AND l.key = chained.key AND l.pending
-         ORDER BY l.fire_id LIMIT $3)
+         ORDER BY l.fire_id LIMIT (SELECT most FROM share))
         UNION
         (SELECT l.fire_id FROM line l
-         WHERE chained.pending > $3 AND l.namespace = $1 AND l.key = chained.key AND l.pending
-           AND l.fire_id > (
+         WHERE chained.pending > (SELECT most FROM share)
+           AND l.namespace = $1 AND l.key = chained.key AND l.pending AND l.fire_id > (
                SELECT min(e.fire_id) + ((max(e.fire_id) - min(e.fire_id)) * $4::float8)::bigint
                FROM line e WHERE e.namespace = $1 AND e.key = chained.key AND e.pending)
-         ORDER BY l.fire_id LIMIT $3)) AS part
+         ORDER BY l.fire_id LIMIT (SELECT most FROM share))) AS part
     LIMIT $5),
 ready AS MATERIALIZED (
     SELECT o.key
@@ -52,14 +56,13 @@ ready AS MATERIALIZED (
     UNION
     SELECT a.key
     FROM (
-        SELECT w.key, w.fire_id, w.became <> 'pending' AS final,
+        SELECT asked.key, asked.fire_id, w.became <> 'pending' AS final,
                CASE w.wants
                    WHEN 'success' THEN w.became = 'completed'
                    WHEN 'failure' THEN w.became = ANY ($2::text[])
                    ELSE w.became = 'completed' OR w.became = ANY ($2::text[])
                END AS met
-        FROM asked CROSS JOIN LATERAL (
-            SELECT * FROM awaited w WHERE w.namespace = $1 AND w.fire_id = asked.fire_id OFFSET 0) AS w) AS a
+        FROM asked CROSS JOIN LATERAL awaited_of(asked.fire_id) AS w) AS a
     GROUP BY a.key, a.fire_id
     HAVING bool_and(a.final) OR bool_or(a.final AND NOT a.met)),
 able AS MATERIALIZED (
