@@ -33,14 +33,23 @@ def _chains_of(account: Account, key: str) -> list[tuple[Row, Chain]]:
 
 
 def never_more_at_once_than_places(account: Account) -> Iterator[Violation]:
-    """No run begins while as many are open as may be, unless it was asked for with ``allow``."""
+    """No run begins while as many are open as may be, unless it was asked for with ``allow``.
+
+    What was asked for so after a start was begun is beside it, however long that takes to arrive.
+    """
     for key in account.versions:
         chains = _chains_of(account, key)
         for number, (row, chain) in enumerate(chains):
             most = places(account.entry(row))
             if most is None or row.overlap == "allow":
                 continue
-            others = [other for _, other in chains[:number] if other.is_open_at(chain.start)]
+            begun = row.starting_at or row.decided_at
+            others = [
+                other
+                for its, other in chains[:number]
+                if other.is_open_at(chain.start)
+                and not (its.overlap == "allow" and (its.starting_at or other.start) > begun)
+            ]
             if len(others) >= most:
                 text = f"{row.workflow_id} began beside {len(others)} open runs of at most {most}"
                 yield broken(text, row, chain, *others)
