@@ -172,8 +172,7 @@ class Poller:
 
     async def drain(self) -> None:
         """Let what was begun come to its end, and hand back what waits for the server."""
-        sends = self._dispatcher.drain()
-        await asyncio.gather(sends, self._beside_settled(), self._sight.drain())
+        await asyncio.gather(self._dispatcher.drain(), self._beside_settled(), self._sight.drain())
         await self._dispatcher.drain()  # of what was planned apart meanwhile
         if self._waking:
             await self._waking

@@ -71,7 +71,8 @@ def each_row_stands_for_windows(account: Account) -> Iterator[Violation]:
             if len(moments) != row.windows or moments[-1] != row.last_fire_time:
                 yield broken(f"{row.workflow_id} counts {row.windows} of {len(moments)}", row)
             # A backfill runs a window of before by the present definition; it stays that window.
-            entry = next(each.entry for each in definitions if each.series == row.series)
+            its = [each.entry for each in definitions if each.series == row.series]
+            entry = its[0] if its else account.entry(row)
             if row.bucket != bucket(entry, row.fire_time):
                 yield broken(f"{row.workflow_id} has the number of another window", row)
             strays = [each for each in moments if (row.series, each) not in owned]
