@@ -19,8 +19,20 @@ EVER: Final = datetime.fromtimestamp(0, UTC)
 _OPEN = timedelta(seconds=10)
 """How long after a moment was written its commit may come: a tick's transaction lives for 4 s."""
 
+FAR: Final = datetime(9000, 1, 1, tzinfo=UTC)
+"""From here on nothing is found, and no page visited."""
 LOOK_AGAIN: Final = 30.0
 """Seconds between two looks without bounds."""
+_SHARE: Final = 50
+
+
+def again_after(took: float, *, least: float) -> float:
+    """Return the seconds until a look that took so long is worth its time again.
+
+    Beside an old snapshot a look without bounds takes ever longer. It may cost a fiftieth of the
+    time, and no more.
+    """
+    return max(least, _SHARE * took)
 
 
 class Floors:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from engine.errors import LedgerTimeout
 from engine.ledger.connections import PATIENCE, PATIENCE_LONG, Connections
-from engine.ledger.floors import EVER, LOOK_AGAIN, Floors, Moments
+from engine.ledger.floors import EVER, FAR, LOOK_AGAIN, Floors, Moments, again_after
 from engine.ledger.index_builds import build_indexes
 from engine.ledger.lineage import lineage_of
 from engine.ledger.migrate import check_schema_name, migrate, migrations
@@ -65,7 +65,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         self._unparsed: set[str] = set()
         self._late: list[str] = []
         self._floors = Floors()
-        self._looked = -math.inf
+        self._look_at = -math.inf
         self._older = True
 
     @classmethod
@@ -117,9 +117,13 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         async with self.transaction() as transaction:
             yield Upkeep(transaction)
 
-    async def probe(self, serving: Serving, *, ahead: timedelta = _FAR) -> Probe:
+    async def probe(
+        self, serving: Serving, *, ahead: timedelta = _FAR, leases: bool = True
+    ) -> Probe:
         """See ``Ledger``. One statement, outside any transaction."""
-        return await self._probe(serving, self._floors.of(serving), ahead)
+        due, stale, stop = self._floors.of(serving)
+        begin = (due, stale, stop) if leases else (due, FAR, FAR)
+        return await self._probe(serving, begin, ahead)
 
     async def _probe(self, serving: Serving, begin: Moments, ahead: timedelta = _FAR) -> Probe:
         types = list(serving.types)
@@ -205,10 +209,11 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         """See ``Ledger``."""
         await self._announce(serving, engine, tzdata, retention)
         await self._regard_older_replicas()
-        if time.monotonic() - self._looked >= LOOK_AGAIN:
+        if (begun := time.monotonic()) >= self._look_at:
             # Here and not in a tick: beside an old snapshot this look takes its time.
             await self._probe(serving, (EVER, EVER, EVER))
-            self._looked = time.monotonic()
+            ended = time.monotonic()
+            self._look_at = ended + again_after(ended - begun, least=LOOK_AGAIN)
 
     async def _regard_older_replicas(self) -> None:
         """See whether replicas live that read schedules and not positions."""

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from engine.ledger import Ledger, Transaction
+from engine.ledger.floors import again_after
 from engine.ledger.replica_records import Serving
 from engine.ledger.schedule_records import Step
 from engine.runtime import unknown
+from engine.runtime.clock import boottime
 from engine.runtime.events import Alert, Listener, tell_decided, without_run
 from engine.runtime.planning import concerns_others, planned
 from engine.runtime.presence import Presence
@@ -48,7 +50,9 @@ class Watchdog:
         if self._distrusts():
             return self._settings.heartbeat
         async with self._ledger.transaction() as transaction:
+            begun = boottime()
             keys = await self._unservable(transaction)
+            took = boottime() - begun
             if keys:
                 await transaction.lock(keys)
                 # Somebody who can may have announced himself while we waited for the lock.
@@ -66,7 +70,8 @@ class Watchdog:
         tell_decided(without_run(steps), self._tell)
         if any(map(concerns_others, steps)):
             await self._ledger.wake()
-        return self._settings.heartbeat
+        wait = again_after(took, least=self._settings.heartbeat.total_seconds())
+        return timedelta(seconds=wait)
 
     async def _unservable(self, transaction: Transaction) -> list[str]:
         return await transaction.unservable(

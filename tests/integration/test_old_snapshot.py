@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
@@ -152,7 +153,7 @@ async def test_a_schedule_that_was_written_below_the_floor_is_found_again(ledger
         "UPDATE positions SET due_at = due_at + interval '1 h' WHERE key <> 'k3'"
     )
     assert (await ledger.probe(SERVING)).due_at > datetime.now(UTC)
-    ledger._looked = -floors.LOOK_AGAIN
+    ledger._look_at = -math.inf
     await ledger.announce(SERVING, engine="0", tzdata="0", retention=None)
     assert (await ledger.probe(SERVING)).due_at < datetime.now(UTC)
 

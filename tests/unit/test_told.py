@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from logging import WARNING
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
 from rich.console import Console
 
 from engine.cli.lines import LinePrinter
 from engine.ledger import MemoryLedger
-from engine.ledger.replica_records import Serving
-from engine.runtime import Poller, Settings
+from engine.ledger.replica_records import Probe, Serving
+from engine.runtime import Poller, Settings, watchdog
+from engine.runtime import poller as poller_module
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply
 from engine.runtime.dispatcher import Dispatcher
@@ -26,7 +29,15 @@ from tests.blind import BLIND
 BEGIN = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)
 LATER = BEGIN + timedelta(hours=1)
 SERVING = Serving("one", "default", "sched", frozenset({"noop@1"}))
-DISPATCHER = cast("Dispatcher", SimpleNamespace(room=50, send=lambda *_: []))
+DISPATCHER = cast(
+    "Dispatcher",
+    SimpleNamespace(
+        room=50,
+        send=lambda *_: [],
+        room_made=SimpleNamespace(clear=lambda: None),
+        breaker=SimpleNamespace(holds=False),
+    ),
+)
 
 
 async def declared(text: str) -> MemoryLedger:
@@ -100,12 +111,12 @@ async def test_nothing_is_rejected_by_a_clock_that_is_not_trusted():
     presence = cast("Presence", SimpleNamespace(steady=timedelta(hours=1)))
     ledger.travel(LATER)
     wrong = [True, False]
-    watchdog = Watchdog(
+    watching = Watchdog(
         ledger, presence, SERVING, Settings(), distrusts=lambda: wrong.pop(0), tell=told.append
     )
-    await watchdog.turn()
+    await watching.turn()
     assert told == []
-    await watchdog.turn()
+    await watching.turn()
     assert await ledger.fires(status="rejected")
 
 
@@ -122,3 +133,52 @@ async def test_a_window_that_waits_in_the_queue_is_told_as_one():
     await poller.tick(BEGIN + timedelta(seconds=60))
     (event,) = told
     assert "1 window queued: it waits for its turn" in said(event)
+
+
+@pytest.mark.parametrize(("takes", "wait"), [(0.01, 10), (2.0, 100)])
+async def test_a_look_for_what_nobody_can_start_costs_a_fiftieth_of_the_time_at_most(
+    monkeypatch, takes, wait
+):
+    """Beside a transaction that stays open for half an hour it takes a second."""
+    ledger = await declared("schedules: [{key: often, workflow: noop, everyMs: 60000}]")
+    presence = cast("Presence", SimpleNamespace(steady=timedelta(hours=1)))
+    moments = iter([100.0, 100.0 + takes])
+    monkeypatch.setattr(watchdog, "boottime", lambda: next(moments))
+    watching = Watchdog(ledger, presence, SERVING, Settings(), tell=lambda _: None)
+    assert (await watching.turn()).total_seconds() == pytest.approx(wait)
+
+
+class Probed(MemoryLedger):
+    """Notes of each probe whether leases were to be looked at."""
+
+    def __init__(self) -> None:
+        super().__init__(remembers=True)
+        self.leases: list[bool] = []
+        self.stale: datetime | None = None
+
+    async def probe(
+        self, serving: Serving, *, ahead: timedelta | None = None, leases: bool = True
+    ) -> Probe:
+        self.leases.append(leases)
+        found = await super().probe(serving, ahead=ahead)
+        return replace(found, stale_at=self.stale if leases else None)
+
+
+async def test_a_busy_loop_looks_for_leases_once_a_second_and_always_where_one_ends(monkeypatch):
+    ledger, now = Probed(), [100.0]
+    monkeypatch.setattr(poller_module, "boottime", lambda: now[0])
+    poller = Poller(
+        ledger, DISPATCHER, LedgerClock(), SERVING, Settings(), **BLIND, tell=lambda _: None
+    )
+    waits = []
+    for moment in (100.0, 100.1, 100.9, 101.0, 101.5):
+        now[0] = moment
+        waits.append((await poller.turn()).total_seconds())
+    assert ledger.leases == [True, False, False, True, False]
+    assert waits[1:3] == [pytest.approx(0.9), pytest.approx(0.1)], "the next look is in time"
+    ledger.stale = datetime.now(UTC) + timedelta(seconds=0.5)
+    ledger.leases.clear()
+    for moment in (102.0, 102.1, 102.2):
+        now[0] = moment
+        await poller.turn()
+    assert ledger.leases == [True, True, True]
