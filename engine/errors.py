@@ -9,6 +9,7 @@
     │   ├── IntervalTooShort
     │   ├── MomentInPast
     │   └── MomentInFuture
+    ├── SettingsInvalid                a setting can never become right; .problems lists all
     ├── ScheduleFileError              a file cannot be used; .problems lists every reason
     ├── KeyForeign                     another project owns the key
     ├── KeyInUse                       there is, or was, a schedule of this key
@@ -44,6 +45,7 @@ Normal outcomes (already started, lost the claim, nothing due) are values, never
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -141,6 +143,20 @@ class ScheduleFileError(EngineError):
 
     def __post_init__(self) -> None:
         super().__init__("\n".join(problem.located(self.name) for problem in self.problems))
+
+
+class SettingsInvalid(EngineError):
+    """A setting of this process is not valid.
+
+    Args:
+        problems: a sentence for each, with its name, its value and the cure.
+    """
+
+    code = "SCHEDULE_SETTING_INVALID"
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(problems))
 
 
 class KeyForeign(EngineError):

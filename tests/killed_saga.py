@@ -75,12 +75,12 @@ async def release_seat(plan: Plan) -> None:
 
 
 @step(heartbeat=1, retry=PATIENT)
-async def charge_card(plan: Plan) -> None:
+async def charge_account(plan: Plan) -> None:
     await act("charge", plan)
 
 
 @step(heartbeat=1, retry=PATIENT)
-async def refund_card(plan: Plan) -> None:
+async def refund_account(plan: Plan) -> None:
     await act("refund", plan)
 
 
@@ -120,7 +120,7 @@ class KilledRetry:
 class KilledSaga:
     async def run(self, ctx: Context, plan: Plan) -> None:
         await ctx.step(reserve_seat, plan, compensate=release_seat)
-        await ctx.step(charge_card, plan, compensate=refund_card)
+        await ctx.step(charge_account, plan, compensate=refund_account)
         await ctx.step(send_ticket, plan, compensate=void_ticket)
         raise LookupError("there is no such train")
 
@@ -129,7 +129,7 @@ class KilledSaga:
 class KilledUndo:
     async def run(self, ctx: Context, plan: Plan) -> None:
         await ctx.step(reserve_seat, plan, compensate=release_seat)
-        await ctx.step(charge_card, plan, compensate=refund_card)
+        await ctx.step(charge_account, plan, compensate=refund_account)
         await ctx.step(send_ticket, plan, compensate=void_ticket)
         if plan.moment == "own":
             raise LookupError("there is no such train")

@@ -10,12 +10,12 @@ from engine import Context, step, workflow
 
 
 @step
-async def reserve() -> str:
+async def book() -> str:
     return "reserved"
 
 
 @step
-async def release() -> str:
+async def unbook() -> str:
     return "released"
 
 
@@ -40,7 +40,7 @@ class Reserves:
     """Reserves, stays open, and releases when it is cancelled."""
 
     async def run(self, ctx: Context) -> None:
-        await ctx.step(reserve, compensate=release)
+        await ctx.step(book, compensate=unbook)
         await temporalio.workflow.sleep(timedelta(hours=1))
 
 

@@ -40,8 +40,8 @@ class Slow:
         return await ctx.step(takes_its_time)
 
 
-@workflow(name="brief", version="1")
-class Brief:
+@workflow(name="short", version="1")
+class Short:
     """Ends after 50 ms."""
 
     async def run(self, ctx: Context) -> None:

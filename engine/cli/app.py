@@ -14,7 +14,7 @@ import typer
 
 from engine import __version__
 from engine.cli.commands import Commands
-from engine.errors import EngineError, ScheduleFileError
+from engine.errors import EngineError, ScheduleFileError, SettingsInvalid
 
 app = typer.Typer(
     name="sched",
@@ -76,11 +76,9 @@ def _run(arguments: list[str]) -> int:
         if isinstance(end.__context__, BrokenPipeError):  # click and rich make a 1 of it
             raise end.__context__ from None
         return end.code if isinstance(end.code, int) else 0
-    except ScheduleFileError as error:
-        typer.echo(str(error), err=True)
-        return 2
     except EngineError as error:
-        typer.echo(f"sched: {error.code}: {error}", err=True)
+        for line in _lines(error):
+            typer.echo(line, err=True)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -90,3 +88,10 @@ def _run(arguments: list[str]) -> int:
         traceback.print_exc()
         return 1
     return 0
+
+
+def _lines(error: EngineError) -> list[str]:
+    if isinstance(error, ScheduleFileError):
+        return [str(error)]  # its problems name their places and codes
+    problems = error.problems if isinstance(error, SettingsInvalid) else [str(error)]
+    return [f"sched: {error.code}: {problem}" for problem in problems]

@@ -6,6 +6,7 @@ import getpass
 import json
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +15,7 @@ from pathlib import Path
 from engine.cli.options import DEFAULT_DATA_DIR, DEFAULT_FILE
 from engine.errors import LedgerRequired, LedgerTimeout, LedgerUnavailable
 from engine.runtime import database
+from engine.runtime.settings import unknown_names
 from engine.service import ScheduleService
 
 UP_FILE = "up.json"
@@ -95,6 +97,7 @@ def target(data_dir: Path = DEFAULT_DATA_DIR) -> Target:
     Raises:
         LedgerRequired: when neither the environment nor ``data_dir`` names a ledger.
     """
+    warn_of_unknown_names()
     found = find_target(data_dir)
     if found is None:
         begin = "" if DEFAULT_FILE.exists() else "; `sched init` writes a project to begin with"
@@ -103,6 +106,12 @@ def target(data_dir: Path = DEFAULT_DATA_DIR) -> Target:
             cure=f"set the variable, or start `sched up` in this folder{begin}",
         )
     return found
+
+
+def warn_of_unknown_names() -> None:
+    """Tell of variables that are surely meant for us, and are none of ours."""
+    for warning in unknown_names():
+        print(f"sched: {warning}", file=sys.stderr)
 
 
 @asynccontextmanager

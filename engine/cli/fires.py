@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import os
+import signal
+import sys
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -119,13 +123,21 @@ def _follow(
             f"  {fire.workflow_id}" + (f"  {told}" if told else ""),
         ))  # fmt: skip
 
-    follower = Follower(key, status, limit, say=say)
-    try:
-        asyncio.run(
-            follower.run(target(data_dir), warn=lambda text: typer.echo(f"sched: {text}", err=True))
-        )
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None
+    follower, of = Follower(key, status, limit, say=say), target(data_dir)
+
+    async def run() -> None:
+        # It only reads, so nothing has to be finished; and Temporal's SDK may hang when a call that
+        # it is in the middle of is cancelled, as the end of a loop does.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _leave_at_once)
+        await follower.run(of, warn=lambda text: typer.echo(f"sched: {text}", err=True))
+
+    asyncio.run(run())
+
+
+def _leave_at_once() -> None:
+    with contextlib.suppress(OSError):  # whoever read it may have gone first
+        sys.stdout.flush()
+    os._exit(128 + signal.SIGINT)
 
 
 def _fire_row(fire: Fire, laying: list[Backfill]) -> tuple[object, ...]:

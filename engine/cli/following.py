@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 
 from temporalio.api.sdk.v1 import WorkflowMetadata
@@ -55,13 +55,17 @@ class Follower:
         async with open_service(of) as service:
             if self._key:
                 await service.schedule(self._key)
-            looked_at = self._limit
+            self.begin(await self._fires(service))
             while True:
-                self.tell(await self._fires(service, looked_at), {})
                 if client is not None:
                     await self._ask(service, client)
-                looked_at = max(_LOOKED_AT, self._limit)
                 await asyncio.sleep(_EVERY)
+                self.tell(await self._fires(service), {})
+
+    def begin(self, fires: Sequence[Fire]) -> None:
+        """Say the newest of what is there already; of the others, only how they move on."""
+        self._told = {fire.workflow_id: (fire.status, "") for fire in fires[self._limit :]}
+        self.tell(fires[: self._limit], {})
 
     def tell(self, fires: Iterable[Fire], progress: dict[str, str]) -> None:
         """Say what is new of these fires, which come with the newest first."""
@@ -72,7 +76,8 @@ class Follower:
                 self._told[fire.workflow_id] = now
                 self._say(fire, now[1] if fire.status == "started" else "")
 
-    async def _fires(self, service: ScheduleService, limit: int) -> list[Fire]:
+    async def _fires(self, service: ScheduleService) -> list[Fire]:
+        limit = max(_LOOKED_AT, self._limit)
         return await service.fires(key=self._key, status=self._status, limit=limit)
 
     async def _ask(self, service: ScheduleService, client: Client) -> None:

@@ -86,6 +86,15 @@ def one_of(noun: str, words: Sequence[str]) -> Callable[[str], str]:
     return read
 
 
+TakeFrom = Annotated[
+    str | None,
+    typer.Option(
+        "--take-from",
+        metavar="PROJECT",
+        help="What this project was called: its keys that the file has come along.",
+        show_default=False,
+    ),
+]
 DataDir = Annotated[
     Path,
     typer.Option(

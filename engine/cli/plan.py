@@ -15,15 +15,18 @@ from engine.cli.environment import service
 from engine.cli.options import (
     DEFAULT_DATA_DIR,
     DEFAULT_FILE,
+    CodeToo,
     DataDir,
     File,
     Json,
     SameFile,
+    TakeFrom,
     one_file,
 )
 from engine.cli.output import console, counted, instant, print_json
 from engine.cli.times import clock
 from engine.cli.unsaid_zones import unsaid_zones, unsaid_zones_in_words
+from engine.cli.writing import wrong_inputs_of
 from engine.errors import Problem
 from engine.ledger.declaration_records import DriftRow
 from engine.runtime.placing import placed, unknown_workflows
@@ -55,6 +58,9 @@ def plan(
         bool, typer.Option("--prune", help="Also what `apply --prune` would retire.")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="As `apply --force` would.")] = False,
+    *,
+    take_from: TakeFrom = None,
+    imports: CodeToo = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
@@ -69,15 +75,16 @@ def plan(
 
     async def ask() -> Rehearsal:
         async with service(data_dir) as opened:
-            return await opened.plan(file, prune=prune, force=force)
+            return await opened.plan(file, prune=prune, force=force, take_from=take_from)
 
     found = asyncio.run(ask())
-    unknown = placed(unknown_workflows(found.unknown), Source(path))
+    problems = placed(unknown_workflows(found.unknown), Source(path))
+    problems += wrong_inputs_of(file, path, imports)
     if as_json:
-        problems = [asdict(problem) for problem in unknown]
-        print_json({**as_document(found, file), "problems": problems})
+        told = [asdict(problem) for problem in problems]
+        print_json({**as_document(found, file), "problems": told})
     else:
-        _show(found, file, unknown)
+        _show(found, file, problems)
     if found.refused is not None:
         if not as_json:
             typer.echo(f"sched: {found.refused.code}: {found.refused}", err=True)
@@ -87,11 +94,11 @@ def plan(
     raise typer.Exit(1 if found.refused_keys else 0)
 
 
-def _show(found: Rehearsal, file: ScheduleFile, unknown: Sequence[Problem]) -> None:
+def _show(found: Rehearsal, file: ScheduleFile, problems: Sequence[Problem]) -> None:
     out = console()
     for line in lines(found, file):
         out.print(Text(line, style=_COLOURS.get(line[:1], "")))
-    for line in _some([problem.located(file.name) for problem in unknown]):
+    for line in _some([problem.located(file.name) for problem in problems]):
         out.print(Text(line, style="red"), soft_wrap=True)
     if note := unsaid_zones_in_words(unsaid_zones(file)):
         typer.echo(note, err=True)

@@ -33,7 +33,7 @@ class Signals:
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
-        self.before_leaving_at_once: Callable[[], None] | None = None
+        self.before_leaving_at_once: list[Callable[[], None]] = []
 
     def __enter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
@@ -56,8 +56,9 @@ class Signals:
 
     def _received(self, number: int) -> None:
         if self.asked.is_set() and number != signal.SIGHUP:
-            if self.before_leaving_at_once:
-                self.before_leaving_at_once()
+            for each in self.before_leaving_at_once:
+                with contextlib.suppress(Exception):  # the others are done all the same
+                    each()
             os._exit(128 + number)
         self.asked.set()
 

@@ -12,6 +12,7 @@ from contextlib import (
     nullcontext,
 )
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +21,13 @@ from temporalio.client import Client
 
 from engine.cli.browser import open_page
 from engine.cli.desk import Desk
-from engine.cli.environment import UP_FILE, Target, forget_running, note_running
+from engine.cli.environment import (
+    UP_FILE,
+    Target,
+    forget_running,
+    note_running,
+    warn_of_unknown_names,
+)
 from engine.cli.lines import LinePrinter
 from engine.cli.options import (
     DEFAULT_DATA_DIR,
@@ -87,6 +94,8 @@ def up(
     Data stay in the data folder, so that a second start goes on where the first one ended.
     Ctrl-C drains the worker, then stops both servers.
     """
+    warn_of_unknown_names()
+    settings = Settings.from_environment()  # before any server is started
     file = _read(schedules)
     if isinstance(file, ScheduleFileError) and not data_dir.exists():
         raise file
@@ -98,6 +107,8 @@ def up(
         file=file,
         data_dir=data_dir,
         own_database=own_database,
+        # Whoever runs it all here means the file that is beside it.
+        settings=replace(settings, apply="on-start"),
         open_ui=open_ui,
         live=wants_live(lines=lines),
     )
@@ -121,6 +132,7 @@ class _Application:
     file: ScheduleFile | ScheduleFileError
     data_dir: Path
     own_database: str | None
+    settings: Settings
     open_ui: bool
     live: bool
     fallen: bool = False
@@ -134,24 +146,31 @@ class _Application:
                 servers_named = "Temporal" if self.own_database else "PostgreSQL and Temporal"
                 lines.say(f"starting {servers_named}")
             embedded = await stack.enter_async_context(running)
+            # Also while they are being stopped.
+            signals.before_leaving_at_once += [
+                embedded.abandon,
+                partial(forget_running, self.data_dir),
+            ]
             target = self._announce(embedded, lines)
             stack.callback(forget_running, self.data_dir)
             desk = await stack.enter_async_context(Desk(target.database_url, _NAMESPACE))
             source = self.schedules if isinstance(self.file, ScheduleFileError) else self.file
             hearing = _Hearing()
-            # Whoever runs it all here means the file that is beside it.
-            settings = replace(Settings.from_environment(), apply="on-start")
             plugin = SchedulePlugin(
-                source, database_url=target.database_url, settings=settings, on_event=hearing
+                source,
+                database_url=target.database_url,
+                settings=self.settings,
+                on_event=hearing,
             )
             living = await self._living(desk, plugin.project)
             if self.open_ui and target.ui_url:
                 lines.say(await open_page(target.ui_url))
             with self._screen(target, desk, lines) as screen:
-                signals.before_leaving_at_once = screen.restore
+                signals.before_leaving_at_once.append(screen.restore)
                 watch = FileWatch(
                     self.schedules, self.file, desk,
-                    project=plugin.project, living=living, data_dir=self.data_dir,
+                    project=plugin.project, living=living, types=self.code.types,
+                    data_dir=self.data_dir,
                     show=screen.show, tell=screen,
                 )  # fmt: skip
                 hearing.listeners = (screen, watch.hear)

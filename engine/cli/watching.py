@@ -46,6 +46,7 @@ class FileWatch:
         desk: the ledger.
         project: that the replica serves.
         living: how many schedules the ledger has, where ``begin`` is of no use.
+        types: the workflows that the worker runs, whose inputs are compared with the file's.
         data_dir: of the ``sched up``, for commands that are named as a cure.
         show: hears how the file stands.
         tell: hears what was done about it.
@@ -60,12 +61,13 @@ class FileWatch:
         *,
         project: str,
         living: int,
+        types: frozenset[str] = frozenset(),
         data_dir: Path = DEFAULT_DATA_DIR,
         show: Callable[[FileState], None],
         tell: Listener,
         absent_for: timedelta = PRUNE_AFTER,
     ) -> None:
-        self._path, self._desk, self._project = path, desk, project
+        self._path, self._desk, self._project, self._types = path, desk, project, types
         self._show, self._tell, self._absent_for = show, tell, absent_for
         self._good = begin if isinstance(begin, ScheduleFile) else None
         self._read: ScheduleFile | ScheduleFileError = begin
@@ -169,7 +171,7 @@ class FileWatch:
         how = "is good again" if self._state.problems else "applied"
         self._tell(Remark(f"{self._path} {how}: {report}", good=True))
         source = Source(self._path)
-        for remark in await asyncio.to_thread(remarks, file, report, source):
+        for remark in await asyncio.to_thread(remarks, file, report, source, self._types):
             self._tell(remark)
         self._applied(file)
 

@@ -6,11 +6,13 @@ import asyncio
 
 import typer
 
+from engine.cli.environment import warn_of_unknown_names
 from engine.cli.lines import LinePrinter
 from engine.cli.options import DEFAULT_FILE, Imports, Schedules, TaskQueue
 from engine.cli.serving import Signals, serve, wait_for_temporal
 from engine.runtime import SchedulePlugin, database
 from engine.runtime.discovery import import_user_code, imports_from_environment
+from engine.runtime.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -28,9 +30,11 @@ def worker(
     TEMPORAL_* and SCHED_DATABASE_URL name them; one that is away is waited for. SIGTERM and
     Ctrl-C drain the worker: nothing new is claimed, starts and steps in flight finish.
     """
+    warn_of_unknown_names()
+    settings = Settings.from_environment()  # before anything of the user's is imported
     code = import_user_code(imports or imports_from_environment())
     printer = LinePrinter()
-    plugin = SchedulePlugin(schedules, on_event=printer)
+    plugin = SchedulePlugin(schedules, settings=settings, on_event=printer)
 
     async def run() -> None:
         with Signals() as signals:

@@ -20,12 +20,13 @@ from engine.cli.options import (
     File,
     Json,
     SameFile,
+    TakeFrom,
     one_file,
 )
 from engine.cli.output import counted, print_json
 from engine.cli.preview import in_words
 from engine.cli.unsaid_zones import unsaid_zones, unsaid_zones_in_words
-from engine.errors import LedgerError, ScheduleFileError
+from engine.errors import LedgerError, Problem, ScheduleFileError
 from engine.runtime.declare import PRUNE_AFTER
 from engine.runtime.placing import located, placed
 from engine.runtime.reports import ApplyReport
@@ -105,11 +106,9 @@ def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
     from engine.runtime.discovery import import_user_code  # noqa: PLC0415
     from engine.runtime.misfits import misfits  # noqa: PLC0415
 
-    workflows = import_user_code(imports).workflows
-    marks = [getattr(each, "__temporal_workflow_definition", None) for each in workflows]
-    types = {mark.name for mark in marks if mark and mark.name}
-    definitions = {each.type: each for cls in workflows if (each := definition_of(cls))}
-    if found := misfits(file.schedules, definitions, types=types):
+    code = import_user_code(imports)
+    definitions = {each.type: each for cls in code.workflows if (each := definition_of(cls))}
+    if found := misfits(file.schedules, definitions, types=code.types):
         raise ScheduleFileError(file.name, tuple(placed(found, Source(path))))
 
 
@@ -124,16 +123,21 @@ def apply_file(
         bool,
         typer.Option("--force", help="Apply a lower revision; prune more than half of a project."),
     ] = False,
+    *,
+    take_from: TakeFrom = None,
+    imports: CodeToo = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
     """Apply a schedule file: make it the newest word on its project.
 
     All of it in one transaction. What another project owns is refused. A schedule whose workflow
-    no worker has is refused alone: then the others are applied, and the command ends with 1.
+    no worker has is refused alone: then the others are applied, and the command ends with 1. With
+    --import inputs that do not fit the code are named; another version of it may take them.
     """
     path = one_file(context, path, schedules)
-    if not (as_json or prune or force) and (report := asyncio.run(_unchanged(path, data_dir))):
+    more = as_json or prune or force or take_from or imports
+    if not more and (report := asyncio.run(_unchanged(path, data_dir))):
         typer.echo(str(report))
         return
     file = ScheduleService.check(path)
@@ -142,15 +146,20 @@ def apply_file(
 
     async def write() -> tuple[ApplyReport, tuple[str, ...]]:
         async with service(data_dir) as opened:
-            report = await opened.apply(file, force=force, prune=prune)
+            report = await opened.apply(file, force=force, prune=prune, take_from=take_from)
             return report, await _prune(opened, file, path, force=force) if prune else ()
 
+    # Before: code that fails to import changes nothing.
+    wrong = wrong_inputs_of(file, path, imports)
     report, retired = asyncio.run(write())
     if as_json:
-        warnings = [asdict(found) for found in file.warnings]
-        print_json({**asdict(report), "retired": retired, "warnings": warnings})
+        lists = {"warnings": map(asdict, file.warnings), "problems": map(asdict, wrong)}
+        told = {name: [*problems] for name, problems in lists.items()}
+        print_json({**asdict(report), "retired": retired, **told})
     else:
         _tell_applied(report, path, retired, prune=prune)
+        for problem in wrong:
+            typer.echo(problem.located(file.name))
     if report.refused:
         raise typer.Exit(1)
 
@@ -167,6 +176,21 @@ def _tell_applied(
         typer.echo(f"not in the file: {', '.join(report.absent)} (--prune retires them)")
     if retired:
         typer.echo(f"retired: {', '.join(retired)}")
+
+
+def wrong_inputs_of(file: ScheduleFile, path: Path, imports: list[str] | None) -> list[Problem]:
+    """Return where inputs do not fit the code of these packages.
+
+    Raises:
+        EngineError: the code cannot be imported.
+    """
+    if not imports:
+        return []
+    # As above.
+    from engine.runtime.applying import wrong_inputs  # noqa: PLC0415
+    from engine.runtime.discovery import import_user_code  # noqa: PLC0415
+
+    return wrong_inputs(file, Source(path), import_user_code(imports).types)
 
 
 def _over(file: ScheduleFile, now: datetime) -> list[str]:

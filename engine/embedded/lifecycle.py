@@ -64,6 +64,10 @@ class Server(abc.ABC):
         """Stop it and return when it has ended; harmless when it does not run."""
         await self._process.stop()
 
+    def abandon(self) -> None:
+        """Tell it to end as fast as it can without losing anything, and do not wait for it."""
+        self._process.abandon()
+
     async def wait(self) -> int:
         """Wait until it ends, by itself or not, and return its exit code."""
         return await self._process.wait()

@@ -29,7 +29,8 @@ class ServerProcess:
         name: how sentences call it.
         pid_file: where it is remembered.
         log: takes its output; a start moves one beyond 10 MB to ``<log>.1``.
-        signals: how to ask it to stop: each signal and the seconds it gets, the last is SIGKILL.
+        signals: how to ask it to stop: each signal and the seconds it gets, the last two
+            are the fastest one that loses nothing, and SIGKILL.
     """
 
     def __init__(
@@ -110,6 +111,13 @@ class ServerProcess:
             await self.end(identity)
         if self.exit_code is not None:
             self._pid_file.unlink(missing_ok=True)
+
+    def abandon(self) -> None:
+        """Tell it to end as fast as it can without losing anything, and do not wait for it."""
+        identity = Identity.of(self._popen.pid) if self._popen else None
+        if identity is not None:
+            *_, (fastest, _), _ = self._signals
+            identity.send(fastest)
 
     async def stop_orphan(self) -> bool:
         """Stop the server that a killed owner left behind; True when there was one.

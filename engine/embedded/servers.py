@@ -28,6 +28,12 @@ class EmbeddedServers:
     postgres: PostgresServer | None
     ended_orphans: bool = False
 
+    def abandon(self) -> None:
+        """Tell both to end as fast as they can without losing anything, and wait for neither."""
+        self.temporal.abandon()
+        if self.postgres:
+            self.postgres.abandon()
+
 
 @contextlib.asynccontextmanager
 async def servers(

@@ -126,6 +126,7 @@ def _mark(cls: type, name: str | None, version: str, rules: dict[str, Any]) -> N
         )
     if MARK in vars(cls):
         raise TypeError(f"{cls.__qualname__} is already a workflow; decorate it once")
+    _check_constructor(cls)
     run = _checked_run(cls)
     parameter = _input_parameter(run, cls)
     hints = _resolved(run, parameter, cls)
@@ -168,6 +169,23 @@ def _checked_retry(retry: Retry | None) -> Retry | None:
             "reason of its own would begin again for ever"
         )
     return retry
+
+
+def _check_constructor(cls: type) -> None:
+    """Refuse what Temporal, which makes an instance for each run, would fail at for ever."""
+    init = inspect.getattr_static(cls, "__init__")
+    if not inspect.isfunction(init) or hasattr(init, "__temporal_workflow_init"):
+        return
+    _, *parameters = inspect.signature(init).parameters.values()
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    empty = inspect.Parameter.empty
+    needed = [p.name for p in parameters if p.default is empty and p.kind not in variable]
+    if needed:
+        raise TypeError(
+            f"{cls.__qualname__}.__init__ needs {', '.join(needed)}, and nobody gives that to a "
+            "run: it has its `input` only. Take what differs between runs from there, and let "
+            "steps open what they need",
+        )
 
 
 def _checked_run(cls: type) -> Callable[..., Any]:

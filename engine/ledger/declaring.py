@@ -119,6 +119,10 @@ class PostgresDeclaring(Statements):
         await self.run("retire", keys, at)
         await self.run("revoke", keys, "retired", True)
 
+    async def move_to_project(self, keys: Sequence[str], old: str, new: str) -> None:
+        """See ``Transaction``."""
+        await self.run("move_to_project", keys, old, new)
+
     async def mark_absent(
         self, project: str, absent: Sequence[str], at: datetime
     ) -> dict[str, datetime]:

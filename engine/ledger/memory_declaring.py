@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from engine.ledger.declaration_records import DriftRow, NewDefinition, ProjectRow
+from engine.ledger.fire_records import OPEN
 from engine.ledger.memory_rows import MemoryRows
 from engine.ledger.memory_tables import ScheduleEntry
 from engine.ledger.schedule_records import Pause, ScheduleState
@@ -131,6 +132,22 @@ class MemoryDeclaring(MemoryRows):
             waits = fire.status in {"claimed", "queued"} and fire.kind != "handler"
             if fire.new.key in keys and waits:
                 self._settle(number, "skipped", "retired")
+
+    async def move_to_project(self, keys: Sequence[str], old: str, new: str) -> None:
+        """See ``Transaction``."""
+        tables = self._tables
+        for key in keys:
+            entry = tables.schedules[key]
+            self._put(replace(entry, state=replace(entry.state, project=new, absent_since=None)))
+        for number, fire in list(tables.fires.items()):
+            if fire.new.key in keys and fire.status in OPEN:
+                moved = replace(fire, new=replace(fire.new, project=new))
+                tables.put(tables.fires, number, moved)
+        for number, each in list(tables.backfills.items()):
+            if each.key in keys and each.state == "laying":
+                tables.put(tables.backfills, number, replace(each, project=new))
+        if left := tables.projects.get(old):
+            tables.put(tables.projects, old, replace(left, file_digest=""))
 
     async def mark_absent(
         self, project: str, absent: Sequence[str], at: datetime

@@ -7,13 +7,20 @@ import json
 from collections import OrderedDict
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
 from engine.errors import EngineError
 from engine.ledger.declaration_records import DriftRow
 from engine.ledger.fire_records import Claim, Fire
 from engine.ledger.operating_records import ActionRow
-from engine.ledger.schedule_records import NextFire, Pause, ScheduleRow, ScheduleState
+from engine.ledger.schedule_records import (
+    NextFire,
+    Pause,
+    ScheduleRow,
+    ScheduleState,
+    hold_of,
+    state_of,
+)
 from engine.schedules.awaiting import Awaited
 from engine.schedules.decisions import ALL_READ, OpenFire
 from engine.schedules.model import Schedule
@@ -165,13 +172,7 @@ def as_schedule(row: Row) -> ScheduleRow:
     except EngineError as error:
         schedule = None
         fields["error"] = f"its definition cannot be read: {error}"
-    state: Literal["active", "paused", "disabled", "retired"]
-    if retired:
-        state = "retired"
-    elif pause:
-        state = "paused"
-    else:
-        state = "disabled" if schedule and not schedule.enabled else "active"
+    state = state_of(hold_of(retired, schedule, pause), fields["next_fire_at"])
     return ScheduleRow(schedule=schedule, state=state, pause=pause, skips=skips, **fields)
 
 

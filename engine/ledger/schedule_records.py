@@ -28,7 +28,23 @@ class Pause:
 
 
 Origin = Literal["file", "api"]
-State = Literal["active", "paused", "disabled", "retired"]
+State = Literal["active", "paused", "disabled", "ended", "retired"]
+
+
+def state_of(hold: Hold | None, next_fire_at: datetime | None) -> State:
+    """Return how a schedule stands: held, with windows to come, or with none any more."""
+    return hold or ("active" if next_fire_at else "ended")
+
+
+def hold_of(
+    retired_at: datetime | None, schedule: Schedule | None, pause: Pause | None
+) -> Hold | None:
+    """Return why a schedule does not fire at present, if so; None for what nobody can read."""
+    if retired_at is not None:
+        return "retired"
+    if schedule is not None and not schedule.enabled:
+        return "disabled"
+    return "paused" if pause is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +86,7 @@ class ScheduleState:
     @property
     def hold(self) -> Hold | None:
         """Why the schedule does not fire at present, if so."""
-        if self.retired_at is not None:
-            return "retired"
-        if not self.schedule.enabled:
-            return "disabled"
-        return "paused" if self.pause is not None else None
+        return hold_of(self.retired_at, self.schedule, self.pause)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,6 +70,10 @@ class Declaring(Protocol):
         """Retire schedules and revoke their ``claimed`` fires. Rows stay for ever."""
         ...
 
+    async def move_to_project(self, keys: Sequence[str], old: str, new: str) -> None:
+        """Let these locked schedules be another project's, with all that has not ended."""
+        ...
+
     async def mark_absent(
         self, project: str, absent: Sequence[str], at: datetime
     ) -> dict[str, datetime]:

@@ -8,6 +8,7 @@ from engine.errors import (
     DefinitionUnreadable,
     KeyForeign,
     LedgerRequired,
+    Problem,
     RevisionTooLow,
     ScheduleFileError,
 )
@@ -60,14 +61,24 @@ def remarks(
         source: where it came from, so that lines can be named.
         types: the workflows that this worker runs, whose inputs are compared with the file's.
     """
-    code = {name: each for name, each in registered_workflows().items() if name in types}
-    inputs = [misfit for misfit in misfits(file.schedules, code) if misfit.code == INPUT_INVALID]
     warnings = [f"warning: {problem.located(file.name)}" for problem in file.warnings]
     return [
         *(Remark(line, good=True) for line in [*_news(file, report), *report.queues, *warnings]),
         *(Remark(remark, good=False) for remark in located(report, source)),
-        *(Remark(each.located(file.name), good=False) for each in placed(inputs, source)),
+        *(
+            Remark(each.located(file.name), good=False)
+            for each in wrong_inputs(file, source, types)
+        ),
     ]
+
+
+def wrong_inputs(
+    file: ScheduleFile, source: Source | ScheduleFile | None, types: frozenset[str]
+) -> list[Problem]:
+    """Return where the inputs of a file do not fit the workflows of these Temporal types."""
+    code = {name: each for name, each in registered_workflows().items() if name in types}
+    found = [misfit for misfit in misfits(file.schedules, code) if misfit.code == INPUT_INVALID]
+    return placed(found, source)
 
 
 def named(lines: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from engine.errors import LedgerRequired, PruneRefused, RevisionTooLow
 from engine.ledger import Ledger, Transaction
 from engine.ledger.declaration_records import ProjectRow
-from engine.runtime.editing import Edit, OwesManyError, parts, readable
+from engine.runtime.editing import Edit, OwesManyError, parts, readable, take
 from engine.runtime.ending import decide_ahead, end
 from engine.runtime.planning import decided_to_the_end
 from engine.runtime.reports import ApplyReport, PruneReport
@@ -33,6 +33,7 @@ async def apply(
     by: str,
     force: bool = False,
     prune: bool = False,
+    take_from: str | None = None,
     last: str | None = None,
 ) -> ApplyReport:
     """Make the file's schedules the newest definitions of its project. Never retires a key.
@@ -43,6 +44,7 @@ async def apply(
         by: who applies it, for the ledger's records.
         force: whatever its revision, and however many keys it lacks.
         prune: ``retire_absent`` is to follow; what it would refuse is refused here.
+        take_from: a project that was renamed: those of its keys that the file declares come along.
         last: the digest that the project was just found to have, see ``applied_digest``; without
             it the ledger is asked.
 
@@ -53,8 +55,8 @@ async def apply(
         LedgerRequired: when the file asks for what a stateless replica cannot do.
     """
     if not ledger.remembers:
-        _require_no_memory(file)
-    if not (force or prune):
+        require_no_memory(file)
+    if not (force or prune or take_from):
         if last is None:
             last = await applied_digest(ledger, file.project)
         if last == file.digest:
@@ -64,7 +66,9 @@ async def apply(
     report = None
     while report is None:
         try:
-            report = await _apply(ledger, file, by=by, force=force, prune=prune, ahead=ahead)
+            report = await _apply(
+                ledger, file, by=by, force=force, prune=prune, take_from=take_from, ahead=ahead
+            )
         except OwesManyError as error:
             for key in error.keys:
                 await decide_ahead(ledger, key)
@@ -75,10 +79,19 @@ async def apply(
 
 
 async def _apply(
-    ledger: Ledger, file: ScheduleFile, *, by: str, force: bool, prune: bool, ahead: Sequence[str]
+    ledger: Ledger,
+    file: ScheduleFile,
+    *,
+    by: str,
+    force: bool,
+    prune: bool,
+    take_from: str | None,
+    ahead: Sequence[str],
 ) -> ApplyReport:
     async with ledger.transaction(long=True) as transaction:
         head = await transaction.lock_project(file.project)
+        if take_from:
+            await take(transaction, file, take_from)
         if prune and not force:
             # Before anything is written or waited for: whoever is refused has changed nothing.
             heads = await transaction.heads(file.project, ())
@@ -162,32 +175,38 @@ async def _retire(transaction: Transaction, keys: Sequence[str], now: datetime) 
         await transaction.retire(part, now)
 
 
-def _require_no_memory(file: ScheduleFile) -> None:
-    """Refuse what a replica without a ledger cannot keep: it does not see the others' runs."""
-    if file.queues:
-        raise LedgerRequired(
-            f"the queues {', '.join(list(file.queues)[:_NAMED])} need a ledger: their limits are"
-            " those of all replicas together",
-            cure="set SCHED_DATABASE_URL, or remove queues",
-        )
-    limited = [
-        schedule.key
-        for schedule in file.schedules
-        if "max_concurrent_runs" in schedule.model_fields_set
+def require_no_memory(file: ScheduleFile) -> None:
+    """Refuse what a replica without a ledger cannot keep: it does not see the others' runs.
+
+    Raises:
+        LedgerRequired: with everything that the file asks for in vain.
+    """
+    schedules = file.schedules
+    limited = [each.key for each in schedules if "max_concurrent_runs" in each.model_fields_set]
+    # With maxConcurrentRuns there is an overlap, said or not.
+    overlap = [
+        each.key for each in schedules if each.overlap != "allow" and each.key not in limited
     ]
-    overlap = [schedule.key for schedule in file.schedules if schedule.overlap != "allow"]
-    follows = [schedule.key for schedule in file.schedules if schedule.follows]
-    for what, needy, cure in (
-        ("maxConcurrentRuns", limited, "remove it"),
-        ("overlap", overlap, "write overlap: allow"),
-        ("after or needs", follows, "remove it"),
-    ):
-        if needy:
-            more = f" and {len(needy) - _NAMED} more" if len(needy) > _NAMED else ""
-            raise LedgerRequired(
-                f"{what} of {', '.join(needy[:_NAMED])}{more} needs a ledger",
-                cure=f"set SCHED_DATABASE_URL, or {cure}",
-            )
+    follows = [each.key for each in schedules if each.follows]
+    wanted = [
+        (f"{what} of {_named(names)} needs a ledger", cure)
+        for what, names, cure in (
+            ("the limit", list(file.queues), "remove queues"),
+            ("maxConcurrentRuns", limited, "remove maxConcurrentRuns and overlap"),
+            ("overlap", overlap, "write overlap: allow"),
+            ("after or needs", follows, "remove after and needs"),
+        )
+        if names
+    ]
+    if wanted:
+        needs, cures = zip(*wanted, strict=True)
+        cure = f"set SCHED_DATABASE_URL, or {', '.join(cures)}"
+        raise LedgerRequired("; ".join(needs), cure=cure)
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def require_newer(file: ScheduleFile, last: ProjectRow | None) -> None:
@@ -212,10 +231,9 @@ def require_half(file: ScheduleFile, absent: Sequence[str]) -> None:
     """
     if len(absent) <= len(file.schedules):
         return
-    more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
     raise PruneRefused(
         f"{len(absent)} of the {len(file.schedules) + len(absent)} schedules of project"
-        f" {file.project} are not in {file.name}: {', '.join(absent[:_NAMED])}{more}; that is more"
+        f" {file.project} are not in {file.name}: {_named(absent)}; that is more"
         " than half, so none of them is retired, and they go on firing",
         cure=f"put them back, or retire them with `sched apply {file.name} --prune --force`",
     )

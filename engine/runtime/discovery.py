@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from engine.errors import EngineError
 
 DEFAULT_PACKAGES = ("workflows", "activities")
+_MARK: Final = "__temporal_workflow_definition"
 
 
 def imports_from_environment() -> tuple[str, ...]:
@@ -30,6 +31,12 @@ class UserCode:
 
     workflows: list[type]
     activities: list[Callable[..., Any]]
+
+    @property
+    def types(self) -> frozenset[str]:
+        """The Temporal types of the workflows; one that takes every type has none."""
+        marks = (getattr(each, _MARK) for each in self.workflows)
+        return frozenset(mark.name for mark in marks if mark.name)
 
 
 def import_user_code(names: Sequence[str] = ()) -> UserCode:
@@ -49,7 +56,7 @@ def import_user_code(names: Sequence[str] = ()) -> UserCode:
     modules = [_import(module) for name in wanted for module in _modules(name)]
     found = _defined_in(modules)
     return UserCode(
-        workflows=[thing for thing in found if "__temporal_workflow_definition" in vars(thing)],
+        workflows=[thing for thing in found if _MARK in vars(thing)],
         activities=[thing for thing in found if "__temporal_activity_definition" in vars(thing)],
     )
 

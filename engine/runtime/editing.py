@@ -192,12 +192,27 @@ class Edit:
         return self._types[schedule.task_queue, schedule.workflow]
 
 
+async def take(transaction: Transaction, file: ScheduleFile, old: str) -> None:
+    """Let what the file declares, and another project has from its own file, be this project's."""
+    heads = await transaction.heads(old, ())
+    theirs = {key for key, each in heads.items() if each.origin == "file" and not each.retired}
+    keys = sorted(theirs & {schedule.key for schedule in file.schedules})
+    if keys and old != file.project:
+        await transaction.lock_edited(old, keys)
+        await transaction.move_to_project(keys, old, file.project)
+
+
 def _foreign(file: ScheduleFile, owners: Mapping[str, str]) -> KeyForeign:
     named = ", ".join(f"{key} (of {owner})" for key, owner in owners.items())
-    return KeyForeign(
-        f"{file.name} declares keys of others: {named}",
-        cure="rename them, or let their owners retire or cancel them",
-    )
+    cure = "rename them, or let their owners retire or cancel them"
+    owner, *others = {*owners.values()}
+    if not others and owner.startswith("project "):
+        cure = (
+            f"where the {owner} was renamed, let `sched apply --take-from"
+            f" {owner.removeprefix('project ')}` move them: until then nobody starts them, unless"
+            f" a worker still serves it; else {cure}"
+        )
+    return KeyForeign(f"{file.name} declares keys of others: {named}", cure=cure)
 
 
 def parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -26,13 +26,14 @@ from engine.ledger import Ledger, MemoryLedger, PostgresLedger
 from engine.ledger.address import checked_address
 from engine.ledger.replica_records import Serving
 from engine.runtime import database
+from engine.runtime.declare import require_no_memory
 from engine.runtime.events import Event, Listener, log, logger
 from engine.runtime.heartbeats import HEARD_WITHIN, StepHeartbeats
 from engine.runtime.lanes import is_lane
 from engine.runtime.queue_steps import SeenQueues, SlotGate
 from engine.runtime.replica import Replica
 from engine.runtime.run_memo import ChainMemo
-from engine.runtime.settings import Settings
+from engine.runtime.settings import Settings, unknown_names
 from engine.runtime.source import DEFAULT_PROJECT, Paths, Source
 from engine.runtime.step_notes import StepNotes
 from engine.runtime.undoing import left_to_undo
@@ -66,7 +67,9 @@ class SchedulePlugin(SimplePlugin):
         LedgerError: when ``database_url`` is no address of a PostgreSQL database.
         ScheduleFileError: when the file is broken and there is no ledger that could hold the
             last good one.
-        LedgerRequired: when nothing is to be applied, and no ledger has anything.
+        LedgerRequired: when nothing is to be applied, and no ledger has anything; or when there is
+            no ledger, and the file asks for what only one can do.
+        SettingsInvalid: when a setting can never become right.
     """
 
     def __init__(
@@ -92,6 +95,9 @@ class SchedulePlugin(SimplePlugin):
         )
         self._database_url = checked_address(database_url) if database_url else database.url()
         self.settings = settings or Settings.from_environment()
+        self.settings.check()
+        for warning in unknown_names():
+            logger.warning(warning)
         self._on_event = on_event
         if self.settings.apply == "never" and self._database_url is None:
             raise LedgerRequired(
@@ -99,7 +105,9 @@ class SchedulePlugin(SimplePlugin):
                 cure="set SCHED_DATABASE_URL, or SCHED_APPLY=on-start",
             )
         # Whatever is wrong must be said here: raised later it would hang `async with Worker`.
-        self._project = project or _project_of(self._source, must_load=self._database_url is None)
+        stateless = self._database_url is None
+        found = _project_of(self._source, stateless=stateless) if stateless or not project else ""
+        self._project = project or found
         self._replicas: list[Replica] = []
 
     @property
@@ -253,22 +261,27 @@ def _types_of(worker: Worker) -> frozenset[str]:
     return frozenset(found.name for found in definitions if found is not None and found.name)
 
 
-def _project_of(source: Source | ScheduleFile | None, *, must_load: bool) -> str:
-    """The project of the file; of a broken one, what its ``project:`` line seems to say."""
+def _project_of(source: Source | ScheduleFile | None, *, stateless: bool) -> str:
+    """The project of the file; of a broken one, what its ``project:`` line seems to say.
+
+    Raises:
+        ScheduleFileError: it is broken, and there is no ledger that could hold the last good one.
+        LedgerRequired: it asks for what a replica without a ledger cannot do.
+    """
     if source is None:
         return DEFAULT_PROJECT
+    if stateless:
+        file = source.read() if isinstance(source, Source) else source
+        require_no_memory(file)
+        return file.project
     if not isinstance(source, Source):
         return source.project
     look = None
     try:
         look = source.look()
-        if look.is_certain() and not must_load:
-            return look.project()
-        return source.read().project
+        return look.project() if look.is_certain() else source.read().project
     except ScheduleFileError:
-        if must_load:
-            raise
-    return look.project() if look else DEFAULT_PROJECT
+        return look.project() if look else DEFAULT_PROJECT
 
 
 def _understanding_models(given: DataConverter | None) -> DataConverter:

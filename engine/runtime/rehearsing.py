@@ -6,9 +6,9 @@ So the answer is no guess of what an apply would do. It holds the locks of an ap
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
@@ -17,7 +17,7 @@ from engine.ledger import Ledger, Transaction
 from engine.ledger.declaration_records import DriftRow, ProjectRow
 from engine.ledger.schedule_records import ScheduleState
 from engine.runtime.declare import prepare, require_half, require_newer
-from engine.runtime.editing import Edit, parts
+from engine.runtime.editing import Edit, parts, take
 from engine.runtime.planning import decided_to_the_end
 from engine.runtime.queue_edits import queue_edits
 from engine.runtime.reports import ApplyReport
@@ -98,7 +98,13 @@ class _TakenBackError(Exception):
 
 
 async def rehearse(
-    ledger: Ledger, file: ScheduleFile, *, by: str, prune: bool = False, force: bool = False
+    ledger: Ledger,
+    file: ScheduleFile,
+    *,
+    by: str,
+    prune: bool = False,
+    force: bool = False,
+    take_from: str | None = None,
 ) -> Rehearsal:
     """Return what ``apply`` would change; nothing is changed.
 
@@ -108,6 +114,7 @@ async def rehearse(
         by: who asks.
         prune: also what ``retire_absent`` would retire afterwards.
         force: as if the apply were forced.
+        take_from: see ``apply``.
 
     Raises:
         DefinitionUnreadable: a key that changes was written by a newer version.
@@ -117,9 +124,16 @@ async def rehearse(
     with suppress(_TakenBackError):
         async with ledger.transaction(long=True) as transaction:
             stage = _Stage(transaction, file, by=by, look_back=not ledger.remembers)
-            found.append(await stage.play(prune=prune, force=force))
+            found.append(await stage.play(prune=prune, force=force, take_from=take_from))
             raise _TakenBackError
     return found[0]
+
+
+def _beside(row: DriftRow, declared: Collection[str]) -> DriftRow | None:
+    """Return what stands otherwise than the file has it; paused for good is what it may say."""
+    if row.key not in declared or row.pause is None or row.pause.until:
+        return row
+    return replace(row, pause=None) if row.skipped or row.origin == "api" else None
 
 
 class _Stage:
@@ -132,9 +146,11 @@ class _Stage:
         self._look_back = look_back
         self._report = ApplyReport()
 
-    async def play(self, *, prune: bool, force: bool) -> Rehearsal:
+    async def play(self, *, prune: bool, force: bool, take_from: str | None) -> Rehearsal:
         transaction, file = self._transaction, self._file
         last = await transaction.lock_project(file.project)
+        if take_from:
+            await take(transaction, file, take_from)
         keys = [schedule.key for schedule in file.schedules]
         heads = await transaction.heads(file.project, keys)
         compared = diff(file.project, file.schedules, heads)
@@ -158,10 +174,12 @@ class _Stage:
         except REFUSALS as error:
             refused = error
         held = {row.key for row in drift if row.pause}
+        declared = {schedule.key for schedule in file.schedules if schedule.paused}
         return Rehearsal(
             project=file.project, now=now, until=now + AHEAD, last=last, same=same,
             changes=tuple(changes), unchanged=compared.unchanged, absent=compared.absent,
-            foreign=owners, refused=refused, drift=tuple(drift),
+            foreign=owners, refused=refused,
+            drift=tuple(filter(None, (_beside(row, declared) for row in drift))),
             resumed=tuple(
                 schedule.key for schedule in file.schedules
                 if schedule.paused and schedule.key in {*compared.unchanged, *compared.changed}

@@ -1,16 +1,22 @@
-"""How a replica works: its periods, bounds and patience."""
+"""Settings of a replica: its periods, limits and timeouts, each with the bounds that it must keep.
+
+A name that nobody knows is as bad as a value that nobody can work with: both end in a worker that
+does something else than its operator believes. So both are found before anything is started.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
-from engine.errors import ScheduleError
-from engine.schedules.durations import parse_duration
+from engine.errors import SettingsInvalid
+from engine.schedules.durations import format_duration, parse_duration
 
 ApplyWhen: TypeAlias = Literal["on-start", "never"]
 
@@ -103,37 +109,68 @@ class Settings:
         """Return the settings that ``SCHED_*`` variables name.
 
         Raises:
-            ScheduleError: when one of them is no duration, positive number, rate or word.
+            SettingsInvalid: with all of those that cannot be read or are out of bounds.
         """
         given: dict[str, Any] = {}
+        problems: list[str] = []
         for field in fields(cls):
-            variable = f"SCHED_{field.name.upper()}"
+            variable = _variable(field.name)
             if text := environment.get(variable):
                 parse = _PARSERS.get(str(field.type), parse_duration)
                 try:
-                    given[field.name] = parse(text)
+                    given[field.name] = _within(field.name, parse(text))
                 except ValueError as error:
-                    raise ScheduleError(f"{variable} is {text!r}", cure=str(error)) from error
+                    problems.append(f"{variable} is {text!r}; {error}")
+        if problems:
+            raise SettingsInvalid(problems)
         return cls(**given)
+
+    def check(self) -> None:
+        """Check settings that an application has made itself.
+
+        Raises:
+            SettingsInvalid: with all of those that are out of bounds.
+        """
+        problems = [*self._out_of_bounds()]
+        if problems:
+            raise SettingsInvalid(problems)
+
+    def _out_of_bounds(self) -> Iterator[str]:
+        for name in BOUNDS:
+            value = getattr(self, name)
+            try:
+                _within(name, value)
+            except ValueError as error:
+                yield f"Settings.{name} is {_written(value)}; {error}"
 
     def margin_of(self, retention: timedelta) -> timedelta:
         """Return the safety margin for a namespace with this retention."""
         return min(timedelta(minutes=10), retention / 4) if self.margin is None else self.margin
 
 
+def unknown_names(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return a sentence about each ``SCHED_*`` variable that means nothing to anybody."""
+    return [
+        f"warning: {name} is not a setting{_hint(name)}"
+        for name in sorted(environment)
+        if name.startswith("SCHED_") and name not in NAMES and not _SERVICE.search(name)
+    ]
+
+
+def _hint(name: str) -> str:
+    near = get_close_matches(name, NAMES, n=1, cutoff=0.8)
+    return f"; did you mean {near[0]}?" if near else "; docs/settings.md has all of them"
+
+
 def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
+    # More digits are no slip of the hand, and Python refuses to read thousands of them.
+    if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS or int(text) < 1:
         raise ValueError("write a whole number from 1")
     return int(text)
 
 
 def _period(text: str) -> Period:
-    if text == "off":
-        return None
-    period = parse_duration(text)
-    if not period:
-        raise ValueError("write a duration, e.g. 10m, or off")
-    return period
+    return None if text == "off" else parse_duration(text)
 
 
 def _apply(text: str) -> str:
@@ -141,6 +178,69 @@ def _apply(text: str) -> str:
         raise ValueError("write on-start or never")
     return text
 
+
+def _variable(name: str) -> str:
+    return f"SCHED_{name.upper()}"
+
+
+def _within(name: str, value: Any) -> Any:
+    """Return a value that keeps its bounds; a ValueError says what to write instead."""
+    bounds = BOUNDS.get(name)
+    measured = value.per if isinstance(value, Rate) else value
+    if bounds is None or measured is None or bounds[0] <= measured <= bounds[1]:
+        return value
+    least, most = map(_written, bounds)
+    off = ", or off" if name == "janitor" else ""
+    of = "a rate over " if isinstance(value, Rate) else ""
+    raise ValueError(f"write {of}{least} to {most}{off}")
+
+
+def _written(value: Any) -> str:
+    """Return a value as the environment has it."""
+    try:
+        return format_duration(value) if isinstance(value, timedelta) else str(value)
+    except ValueError:  # negative, or finer than a millisecond
+        return str(value)
+
+
+_DIGITS: Final = 9
+_DAY: Final = timedelta(days=1)
+_YEARS: Final = timedelta(days=36_500)
+
+BOUNDS: Final[Mapping[str, tuple[Any, Any]]] = {
+    "tick": (timedelta(milliseconds=10), timedelta(minutes=10)),
+    # A start is sent within its lease, so a shorter one than a round trip ends before each start.
+    "lease": (timedelta(milliseconds=500), timedelta(hours=1)),
+    "batch": (1, 10_000),
+    "concurrency": (1, 1_000),
+    "margin": (timedelta(0), timedelta(days=30)),
+    "rpc_timeout": (timedelta(milliseconds=100), timedelta(minutes=1)),
+    "heartbeat": (timedelta(milliseconds=100), timedelta(minutes=10)),
+    "track": (timedelta(milliseconds=50), timedelta(minutes=10)),
+    "drain": (timedelta(0), _DAY),
+    "start_rate": (timedelta(milliseconds=1), timedelta(hours=1)),
+    "max_skew": (timedelta(milliseconds=100), timedelta(hours=1)),
+    "janitor": (timedelta(milliseconds=100), _DAY),
+    "retention_keep": (1, 1_000_000),
+    "retention_age": (timedelta(0), _YEARS),
+    "retention_failed_age": (timedelta(0), _YEARS),
+    "retention_max_age": (timedelta(0), _YEARS),
+}
+"""The least and the most of each setting, both included; of a rate, of the time it counts in."""
+
+NAMES: Final = frozenset(
+    {
+        *(_variable(field.name) for field in fields(Settings)),
+        *(f"SCHED_{name}" for name in (
+            "DATABASE_URL", "SCHEMA", "SCHEDULES", "TASK_QUEUE", "IMPORTS", "DATA_DIR", "UI_URL",
+            "TEMPORAL_CLI", "DB_PASSWORD", "FAULT",
+        )),
+    }
+)  # fmt: skip
+"""Every variable that the engine, its command line or its compose file reads."""
+
+_SERVICE: Final = re.compile(r"_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$")
+"""What Kubernetes puts into every container for a service that is called ``sched-…``."""
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "int": _count,

@@ -7,8 +7,9 @@
     macros          @yearly @annually @monthly @weekly @daily @midnight @hourly
     any field       *  5  1-5  5,7  */15  10/15  1-30/2  22-4 (wraps)  H  H(0-29)  H/15
     day             ?  L (last)  L-3  LW (last workday)  15W (workday nearest to the 15th)
-    weekday         ?  0-7 or SUN-SAT (0 and 7 are Sunday)  5L (last Friday)  MON#2
+    weekday         ?  0-7 or SUN-SAT (0 and 7 are Sunday)  5L or 5#L (last Friday)  MON#2
     month           1-12 or JAN-DEC
+    any number      with leading zeros
 
 Bit ``v`` of a mask stands for the value ``v``. The grammar is point 2 of DESIGN §5; whatever it
 leaves out is refused with `CronInvalid`, which names the field, the value and the cure.
@@ -16,6 +17,7 @@ leaves out is refused with `CronInvalid`, which names the field, the value and t
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -42,6 +44,8 @@ MACROS: Final = {
     "@HOURLY": "0 * * * *",
 }
 _LONGEST: Final = 1000  # characters; nobody writes more by hand
+_ZEROS: Final = re.compile(r"(?<!\d)0+(?=\d\d|\d[#L])", re.ASCII | re.IGNORECASE)
+_LAST: Final = re.compile(r"\b([0-7]|[A-Z]{3})#L\b", re.ASCII | re.IGNORECASE)
 
 
 class DayFields(NamedTuple):
@@ -89,7 +93,7 @@ def parse(expression: str, key: str = "") -> Fields:
             f'cron "{shown(expression)}" names a timezone',
             cure=f'write timezone: {shown(clock.partition("=")[2])} and cron: "{shown(rest)}"',
         )
-    upper = expression.upper()
+    upper = plain(expression).upper()
     second, minute, hour, day, month, weekday = _split(upper)
     return Fields(
         seconds=values(SECOND, second, key),
@@ -98,6 +102,16 @@ def parse(expression: str, key: str = "") -> Fields:
         calendar=_day_fields(day, month, weekday, key),
         wildcard=minute[0] == "*" or hour[0] == "*",
     )
+
+
+def plain(expression: str) -> str:
+    """Return ``expression`` without the spellings of peers that older evaluators do not read.
+
+    ``FRI#L`` is FRIL, and a number has two digits where two are enough. What is
+    stored of a schedule is spelt like this, so that a fleet in the middle of an upgrade agrees.
+    """
+    short = _ZEROS.sub("", expression[: _LONGEST + 1])
+    return _LAST.sub(r"\1L", short) + expression[_LONGEST + 1 :]
 
 
 def hashes(expression: str) -> bool:

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
+from engine.schedules.cron_fields import plain
 from engine.schedules.durations import LONGEST, format_duration, parse_duration
 from engine.schedules.nodes import MAX_DEPTH, MAX_DIGITS, UNSTORABLE, is_storable
 from engine.schedules.windows import KEY
@@ -268,7 +269,7 @@ Enabled = Annotated[bool, _switch("enabled")]
 Paused = Annotated[bool, _switch("paused")]
 EveryMs = Annotated[int | None, _milliseconds("everyMs", 1000)]
 OffsetMs = Annotated[int, _milliseconds("offsetMs", -_MAX_MS)]
-CronText = Annotated[str, text_check("cron", '"0 2 * * *"')]
+CronText = Annotated[str, text_check("cron", '"0 2 * * *"'), AfterValidator(plain)]
 Timezone = Annotated[str, text_check("timezone", "America/Sao_Paulo")]
 AtText = Annotated[str, text_check("at", '"2027-01-01T09:00:00Z"')]
 FirstFire = Annotated[Literal["now", "next"] | None, _optional_choice("firstFire", ("now", "next"))]

@@ -2,7 +2,7 @@
 
 Two independent parsers rarely make the same mistake, so a schedule on which they differ is
 refused when it is first seen. Only the parsed fields are compared; when readings become
-instants is ours alone, because croniter is wrong there (shared/FACTS 19).
+instants is ours alone: docs/adr/0030-two-parsers-of-cron.md.
 """
 
 from __future__ import annotations
@@ -11,10 +11,17 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from croniter import croniter
-
-from engine.schedules.cron_fields import MACROS, Fields, parse
+from engine.errors import EngineError
+from engine.schedules.cron_fields import MACROS, Fields, parse, plain
 from engine.schedules.cron_items import FIELDS, Special
+
+try:
+    from croniter import CroniterError, croniter
+except ModuleNotFoundError as missing:
+    raise EngineError(
+        "croniter is not installed, which reads each cron expression a second time",
+        cure="install what sched-engine depends on again: `pip install croniter==7.0.0`",
+    ) from missing
 
 # What croniter 7.0.0 cannot judge: its grammar ends there, or its answer is known to be wrong.
 _NUMBER: Final = r"(?:\d+|[A-Z]{3})"
@@ -58,8 +65,9 @@ def disagreement(expression: str) -> str | None:
         return None
     try:
         theirs = _croniter_sets(expression)
-    except (ValueError, TypeError, KeyError) as error:
-        return f"croniter refuses it: {error}"
+    except CroniterError as error:
+        # It puts the traceback of what it did not foresee into the message.
+        return f"croniter refuses it: {str(error).strip().splitlines()[-1]}"
     for name, mine, other in zip(ours, ours.values(), theirs, strict=True):
         if mine != other:
             return f"{name} field: we read {_listed(mine)}, croniter reads {_listed(other)}"
@@ -77,13 +85,17 @@ def _wraps_with_step(upper: str) -> bool:
 
 
 def _sets(fields: Fields) -> dict[str, frozenset[object]]:
-    """Return our fields as sets: numbers, and `Special` for days that depend on the month."""
+    """Return our fields as sets: numbers, and `Special` for days that depend on the month.
+
+    Of ``15W`` the 15, which is all that croniter tells.
+    """
     calendar = fields.calendar
+    days = {day.n if day.kind == "W" else day for day in calendar.day_specials}
     return {
         "second": _values(fields.seconds),
         "minute": _values(fields.minutes),
         "hour": _values(fields.hours),
-        "day": _values(calendar.days) | frozenset(calendar.day_specials),
+        "day": _values(calendar.days) | days,
         "month": _values(calendar.months),
         "weekday": _values(calendar.weekdays) | frozenset(calendar.weekday_specials),
     }
@@ -91,18 +103,17 @@ def _sets(fields: Fields) -> dict[str, frozenset[object]]:
 
 def _croniter_sets(expression: str) -> list[frozenset[object]]:
     """Return croniter's fields, in our order and with our `Special` for its special days."""
-    text = " ".join(expression.upper().split())
+    text = " ".join(plain(expression).upper().split())
     text = re.sub(r"(?<= )(\d|[A-Z]{3})L$", _last_weekday, text)
     # croniter's six fields end with the seconds unless told otherwise.
-    expanded, nth, _, workdays = croniter._expand(text, second_at_beginning=True)  # noqa: SLF001 - the public expand() drops the nW days
+    expanded, nth = croniter.expand(text, second_at_beginning=True)
     minute, hour, day, month, weekday, *second = expanded
     texts = [second[0] if second else [0], minute, hour, day, month, weekday]
     sets = [
-        frozenset(range(this.low, this.high + 1)) if "*" in values else frozenset(values)
+        frozenset[object](range(this.low, this.high + 1)) if "*" in values else frozenset(values)
         for this, values in zip(FIELDS, texts, strict=True)
     ]
-    days = {Special("W", n) for n in workdays} | {Special("L") for n in sets[3] if n == "l"}
-    sets[3] = frozenset(sets[3] - workdays - {"l"} | days)
+    sets[3] = frozenset(Special("L") if day == "l" else day for day in sets[3])
     weekdays = {
         Special("nL", n) if k == "l" else Special("#", n, k) for n, ks in nth.items() for k in ks
     }

@@ -33,19 +33,27 @@ class Declaring(Reading):
         return await self._ledger.build_indexes(patience=patience)
 
     async def apply(
-        self, file: ScheduleFile, *, force: bool = False, prune: bool = False
+        self,
+        file: ScheduleFile,
+        *,
+        force: bool = False,
+        prune: bool = False,
+        take_from: str | None = None,
     ) -> ApplyReport:
         """Make the file's schedules the newest definitions of its project.
 
         With ``prune``, because ``prune`` is to follow, what that would refuse is refused here:
-        nothing is applied then.
+        nothing is applied then. ``take_from`` is a project that was renamed: those of its keys
+        that the file declares are this project's from now on, with all that has not ended.
 
         Raises:
             KeyForeign: when another project owns a key of the file.
             RevisionTooLow: when a file with a higher ``revision`` was applied, unless forced.
             PruneRefused: when ``prune`` would retire more than half of the project, unless forced.
         """
-        return await apply(self._ledger, file, by=self._actor, force=force, prune=prune)
+        return await apply(
+            self._ledger, file, by=self._actor, force=force, prune=prune, take_from=take_from
+        )
 
     async def unchanged(self, path: Path) -> ApplyReport | None:
         """Return what applying this file would say if it is what was applied last, else None.
@@ -64,10 +72,17 @@ class Declaring(Reading):
         return None
 
     async def plan(
-        self, file: ScheduleFile, *, prune: bool = False, force: bool = False
+        self,
+        file: ScheduleFile,
+        *,
+        prune: bool = False,
+        force: bool = False,
+        take_from: str | None = None,
     ) -> Rehearsal:
         """Return what ``apply`` would change; see ``rehearsing.rehearse``."""
-        return await rehearse(self._ledger, file, by=self._actor, prune=prune, force=force)
+        return await rehearse(
+            self._ledger, file, by=self._actor, prune=prune, force=force, take_from=take_from
+        )
 
     async def prune(
         self, file: ScheduleFile, *, absent_for: timedelta = PRUNE_AFTER, force: bool = False

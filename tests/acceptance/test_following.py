@@ -44,3 +44,24 @@ async def test_a_run_is_followed_from_its_start_over_its_progress_to_its_end(
     process.send_signal(signal.SIGINT)
     async with asyncio.timeout(60):
         assert await process.wait() == 130
+
+
+async def test_what_was_there_before_is_not_shown_again_after_the_newest(
+    fleet: Fleet, books: Books
+):
+    await fleet.start("schedules: [{key: often, workflow: noop, everyMs: 1000}]")
+    await books.until_fired(["often"], 8, timeout=60)
+    process = await asyncio.create_subprocess_exec(
+        str(SCHED), "fires", "often", "--follow", "--json", "--limit", "2",
+        cwd=fleet.folder, env=fleet.environment, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout
+    told: list[str] = []
+    async with asyncio.timeout(60):
+        while len(set(told)) < 5:
+            told.append(json.loads(await process.stdout.readline())["fire_time"])
+    first = sorted(set(told))
+    assert [*dict.fromkeys(told)] == first, "a window older than the first ones was shown"
+    process.send_signal(signal.SIGINT)
+    async with asyncio.timeout(60):
+        assert await process.wait() == 130

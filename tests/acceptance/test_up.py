@@ -16,6 +16,25 @@ from tests.acceptance.fleet import SCHED
 from tests.acceptance.home import Home
 from tests.waiting import eventually
 
+ENDLESS = """
+import asyncio
+from pathlib import Path
+
+from engine.flow import Context, step, workflow
+
+
+@step
+async def wait_for_ever() -> None:
+    Path("begun").touch()
+    await asyncio.sleep(3600)
+
+
+@workflow
+class Endless:
+    async def run(self, ctx: Context) -> None:
+        await ctx.step(wait_for_ever)
+"""
+
 
 async def test_a_newcomer_sees_runs_and_a_second_start_goes_on(home: Home):
     await home.up()
@@ -54,6 +73,26 @@ async def test_servers_orphaned_by_kill_9_do_not_stand_in_the_way(home: Home):
     after = await home.until_fired("heartbeat", 2)
     assert {fire["run_id"] for fire in before} <= {fire["run_id"] for fire in after}
     assert await home.stop() == 0
+
+
+def is_alive(note: dict[str, object]) -> bool:
+    return Path(f"/proc/{note['pid']}").exists()
+
+
+async def test_a_second_ctrl_c_leaves_no_server_behind(home: Home):
+    (home.folder / "activities" / "endless.py").write_text(ENDLESS)
+    home.schedules.write_text("schedules: [{key: endless, workflow: endless, everyMs: 3600000}]")
+    home.environment["SCHED_DRAIN"] = "1h"
+    running = await home.up()
+    await eventually((home.folder / "begun").exists, timeout=90)
+    names = ("temporal", "postgres")
+    notes = [json.loads((home.folder / f".sched/{name}.pid.json").read_text()) for name in names]
+    assert all(map(is_alive, notes))
+    running.send_signal(signal.SIGINT)
+    await eventually(lambda: "draining" in home.log, timeout=60)
+    assert await home.stop() == 128 + signal.SIGINT
+    await eventually(lambda: not any(map(is_alive, notes)), timeout=30)
+    assert not (home.folder / ".sched/up.json").exists()
 
 
 async def test_a_second_up_on_the_same_data_is_refused_in_one_sentence(home: Home):

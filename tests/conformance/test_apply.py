@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,6 +15,7 @@ from engine.ledger import MemoryLedger
 from engine.ledger.schedule_records import Step
 from engine.runtime.declare import apply, retire_absent
 from engine.runtime.definitions import LOOK_BACK
+from engine.runtime.rehearsing import rehearse
 from engine.runtime.reports import PruneReport
 from engine.schedules import Schedule, Window, load_schedules
 from engine.schedules.decisions import Decision
@@ -195,6 +197,41 @@ async def test_a_project_never_retires_another_projects_keys(bench):
     assert retired == ()
     states = {row.key: (row.project, row.state) for row in await bench.ledger.schedules()}
     assert states == {"a": ("one", "active"), "b": ("two", "active")}
+
+
+async def test_a_renamed_project_takes_its_schedules_along_with_all_that_has_not_ended(bench):
+    text = "schedules: [{key: k, workflow: noop, everyMs: 3600000}]"
+    await bench.declare("project: one\n" + text)
+    bench.serving = one = replace(bench.serving, project="one")
+    (claim,) = await bench.claim()
+    renamed = "project: two\n" + text
+    with pytest.raises(KeyForeign, match=r"let `sched apply --take-from one` move them"):
+        await bench.declare(renamed)
+    plan = await rehearse(bench.ledger, load_schedules(renamed), by="test", take_from="one")
+    assert (plan.refused, plan.unchanged) == (None, ("k",))
+    for _ in range(2):  # a deploy may say so each time
+        report = await bench.declare(renamed, take_from="one")
+        assert report.unchanged == ("k",)
+    (row,) = await bench.ledger.schedules()
+    assert (row.project, row.series) == ("two", 1)
+    assert await bench.ledger.take_over(one, limit=9, lease=NO_TIME) == []
+    (fire,) = await bench.ledger.fires()
+    assert (fire.project, fire.workflow_id) == ("two", claim.workflow_id)
+    with pytest.raises(KeyForeign):  # it is not what was applied to it last
+        await bench.declare("project: one\n" + text)
+    assert (await bench.declare("project: one\n" + text, take_from="two")).unchanged == ("k",)
+
+
+async def test_only_what_the_file_of_the_renamed_project_declares_is_taken(bench):
+    await bench.declare("project: one\n" + interval(3_600_000, key="a"))
+    await bench.declare("project: other\n" + interval(3_600_000, key="b"))
+    both = "project: two\n" + interval(3_600_000, key="a").replace(
+        "]", ", {key: b, workflow: noop, everyMs: 3600000}]"
+    )
+    with pytest.raises(KeyForeign, match=r"b \(of project other\)"):
+        await bench.declare(both, take_from="one")
+    projects = {row.key: row.project for row in await bench.ledger.schedules()}
+    assert projects == {"a": "one", "b": "other"}, "all of it or nothing"
 
 
 async def test_a_lower_revision_is_not_applied_unless_forced(bench):
@@ -445,8 +482,8 @@ def test_a_ledger_without_a_memory_owes_each_run_of_the_last_minute(shape, first
     ("fields", "what", "cure"),
     [
         ("overlap: skip", "overlap", "write overlap: allow"),
-        ("maxConcurrentRuns: 3", "maxConcurrentRuns", "remove it"),
-        ("maxConcurrentRuns: 1", "maxConcurrentRuns", "remove it"),
+        ("maxConcurrentRuns: 3", "maxConcurrentRuns", "remove maxConcurrentRuns and overlap"),
+        ("maxConcurrentRuns: 1", "maxConcurrentRuns", "remove maxConcurrentRuns and overlap"),
     ],
 )
 async def test_a_replica_without_a_ledger_refuses_overlap_that_needs_memory(fields, what, cure):

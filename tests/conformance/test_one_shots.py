@@ -242,7 +242,7 @@ async def test_one_that_has_run_cannot_be_cancelled(bench, service):
     await bench.ledger.witness([run_of(claim, closed="completed", closed_at=datetime.now(UTC))])
     with pytest.raises(NotCancellable):
         await service.cancel(asked.key)
-    assert (await service.find(asked.key)).state == "active"
+    assert (await service.find(asked.key)).state == "ended"
 
 
 async def test_a_schedule_of_a_file_survives_the_cancel_of_its_runs(bench, service):

@@ -121,6 +121,12 @@ class WithHiddenType:
     async def run(self, ctx: Context, amount: Decimal) -> None: ...
 
 
+class WithService:
+    def __init__(self, mailer: object, *, retries: int, quiet: bool = False) -> None: ...
+
+    async def run(self, ctx: Context) -> None: ...
+
+
 class Outer:
     class Inner(Copy): ...
 
@@ -135,6 +141,7 @@ class Outer:
         (WithTwoInputs, "put several values into a dataclass"),
         (WithKeywordInput, r"has to be `run\(self, ctx\)` or"),
         (WithHiddenType, "'Decimal' is not defined.*not under TYPE_CHECKING"),
+        (WithService, "WithService.__init__ needs mailer, retries, and nobody gives that to a run"),
         (Outer.Inner, "Outer.Inner is not at the top level of its module"),
         (Welcome, "Welcome is already a workflow"),
         ("welcome", "@workflow marks a class"),
@@ -144,3 +151,13 @@ def test_a_class_that_cannot_be_a_workflow_is_refused_with_a_sentence(cls: type,
     with pytest.raises(TypeError, match=sentence):
         workflow(name="refused")(cls)
     assert "refused@1" not in registered_workflows()
+
+
+class WithDefaults:
+    def __init__(self, retries: int = 3, *more: object, **others: object) -> None: ...
+
+    async def run(self, ctx: Context) -> None: ...
+
+
+def test_a_class_that_can_be_made_without_arguments_is_a_workflow():
+    assert workflow(name="with-defaults")(WithDefaults) is WithDefaults

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from functools import partial
@@ -12,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from engine.cli import watching
+from engine.cli.app import run
 from engine.cli.board import FileState
 from engine.cli.desk import Desk
 from engine.cli.watching import FileWatch
+from engine.runtime.discovery import import_user_code
 from engine.runtime.events import Applied, Event, Held, Remark
 from engine.runtime.source import digest_of, read_file
 from engine.schedules import ScheduleFile, load_schedules
@@ -23,6 +26,9 @@ from tests.waiting import eventually
 GOOD = (
     "schedules:\n- {key: a, workflow: w, everyMs: 60000}\n- {key: b, workflow: w, everyMs: 9000}\n"
 )
+
+
+PARCELS = "tests.fundamentals.samples.parcels"
 
 
 class Followed:
@@ -326,3 +332,46 @@ async def test_a_calendar_that_never_rests_is_reported_and_holds_nothing_up(
     await watch.turn()
     await again.told("is good again")
     assert not again.states[-1].problems
+
+
+WRONG_INPUT = "schedules:\n- {key: p, workflow: parcels, everyMs: 60000, input: {id: 7}}\n"
+SAID = "schedules.yaml:2:59: SCHEDULE_INPUT_INVALID: p: input.id: Input should be a valid string"
+
+
+async def test_a_save_names_inputs_that_do_not_fit_the_code_of_the_worker(tmp_path, database_url):
+    path = tmp_path / "schedules.yaml"
+    path.write_text(GOOD)
+    async with Desk(database_url, "test") as desk:
+        made = Followed(path, desk)
+        watch = made.watch(read_file(path), types=import_user_code([PARCELS]).types)
+        path.write_text(WRONG_INPUT)
+        await watch.turn()
+    assert made.heard(SAID)
+
+
+@pytest.mark.parametrize(("command", "code"), [("plan", 3), ("apply", 0)])
+def test_plan_and_apply_name_them_where_the_code_is_named(
+    command, code, tmp_path, database_url, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCHED_DATABASE_URL", database_url)
+    Path("schedules.yaml").write_text(WRONG_INPUT)
+    assert run([command]) == code
+    assert "INPUT_INVALID" not in capsys.readouterr().out
+    assert run([command, "--import", PARCELS]) == code
+    assert SAID in capsys.readouterr().out.replace("\n", " ")
+    assert run([command, "--import", PARCELS, "--json"]) == code
+    found = json.loads(capsys.readouterr().out)["problems"]
+    assert ("SCHEDULE_INPUT_INVALID", 2) in {(each["code"], each["line"]) for each in found}
+
+
+def test_an_apply_whose_code_cannot_be_imported_changes_nothing(
+    tmp_path, database_url, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCHED_DATABASE_URL", database_url)
+    Path("schedules.yaml").write_text(WRONG_INPUT)
+    assert run(["apply", "--import", "nowhere"]) == 2
+    assert "there is no package nowhere here" in capsys.readouterr().err
+    assert run(["list"]) == 0
+    assert "p " not in capsys.readouterr().out

@@ -11,7 +11,7 @@ from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin, Settings
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
-from tests.slow_workflows import Brief, takes_a_moment
+from tests.slow_workflows import Short, takes_a_moment
 from tests.waiting import eventually
 
 LINE = 15
@@ -54,14 +54,14 @@ async def test_of_a_schedule_with_short_runs_never_more_than_two_windows_wait(
     client, database_url, namespace, at_once
 ):
     file = load_schedules(
-        "schedules: [{key: k, workflow: brief, everyMs: 1000, overlap: queue,"
+        "schedules: [{key: k, workflow: short, everyMs: 1000, overlap: queue,"
         f" maxConcurrentRuns: {at_once}}}]"
     )
     plugin = SchedulePlugin(file, database_url=database_url, settings=Settings())
     ledger = await PostgresLedger.connect(database_url, namespace=namespace)
     try:
         async with Worker(
-            client, task_queue="sched", workflows=[Brief], activities=[takes_a_moment],
+            client, task_queue="sched", workflows=[Short], activities=[takes_a_moment],
             plugins=[plugin],
         ):  # fmt: skip
             await eventually(lambda: completed(ledger, 2), timeout=20)

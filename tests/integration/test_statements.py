@@ -235,6 +235,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "make_due": [(["busy", QUIET],)],
     "mark_absent": [("default", ["busy"], NOW)],
     "merge_fires": [(IDS[:1], [2], [NOW], [NOW], IDS[1:])],
+    "move_to_project": [(["busy"], "default", "default")],
     "move_backfill": [(1, NOW, "laying", None, NOW, NOW, None, 100, "{}", None)],
     "move_cursors": [(RULES, ["busy"], [NOW], [NOW], [LAST], [None], [False], [through])
                      for through in (False, True)],

@@ -8,7 +8,7 @@ import pytest
 from temporalio.worker import Worker
 
 from engine.cli.app import run
-from engine.errors import LedgerRequired, ScheduleError
+from engine.errors import LedgerRequired, SettingsInvalid
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.declare import apply
@@ -50,7 +50,7 @@ def test_without_a_ledger_somebody_must_apply():
 def test_only_two_words_say_who_applies():
     assert Settings.from_environment({"SCHED_APPLY": "never"}).apply == "never"
     assert Settings.from_environment({}).apply == "on-start"
-    with pytest.raises(ScheduleError, match="write on-start or never"):
+    with pytest.raises(SettingsInvalid, match="write on-start or never"):
         Settings.from_environment({"SCHED_APPLY": "always"})
 
 

@@ -18,9 +18,7 @@ from temporalio import workflow as temporal
 
 with temporal.unsafe.imports_passed_through():
     from engine import Context, Retry, step, step_info, workflow
-
-NOTES = "NEMESIS_NOTES"
-"""Names the folder of the notes in the environment of a worker."""
+    from tests.nemesis.notes import NOTES
 
 
 def share(number: int) -> float:

@@ -15,7 +15,7 @@ from pathlib import Path
 from engine.embedded import PostgresServer, TemporalServer
 from tests.acceptance.fleet import ROOT, SCHED
 from tests.nemesis.account import Ending, Fault, Stillness
-from tests.nemesis.application import NOTES
+from tests.nemesis.notes import NOTES
 from tests.nemesis.plan import WORKERS, Act
 from tests.nemesis.proxy import Link
 from tests.servers import FAST_AND_FORGETFUL

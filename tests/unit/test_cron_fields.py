@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import pairwise
 
 import pytest
@@ -9,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import CronInvalid
+from engine.schedules import Schedule
 from engine.schedules.cron import Cron
 from engine.schedules.cron_fields import parse
 from engine.schedules.cron_items import Special
@@ -417,3 +420,47 @@ field = st.lists(item, min_size=1, max_size=3).map(",".join)
 @given(minute=field, hour=field)
 def test_croniter_agrees_on_every_list_of_plain_items(minute, hour):
     assert disagreement(f"{minute} {hour} * * *") is None
+
+
+@pytest.mark.parametrize(
+    ("peers", "ours"),
+    [
+        ("0 0 * * FRI#L", "0 0 * * FRIL"),
+        ("0 0 * * 5#l", "0 0 * * 5L"),
+        ("0 0 * * MON#2,7#L", "0 0 * * MON#2,7L"),
+        ("0 000 * * *", "0 00 * * *"),
+        ("*/0005 0-007 00000001 012 *", "*/05 0-07 01 12 *"),
+        ("0 0 0015W * 0005#0002", "0 0 15W * 5#02"),
+    ],
+)
+def test_spellings_of_peers_are_read_and_kept_as_every_replica_reads_them(peers, ours):
+    assert parse(peers) == parse(ours)
+    assert Schedule.from_json({"key": "k", "workflow": "w", "cron": peers}).cron == ours
+    assert disagreement(peers) is None
+
+
+@pytest.mark.parametrize("kept", ["0 02 * * *", "05 00 01 1 0", "0 0 * * 5L", "*/15 * * * *"])
+def test_what_every_replica_reads_is_kept_as_it_was_written(kept):
+    assert Schedule.from_json({"key": "k", "workflow": "w", "cron": kept}).cron == kept
+
+
+@pytest.mark.parametrize("wrong", ["0 0 * * #L", "0 0 * * 5#LL", "0 0 5#L * *", "0 0 * * 8#L"])
+def test_a_last_weekday_of_no_weekday_is_refused(wrong):
+    with pytest.raises(CronInvalid, match="field"):
+        parse(wrong)
+
+
+def test_without_croniter_one_sentence_says_what_to_install(tmp_path):
+    (tmp_path / "schedules.yaml").write_text(
+        'schedules: [{key: k, workflow: w, cron: "0 2 * * *"}]'
+    )
+    code = (
+        "import sys; sys.modules['croniter'] = None; from engine.cli.app import run;"
+        " sys.exit(run(['check', 'schedules.yaml']))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("sched: SCHEDULE_ENGINE_ERROR: croniter is not installed")
+    assert ended.stderr.count("\n") == 1

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.errors import ScheduleError
+from engine.errors import SettingsInvalid
 from engine.runtime.pressure import CubicRate, Pressure, Spare, Vegas
 from engine.runtime.settings import Rate, Settings
 
@@ -108,7 +108,7 @@ def test_a_ceiling_is_written_as_a_number_and_a_duration():
     read = Settings.from_environment({"SCHED_START_RATE": "50/1s"})
     assert read.start_rate == Rate(50, timedelta(seconds=1))
     for text in ("50", "0/1s", "x/1s", "5/never"):
-        with pytest.raises(ScheduleError, match="SCHED_START_RATE"):
+        with pytest.raises(SettingsInvalid, match="SCHED_START_RATE"):
             Settings.from_environment({"SCHED_START_RATE": text})
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from engine.errors import ScheduleError, ScheduleFileError
+from engine.errors import ScheduleFileError, SettingsInvalid
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
 from engine.schedules.model import Schedule
@@ -67,5 +67,5 @@ def test_the_janitor_can_be_switched_off_or_slowed_down(text, period):
      ("SCHED_RETENTION_AGE", "90")],
 )  # fmt: skip
 def test_a_setting_that_makes_no_sense_is_refused_by_its_name(variable, text):
-    with pytest.raises(ScheduleError, match=variable):
+    with pytest.raises(SettingsInvalid, match=variable):
         Settings.from_environment({variable: text})
