@@ -36,12 +36,12 @@ class Arena:
 
 
 @contextlib.asynccontextmanager
-async def postgres() -> AsyncIterator[PostgresServer]:
-    """Run PostgreSQL as ``sched up`` does: commits reach the disk."""
+async def postgres(**settings: str) -> AsyncIterator[PostgresServer]:
+    """Run PostgreSQL as ``sched up`` does: commits reach the disk. ``settings``: other ones."""
     with TemporaryDirectory(prefix="sched-bench-") as name:
         folder = Path(name)
         folder.chmod(0o755)  # noqa: ASYNC240 - nothing else runs yet; PostgreSQL may run as another user
-        server = PostgresServer(folder / "pg")
+        server = PostgresServer(folder / "pg", settings=settings)
         await server.start()
         try:
             yield server

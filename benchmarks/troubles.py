@@ -134,6 +134,8 @@ class Trouble:
         costless: see ``Scene``.
         one_way: seconds on the link to Temporal, before the trouble too.
         loses: requests that are lost on that link.
+        again: seconds after the trouble until the innocent is watched alone once more, of one that
+            lasts so long that the machine itself may be another.
     """
 
     title: str
@@ -143,6 +145,7 @@ class Trouble:
     costless: bool = False
     one_way: float = 0.0
     loses: Loses | None = None
+    again: float | None = None
 
 
 @asynccontextmanager
@@ -292,5 +295,6 @@ TROUBLES = {
         alone=[f"{{key: busy-{n:04}, workflow: bare, everyMs: 1000}}" for n in range(_BUSY)],
         replicas=2,
         costless=True,
+        again=120.0,
     ),
 }

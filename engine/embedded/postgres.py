@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import asyncpg
@@ -48,12 +48,20 @@ class PostgresServer(Server):
         data_dir: holds the cluster (or a pointer to it), ``postgres.log`` and the pid file.
         port: 0 takes a free one.
         durable: False trades survival of a power loss for speed (tests).
+        settings: other ones than those of a development box.
     """
 
-    def __init__(self, data_dir: Path, port: int = 0, *, durable: bool = True) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int = 0,
+        *,
+        durable: bool = True,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__("PostgreSQL", "postgres", data_dir, _SIGNALS)
         self.port = port
-        self._durable = durable
+        self._durable, self._more = durable, settings or {}
         self._password = ""
         self._lock: FolderLock | None = None
 
@@ -125,7 +133,8 @@ class PostgresServer(Server):
         self.port = self.port or free_port()
         opened = await asyncio.to_thread(cluster.open_cluster, home, durable=self._durable)
         self._password = opened.password
-        settings = _SETTINGS | {"port": str(self.port)} | ({} if self._durable else _HASTY)
+        hasty = {} if self._durable else _HASTY
+        settings = {**_SETTINGS, "port": str(self.port), **hasty, **self._more}
         self._process.spawn(
             [
                 opened.programs / "postgres",

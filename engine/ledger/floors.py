@@ -19,8 +19,6 @@ EVER: Final = datetime.fromtimestamp(0, UTC)
 _OPEN = timedelta(seconds=10)
 """How long after a moment was written its commit may come: a tick's transaction lives for 4 s."""
 
-FAR: Final = datetime(9000, 1, 1, tzinfo=UTC)
-"""From here on nothing is found, and no page visited."""
 LOOK_AGAIN: Final = 30.0
 """Seconds between two looks without bounds."""
 _SHARE: Final = 50

@@ -60,13 +60,10 @@ class Ledger(Slots, Protocol):
         """Begin a transaction; ``long`` lifts the tick's time limits for an apply."""
         ...
 
-    async def probe(
-        self, serving: Serving, *, ahead: timedelta = ..., leases: bool = True
-    ) -> Probe:
+    async def probe(self, serving: Serving, *, ahead: timedelta = ...) -> Probe:
         """Look once, in a single statement.
 
         Leases and stops that end later than so far ahead may be left out: nobody waits for them.
-        So may all of them without ``leases``.
         """
         ...
 

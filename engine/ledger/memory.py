@@ -20,7 +20,7 @@ from engine.ledger.memory_fires import MemoryFires
 from engine.ledger.memory_slots import MemorySlots
 from engine.ledger.memory_transaction import MemoryTransaction
 from engine.ledger.replica_records import Lineage, Probe, Serving
-from engine.ledger.schedule_records import NextFire, ScheduleRow, ScheduleState, state_of
+from engine.ledger.schedule_records import NextFire, ScheduleRow, ScheduleState
 from engine.schedules.time_rules import TIME_RULES
 from engine.schedules.versions import resolve_type
 
@@ -115,13 +115,12 @@ class MemoryLedger(MemorySlots, MemoryFires):
         serving: Serving,
         *,
         ahead: timedelta | None = None,  # noqa: ARG002 - nothing is left out
-        leases: bool = True,  # noqa: ARG002 - as above
     ) -> Probe:
         """See ``Ledger``."""
         due = [row.next_fire_at for row in self._tables.schedules.values()
                if row.next_fire_at is not None and row.servable(serving)]  # fmt: skip
-        ends = [fire.lease_until for fire in self._tables.fires.values()
-                if fire.lease_until and self._leased(fire, serving)]  # fmt: skip
+        leases = [fire.lease_until for fire in self._tables.fires.values()
+                  if fire.lease_until and self._leased(fire, serving)]  # fmt: skip
         stops = [fire.stop_at for fire in self._tables.fires.values()
                  if fire.stop_at and fire.stop and fire.status == "started"
                  and fire.new.project == serving.project]  # fmt: skip
@@ -134,7 +133,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
             ledger_id=self._identity,
             epoch=self._tables.counters["epoch"],
             due_at=min(due, default=None),
-            stale_at=min(ends, default=None),
+            stale_at=min(leases, default=None),
             stop_at=min(stops, default=None),
             doubted_at=self._doubted_at,
             lay_at=min((each.next_at for each in laying_of(self._tables, serving)), default=None),
@@ -251,7 +250,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
                     project=row.state.project,
                     workflow=row.state.schedule.workflow,
                     schedule=row.state.schedule,
-                    state=state_of(row.state.hold, row.next_fire_at),
+                    state=row.state.hold or "active",
                     next_fire_at=row.next_fire_at,
                     last_fire_at=newest.last_fire_time if newest else None,
                     last_status=newest.status if newest else None,

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from engine.errors import LedgerTimeout
 from engine.ledger.connections import PATIENCE, PATIENCE_LONG, Connections
-from engine.ledger.floors import EVER, FAR, LOOK_AGAIN, Floors, Moments, again_after
+from engine.ledger.floors import EVER, LOOK_AGAIN, Floors, Moments, again_after
 from engine.ledger.index_builds import build_indexes
 from engine.ledger.lineage import lineage_of
 from engine.ledger.migrate import check_schema_name, migrate, migrations
@@ -117,13 +117,9 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         async with self.transaction() as transaction:
             yield Upkeep(transaction)
 
-    async def probe(
-        self, serving: Serving, *, ahead: timedelta = _FAR, leases: bool = True
-    ) -> Probe:
+    async def probe(self, serving: Serving, *, ahead: timedelta = _FAR) -> Probe:
         """See ``Ledger``. One statement, outside any transaction."""
-        due, stale, stop = self._floors.of(serving)
-        begin = (due, stale, stop) if leases else (due, FAR, FAR)
-        return await self._probe(serving, begin, ahead)
+        return await self._probe(serving, self._floors.of(serving), ahead)
 
     async def _probe(self, serving: Serving, begin: Moments, ahead: timedelta = _FAR) -> Probe:
         types = list(serving.types)

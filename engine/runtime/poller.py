@@ -8,7 +8,6 @@ Everything decided is written before the first send, in one transaction with the
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -46,8 +45,6 @@ _NOTHING = timedelta(0)
 _CONTENDED = timedelta(milliseconds=20)
 _REFILLED = timedelta(milliseconds=50)
 """About how long a part of a backfill takes to be sent."""
-_LEASES_EVERY = timedelta(seconds=1)
-"""At most so often a busy loop looks for leases that end; it looks a tick ahead of them."""
 _FAR = datetime.max.replace(tzinfo=UTC)
 
 
@@ -108,7 +105,6 @@ class Poller:
         self._watch = ClockWatch(settings.max_skew)
         self._travels = False
         self._unconfirmed: list[tuple[list[Claim], float]] = []
-        self._leases_at = -math.inf
 
     @property
     def holds(self) -> bool:
@@ -154,8 +150,7 @@ class Poller:
     async def turn(self) -> timedelta:
         """Do the loop's share of a tick; sends go on behind it. Returns the wait until the next."""
         self._dispatcher.room_made.clear()
-        leases = boottime() >= self._leases_at
-        tick, _ = await self._claim(leases=leases)
+        tick, _ = await self._claim()
         if self.holds:
             return self._settings.tick
         if tick.full:
@@ -169,8 +164,6 @@ class Poller:
         stop_at = probe.stop_at if probe.stop_at and probe.stop_at > probe.now else None
         moments = [moment for moment in (probe.due_at, probe.stale_at, stop_at) if moment]
         wait = min(moments, default=_FAR) - self._clock.about()
-        if not leases:
-            wait = min(wait, timedelta(seconds=self._leases_at - boottime()))
         if probe.lay_at and (turn := probe.lay_at - self._clock.about()) < wait:
             # Where it waits for the room of backfills, what is due is still looked at in time.
             wait = max(turn, min(wait, _REFILLED))
@@ -188,11 +181,11 @@ class Poller:
         if tasks := [*self._tasks.values()]:
             await asyncio.wait(tasks)
 
-    async def _claim(self, *, leases: bool = True) -> tuple[Tick, list[asyncio.Task[None]]]:
+    async def _claim(self) -> tuple[Tick, list[asyncio.Task[None]]]:
         # The lease is counted from before the claim, so that this side always ends it first.
         asked = boottime()
         lease_ends = asked + self._settings.lease.total_seconds()
-        probe = await self._look(leases=leases)
+        probe = await self._ledger.probe(self._serving, ahead=self._settings.tick)
         answered = boottime()
         self.epoch = probe.epoch
         if await self._continuity.observe(probe):
@@ -224,18 +217,6 @@ class Poller:
         if room and not full and probe.lay_at is not None and probe.lay_at <= probe.now:
             laid = await self._lay(probe, claims, sends, lease_ends)
         return Tick(probe, tuple(claims), full, laid=laid), sends
-
-    async def _look(self, *, leases: bool) -> Probe:
-        """Probe; where nothing ended soon, leases are not looked at again at once.
-
-        Beside an old snapshot the index of those that ended in the last seconds is not cleaned,
-        and to look into it takes ten times as long as all of the rest.
-        """
-        asked, tick = boottime(), self._settings.tick
-        probe = await self._ledger.probe(self._serving, ahead=tick, leases=leases)
-        if leases and not (probe.stale_at or probe.stop_at):
-            self._leases_at = asked + min(_LEASES_EVERY, tick).total_seconds()
-        return probe
 
     async def _lay(
         self,

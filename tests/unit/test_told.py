@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from logging import WARNING
@@ -14,9 +13,8 @@ from rich.console import Console
 
 from engine.cli.lines import LinePrinter
 from engine.ledger import MemoryLedger
-from engine.ledger.replica_records import Probe, Serving
+from engine.ledger.replica_records import Serving
 from engine.runtime import Poller, Settings, watchdog
-from engine.runtime import poller as poller_module
 from engine.runtime.clock import LedgerClock
 from engine.runtime.declare import apply
 from engine.runtime.dispatcher import Dispatcher
@@ -29,15 +27,7 @@ from tests.blind import BLIND
 BEGIN = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)
 LATER = BEGIN + timedelta(hours=1)
 SERVING = Serving("one", "default", "sched", frozenset({"noop@1"}))
-DISPATCHER = cast(
-    "Dispatcher",
-    SimpleNamespace(
-        room=50,
-        send=lambda *_: [],
-        room_made=SimpleNamespace(clear=lambda: None),
-        breaker=SimpleNamespace(holds=False),
-    ),
-)
+DISPATCHER = cast("Dispatcher", SimpleNamespace(room=50, send=lambda *_: []))
 
 
 async def declared(text: str) -> MemoryLedger:
@@ -146,39 +136,3 @@ async def test_a_look_for_what_nobody_can_start_costs_a_fiftieth_of_the_time_at_
     monkeypatch.setattr(watchdog, "boottime", lambda: next(moments))
     watching = Watchdog(ledger, presence, SERVING, Settings(), tell=lambda _: None)
     assert (await watching.turn()).total_seconds() == pytest.approx(wait)
-
-
-class Probed(MemoryLedger):
-    """Notes of each probe whether leases were to be looked at."""
-
-    def __init__(self) -> None:
-        super().__init__(remembers=True)
-        self.leases: list[bool] = []
-        self.stale: datetime | None = None
-
-    async def probe(
-        self, serving: Serving, *, ahead: timedelta | None = None, leases: bool = True
-    ) -> Probe:
-        self.leases.append(leases)
-        found = await super().probe(serving, ahead=ahead)
-        return replace(found, stale_at=self.stale if leases else None)
-
-
-async def test_a_busy_loop_looks_for_leases_once_a_second_and_always_where_one_ends(monkeypatch):
-    ledger, now = Probed(), [100.0]
-    monkeypatch.setattr(poller_module, "boottime", lambda: now[0])
-    poller = Poller(
-        ledger, DISPATCHER, LedgerClock(), SERVING, Settings(), **BLIND, tell=lambda _: None
-    )
-    waits = []
-    for moment in (100.0, 100.1, 100.9, 101.0, 101.5):
-        now[0] = moment
-        waits.append((await poller.turn()).total_seconds())
-    assert ledger.leases == [True, False, False, True, False]
-    assert waits[1:3] == [pytest.approx(0.9), pytest.approx(0.1)], "the next look is in time"
-    ledger.stale = datetime.now(UTC) + timedelta(seconds=0.5)
-    ledger.leases.clear()
-    for moment in (102.0, 102.1, 102.2):
-        now[0] = moment
-        await poller.turn()
-    assert ledger.leases == [True, True, True]
