@@ -10,6 +10,7 @@ from temporalio.workflow import unsafe
 
 from engine import Context, workflow
 from engine.flow import decorator, definition_of, registered_workflows, version_key
+from tests.fundamentals.samples.constructed import Constructed
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -153,11 +154,6 @@ def test_a_class_that_cannot_be_a_workflow_is_refused_with_a_sentence(cls: type,
     assert "refused@1" not in registered_workflows()
 
 
-class WithDefaults:
-    def __init__(self, retries: int = 3, *more: object, **others: object) -> None: ...
-
-    async def run(self, ctx: Context) -> None: ...
-
-
 def test_a_class_that_can_be_made_without_arguments_is_a_workflow():
-    assert workflow(name="with-defaults")(WithDefaults) is WithDefaults
+    assert registered_workflows()["constructed@1"].cls is Constructed
+    assert Constructed(retries=5).retries == 5
