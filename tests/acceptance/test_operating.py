@@ -170,7 +170,7 @@ async def test_a_cancelled_run_undoes_what_it_did_before_it_ends(
     handle = client.get_workflow_handle(asked["workflow_id"])
 
     async def reserved() -> bool:
-        return "reserve" in await steps(client, asked["workflow_id"])
+        return "book" in await steps(client, asked["workflow_id"])
 
     await eventually(reserved, timeout=20, every=0.1)
     done = await operator.did("cancel", asked["workflow_id"], "--reason", "wrong data")
@@ -178,7 +178,7 @@ async def test_a_cancelled_run_undoes_what_it_did_before_it_ends(
     fire = await operator.closed(asked["workflow_id"])
     assert fire["status"] == "cancelled"
     assert (await handle.describe()).status == WorkflowExecutionStatus.CANCELED
-    assert await steps(client, asked["workflow_id"]) == ["reserve", "release"]
+    assert await steps(client, asked["workflow_id"]) == ["book", "unbook"]
     code, _, told = await operator.sched("cancel", asked["workflow_id"])
     assert code == 2
     assert told.startswith("sched: SCHEDULE_JOB_NOT_CANCELLABLE: ")
