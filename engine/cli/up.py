@@ -146,21 +146,15 @@ class _Application:
                 servers_named = "Temporal" if self.own_database else "PostgreSQL and Temporal"
                 lines.say(f"starting {servers_named}")
             embedded = await stack.enter_async_context(running)
-            # Also while they are being stopped.
-            signals.before_leaving_at_once += [
-                embedded.abandon,
-                partial(forget_running, self.data_dir),
-            ]
+            forget = partial(forget_running, self.data_dir)
+            signals.before_leaving_at_once += [embedded.abandon, forget]  # until all has ended
             target = self._announce(embedded, lines)
-            stack.callback(forget_running, self.data_dir)
+            stack.callback(forget)
             desk = await stack.enter_async_context(Desk(target.database_url, _NAMESPACE))
             source = self.schedules if isinstance(self.file, ScheduleFileError) else self.file
             hearing = _Hearing()
             plugin = SchedulePlugin(
-                source,
-                database_url=target.database_url,
-                settings=self.settings,
-                on_event=hearing,
+                source, database_url=target.database_url, settings=self.settings, on_event=hearing
             )
             living = await self._living(desk, plugin.project)
             if self.open_ui and target.ui_url:

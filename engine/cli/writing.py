@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from engine.cli.environment import service
+from engine.cli.environment import find_target, open_service, service
 from engine.cli.options import (
     DEFAULT_DATA_DIR,
     DEFAULT_FILE,
@@ -205,8 +205,9 @@ async def _unchanged(path: Path, data_dir: Path) -> ApplyReport | None:
     A file that cannot be used, and a ledger that is away, are for whoever reads and writes them.
     """
     with suppress(ScheduleFileError, LedgerError):
-        async with service(data_dir) as opened:
-            return await opened.unchanged(path)
+        if of := find_target(data_dir):
+            async with open_service(of) as opened:
+                return await opened.unchanged(path)
     return None
 
 

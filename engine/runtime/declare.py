@@ -183,9 +183,11 @@ def require_no_memory(file: ScheduleFile) -> None:
     """
     schedules = file.schedules
     limited = [each.key for each in schedules if "max_concurrent_runs" in each.model_fields_set]
-    # With maxConcurrentRuns there is an overlap, said or not.
     overlap = [
-        each.key for each in schedules if each.overlap != "allow" and each.key not in limited
+        each.key
+        for each in schedules
+        # With maxConcurrentRuns there is an overlap, said or not.
+        if each.overlap != "allow" and "max_concurrent_runs" not in each.model_fields_set
     ]
     follows = [each.key for each in schedules if each.follows]
     wanted = [

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -34,9 +34,14 @@ class UserCode:
 
     @property
     def types(self) -> frozenset[str]:
-        """The Temporal types of the workflows; one that takes every type has none."""
-        marks = (getattr(each, _MARK) for each in self.workflows)
-        return frozenset(mark.name for mark in marks if mark.name)
+        """The Temporal types of the workflows."""
+        return types_of(self.workflows)
+
+
+def types_of(classes: Iterable[type]) -> frozenset[str]:
+    """Return the Temporal types of classes, plain ones included; one that takes all has none."""
+    marks = (getattr(each, _MARK, None) for each in classes)
+    return frozenset(mark.name for mark in marks if mark and mark.name)
 
 
 def import_user_code(names: Sequence[str] = ()) -> UserCode:

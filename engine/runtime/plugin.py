@@ -27,6 +27,7 @@ from engine.ledger.address import checked_address
 from engine.ledger.replica_records import Serving
 from engine.runtime import database
 from engine.runtime.declare import require_no_memory
+from engine.runtime.discovery import types_of
 from engine.runtime.events import Event, Listener, log, logger
 from engine.runtime.heartbeats import HEARD_WITHIN, StepHeartbeats
 from engine.runtime.lanes import is_lane
@@ -94,8 +95,9 @@ class SchedulePlugin(SimplePlugin):
             else Source(schedules)
         )
         self._database_url = checked_address(database_url) if database_url else database.url()
+        if settings:
+            settings.check()
         self.settings = settings or Settings.from_environment()
-        self.settings.check()
         for warning in unknown_names():
             logger.warning(warning)
         self._on_event = on_event
@@ -256,9 +258,7 @@ def _rules_of(worker: Worker) -> dict[str, dict[str, Any]]:
 
 def _types_of(worker: Worker) -> frozenset[str]:
     """The Temporal types that this worker runs, plain classes included."""
-    classes = worker.config(active_config=True).get("workflows", ())
-    definitions = (getattr(cls, "__temporal_workflow_definition", None) for cls in classes)
-    return frozenset(found.name for found in definitions if found is not None and found.name)
+    return types_of(worker.config(active_config=True).get("workflows", ()))
 
 
 def _project_of(source: Source | ScheduleFile | None, *, stateless: bool) -> str:

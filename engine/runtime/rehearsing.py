@@ -6,7 +6,7 @@ So the answer is no guess of what an apply would do. It holds the locks of an ap
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -129,11 +129,14 @@ async def rehearse(
     return found[0]
 
 
-def _beside(row: DriftRow, declared: Collection[str]) -> DriftRow | None:
-    """Return what stands otherwise than the file has it; paused for good is what it may say."""
-    if row.key not in declared or row.pause is None or row.pause.until:
-        return row
-    return replace(row, pause=None) if row.skipped or row.origin == "api" else None
+def _otherwise(rows: Iterable[DriftRow], file: ScheduleFile) -> Iterator[DriftRow]:
+    """Yield what stands otherwise than the file has it; paused for good is what it may say."""
+    declared = {schedule.key for schedule in file.schedules if schedule.paused}
+    for row in rows:
+        if row.key not in declared or row.pause is None or row.pause.until:
+            yield row
+        elif row.skipped or row.origin == "api":
+            yield replace(row, pause=None)
 
 
 class _Stage:
@@ -174,12 +177,10 @@ class _Stage:
         except REFUSALS as error:
             refused = error
         held = {row.key for row in drift if row.pause}
-        declared = {schedule.key for schedule in file.schedules if schedule.paused}
         return Rehearsal(
             project=file.project, now=now, until=now + AHEAD, last=last, same=same,
             changes=tuple(changes), unchanged=compared.unchanged, absent=compared.absent,
-            foreign=owners, refused=refused,
-            drift=tuple(filter(None, (_beside(row, declared) for row in drift))),
+            foreign=owners, refused=refused, drift=tuple(_otherwise(drift, file)),
             resumed=tuple(
                 schedule.key for schedule in file.schedules
                 if schedule.paused and schedule.key in {*compared.unchanged, *compared.changed}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import timedelta
 from difflib import get_close_matches
@@ -131,17 +131,15 @@ class Settings:
         Raises:
             SettingsInvalid: with all of those that are out of bounds.
         """
-        problems = [*self._out_of_bounds()]
-        if problems:
-            raise SettingsInvalid(problems)
-
-    def _out_of_bounds(self) -> Iterator[str]:
+        problems: list[str] = []
         for name in BOUNDS:
             value = getattr(self, name)
             try:
                 _within(name, value)
             except ValueError as error:
-                yield f"Settings.{name} is {_written(value)}; {error}"
+                problems.append(f"Settings.{name} is {_written(value)}; {error}")
+        if problems:
+            raise SettingsInvalid(problems)
 
     def margin_of(self, retention: timedelta) -> timedelta:
         """Return the safety margin for a namespace with this retention."""

@@ -34,6 +34,7 @@ from engine.flow import (
 from engine.flow.fire import MEMO_KEY
 from engine.flow.queues import lane_of
 from engine.flow.run_rules import RunRules
+from engine.runtime.discovery import types_of
 from engine.runtime.plugin import SchedulePlugin
 from engine.runtime.settings import Settings
 from engine.runtime.starter import evidence_of
@@ -93,8 +94,7 @@ class Code:
     @property
     def types(self) -> frozenset[str]:
         """The Temporal types of the workflows."""
-        marks = (getattr(each, "__temporal_workflow_definition", None) for each in self.workflows)
-        return frozenset(mark.name for mark in marks if mark and mark.name)
+        return types_of(self.workflows)
 
 
 class _WithoutReplica(SchedulePlugin):

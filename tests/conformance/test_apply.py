@@ -222,6 +222,15 @@ async def test_a_renamed_project_takes_its_schedules_along_with_all_that_has_not
     assert (await bench.declare("project: one\n" + text, take_from="two")).unchanged == ("k",)
 
 
+async def test_a_plan_shows_no_drift_where_the_file_itself_says_paused(bench):
+    text = "schedules: [{key: k, workflow: noop, everyMs: 3600000%s}]"
+    paused = load_schedules(text % ", paused: true")
+    await bench.declare(text % ", paused: true")
+    assert (await rehearse(bench.ledger, paused, by="test")).drift == ()
+    found = await rehearse(bench.ledger, load_schedules(text % ""), by="test")
+    assert [row.key for row in found.drift if row.pause] == ["k"]
+
+
 async def test_only_what_the_file_of_the_renamed_project_declares_is_taken(bench):
     await bench.declare("project: one\n" + interval(3_600_000, key="a"))
     await bench.declare("project: other\n" + interval(3_600_000, key="b"))
