@@ -20,7 +20,7 @@ from engine.ledger.memory_fires import MemoryFires
 from engine.ledger.memory_slots import MemorySlots
 from engine.ledger.memory_transaction import MemoryTransaction
 from engine.ledger.replica_records import Lineage, Probe, Serving
-from engine.ledger.schedule_records import NextFire, ScheduleRow, ScheduleState
+from engine.ledger.schedule_records import NextFire, ScheduleRow, ScheduleState, state_of
 from engine.schedules.time_rules import TIME_RULES
 from engine.schedules.versions import resolve_type
 
@@ -250,7 +250,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
                     project=row.state.project,
                     workflow=row.state.schedule.workflow,
                     schedule=row.state.schedule,
-                    state=row.state.hold or "active",
+                    state=state_of(row.state.hold, row.next_fire_at),
                     next_fire_at=row.next_fire_at,
                     last_fire_at=newest.last_fire_time if newest else None,
                     last_status=newest.status if newest else None,
