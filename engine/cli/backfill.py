@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, get_args
 
@@ -24,9 +25,10 @@ from rich.progress import (
 from engine.cli.environment import service
 from engine.cli.moments import moment
 from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key, Reason, one_of
-from engine.cli.output import backfill_json, counted, instant, print_json
-from engine.ledger.backfill_records import Backfill, InLine
+from engine.cli.output import backfill_json, counted, instant, print_json, print_table
+from engine.ledger.backfill_records import INCLUDED, Backfill, Included, InLine
 from engine.ledger.fire_records import Fire
+from engine.runtime.past_windows import Considered
 from engine.runtime.verbs.backfilling import BackfillRequested
 from engine.service import ScheduleService
 
@@ -46,6 +48,17 @@ Overlap = Annotated[
     ),
 ]
 
+Include = Annotated[
+    list[Included] | None,
+    typer.Option(
+        "--include",
+        metavar="CAUSE",
+        help=f"Windows to start besides: {', '.join(INCLUDED)}. May be given several times.",
+        parser=one_of("cause", INCLUDED),
+        show_default=False,
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -60,7 +73,12 @@ def backfill(
     end: Annotated[
         str, typer.Option("--to", metavar="ISO", help="The last moment, which has passed.")
     ],
+    *,
     overlap: Overlap = None,
+    include: Include = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List what would start and what not; ask for nothing.")
+    ] = False,
     reason: Reason = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Show how far it is until all of it is laid.")
@@ -70,35 +88,55 @@ def backfill(
 ) -> None:
     """Give windows of the past the runs that they never had.
 
-    A window that has, had or may have had a run is left alone. Workers lay the windows, behind all
-    that is due; `sched show KEY` says how far they are, and `sched cancel KEY` ends it.
+    A window that has, had or may have had a run is left alone. So is one that somebody skipped,
+    that the schedule leaves out, that other schedules kept from starting, or whose data a later
+    run has had, unless --include names the cause. What would start is counted first, and
+    --dry-run lists it. Workers lay the windows, behind all that is due; `sched show KEY` says how
+    far they are, and `sched cancel KEY` ends it.
     """
     begin, last = _between(start, end)
+    besides = tuple(include or ())
 
-    async def act() -> tuple[BackfillRequested, Backfill, list[Fire]]:
+    async def act() -> Backfill | None:
         async with service(data_dir) as opened:
-            asked = await opened.backfill(key, begin, last, reason=reason, overlap=overlap)
+            seen = await opened.preview_backfill(key, begin, last, overlap=overlap, include=besides)
             if not as_json:
-                for line in said(asked):
-                    typer.echo(line)
-            if not wait:
-                return asked, asked.backfill, []
-            with _shown(quiet=as_json) as show:
-                done = await _followed(opened, asked.backfill, show)
-            return asked, done, await opened.laid(done)
+                typer.echo("\n".join(said(seen)))
+            if dry_run:
+                spans = [each async for each in _merged(opened.windows_of(seen.backfill))]
+                _print_spans(seen, spans, as_json=as_json)
+                return None
+            asked = await opened.backfill(
+                key, begin, last, reason=reason, overlap=overlap, include=besides
+            )
+            return await _told(opened, asked, wait=wait, as_json=as_json)
 
     try:
-        asked, done, fires = asyncio.run(act())
+        done = asyncio.run(act())
     except KeyboardInterrupt:
         if wait:
             typer.echo("it goes on; `sched show` says how far it is", err=True)
         raise
+    if done is not None and done.state == "ended":
+        raise typer.Exit(1)
+
+
+async def _told(
+    opened: ScheduleService, asked: BackfillRequested, *, wait: bool, as_json: bool
+) -> Backfill:
+    """Say that a backfill was asked for and, if that is wanted, what it comes to."""
+    done, fires = asked.backfill, list[Fire]()
+    if not as_json:
+        typer.echo(f"workers lay them; `sched show {done.key}` says how far they are")
+    if wait:
+        with _shown(quiet=as_json) as show:
+            done = await _followed(opened, done, show)
+        fires = await opened.laid(done)
     if as_json:
         print_json(as_document(asked, done, fires))
     elif wait:
         typer.echo(ended(done))
-    if done.state == "ended":
-        raise typer.Exit(1)
+    return done
 
 
 def _between(start: str, end: str) -> tuple[datetime, datetime]:
@@ -123,19 +161,78 @@ async def _followed(
         await asyncio.sleep(_EVERY)
 
 
-def said(asked: BackfillRequested) -> Iterator[str]:
-    """Yield what people read of a request."""
-    of = asked.backfill
-    alone = sum(asked.left_alone.values())
+def said(seen: BackfillRequested) -> Iterator[str]:
+    """Yield what people read of a backfill before it is asked for."""
+    of = seen.backfill
+    alone = sum(seen.left_alone.values())
     yield (
-        f"{of.key}: {counted(of.windows, 'window')}, {asked.would_start} to start,"
+        f"{of.key}: {counted(of.windows, 'window')}, {seen.would_start} to start,"
         f" {alone} left alone"
     )
-    for why, number in sorted(asked.left_alone.items(), key=lambda each: -each[1]):
-        yield f"left alone, {why}: {counted(number, 'window')}"
-    if asked.cost:
-        yield asked.cost
-    yield f"workers lay them; `sched show {of.key}` says how far they are"
+    for why, number in sorted(seen.starts.items(), key=lambda each: -each[1]):
+        yield f"to start, {why}: {counted(number, 'window')}"
+    for why, number in sorted(seen.left_alone.items(), key=lambda each: -each[1]):
+        cure = f"; `--include {why}` starts {'it' if number == 1 else 'them'}"
+        yield f"left alone, {why}: {counted(number, 'window')}{cure if why in INCLUDED else ''}"
+    if seen.cost:
+        yield seen.cost
+
+
+@dataclass(slots=True)
+class _Span:
+    """Windows one after another with which the same is done, for the same cause."""
+
+    first: datetime
+    last: datetime
+    windows: int
+    starts: bool
+    why: str
+
+
+async def _merged(windows: AsyncIterator[Considered]) -> AsyncIterator[_Span]:
+    span: _Span | None = None
+    async for each in windows:
+        if span is not None and (span.starts, span.why) == (each.starts, each.why):
+            span.last, span.windows = each.at, span.windows + 1
+            continue
+        if span is not None:
+            yield span
+        span = _Span(each.at, each.at, 1, each.starts, each.why)
+    if span is not None:
+        yield span
+
+
+def _print_spans(seen: BackfillRequested, spans: Sequence[_Span], *, as_json: bool) -> None:
+    if as_json:
+        of = seen.backfill
+        print_json({
+            "key": of.key, "from": instant(of.first), "to": instant(of.last),
+            "overlap": of.overlap, "include": list(of.include), "windows": of.windows,
+            "counts": _counts(seen), "cost": seen.cost,
+            "spans": [
+                {"from": instant(each.first), "to": instant(each.last), "windows": each.windows,
+                 "starts": each.starts, "why": each.why}
+                for each in spans
+            ],
+        })  # fmt: skip
+        return
+    print_table(
+        ("FIRST", "LAST", "WINDOWS", "STARTS", "WHY"),
+        (
+            (instant(each.first), instant(each.last), each.windows,
+             "yes" if each.starts else "no", each.why)
+            for each in spans
+        ),
+    )  # fmt: skip
+    typer.echo("nothing was asked for: without --dry-run it is")
+
+
+def _counts(seen: BackfillRequested) -> dict[str, object]:
+    return {
+        "would_start": seen.would_start,
+        "starts": dict(seen.starts),
+        "left_alone": dict(seen.left_alone),
+    }
 
 
 def ended(done: Backfill) -> str:
@@ -160,7 +257,7 @@ def as_document(
         "left_alone": [
             {"workflow_id": None, "why": why, "windows": number} for why, number in alone.items()
         ],
-        "counts": {"would_start": asked.would_start, "left_alone": dict(asked.left_alone)},
+        "counts": _counts(asked),
         "cost": asked.cost,
     }
 

@@ -8,14 +8,15 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from engine.cli.options import DEFAULT_DATA_DIR, DEFAULT_FILE
-from engine.errors import LedgerRequired, LedgerTimeout, LedgerUnavailable
+from engine.errors import LedgerRequired, LedgerTimeout, LedgerUnavailable, ScheduleFileError
 from engine.runtime import database
 from engine.runtime.settings import unknown_names
+from engine.runtime.source import DEFAULT_PROJECT, Source
 from engine.service import ScheduleService
 
 UP_FILE = "up.json"
@@ -30,12 +31,14 @@ class Target:
         namespace: the Temporal namespace it is asked about.
         ui_url: where Temporal's Web UI is, if that is known.
         temporal: where the Temporal server of a `sched up` is; else the environment names it.
+        project: whose schedules that `sched up` runs.
     """
 
     database_url: str
     namespace: str
     ui_url: str | None = None
     temporal: str | None = None
+    project: str | None = None
 
     @property
     def place(self) -> str:
@@ -65,8 +68,7 @@ def find_target(data_dir: Path = DEFAULT_DATA_DIR) -> Target | None:
     url = database.url()
     if url is not None:
         here = noted if noted and noted.database_url == url else None
-        ui, temporal = (here.ui_url, here.temporal) if here else (None, None)
-        noted = Target(url, _namespace(), ui, temporal)
+        noted = replace(here or Target(url, ""), namespace=_namespace())
     if noted is None:
         return None
     ui = os.environ.get("SCHED_UI_URL") or noted.ui_url
@@ -85,8 +87,9 @@ def _noted(data_dir: Path) -> Target | None:
         noted = json.loads((data_dir / UP_FILE).read_text(encoding="utf-8"))
         # An older `sched up` noted less.
         return Target(
-            noted["database_url"], noted["namespace"], noted.get("ui_url"), noted.get("temporal")
-        )
+            noted["database_url"], noted["namespace"], noted.get("ui_url"), noted.get("temporal"),
+            noted.get("project"),
+        )  # fmt: skip
     except (OSError, ValueError, KeyError):
         return None
 
@@ -106,6 +109,18 @@ def target(data_dir: Path = DEFAULT_DATA_DIR) -> Target:
             cure=f"set the variable, or start `sched up` in this folder{begin}",
         )
     return found
+
+
+def project_here(of: Target) -> str:
+    """Return the project that a command in this folder means, where nobody names one.
+
+    That of the `sched up` it works on, or else that of the schedule file.
+    """
+    if of.project is not None:
+        return of.project
+    with suppress(ScheduleFileError):
+        return Source(Path(os.environ.get("SCHED_SCHEDULES") or DEFAULT_FILE)).look().project()
+    return DEFAULT_PROJECT
 
 
 def warn_of_unknown_names() -> None:

@@ -9,12 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from engine.cli.environment import service
+from engine.cli.environment import open_service, project_here, service, target
 from engine.cli.given import given_input
 from engine.cli.moments import is_date
 from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key, Reason
 from engine.cli.output import instant, print_json
 from engine.cli.times import clock
+from engine.cli.unserved import WaitForWorker, nobody_starts, wait_for_worker
 from engine.runtime.verbs.one_shots import Asked
 from engine.schedules.durations import parse_duration
 
@@ -40,7 +41,15 @@ TaskQueue = Annotated[
 External = Annotated[
     bool, typer.Option("--external", help="WORKFLOW is a Temporal type of other code.")
 ]
-Project = Annotated[str, typer.Option("--project", metavar="NAME", help="Whose workers start it.")]
+Project = Annotated[
+    str | None,
+    typer.Option(
+        "--project",
+        metavar="NAME",
+        help="Whose workers start it.  [default: that of `sched up`, or of the file, here]",
+        show_default=False,
+    ),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -63,14 +72,16 @@ def at(
     request_id: RequestId = None,
     task_queue: TaskQueue = "sched",
     external: External = False,
-    project: Project = "default",
+    project: Project = None,
+    wait: WaitForWorker = False,
     reason: Reason = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
     """Start a workflow once, at a moment to come.
 
-    It prints the key by which `sched show`, `reschedule` and `cancel` know it.
+    It prints the key by which `sched show`, `reschedule` and `cancel` know it, and warns where no
+    worker lives that would start it.
     """
     fields: dict[str, Any] = {"taskQueue": task_queue, "external": external}
     _require_place(moment, timezone)
@@ -79,14 +90,22 @@ def at(
     if timezone is not None:
         fields["timezone"] = timezone
 
-    async def ask() -> Asked:
-        async with service(data_dir) as opened:
-            return await opened.schedule_at(
-                workflow, moment, key=key, request_id=request_id, project=project,
-                reason=reason, **fields,
+    async def ask() -> None:
+        of = target(data_dir)
+        async with open_service(of) as opened:
+            asked = await opened.schedule_at(
+                workflow, moment, key=key, request_id=request_id,
+                project=project or project_here(of), reason=reason, **fields,
             )  # fmt: skip
+            _tell(asked, as_json=as_json)
 
-    _tell(asyncio.run(ask()), as_json=as_json)
+            async def alone() -> str:
+                return nobody_starts([await opened.schedule(asked.key)], await opened.served())
+
+            if wait:
+                await wait_for_worker(alone)
+
+    asyncio.run(ask())
 
 
 def reschedule(
@@ -158,15 +177,16 @@ def _tell(asked: Asked, *, as_json: bool) -> None:
         print_json(
             {
                 "key": asked.key,
+                "project": asked.project,
                 "next_fire_at": instant(asked.next_fire_at),
                 "definition": asked.schedule.to_json(),
                 "waiting": asked.waiting,
             }
         )
-        return
-    typer.echo(f"{asked.key}: {asked.schedule.workflow}, {_clock(asked.next_fire_at, asked)}")
+    else:
+        typer.echo(f"{asked.key}: {asked.schedule.workflow}, {_clock(asked.next_fire_at, asked)}")
     if asked.waiting:
-        typer.echo(asked.waiting)
+        typer.echo(asked.waiting, err=True)
 
 
 def _clock(moment: datetime | None, asked: Asked) -> str:

@@ -190,6 +190,7 @@ def backfill_json(of: Backfill) -> dict[str, object]:
         "to": instant(of.last),
         "cursor": instant(of.cursor),
         "overlap": of.overlap,
+        "include": list(of.include),
         "windows": of.windows,
         "done": of.done,
         "laid": of.laid,
@@ -205,10 +206,7 @@ def backfill_json(of: Backfill) -> dict[str, object]:
 def is_to_be_laid(fire: Fire, laying: Iterable[Backfill]) -> bool:
     """Whether a backfill may still start windows of this row."""
     return any(
-        (each.key, each.state) == (fire.key, "laying")
-        and fire.status in each.include
-        and each.cursor < fire.last_fire_time
-        and fire.fire_time <= each.last
+        each.key == fire.key and each.is_pending(fire.cause, fire.fire_time, fire.last_fire_time)
         for each in laying
     )
 

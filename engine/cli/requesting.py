@@ -24,7 +24,7 @@ from engine.cli.options import (
     whole_number,
 )
 from engine.cli.output import fire_json, print_json, why
-from engine.cli.unserved import unserved
+from engine.cli.unserved import WaitForWorker, nobody_starts, wait_for_worker
 from engine.runtime.verbs.requesting import Requested
 from engine.service import ScheduleService
 
@@ -70,13 +70,16 @@ def trigger(
     ] = None,
     overlap: AsOverlap = None,
     own_input: Input = None,
+    *,
+    wait: WaitForWorker = False,
     reason: Reason = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:  # fmt: skip
     """Start a run now, besides the schedule's windows.
 
-    Also of a schedule that is paused. Ends with 1 when overlap left it without a run.
+    Also of a schedule that is paused. Ends with 1 when overlap left it without a run, and warns
+    where no worker lives that would start it.
     """
     argument = given_input(own_input)
     ask(
@@ -84,6 +87,7 @@ def trigger(
         lambda opened: opened.trigger(
             key, reason=reason, request_id=request_id, overlap=overlap, own_input=argument
         ),
+        wait=wait,
         as_json=as_json,
     )
 
@@ -125,16 +129,28 @@ def rerun(
 
 
 def ask(
-    data_dir: Path, request: Callable[[ScheduleService], Awaitable[Requested]], *, as_json: bool
+    data_dir: Path,
+    request: Callable[[ScheduleService], Awaitable[Requested]],
+    *,
+    wait: bool = False,
+    as_json: bool,
 ) -> None:
-    """Make a request of the service and tell what came of it; ends with 1 without a run."""
+    """Make a request of the service and tell what came of it; ends with 1 without a run.
+
+    ``wait``: for a worker that would start it.
+    """
 
     async def act() -> tuple[Requested, str, bool]:
         async with service(data_dir) as opened:
             asked = await request(opened)
             row = await opened.schedule(asked.fire.key)
-            alone = unserved([row], await opened.served())
-            held = row.state == "paused"
+
+            async def nobody() -> str:
+                return nobody_starts([await opened.schedule(row.key)], await opened.served())
+
+            if wait and asked.fire.status in _SOON:
+                await wait_for_worker(nobody)
+            alone, held = await nobody(), row.state == "paused"
             if asked.asks and not alone and not held:
                 asked = await _looked_at(opened, asked)
             return asked, alone, held

@@ -1,38 +1,71 @@
-"""Says that nobody would start what comes due, before it does. Pure."""
+"""Says that nobody would start what comes due, before it does; and waits for somebody."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Annotated
 
-from engine.cli.output import counted, problem_of
+import typer
+
+from engine.cli.output import problem_of
+from engine.ledger.replica_records import Served
 from engine.ledger.schedule_records import ScheduleRow
+from engine.runtime.unknown import no_worker_lives, unserved_at
+from engine.service import ScheduleService
 
-_CURE = "start a worker (`sched up` or `sched worker`)"
+WaitForWorker = Annotated[
+    bool, typer.Option("--wait-for-worker", help="Wait until a worker lives that starts it.")
+]
+_EVERY = 0.5
+"""Seconds between two looks for a worker."""
 
 
-def unserved(rows: Iterable[ScheduleRow], served: frozenset[tuple[str, str]]) -> str:
+def unserved(rows: Iterable[ScheduleRow], served: Served) -> str:
     """Return where schedules wait for a worker that is not there; empty when all is well.
 
     Args:
         rows: the schedules. One that fires no more, or has a problem of its own, waits for none.
-        served: the projects and task queues for which a worker has announced itself lately.
+        served: what living workers have announced.
     """
-    projects = {project for project, _ in served}
-    waiting: dict[str, int] = {}
+    fires = (row for row in rows if row.state == "active" and row.next_fire_at is not None)
+    return nobody_starts((row for row in fires if not problem_of(row)), served)
+
+
+def nobody_starts(rows: Iterable[ScheduleRow], served: Served) -> str:
+    """Return where no worker lives that would start these schedules, however they stand."""
+    places = Counter[str]()
     for row in rows:
-        if row.next_fire_at is None or row.schedule is None or problem_of(row):
-            continue
-        place = f"project {row.project}"
-        if row.schedule.external:  # any replica of its project starts it
-            missing = row.project not in projects
-        else:
-            missing = (row.project, row.schedule.task_queue) not in served
-            place += f", task queue {row.schedule.task_queue}"
-        if missing and row.state == "active":
-            waiting[place] = waiting.get(place, 0) + 1
-    if not waiting:
-        return ""
-    named = "; ".join(
-        f"{place} ({counted(count, 'schedule')})" for place, count in sorted(waiting.items())
-    )
-    return f"no worker lives that starts what comes due of {named}: {_CURE}"
+        if row.schedule is not None:
+            lane = "" if row.schedule.external else row.schedule.task_queue
+            workflow = row.workflow_type or row.workflow
+            if place := unserved_at(row.project, lane, workflow, served):
+                places[place] += 1
+    return no_worker_lives(places)
+
+
+async def nobody_serves(opened: ScheduleService, project: str, *, unknown: bool = False) -> str:
+    """Return where schedules of a project wait for a worker that is not there, as ``unserved``.
+
+    They are counted in the ledger, however many. ``unknown``: also those whose workflow no worker
+    has ever announced.
+    """
+    places, served = Counter[str](), await opened.served()
+    for each in await opened.wanted(project):
+        workflow = each.workflow_type or (each.workflow if unknown else None)
+        if workflow and (place := unserved_at(project, each.lane, workflow, served)):
+            places[place] += each.schedules
+    return no_worker_lives(places)
+
+
+async def wait_for_worker(look: Callable[[], Awaitable[str]]) -> None:
+    """Wait until a look for workers does not say any more that there are none."""
+    told = False
+    while text := await look():
+        if not told:
+            typer.echo(f"{text}\nwaiting for it; Ctrl-C ends the wait alone", err=True)
+        told = True
+        await asyncio.sleep(_EVERY)
+    if told:
+        typer.echo("a worker lives that starts it", err=True)

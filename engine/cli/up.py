@@ -150,12 +150,13 @@ class _Application:
             signals.before_leaving_at_once += [embedded.abandon, forget]  # until all has ended
             target = self._announce(embedded, lines)
             stack.callback(forget)
-            desk = await stack.enter_async_context(Desk(target.database_url, _NAMESPACE))
             source = self.schedules if isinstance(self.file, ScheduleFileError) else self.file
             hearing = _Hearing()
             plugin = SchedulePlugin(
                 source, database_url=target.database_url, settings=self.settings, on_event=hearing
             )
+            note_running(self.data_dir, replace(target, project=plugin.project))
+            desk = await stack.enter_async_context(Desk(target.database_url, _NAMESPACE))
             living = await self._living(desk, plugin.project)
             if self.open_ui and target.ui_url:
                 lines.say(await open_page(target.ui_url))
@@ -190,7 +191,6 @@ class _Application:
         # The steps of the example, and users' own, find their database and their folder here.
         os.environ["SCHED_DATABASE_URL"] = url
         os.environ["SCHED_DATA_DIR"] = str(self.data_dir.absolute())
-        note_running(self.data_dir, target)
         if embedded.ended_orphans:
             lines.say("ended the servers of a `sched up` that was killed")
         lines.say(f"Temporal     {embedded.temporal.address}")

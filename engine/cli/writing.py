@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -26,6 +27,7 @@ from engine.cli.options import (
 from engine.cli.output import counted, print_json
 from engine.cli.preview import in_words
 from engine.cli.unsaid_zones import unsaid_zones, unsaid_zones_in_words
+from engine.cli.unserved import WaitForWorker, nobody_serves, wait_for_worker
 from engine.errors import LedgerError, Problem, ScheduleFileError
 from engine.runtime.declare import PRUNE_AFTER
 from engine.runtime.placing import located, placed
@@ -126,6 +128,7 @@ def apply_file(
     *,
     take_from: TakeFrom = None,
     imports: CodeToo = None,
+    wait: WaitForWorker = False,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     as_json: Json = False,
 ) -> None:
@@ -133,25 +136,30 @@ def apply_file(
 
     All of it in one transaction. What another project owns is refused. A schedule whose workflow
     no worker has is refused alone: then the others are applied, and the command ends with 1. With
-    --import inputs that do not fit the code are named; another version of it may take them.
+    --import inputs that do not fit the code are named; another version of it may take them. It
+    warns where no worker lives that starts what comes due.
     """
     path = one_file(context, path, schedules)
-    more = as_json or prune or force or take_from or imports
-    if not more and (report := asyncio.run(_unchanged(path, data_dir))):
-        typer.echo(str(report))
+    more = as_json or prune or force or take_from or imports or wait
+    if not more and asyncio.run(_is_unchanged(path, data_dir)):
         return
     file = ScheduleService.check(path)
     if not as_json:
         _warn(file)
 
-    async def write() -> tuple[ApplyReport, tuple[str, ...]]:
+    async def write() -> tuple[ApplyReport, tuple[str, ...], str]:
         async with service(data_dir) as opened:
             report = await opened.apply(file, force=force, prune=prune, take_from=take_from)
-            return report, await _prune(opened, file, path, force=force) if prune else ()
+            retired = await _prune(opened, file, path, force=force) if prune else ()
+            return report, retired, await nobody_serves(opened, file.project)
+
+    async def wait_for_workers() -> None:
+        async with service(data_dir) as opened:
+            await wait_for_worker(partial(nobody_serves, opened, file.project, unknown=True))
 
     # Before: code that fails to import changes nothing.
     wrong = wrong_inputs_of(file, path, imports)
-    report, retired = asyncio.run(write())
+    report, retired, alone = asyncio.run(write())
     if as_json:
         lists = {"warnings": map(asdict, file.warnings), "problems": map(asdict, wrong)}
         told = {name: [*problems] for name, problems in lists.items()}
@@ -160,6 +168,10 @@ def apply_file(
         _tell_applied(report, path, retired, prune=prune)
         for problem in wrong:
             typer.echo(problem.located(file.name))
+    if alone:
+        typer.echo(alone, err=True)
+    if wait:
+        asyncio.run(wait_for_workers())
     if report.refused:
         raise typer.Exit(1)
 
@@ -199,16 +211,21 @@ def _over(file: ScheduleFile, now: datetime) -> list[str]:
     return [each.key for each in ending if each.enabled and each.spec.next(now) is None]
 
 
-async def _unchanged(path: Path, data_dir: Path) -> ApplyReport | None:
-    """Return what there is to say of a file that is applied already; it is hashed, and not read.
+async def _is_unchanged(path: Path, data_dir: Path) -> bool:
+    """Say what there is to say of a file that is applied already; it is hashed, and not read.
 
     A file that cannot be used, and a ledger that is away, are for whoever reads and writes them.
     """
     with suppress(ScheduleFileError, LedgerError):
         if of := find_target(data_dir):
             async with open_service(of) as opened:
-                return await opened.unchanged(path)
-    return None
+                if report := await opened.unchanged(path):
+                    alone = await nobody_serves(opened, report.project)
+                    typer.echo(str(report))
+                    if alone:
+                        typer.echo(alone, err=True)
+                    return True
+    return False
 
 
 def _warn(file: ScheduleFile) -> None:

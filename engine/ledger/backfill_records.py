@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal, get_args
 
-from engine.ledger.fire_records import Status
+from engine.ledger.fire_records import Cause
 from engine.ledger.schedule_records import ScheduleState
 from engine.schedules.windows import Window
 
@@ -19,12 +19,18 @@ InLine = Literal["allow", "queue"]
 
 BackfillState = Literal["laying", "done", "ended"]
 
-SURELY_NOT_RUN: tuple[Status, ...] = ("skipped", "expired", "rejected")
-"""The classes of windows that a backfill may start, besides those without a row."""
+Included = Literal["user", "excluded", "dependency", "coalesced"]
+"""Causes of windows that a backfill starts only where its request names them."""
 
-UNDECIDED = "undecided"
-FORGOTTEN = "forgotten, see the archive"
-"""Why windows without a row are left alone; of the others their status says it."""
+UNDECLARED: Final[Cause] = "undeclared"
+"""The cause of a window without a row, which is from before its schedule was declared."""
+
+BY_DEFAULT: Final[tuple[Cause, ...]] = (
+    UNDECLARED, "expired", "rejected", "paused", "disabled", "retired", "queue_full", "overlap",
+)  # fmt: skip
+"""The causes of windows that every backfill starts."""
+
+INCLUDED: Final[tuple[Included, ...]] = get_args(Included)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +41,7 @@ class Backfill:
         series, definition_version: of the request. They say which windows it has, and how they run.
         first, last: the fire times of its first and its last window.
         cursor: every window of it up to here was laid or left alone.
-        include: which classes of decided windows may start.
+        include: windows of which causes start.
         state: ``done`` is laid to its end; ``ended`` was given up before, for ``ended_reason``.
         next_at: when a tick looks at it next.
         laid_at: when windows were laid last.
@@ -55,7 +61,7 @@ class Backfill:
     last: datetime
     cursor: datetime
     overlap: InLine
-    include: tuple[Status, ...]
+    include: tuple[Cause, ...]
     requested_by: str
     requested_at: datetime
     next_at: datetime
@@ -75,10 +81,10 @@ class Backfill:
         """How many of its windows were laid or left alone."""
         return self.laid + sum(self.left_alone.values())
 
-    def is_pending(self, status: Status | None, fire_time: datetime) -> bool:
-        """Whether a window may still start by it: ``status`` is that of its row, if it has one."""
-        ahead = self.state == "laying" and self.cursor < fire_time <= self.last
-        return ahead and (status is None or status in self.include)
+    def is_pending(self, cause: Cause | None, first: datetime, last: datetime) -> bool:
+        """Whether windows of this cause, between these fire times, may still start by it."""
+        ahead = self.state == "laying" and self.cursor < last and first <= self.last
+        return ahead and cause in self.include
 
     def is_halted(self, state: ScheduleState) -> bool:
         """Whether the hold of its schedule halts it: a pause does that was not there before it."""

@@ -16,6 +16,7 @@ from engine.ledger.replica_records import Serving
 from engine.ledger.rows import as_fire
 from engine.ledger.schedule_records import ScheduleState
 from engine.ledger.statements import Statements
+from engine.schedules.reason_codes import ReasonCode
 from engine.schedules.time_rules import TIME_RULES
 
 
@@ -63,10 +64,15 @@ class PostgresBackfilling(Statements):
         (row,) = await self.run("count_waiting", key, most)
         return int(row["waiting"])
 
-    async def count_windows(self, key: str, after: datetime, until: datetime) -> Counter[Status]:
-        """See ``Transaction``."""
-        rows = await self.run("count_windows", key, after, until)
-        return Counter({row["status"]: row["windows"] for row in rows})
+    async def count_windows(
+        self, key: str, spans: Sequence[tuple[datetime, datetime]]
+    ) -> list[Counter[tuple[Status, ReasonCode | None]]]:
+        """See ``Transaction``. One statement, however many spans."""
+        counts = [Counter[tuple[Status, ReasonCode | None]]() for _ in spans]
+        after, until = map(list, zip(*spans, strict=True)) if spans else ([], [])
+        for row in await self.run("count_windows", key, after, until):
+            counts[row["number"] - 1][row["status"], row["reason_code"]] = row["windows"]
+        return counts
 
     async def ranges_between(self, key: str, after: datetime, until: datetime) -> list[Fire]:
         """See ``Transaction``."""
@@ -78,7 +84,6 @@ class PostgresBackfilling(Statements):
         windows: Sequence[ToLay],
         *,
         overlap: InLine,
-        include: Sequence[Status],
         owner: str,
         lease: timedelta,
     ) -> tuple[list[Claim], set[str]]:
@@ -87,10 +92,7 @@ class PostgresBackfilling(Statements):
         laid: set[str] = set()
         about = (state.project, state.key, state.definition_version, state.workflow_type,
                  state.schedule.task_queue)  # fmt: skip
-        for name, again, more in (
-            ("refill", True, [list(include)]),
-            ("insert_backfill", False, []),
-        ):
+        for name, again in (("refill", True), ("insert_backfill", False)):
             fires = [
                 NewFire.backfilled(state, each.window, each.workflow_id, sent=overlap == "allow")
                 for each in windows
@@ -102,7 +104,7 @@ class PostgresBackfilling(Statements):
                        for fire in fires]  # fmt: skip
             rows = await self.run(
                 name, *about, overlap, owner, lease,
-                *map(list, zip(*columns, strict=True)), *more,
+                *map(list, zip(*columns, strict=True)),
             )  # fmt: skip
             written = {row["workflow_id"]: row for row in rows}
             laid |= written.keys()

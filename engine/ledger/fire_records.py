@@ -24,6 +24,26 @@ Closed = Literal["completed", "failed", "cancelled", "terminated", "timed_out"]
 OPEN: frozenset[Status] = frozenset({"claimed", "queued", "starting", "started"})
 """Not final yet: a run is open, or may still come."""
 
+SURELY_NOT_RUN: frozenset[Status] = frozenset({"skipped", "expired", "rejected"})
+"""Final without a run: there will be none unless somebody asks for it."""
+
+Cause = ReasonCode | Literal["undeclared", "rejected", "skipped"]
+"""Why a window surely has no run; see ``cause_of`` and the table in docs/operating.md.
+
+``undeclared`` has no row, since it is from before its schedule was declared. ``skipped`` is for a
+reason that only a later version knows.
+"""
+
+
+def cause_of(status: Status, code: ReasonCode | None) -> Cause | None:
+    """Return why the window of a row surely has no run; None where it has, or may have, one.
+
+    The ledger in PostgreSQL has the same as a function (``cause_of`` in migration 0019).
+    """
+    if status == "expired" or status == "rejected":  # noqa: PLR1714 - so that mypy sees it
+        return status
+    return (code or "skipped") if status == "skipped" else None
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -146,6 +166,11 @@ class Fire:
     def overflowed(self) -> bool:
         """Whether it was skipped because the queue was full."""
         return self.status == "skipped" and (self.reason or "").startswith(QUEUE_FULL)
+
+    @property
+    def cause(self) -> Cause | None:
+        """Why it surely has no run; see ``cause_of``."""
+        return cause_of(self.status, self.reason_code)
 
 
 @dataclass(frozen=True, slots=True)

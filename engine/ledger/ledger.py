@@ -23,7 +23,7 @@ from engine.ledger.fire_records import (
     StopOrder,
 )
 from engine.ledger.operating_records import ActionRow
-from engine.ledger.replica_records import Lineage, Probe, Serving
+from engine.ledger.replica_records import Lineage, Probe, Served, Serving, Wanted
 from engine.ledger.schedule_records import NextFire, ScheduleRow
 from engine.ledger.slots import Slots
 from engine.ledger.transactions import Transaction
@@ -201,8 +201,8 @@ class Ledger(Slots, Protocol):
         """Return the zone rules, other than ours, of replicas that announced within ``alive``."""
         ...
 
-    async def served(self, *, alive: timedelta) -> frozenset[tuple[str, str]]:
-        """Return each project and task queue that a replica announced within ``alive``."""
+    async def served(self, *, alive: timedelta) -> Served:
+        """Return what replicas announced within ``alive``: projects, task queues and types."""
         ...
 
     async def replicas(self, *, alive: timedelta) -> int:
@@ -235,8 +235,8 @@ class Ledger(Slots, Protocol):
         """Return how many schedules of the project are not retired."""
         ...
 
-    async def lanes(self, project: str) -> dict[str, int]:
-        """Return how many schedules of the project wait in each lane: "" is external."""
+    async def wanted(self, project: str) -> list[Wanted]:
+        """Return what the schedules of a project that may fire need of its workers."""
         ...
 
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:

@@ -19,7 +19,7 @@ from engine.ledger.memory_backfilling import laying_of
 from engine.ledger.memory_fires import MemoryFires
 from engine.ledger.memory_slots import MemorySlots
 from engine.ledger.memory_transaction import MemoryTransaction
-from engine.ledger.replica_records import Lineage, Probe, Serving
+from engine.ledger.replica_records import Lineage, Probe, Served, Serving, Wanted, as_served
 from engine.ledger.schedule_records import NextFire, ScheduleRow, ScheduleState, state_of
 from engine.schedules.time_rules import TIME_RULES
 from engine.schedules.versions import resolve_type
@@ -205,9 +205,11 @@ class MemoryLedger(MemorySlots, MemoryFires):
         """See ``Ledger``."""
         self._replicas.pop(serving.replica, None)
 
-    async def served(self, *, alive: timedelta) -> frozenset[tuple[str, str]]:
+    async def served(self, *, alive: timedelta) -> Served:
         """See ``Ledger``."""
-        return frozenset((other.project, other.task_queue) for other in self.living(alive))
+        return as_served(
+            (other.project, other.task_queue, other.types) for other in self.living(alive)
+        )
 
     def living(self, alive: timedelta) -> list[Serving]:
         """Return the replicas that announced within ``alive``."""
@@ -285,14 +287,14 @@ class MemoryLedger(MemorySlots, MemoryFires):
         rows = self._tables.schedules.values()
         return sum(row.state.project == project and row.state.retired_at is None for row in rows)
 
-    async def lanes(self, project: str) -> dict[str, int]:
+    async def wanted(self, project: str) -> list[Wanted]:
         """See ``Ledger``."""
-        rows = self._tables.schedules.values()
-        return Counter(
-            row.lane
-            for row in rows
-            if row.state.project == project and row.state.retired_at is None
+        found = Counter(
+            (row.lane, row.state.schedule.workflow, row.state.workflow_type)
+            for row in self._tables.schedules.values()
+            if row.state.project == project and row.state.hold is None and row.next_fire_at
         )
+        return [Wanted(*kind, count) for kind, count in found.items()]
 
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
         """See ``Ledger``."""

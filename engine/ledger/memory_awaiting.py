@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+from engine.ledger.backfill_records import UNDECLARED
+from engine.ledger.fire_records import cause_of
 from engine.ledger.memory_tables import FireEntry, ScheduleEntry, Tables
 from engine.schedules.awaiting import Awaited, Became, Rule, is_pending, unmet
 from engine.schedules.decisions import IN_LINE, Hold, OpenFire
+from engine.schedules.reason_codes import reason_code
 
 _UNSENT = {"claimed", "queued", "starting"}
 
@@ -62,7 +65,8 @@ def _may_be_laid(
         if each.ends(state) or each.is_halted(state):
             continue
         if rule.window == "same":
-            if each.is_pending(row.status if row else None, at):
+            cause = cause_of(row.status, reason_code(row.reason)) if row else UNDECLARED
+            if each.is_pending(cause, at, at):
                 return True
         elif row is None or row.new.last_fire_time < min(each.last, at):
             return True

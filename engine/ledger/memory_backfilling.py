@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from engine.ledger.backfill_records import Backfill, InLine, ToLay
-from engine.ledger.fire_records import Claim, Evidence, Fire, Status, Timing
+from engine.ledger.fire_records import SURELY_NOT_RUN, Claim, Evidence, Fire, Status, Timing
 from engine.ledger.letters import Kind
 from engine.ledger.memory_rows import MemoryRows
 from engine.ledger.memory_tables import FireEntry, Tables
@@ -17,6 +17,7 @@ from engine.ledger.replica_records import Serving
 from engine.ledger.schedule_records import ScheduleState
 from engine.schedules.model import Schedule
 from engine.schedules.ranges import Piece
+from engine.schedules.reason_codes import ReasonCode
 from engine.schedules.windows import Window, parse_workflow_id
 
 
@@ -103,13 +104,17 @@ class MemoryBackfilling(MemoryRows):
         """See ``Transaction``."""
         return min(most, sum(not fire.awaits for _, fire in self._of(key, "queued")))
 
-    async def count_windows(self, key: str, after: datetime, until: datetime) -> Counter[Status]:
+    async def count_windows(
+        self, key: str, spans: Sequence[tuple[datetime, datetime]]
+    ) -> list[Counter[tuple[Status, ReasonCode | None]]]:
         """See ``Transaction``."""
-        return Counter(
-            fire.status
-            for fire in self._windows(key)
-            if fire.windows == 1 and after < fire.fire_time <= until
-        )
+        rows = [fire for fire in self._windows(key) if fire.windows == 1]
+        return [
+            Counter(
+                (fire.status, fire.reason_code) for fire in rows if after < fire.fire_time <= until
+            )
+            for after, until in spans
+        ]
 
     async def ranges_between(self, key: str, after: datetime, until: datetime) -> list[Fire]:
         """See ``Transaction``."""
@@ -122,7 +127,6 @@ class MemoryBackfilling(MemoryRows):
         windows: Sequence[ToLay],
         *,
         overlap: InLine,
-        include: Sequence[Status],
         owner: str,
         lease: timedelta,
     ) -> tuple[list[Claim], set[str]]:
@@ -132,7 +136,7 @@ class MemoryBackfilling(MemoryRows):
         for each in windows:
             number = self._tables.runs.get(each.workflow_id)
             was = self._tables.fires[number] if number is not None else None
-            if not (_may_refill(was, each, include) if each.again else self._is_free(each)):
+            if not (_may_refill(was, each) if each.again else self._is_free(each)):
                 continue
             new = NewFire.backfilled(state, each.window, each.workflow_id, sent=overlap == "allow")
             entry = replace(FireEntry.of(new), overlap=overlap)
@@ -205,7 +209,7 @@ def laying_of(tables: Tables, serving: Serving) -> Iterator[Backfill]:
             yield each
 
 
-def _may_refill(was: FireEntry | None, each: ToLay, include: Sequence[Status]) -> bool:
+def _may_refill(was: FireEntry | None, each: ToLay) -> bool:
     if was is None or was.run_id or was.new.windows > 1:
         return False
-    return was.status in include and was.new.fire_time == each.window.fire_time
+    return was.status in SURELY_NOT_RUN and was.new.fire_time == each.window.fire_time

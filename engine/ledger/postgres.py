@@ -19,7 +19,7 @@ from engine.ledger.migrate import check_schema_name, migrate, migrations
 from engine.ledger.operating_records import ActionRow
 from engine.ledger.postgres_fires import PostgresFires
 from engine.ledger.queue_slots import PostgresSlots
-from engine.ledger.replica_records import Lineage, Probe, Serving
+from engine.ledger.replica_records import Lineage, Probe, Served, Serving, Wanted, as_served
 from engine.ledger.rows import as_action, as_next_fire, as_schedule, parse_apart
 from engine.ledger.schedule_records import NextFire, ScheduleRow
 from engine.ledger.sql import query
@@ -277,14 +277,14 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         rows = await self._run("other_rules", project, TZDATA_VERSION, alive)
         return [row["tzdata"] for row in rows]
 
-    async def served(self, *, alive: timedelta) -> frozenset[tuple[str, str]]:
+    async def served(self, *, alive: timedelta) -> Served:
         """See ``Ledger``."""
         rows = await self._run("served", alive)
-        return frozenset((row["project"], row["task_queue"]) for row in rows)
+        return as_served((row["project"], row["task_queue"], row["types"]) for row in rows)
 
-    async def lanes(self, project: str) -> dict[str, int]:
+    async def wanted(self, project: str) -> list[Wanted]:
         """See ``Ledger``."""
-        return {row["lane"]: row["living"] for row in await self._run("lanes", project)}
+        return [Wanted(*row) for row in await self._run("wanted", project)]
 
     async def replicas(self, *, alive: timedelta) -> int:
         """See ``Ledger``."""

@@ -5,10 +5,10 @@ Instants are aware and in UTC.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 
@@ -29,6 +29,35 @@ class Serving:
     def lanes(self) -> tuple[str, str]:
         """The lanes of the due query: external schedules, and the replica's own task queue."""
         return ("", self.task_queue)
+
+
+class Wanted(NamedTuple):
+    """Schedules of a project that may fire, and what they need of a worker.
+
+    Attributes:
+        lane: the task queue of their workers; "" is external, which any of the project starts.
+        workflow: what they start, as they name it.
+        workflow_type: what that means today; None while no worker has announced it.
+        schedules: how many they are.
+    """
+
+    lane: str
+    workflow: str
+    workflow_type: str | None
+    schedules: int
+
+
+Served = Mapping[tuple[str, str], frozenset[str]]
+"""For each project and task queue that a living replica serves, the types that such have."""
+
+
+def as_served(living: Iterable[tuple[str, str, Collection[str]]]) -> Served:
+    """Return what living replicas serve, by the project, task queue and types of each."""
+    served: dict[tuple[str, str], frozenset[str]] = {}
+    for project, task_queue, types in living:
+        place = (project, task_queue)
+        served[place] = served.get(place, frozenset()).union(types)
+    return served
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from engine.schedules.diff import Head
 from engine.schedules.model import Schedule
 from engine.schedules.queues import Queue
 from engine.schedules.ranges import Piece
+from engine.schedules.reason_codes import ReasonCode
 from engine.schedules.schedule_file import ScheduleFile
 from engine.schedules.windows import Window
 
@@ -238,8 +239,10 @@ class Backfilling(Protocol):
         """Return how many fires of a key wait for a place, or ``most`` when there are more."""
         ...
 
-    async def count_windows(self, key: str, after: datetime, until: datetime) -> Counter[Status]:
-        """Count the rows of single windows in ``after < t <= until`` by status."""
+    async def count_windows(
+        self, key: str, spans: Sequence[tuple[datetime, datetime]]
+    ) -> list[Counter[tuple[Status, ReasonCode | None]]]:
+        """Count the rows of single windows in each ``after < t <= until``, by what they say."""
         ...
 
     async def ranges_between(self, key: str, after: datetime, until: datetime) -> list[Fire]:
@@ -252,14 +255,13 @@ class Backfilling(Protocol):
         windows: Sequence[ToLay],
         *,
         overlap: InLine,
-        include: Sequence[Status],
         owner: str,
         lease: timedelta,
     ) -> tuple[list[Claim], set[str]]:
         """Let windows start that had no run; return the claims, and the ids that were written.
 
         With ``allow`` they are the owner's to send, with ``queue`` they wait in line. Left out is
-        what has a row by now, or another one than ``include`` says, and whose id another row has.
+        what has a row by now, or one that is not ``SURELY_NOT_RUN``, and whose id another row has.
         """
         ...
 

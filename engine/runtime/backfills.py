@@ -2,22 +2,20 @@
 
 ``verbs.backfilling`` asks for them. Here their windows become fires, in one transaction with the
 cursor of the range and under the row lock of its schedule: claims of this replica where runs may
-overlap, otherwise a few that wait in line. Only a window that surely has no run is started; what
-was started, or may have been, is left alone and counted.
+overlap, otherwise a few that wait in line. What ``past_windows`` leaves alone is counted.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Sequence
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
 
 from engine.errors import CommitUnknown, EngineError
 from engine.ledger import Ledger, Transaction
-from engine.ledger.backfill_records import FORGOTTEN, UNDECIDED, Backfill, ToLay
+from engine.ledger.backfill_records import Backfill, ToLay
 from engine.ledger.fire_records import Claim, Fire
 from engine.ledger.replica_records import Serving
 from engine.ledger.schedule_records import ScheduleState
@@ -25,6 +23,7 @@ from engine.runtime import unknown
 from engine.runtime.carving import take_out
 from engine.runtime.events import Alert, Listener
 from engine.runtime.looking import VISIBILITY_LAG
+from engine.runtime.past_windows import Considered, consider
 from engine.runtime.settings import Settings
 from engine.runtime.sight import Sight
 from engine.runtime.verbs.backfilling import end_backfill, note_end
@@ -204,7 +203,7 @@ class _Turn:
         await batch.choose(limit)
         windows = [*await batch.carved(), *batch.new]
         claims, written = await self._transaction.lay(
-            state, windows, overlap=each.overlap, include=each.include,
+            state, windows, overlap=each.overlap,
             owner=self._serving.replica, lease=self._settings.lease,
         )  # fmt: skip
         if any(window.again and window.workflow_id not in written for window in windows):
@@ -248,7 +247,6 @@ class _Batch:
     def __init__(self, transaction: Transaction, each: Backfill, state: ScheduleState) -> None:
         self._transaction, self._each, self._state = transaction, each, state
         self._again: dict[int, tuple[Fire, list[datetime]]] = {}
-        self._forgotten: datetime | None = None
         self.new: list[ToLay] = []
         self.left_alone: Counter[str] = Counter()
         self.seen = 0
@@ -263,66 +261,27 @@ class _Batch:
         if not fires:
             self.until = each.last
             return
-        rows = await self._transaction.between(each.key, fires[0], fires[-1])
-        self._forgotten = await self._transaction.forgotten_until(each.key)
         starts = 0
-        for at, row in await self._with_rows(fires, rows):
+        for window in await consider(self._transaction, each, self._state, fires):
             if starts == limit:
                 return
-            starts += self._takes(at, row)
-            self.seen, self.until = self.seen + 1, at
+            if window.starts:
+                self._take(window)
+                starts += 1
+            else:
+                self.left_alone[window.why] += 1
+            self.seen, self.until = self.seen + 1, window.at
         if len(fires) < ahead:
             self.until = each.last
 
-    async def _with_rows(
-        self, fires: Sequence[datetime], rows: Sequence[Fire]
-    ) -> list[tuple[datetime, Fire | None]]:
-        """Each window with its row. Of several one that is left alone counts, then the newest."""
-
-        def rank(row: Fire) -> tuple[bool, int]:
-            return row.status not in self._each.include, row.series
-
-        ranges = deque(row for row in rows if row.windows > 1)
-        specs = {
-            version: (await self._transaction.definition(self._each.key, version)).spec
-            for version in {row.definition_version for row in ranges}
-        }
-        alone = {row.fire_time: row for row in sorted(rows, key=rank) if row.windows == 1}
-        found, around = [], list[Fire]()
-        for at in fires:
-            while ranges and ranges[0].fire_time <= at:
-                around.append(ranges.popleft())
-            around = [row for row in around if row.last_fire_time >= at]
-            # A range of an older definition may span moments at which it had no window.
-            those = [row for row in around if specs[row.definition_version].previous(at) == at]
-            those += [alone[at]] if at in alone else []
-            found.append((at, max(those, key=rank, default=None)))
-        return found
-
-    def _takes(self, at: datetime, row: Fire | None) -> bool:
-        """Whether a window starts; otherwise it is counted why."""
-        if row is None:
-            return self._takes_new(at)
-        if row.status not in self._each.include or row.run_id is not None:
-            self.left_alone[row.status] += 1
-            return False
-        self._again.setdefault(id(row), (row, []))[1].append(at)
-        return True
-
-    def _takes_new(self, at: datetime) -> bool:
-        """A window without any row: before the definition, or still undecided."""
-        state = self._state
-        if at > state.cursor:
-            self.left_alone[UNDECIDED] += 1
-        elif self._forgotten is not None and at <= self._forgotten:
-            self.left_alone[FORGOTTEN] += 1
-        else:
-            window = state.window(at)
-            # Numbers of a later series may have been those of an earlier one.
-            workflow_id = window.workflow_id(state.suffixed or state.series > 1)
-            self.new.append(ToLay(window, workflow_id, again=False))
-            return True
-        return False
+    def _take(self, each: Considered) -> None:
+        if each.row is not None:
+            self._again.setdefault(id(each.row), (each.row, []))[1].append(each.at)
+            return
+        window = self._state.window(each.at)
+        # Numbers of a later series may have been those of an earlier one.
+        workflow_id = window.workflow_id(self._state.suffixed or self._state.series > 1)
+        self.new.append(ToLay(window, workflow_id, again=False))
 
     async def carved(self) -> list[ToLay]:
         """Return the windows that were decided against, each with a row of its own by now."""

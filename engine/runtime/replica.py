@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from temporalio.client import Client
@@ -12,7 +12,7 @@ from temporalio.worker import Worker
 
 from engine.errors import LedgerUnavailable, TemporalUnavailable
 from engine.ledger import Ledger, PostgresLedger
-from engine.ledger.replica_records import Serving
+from engine.ledger.replica_records import Serving, Wanted
 from engine.runtime.adopting import adopt
 from engine.runtime.applying import REFUSALS, remarks, require_project
 from engine.runtime.archive import Archive
@@ -264,7 +264,7 @@ class Replica:
             if last and last == await self._looks(self._source):
                 report = ApplyReport(project=self._serving.project, already_applied=True)
                 self._tell(Applied(str(report), good=True))
-                self._mention_other_queues(await ledger.lanes(self._serving.project))
+                self._mention_other_queues(await ledger.wanted(self._serving.project))
                 return
             file = await self._read(self._source)
             if file is None:
@@ -302,15 +302,13 @@ class Replica:
         look = await asyncio.to_thread(source.look)
         return await asyncio.to_thread(look.digest)
 
-    def _mention_other_queues(self, lanes: Mapping[str, int]) -> None:
+    def _mention_other_queues(self, wanted: Sequence[Wanted]) -> None:
         mine = self._serving.task_queue
-        others = {queue: count for queue, count in lanes.items() if queue not in {"", mine}}
+        others = [each for each in wanted if each.lane not in {"", mine}]
         if others:
-            named = ", ".join(sorted(others))
-            text = (
-                f"of the {sum(lanes.values())} schedules {sum(others.values())} are for other"
-                " task queues"
-            )
+            named = ", ".join(sorted({each.lane for each in others}))
+            every, theirs = (sum(each.schedules for each in of) for of in (wanted, others))
+            text = f"of the {every} schedules {theirs} are for other task queues"
             self._tell(Remark(f"{text} ({named}), this worker serves {mine}", good=True))
 
     async def _patiently(self, name: str, begin: Callable[[], Awaitable[T]]) -> T | None:

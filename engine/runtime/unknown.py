@@ -1,9 +1,10 @@
-"""What is said of a workflow that no worker can run."""
+"""What is said of a workflow that no worker can run, or that none lives to run."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
+from engine.ledger.replica_records import Served
 from engine.schedules import Schedule
 from engine.schedules.versions import nearest_name, resolve_type
 
@@ -28,3 +29,32 @@ def explained(schedule: Schedule, announced: Collection[str]) -> str:
     meant = f"did you mean {near}? New" if near else "new"
     code = f"{meant} code is found when `sched up` or the worker starts again"
     return f"{reason(schedule)}; {code}"
+
+
+def unserved_at(project: str, lane: str, workflow: str, served: Served) -> str | None:
+    """Return where no worker lives that would start what comes due; None when one does.
+
+    Args:
+        project: whose workers start it.
+        lane: the task queue of its workers; "" is external, which any of the project starts.
+        workflow: its type or, while no worker has announced one, its name.
+        served: what living workers serve.
+    """
+    if not lane:
+        return None if any(project == other for other, _ in served) else f"project {project}"
+    place, types = f"project {project}, task queue {lane}", served.get((project, lane))
+    if types is not None and workflow not in types:
+        return f"{place}, workflow {workflow}"
+    return place if types is None else None
+
+
+def no_worker_lives(places: Mapping[str, int]) -> str:
+    """Return what is told of places, and of how many schedules each; empty where there are none."""
+    if not places:
+        return ""
+    named = "; ".join(
+        f"{place} ({count} schedule{'' if count == 1 else 's'})"
+        for place, count in sorted(places.items())
+    )
+    cure = "start a worker (`sched up` or `sched worker`)"
+    return f"no worker lives that starts what comes due of {named}: {cure}"

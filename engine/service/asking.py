@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from engine.runtime import unknown
 from engine.runtime.source import DEFAULT_PROJECT
 from engine.runtime.verbs.one_shots import Asked, ask_for, reschedule
 from engine.service.reading import Reading
@@ -26,6 +28,8 @@ class Asking(Reading):
     ) -> Asked:
         """Start a workflow once, at ``at``; see ``one_shots.ask_for``.
 
+        It is asked for also where no worker lives that would start it: ``Asked.waiting`` says so.
+
         Args:
             workflow: what to start, as a schedule file names it.
             at: an aware instant, or ISO 8601; without an offset it is local to ``timezone``.
@@ -37,10 +41,11 @@ class Asking(Reading):
                 ``timezone``, ``taskQueue``, ``metadata``.
         """
         moment = at if isinstance(at, str) else as_text(at)
-        return await ask_for(
+        asked = await ask_for(
             self._ledger, {"workflow": workflow, "at": moment, **fields}, by=self._actor,
             project=project, key=key, request_id=request_id, reason=reason,
         )  # fmt: skip
+        return await self._with_workers(asked)
 
     async def schedule_repeat(
         self,
@@ -53,10 +58,11 @@ class Asking(Reading):
         **fields: Any,
     ) -> Asked:
         """Start a workflow again and again, by ``everyMs`` or ``cron``; see ``schedule_at``."""
-        return await ask_for(
+        asked = await ask_for(
             self._ledger, {"workflow": workflow, **fields}, by=self._actor,
             project=project, key=key, request_id=request_id, reason=reason,
         )  # fmt: skip
+        return await self._with_workers(asked)
 
     async def reschedule(self, key: str, *, reason: str | None = None, **when: Any) -> Asked:
         """Let a schedule of an application fire at other times; see ``one_shots.reschedule``.
@@ -69,7 +75,17 @@ class Asking(Reading):
         if isinstance(at := when.get("at"), datetime):
             when["at"] = as_text(at)
         async with self._near():
-            return await reschedule(self._ledger, key, when, by=self._actor, reason=reason)
+            asked = await reschedule(self._ledger, key, when, by=self._actor, reason=reason)
+        return await self._with_workers(asked)
+
+    async def _with_workers(self, asked: Asked) -> Asked:
+        """Say where no worker lives that would start it; it is asked for all the same."""
+        if asked.waiting is not None:
+            return asked
+        lane = "" if asked.schedule.external else asked.schedule.task_queue
+        workflow = asked.workflow_type or asked.schedule.workflow
+        place = unknown.unserved_at(asked.project, lane, workflow, await self.served())
+        return replace(asked, waiting=unknown.no_worker_lives({place: 1})) if place else asked
 
 
 def as_text(moment: datetime) -> str:

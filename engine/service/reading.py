@@ -13,6 +13,7 @@ from engine.ledger import Ledger
 from engine.ledger.backfill_records import Backfill
 from engine.ledger.fire_records import Fire, Status
 from engine.ledger.operating_records import ActionRow
+from engine.ledger.replica_records import Served, Wanted
 from engine.ledger.schedule_records import NextFire, Origin, ScheduleRow, State
 from engine.runtime.settings import Settings
 
@@ -68,12 +69,16 @@ class Reading:
         """Return how many schedules of the project are not retired."""
         return await self._ledger.count_schedules(project)
 
-    async def served(self) -> frozenset[tuple[str, str]]:
-        """Return each project and task queue that a worker serves now.
+    async def served(self) -> Served:
+        """Return each project and task queue that a worker serves now, with its workflow types.
 
         Worker and caller must agree on ``SCHED_HEARTBEAT``: three of them without a sign are death.
         """
         return await self._ledger.served(alive=Settings.from_environment().alive)
+
+    async def wanted(self, project: str) -> list[Wanted]:
+        """Return what the schedules of a project that may fire need of its workers."""
+        return await self._ledger.wanted(project)
 
     async def upcoming(self, project: str, limit: int = 5) -> list[NextFire]:
         """Return what the project's schedules fire next, the earliest first, one of each."""

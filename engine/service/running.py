@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Collection
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any
 
-from engine.ledger.backfill_records import Backfill
+from engine.ledger.backfill_records import Backfill, Included, InLine
 from engine.ledger.fire_records import Fire
-from engine.runtime.verbs.backfilling import BackfillRequested, backfill
+from engine.runtime.past_windows import Considered
+from engine.runtime.verbs.backfilling import BackfillRequested, backfill, preview, windows_of
 from engine.runtime.verbs.requesting import Requested, rerun, trigger
 from engine.runtime.verbs.stopping import Cancelled, cancel
 from engine.schedules.decisions import Overlap
@@ -66,13 +68,34 @@ class Running(Reading):
         end: datetime,
         *,
         reason: str | None = None,
-        overlap: Literal["allow", "queue"] | None = None,
+        overlap: InLine | None = None,
+        include: Collection[Included] = (),
     ) -> BackfillRequested:
         """Ask for runs of windows of the past that have none; see ``backfilling.backfill``."""
         async with self._near():
             return await backfill(
-                self._ledger, key, begin, end, by=self._actor, reason=reason, overlap=overlap
+                self._ledger, key, begin, end, by=self._actor, reason=reason, overlap=overlap,
+                include=include,
+            )  # fmt: skip
+
+    async def preview_backfill(
+        self,
+        key: str,
+        begin: datetime,
+        end: datetime,
+        *,
+        overlap: InLine | None = None,
+        include: Collection[Included] = (),
+    ) -> BackfillRequested:
+        """Say what ``backfill`` would come to, and ask for nothing. Refuses what it refuses."""
+        async with self._near():
+            return await preview(
+                self._ledger, key, begin, end, by=self._actor, overlap=overlap, include=include
             )
+
+    def windows_of(self, previewed: Backfill) -> AsyncIterator[Considered]:
+        """Return each window of a backfill in order: whether it starts, and why or why not."""
+        return windows_of(self._ledger, previewed)
 
     async def laid(self, of: Backfill) -> list[Fire]:
         """Return the fires that a backfill has laid, and that nobody had begun before it."""

@@ -155,6 +155,7 @@ async def test_a_skipped_window_has_no_run_and_can_be_run_after_all_with_another
     code, _, told = await operator.sched("unskip", "busy", "--at", at)
     assert code == 2
     assert told.startswith("sched: SCHEDULE_MOMENT_IN_PAST: ")
+    assert "sched backfill --include user" in told
     run = await operator.did("rerun", "busy", bucket, "--input", '{"why": "after all"}')
     assert run["workflow_id"] == f"sched:busy:{bucket}:rerun:1"
     done = await operator.closed(run["workflow_id"])

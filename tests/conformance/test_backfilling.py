@@ -148,6 +148,85 @@ async def test_what_was_started_or_may_have_been_is_left_alone_and_counted(bench
             await bench.ledger.witness([seen])
 
 
+DAY = timedelta(days=1)
+DAYS = ("MON", "TUE", "WED", "THU", "FRI", "SAT", "SUN")
+
+
+def days_off(*ago: int) -> str:
+    """The weekdays, in UTC, of so many days ago."""
+    return "[" + ", ".join(DAYS[(datetime.now(UTC) - n * DAY).weekday()] for n in ago) + "]"
+
+
+async def counted_and_laid(bench, begin, end, **options):
+    """Ask for a backfill, see that it comes to what was counted; returns the counts."""
+    ops = operator(bench)
+    seen = await ops.preview_backfill("k", begin, end, **options)
+    assert seen.backfill.id == 0
+    listed: dict[tuple[str, bool], int] = {}
+    async for each in ops.windows_of(seen.backfill):
+        listed[each.why, each.starts] = listed.get((each.why, each.starts), 0) + 1
+    assert listed == {
+        **{(why, True): number for why, number in seen.starts.items()},
+        **{(why, False): number for why, number in seen.left_alone.items()},
+    }
+    assert all(each.id for each in await bench.ledger.backfills("k"))
+    done, claims = await backfilled(bench, begin, end, **options)
+    assert (done.laid, done.left_alone) == (seen.would_start, seen.left_alone)
+    assert len(claims) == seen.would_start
+    return seen.starts, seen.left_alone
+
+
+@pytest.mark.parametrize("held", [True, False])
+async def test_a_backfill_leaves_alone_the_days_that_the_schedule_leaves_out(bench, held):
+    """Also where a pause has skipped them first, and where nobody has ever decided them."""
+    fields = f"{MINUTES.replace('60000', '3600000')}, timezone: UTC, exclude: {days_off(2, 4)}"
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    if held:
+        await declare_ago(bench, fields, 10 * DAY, paused=True)
+        await operator(bench).resume("k")
+    else:
+        await bench.declare(f"schedules: [{{key: k, workflow: noop, {fields}}}]")
+    span = (midnight - 5 * DAY, midnight - MINUTE)
+    cause = "paused" if held else "undeclared"
+    assert await counted_and_laid(bench, *span) == ({cause: 72}, {"excluded": 48})
+    both = await counted_and_laid(bench, *span, include=["excluded"])
+    assert both == ({"excluded": 48}, {"starting": 72})
+
+
+async def test_a_backfill_leaves_alone_what_somebody_skipped(bench):
+    await bench.declare("schedules: [{key: k, workflow: noop, everyMs: 1000, firstFire: next}]")
+    (row,) = await bench.ledger.schedules()
+    at = row.next_fire_at.replace(microsecond=0) + timedelta(seconds=1)
+    await operator(bench).skip("k", at)
+
+    async def decided():
+        await bench.claim()
+        return [fire for fire in await bench.ledger.fires() if fire.fire_time > at]
+
+    await eventually(decided)
+    assert await counted_and_laid(bench, at, at) == ({}, {"user": 1})
+    assert await counted_and_laid(bench, at, at, include=["user"]) == ({"user": 1}, {})
+
+
+async def test_after_an_outage_a_backfill_runs_nothing_again_that_was_caught_up(bench):
+    await declare_ago(bench, f"{MINUTES}, catchUp: latest", HOUR)
+    (claim,) = await bench.claim()
+    assert claim.missed == 59
+    await run_of(bench, claim)
+    span = (claim.fire_time - HOUR, claim.fire_time)
+    _, alone = await counted_and_laid(bench, *span)
+    assert alone == {"coalesced": 59, "started": 1}
+    begun, _ = await counted_and_laid(bench, *span, include=["coalesced"])
+    assert begun["coalesced"] == 59
+
+
+async def test_a_backfill_says_in_the_log_what_was_included(bench):
+    first = await a_paused_past(bench)
+    await backfilled(bench, first, first, include=["user", "dependency"])
+    asked = next(each for each in await operator(bench).actions() if "until" in (each.after or {}))
+    assert asked.after["include"] == ["dependency", "user"]
+
+
 async def test_doing_it_again_starts_nothing(bench):
     first = await a_paused_past(bench)
     until = first + 9 * MINUTE

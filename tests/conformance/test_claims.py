@@ -177,13 +177,16 @@ async def test_any_replica_of_the_project_starts_external_workflows(bench):
 
 async def test_a_project_and_queue_are_served_while_a_replica_that_announced_them_lives(bench):
     elsewhere = replace(bench.serving, replica="elsewhere", task_queue="mail")
+    newer = replace(bench.serving, replica="newer", types=frozenset({"noop@2"}))
     await bench.announce(elsewhere)
+    await bench.announce(newer)
+    types, minute = bench.serving.types, timedelta(minutes=1)
     mine, mail = ("default", bench.serving.task_queue), ("default", "mail")
-    minute = timedelta(minutes=1)
-    assert await bench.ledger.served(alive=minute) == {mine, mail}
+    assert await bench.ledger.served(alive=minute) == {mine: types | {"noop@2"}, mail: types}
     await bench.ledger.withdraw(elsewhere)
-    assert await bench.ledger.served(alive=minute) == {mine}
-    assert await bench.ledger.served(alive=NO_TIME) == set()
+    await bench.ledger.withdraw(newer)
+    assert await bench.ledger.served(alive=minute) == {mine: types}
+    assert await bench.ledger.served(alive=NO_TIME) == {}
 
 
 async def test_a_schedule_waits_until_somebody_announces_its_workflow(bench):

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+from datetime import timedelta
 
 import pytest
 
 from engine.cli.app import run
+from engine.cli.environment import Target, note_running
+from engine.ledger import PostgresLedger
+from engine.ledger.replica_records import Serving
+from engine.service import ScheduleService
 
 FILE = "schedules: [{key: nightly, workflow: w, cron: '0 2 * * *', timezone: %s}]"
 
@@ -101,3 +107,70 @@ async def test_what_cannot_be_asked_for_is_refused_by_name(sched, tmp_path, argu
     ended, _, err = await sched(*arguments)
     assert ended == 2
     assert code in err
+
+
+NOBODY = "no worker lives that starts what comes due of project shop, task queue sched"
+SHOP = Serving("replica", "shop", "sched", frozenset({"w@1"}))
+
+
+@pytest.fixture
+async def ledger(database_url):
+    opened = await PostgresLedger.connect(database_url)
+    yield opened
+    await opened.close()
+
+
+async def announce(ledger) -> None:
+    await ledger.announce(SHOP, engine="0", tzdata="0", retention=timedelta(days=1))
+
+
+async def test_a_one_shot_belongs_to_the_project_of_the_folder(sched, ledger, tmp_path):
+    write(tmp_path, "project: shop\n" + FILE % "UTC")
+    code, out, err = await sched("at", "2031-01-01T00:00Z", "w", "--json")
+    assert (code, json.loads(out)["project"]) == (0, "shop")
+    assert err.startswith("no worker on task queue sched knows w; no worker has ever served that")
+    await announce(ledger)
+    code, _, err = await sched("at", "2031-01-01T00:00Z", "w")
+    assert (code, err) == (0, ""), "a worker lives"
+    other = await sched("at", "2031-01-01T00:00Z", "w", "--project", "other", "--json")
+    assert json.loads(other[1])["project"] == "other"
+    assert "no worker lives that starts what comes due of project other, task queue" in other[2]
+    url = os.environ["SCHED_DATABASE_URL"]
+    note_running(tmp_path, Target(url, "default", project="running"))
+    told = await sched("at", "2031-01-01T00:00Z", "w", "--data-dir", str(tmp_path), "--json")
+    assert json.loads(told[1])["project"] == "running", "`sched up` runs it here"
+
+
+async def test_what_no_living_worker_serves_is_done_and_warned_of(sched, ledger, tmp_path):
+    write(tmp_path, "project: shop\n" + FILE % "UTC")
+    await announce(ledger)
+    assert (await sched("apply"))[2] == ""
+    await ledger.withdraw(SHOP)
+    for command in (("apply",), ("apply", "--json"), ("trigger", "nightly")):
+        code, _, err = await sched(*command)
+        assert (code, err.startswith(NOBODY)) == (0, True), (command, err)
+        assert "start a worker" in err
+    async with ScheduleService.connect(
+        os.environ["SCHED_DATABASE_URL"], namespace="default", schema="sched", actor="shop"
+    ) as service:
+        asked = await service.schedule_at("w", "2031-01-01T00:00Z", project="shop")
+    assert (asked.waiting or "").startswith(NOBODY)
+
+
+@pytest.mark.parametrize(
+    "command", [("apply",), ("trigger", "nightly"), ("at", "2031-01-01T00:00Z", "w")]
+)
+async def test_a_command_waits_for_a_worker_where_that_is_wanted(sched, ledger, tmp_path, command):
+    write(tmp_path, "project: shop\n" + FILE % "UTC")
+    await announce(ledger)
+    await sched("apply")
+    await ledger.withdraw(SHOP)
+    waits = asyncio.create_task(sched(*command, "--wait-for-worker"))
+    done, _ = await asyncio.wait([waits], timeout=1)
+    assert not done, "nobody is there"
+    await announce(ledger)
+    async with asyncio.timeout(20):
+        code, _, err = await waits
+    assert code == 0
+    assert err.startswith(NOBODY)
+    assert err.rstrip().endswith("a worker lives that starts it")

@@ -210,7 +210,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
             [None], ["on_time"], [0], [None], [None], [TOKEN], [None], [None],
         ),
     ],
-    "lanes": [("default",)],
+    "wanted": [("default",)],
     "laying": [()],
     "letters": [(None, None, None, 50), ("busy", None, None, 50), (QUIET, None, None, 50),
                 (None, RUN, None, 1), ("busy", None, LAST - 1000, 50)],

@@ -3,6 +3,8 @@
 - The cursor of one goes forward only, and only while it is laid.
 - Every window that its cursor passes is counted once: as laid, and then it has a row that says so,
   or as left alone for a reason.
+- A window that was left out by somebody's word, by its schedule or for other schedules, or whose
+  data another run has had, is laid only where the request names that cause.
 - One that is laid to its end has counted all of its windows; one that goes on does so in time.
 """
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 _LAID_WITHIN = timedelta(seconds=60)
 _IN_LINE = 10
+_TO_BE_NAMED = {"user", "excluded", "dependency", "coalesced"}
 
 
 def check(account: Account) -> None:
@@ -52,6 +55,12 @@ def _moved(account: Account, before: Backfill, after: Backfill) -> None:
     ]  # fmt: skip
     if len(rows) < after.laid - before.laid:
         account.broken(f"{name} says that it laid {after.laid - before.laid}, and {len(rows)} are")
+    named = {why for each in account.backfills.values() if each.key == after.key
+             for why in each.include}  # fmt: skip
+    for fire in rows:
+        why = fire.history[-1].get("reason_code") if fire.history else None
+        if why in _TO_BE_NAMED - named:
+            account.broken(f"{name} starts {fire.new.workflow_id}, which is {why}")
     if after.state == "done" and after.done != after.windows:
         account.broken(f"{name} has counted {after.done} of its {after.windows} windows")
 

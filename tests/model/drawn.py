@@ -6,6 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+causes = st.sampled_from([(), (), ("user", "excluded", "dependency", "coalesced")])
 policies = st.sampled_from(
     ["allow", "skip", "queue", "queue_one", "cancel_previous", "terminate_previous"]
 )

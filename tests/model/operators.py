@@ -10,7 +10,7 @@ from hypothesis.stateful import rule
 
 from engine.schedules.catch_up import CatchUp
 from tests.model.base import Base, keys, seeds
-from tests.model.drawn import catch_ups, entries, overlaps, policies, whens
+from tests.model.drawn import catch_ups, causes, entries, overlaps, policies, whens
 from tests.model.moments import windows
 from tests.model.row_laws import GHOST
 from tests.model.server import SECOND
@@ -105,12 +105,14 @@ class Operators(Base):
         self.then()
 
     @rule(seed=seeds, key=keys, back=st.sampled_from([30, 120, 400, 2000]),
-          overlap=st.sampled_from([None, "allow", "queue"]))  # fmt: skip
-    def backfill(self, seed: int, key: str, back: int, overlap: Any) -> None:
+          overlap=st.sampled_from([None, "allow", "queue"]), include=causes)  # fmt: skip
+    def backfill(self, seed: int, key: str, back: int, overlap: Any, include: Any) -> None:
         self.go("backfill", seed)
         now = self.world.now()
         begin, end = now - back * SECOND, now - self.chance.choice([0, 10]) * SECOND
-        self.world.ask(lambda: self.service.backfill(key, begin, end, overlap=overlap))
+        self.world.ask(
+            lambda: self.service.backfill(key, begin, end, overlap=overlap, include=include)
+        )
         self.then()
 
     @rule(seed=seeds, key=keys, terminate=st.booleans())

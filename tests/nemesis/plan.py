@@ -139,6 +139,9 @@ _SAID: dict[str, Callable[[random.Random], dict[str, Any]]] = {
     },
     "backfill": lambda chance: {
         "overlap": chance.choice([None, "allow", "queue"]),
+        "include": chance.sample(
+            ["user", "excluded", "dependency", "coalesced"], chance.randint(0, 4)
+        ),
         "ago": round(chance.uniform(5, 90), 1),
         "span": round(chance.uniform(2, 14), 1),
     },

@@ -263,7 +263,7 @@ def _filled(make: Maker) -> None:
         make.runs("filled", second, 60 + second / 2, 61 + second / 2, timing="backfill")
     for second in (20, 30, 40, 50, 60):
         make.runs("filled", second, second + 0.2, second + 1)
-    span = {"from": after(0).isoformat(), "to": after(10).isoformat()}
+    span = {"from": after(0).isoformat(), "to": after(10).isoformat(), "include": []}
     make.acts(make.asks("backfill", "filled", 58, given=span))
     moment = after(61.5)
     entry = {"key": "own", "at": moment.isoformat()}

@@ -102,6 +102,9 @@ def a_cancel_ends_what_it_names(account: Account) -> Iterator[Violation]:
                 yield broken(f"{name} was given up, and ran", verb, row, chain)
 
 
+_TO_BE_NAMED = ("user", "excluded", "dependency", "coalesced")
+
+
 def a_backfill_fills_its_range(account: Account) -> Iterator[Violation]:
     """Windows of the range that had no run when it was asked for have one."""
     for verb in account.asked("backfill"):
@@ -139,10 +142,15 @@ def _in_force(account: Account, key: str, moment: datetime) -> Definition | None
 
 
 def _is_filled(account: Account, row: Row, verb: Verb) -> bool:
-    """Whether it ran; what was decided later, or is a day off, was not the range's to fill."""
+    """Whether it ran; what was decided later, or has to be named, was not the range's to fill."""
     ran = account.chain(row.workflow_id) or row.status not in {"skipped", "expired", "rejected"}
-    off = (row.reason or "").startswith("excluded")
-    return bool(ran) or off or row.decided_at > verb.sent
+    return bool(ran) or _to_be_named(row, verb) or row.decided_at > verb.sent
+
+
+def _to_be_named(row: Row, backfill: Verb) -> bool:
+    """Whether a backfill starts a window of this kind only where it is told to, and was not."""
+    word = next((word for word in _TO_BE_NAMED if (row.reason or "").startswith(word)), None)
+    return row.status == "skipped" and word is not None and word not in backfill.given["include"]
 
 
 def what_was_declared_is_in_force(account: Account) -> Iterator[Violation]:

@@ -216,7 +216,9 @@ class Operator:
     async def _backfill(self, act: Act, environment: dict[str, str]) -> None:
         end = datetime.now(UTC) - timedelta(seconds=act.given["ago"])
         begin = end - timedelta(seconds=act.given["span"])
-        await self.backfill(act.target, begin, end, act.given["overlap"], environment)
+        await self.backfill(
+            act.target, begin, end, act.given["overlap"], environment, act.given["include"]
+        )
 
     async def backfill(
         self,
@@ -225,10 +227,13 @@ class Operator:
         end: datetime,
         overlap: str | None,
         environment: dict[str, str],
+        include: Sequence[str] = (),
     ) -> None:
         """Let the command do it: how a range is asked for is the command's own business."""
-        said = self._begin("backfill", key, {"from": begin, "to": end, "overlap": overlap})
+        given = {"from": begin, "to": end, "overlap": overlap, "include": [*include]}
+        said = self._begin("backfill", key, given)
         options = ["--overlap", overlap] if overlap else []
+        options += [word for cause in include for word in ("--include", cause)]
         process = await asyncio.create_subprocess_exec(
             str(SCHED), "backfill", key, "--from", begin.isoformat(), "--to", end.isoformat(),
             "--json", *options, env={**environment, "LOGNAME": said.by},

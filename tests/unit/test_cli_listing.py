@@ -37,24 +37,34 @@ def test_nothing_is_told_while_a_worker_may_be_at_it_or_the_schedule_says_why():
     assert overdue(rows, NOW) == ""
 
 
+KIND = frozenset({"w@1"})
+SCHED = ("default", "sched")
+MAIL = ("default", "mail")
+
+
 def test_that_no_worker_is_there_is_told_before_anything_is_due():
     rows = [row("a", 3600), row("b", 3600), row("mail", 60, taskQueue="mail"), row("over", None)]
-    told = unserved(rows, frozenset())
+    told = unserved(rows, {})
     assert "project default, task queue mail (1 schedule)" in told
     assert "project default, task queue sched (2 schedules): start a worker (`sched up`" in told
-    assert "mail" in unserved(rows, frozenset({("default", "sched")}))
-    assert "task queue sched" not in unserved(rows, frozenset({("default", "sched")}))
-    assert unserved(rows, frozenset({("default", "sched"), ("default", "mail")})) == ""
+    assert "mail" in unserved(rows, {SCHED: KIND})
+    assert "task queue sched" not in unserved(rows, {SCHED: KIND})
+    assert unserved(rows, {SCHED: KIND, MAIL: KIND}) == ""
+
+
+def test_workers_that_live_and_have_another_version_of_the_workflow_are_told():
+    told = unserved([row("a", 3600)], {SCHED: frozenset({"w@0"})})
+    assert "project default, task queue sched, workflow w@1 (1 schedule): start" in told
 
 
 def test_an_external_schedule_is_served_by_any_worker_of_its_project():
     rows = [row("go", 60, taskQueue="golang", external=True)]
-    assert unserved(rows, frozenset({("default", "sched")})) == ""
-    assert unserved(rows, frozenset({("other", "golang")})).startswith(
+    assert unserved(rows, {SCHED: KIND}) == ""
+    assert unserved(rows, {("other", "golang"): KIND}).startswith(
         "no worker lives that starts what comes due of project default (1 schedule):"
     )
 
 
 def test_a_schedule_with_a_problem_of_its_own_waits_for_no_worker():
     rows = [row("broken", 60, error="no paper"), row("unknown", 60, kind=None)]
-    assert unserved(rows, frozenset()) == ""
+    assert unserved(rows, {}) == ""

@@ -87,7 +87,7 @@ def test_what_cannot_be_an_argument_is_refused(text):
 def of(**fields) -> Backfill:
     said = {
         "id": 7, "project": "default", "key": "k", "series": 1, "definition_version": 1,
-        "first": NOON, "last": NOON, "cursor": NOON, "overlap": "allow", "include": ("skipped",),
+        "first": NOON, "last": NOON, "cursor": NOON, "overlap": "allow", "include": ("paused",),
         "requested_by": "ops", "requested_at": NOON, "next_at": NOON, "windows": 1000, **fields,
     }  # fmt: skip
     return Backfill(**said)
@@ -112,17 +112,27 @@ def test_a_backfill_that_prints_json_tells_nothing_else(capsys):
 
 
 def test_a_backfill_says_what_will_start_what_is_left_alone_and_what_it_costs():
-    asked = BackfillRequested(of(), 975, {"completed": 25}, "overlap: skip: own windows are")
+    asked = BackfillRequested(
+        of(), {"paused": 975}, {"completed": 24, "user": 1}, "overlap: skip: own windows are"
+    )
     assert [*said(asked)] == [
         "k: 1000 windows, 975 to start, 25 left alone",
-        "left alone, completed: 25 windows",
+        "to start, paused: 975 windows",
+        "left alone, completed: 24 windows",
+        "left alone, user: 1 window; `--include user` starts it",
         "overlap: skip: own windows are",
-        "workers lay them; `sched show k` says how far they are",
     ]
     shown = as_document(asked, asked.backfill, [])
     assert (shown["id"], shown["state"], shown["started"]) == (7, "laying", [])
-    assert shown["left_alone"] == [{"workflow_id": None, "why": "completed", "windows": 25}]
-    assert shown["counts"] == {"would_start": 975, "left_alone": {"completed": 25}}
+    assert shown["left_alone"] == [
+        {"workflow_id": None, "why": "completed", "windows": 24},
+        {"workflow_id": None, "why": "user", "windows": 1},
+    ]
+    assert shown["counts"] == {
+        "would_start": 975,
+        "starts": {"paused": 975},
+        "left_alone": {"completed": 24, "user": 1},
+    }
 
 
 def test_a_backfill_that_was_followed_says_what_it_came_to():

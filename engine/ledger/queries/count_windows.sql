@@ -1,5 +1,8 @@
--- Rows of one window each, by what became of them. Ranges are few, and counted by their definitions.
-SELECT status, count(*) AS windows FROM fires
-WHERE namespace = $1 AND key = $2 AND kind = 'window' AND windows = 1
-  AND fire_time > $3 AND fire_time <= $4
-GROUP BY status
+-- Rows of one window each, by what became of them, in each of some spans. Ranges are few, and counted by
+-- their definitions.
+SELECT s.number, f.status, coalesce(f.reason_code, reason_code_of(f.reason)) AS reason_code,
+       count(*) AS windows
+FROM unnest($3::timestamptz[], $4::timestamptz[]) WITH ORDINALITY AS s (after, until, number)
+JOIN fires f ON f.namespace = $1 AND f.key = $2 AND f.kind = 'window' AND f.windows = 1
+            AND f.fire_time > s.after AND f.fire_time <= s.until
+GROUP BY 1, 2, 3

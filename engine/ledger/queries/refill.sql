@@ -18,7 +18,7 @@ FROM unnest($10::int[], $11::bigint[], $12::timestamptz[], $13::text[], $14::uui
      AS d (series, bucket, fire_time, workflow_id, token)
 WHERE f.namespace = $1 AND f.key = $3 AND f.workflow_id = d.workflow_id
   AND f.fire_time = d.fire_time AND f.windows = 1
-  AND f.status = ANY ($15::text[]) AND f.run_id IS NULL
+  AND f.status IN ('skipped', 'expired', 'rejected') AND f.run_id IS NULL
 RETURNING f.id, f.workflow_id, f.starting_at,
           (SELECT t.rules FROM workflow_types t
            WHERE t.namespace = $1 AND t.task_queue = f.task_queue AND t.type = f.workflow_type) AS rules

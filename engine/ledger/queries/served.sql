@@ -1,2 +1,2 @@
-SELECT DISTINCT project, task_queue FROM replicas
+SELECT project, task_queue, types FROM replicas
 WHERE namespace = $1 AND seen_at > (SELECT clock_timestamp()) - $2::interval

@@ -1,37 +1,30 @@
 """Backfill: runs for windows of the past that never had one.
 
-The request is one row of the ledger, a range that ticks lay (``engine.runtime.backfills``). Only a
-window that surely has no run is started: one that was skipped, expired or rejected, or one from
-before its schedule was declared. What was started, or may have been, is left alone.
+The request is one row of the ledger, a range that ticks lay (``engine.runtime.backfills``). Which
+of its windows they start: ``engine.runtime.past_windows``.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import pairwise
+from itertools import islice
 
 from engine.errors import BackfillOverlaps, MomentInFuture, WindowNotFound, WorkflowUnknown
 from engine.ledger import Ledger, Transaction
-from engine.ledger.backfill_records import (
-    FORGOTTEN,
-    SURELY_NOT_RUN,
-    UNDECIDED,
-    Backfill,
-    InLine,
-)
+from engine.ledger.backfill_records import BY_DEFAULT, INCLUDED, Backfill, Included, InLine
 from engine.ledger.operating_records import Action
-from engine.ledger.schedule_records import ScheduleState
 from engine.runtime import unknown
 from engine.runtime.events import Alert
+from engine.runtime.past_windows import Considered, consider, count
 from engine.runtime.verbs.locked import Locked, locked
 from engine.schedules.instants import EARLIEST, TICK, from_seconds
 from engine.schedules.model import Schedule
-from engine.schedules.timing import Spec
 
 _FIRST = from_seconds(EARLIEST)
+_AT_ONCE = 1000
+"""Windows that are read in one transaction."""
 _COSTS = {
     "skip": "own windows that open while a backfilled run is open are skipped",
     "queue": "own windows that open while a backfilled run is open wait for its end",
@@ -44,19 +37,50 @@ _COSTS = {
 
 @dataclass(frozen=True, slots=True)
 class BackfillRequested:
-    """A backfill that was asked for, and what it will come to as things are now.
+    """A backfill that was asked for, or could be, and what it will come to as things are now.
 
     Attributes:
-        backfill: the row that ticks lay.
-        would_start: how many of its windows have surely no run.
+        backfill: the row that ticks lay; its ``id`` is 0 where nobody has asked for it yet.
+        starts: how many of its windows have surely no run and will start, by why they have none.
         left_alone: how many will not be started, by why.
         cost: what its runs will cost the schedule's own windows; None where they cost nothing.
     """
 
     backfill: Backfill
-    would_start: int
+    starts: Mapping[str, int]
     left_alone: Mapping[str, int]
     cost: str | None = None
+
+    @property
+    def would_start(self) -> int:
+        """How many of its windows will start."""
+        return sum(self.starts.values())
+
+
+async def preview(
+    ledger: Ledger,
+    key: str,
+    begin: datetime,
+    end: datetime,
+    *,
+    by: str,
+    overlap: InLine | None = None,
+    include: Collection[Included] = (),
+) -> BackfillRequested:
+    """Say what a backfill would come to, without asking for it; see ``backfill``."""
+    async with locked(ledger, key, by=by) as schedule:
+        new = await _requested(schedule, begin, end, overlap=overlap, include=include)
+    async with ledger.transaction(long=True) as transaction:
+        # Not under the lock: nobody is to wait while three days of seconds are counted.
+        (state,) = await transaction.read([key])
+        counts = await count(transaction, state, new.cursor, new.last)
+    starts = {why: number for why, number in counts.items() if why in new.include}
+    alone = {why: number for why, number in counts.items() if why not in new.include}
+    policy = state.schedule.overlap
+    costs = starts and policy in _COSTS
+    return BackfillRequested(
+        new, starts, alone, f"overlap: {policy}: {_COSTS[policy]}" if costs else None
+    )
 
 
 async def backfill(
@@ -68,6 +92,7 @@ async def backfill(
     by: str,
     reason: str | None = None,
     overlap: InLine | None = None,
+    include: Collection[Included] = (),
 ) -> BackfillRequested:
     """Ask for runs of the windows of ``begin <= t <= end`` that have none; workers lay them.
 
@@ -80,6 +105,9 @@ async def backfill(
         reason: why.
         overlap: ``allow`` starts them as fast as it goes, ``queue`` one after another; without it
             whatever comes nearer to the schedule's own policy.
+        include: windows to start besides: that somebody skipped (``user``), that the schedule
+            leaves out (``excluded``), whose other schedules ended otherwise (``dependency``), whose
+            data a later run has had (``coalesced``).
 
     Raises:
         MomentInFuture: ``end`` is still to come.
@@ -87,23 +115,30 @@ async def backfill(
         WorkflowUnknown: no worker ever announced the workflow.
         BackfillOverlaps: some of the windows are being laid for an earlier request.
     """
-    begin = max(begin, _FIRST)
-    async with ledger.transaction(long=True) as transaction:
-        # Not under the lock: nobody is to wait while three days of seconds are counted.
-        counts = Counter[str]()
-        counted = end <= await transaction.now()
-        for state in await transaction.read([key]) if counted else ():
-            counts = await _counted(transaction, state, begin, end)
+    seen = await preview(ledger, key, begin, end, by=by, overlap=overlap, include=include)
     async with locked(ledger, key, by=by) as schedule:
-        new = await _requested(schedule, begin, end, reason=reason, overlap=overlap)
+        new = await _requested(schedule, begin, end, overlap=overlap, include=include)
+        new = replace(new, reason=reason)
         number = await schedule.transaction.request_backfill(new)
         after = {"id": number, "windows": new.windows, "until": new.last, "overlap": new.overlap}
-        await schedule.act("backfill", reason=reason, after=after)
-        policy = schedule.state.schedule.overlap
-    starts = counts.pop("", 0)
-    cost = _COSTS.get(policy)
-    said = f"overlap: {policy}: {cost}" if cost and starts else None
-    return BackfillRequested(replace(new, id=number), starts, counts, said)
+        included = {"include": sorted(include)} if include else {}
+        await schedule.act("backfill", reason=reason, after={**after, **included})
+    return replace(seen, backfill=replace(new, id=number))
+
+
+async def windows_of(ledger: Ledger, asked: Backfill) -> AsyncIterator[Considered]:
+    """Yield each window of a backfill as things are now, in order, read a part at a time."""
+    async with ledger.transaction() as transaction:
+        definition = await transaction.definition(asked.key, asked.definition_version)
+    after = asked.cursor
+    while fires := [*islice(definition.spec.fires(after, asked.last), _AT_ONCE)]:
+        async with ledger.transaction() as transaction:
+            (state,) = await transaction.read([asked.key])
+            state = replace(state, schedule=definition)
+            found = await consider(transaction, asked, state, fires)
+        for each in found:
+            yield each
+        after = fires[-1]
 
 
 async def _requested(
@@ -111,10 +146,11 @@ async def _requested(
     begin: datetime,
     end: datetime,
     *,
-    reason: str | None,
     overlap: InLine | None,
+    include: Collection[Included],
 ) -> Backfill:
     state, now = schedule.state, schedule.now
+    begin = max(begin, _FIRST)
     if end > now:
         raise MomentInFuture(
             f"{end:%Y-%m-%d %H:%M:%S}Z is still to come", cure="end at one that has passed"
@@ -143,8 +179,7 @@ async def _requested(
         last=last,
         cursor=first - TICK,
         overlap=overlap or _like(state.schedule),
-        include=SURELY_NOT_RUN,
-        reason=reason,
+        include=(*BY_DEFAULT, *(cause for cause in INCLUDED if cause in include)),
         requested_by=schedule.by,
         requested_at=now,
         next_at=now,
@@ -154,41 +189,6 @@ async def _requested(
 
 def _like(schedule: Schedule) -> InLine:
     return "allow" if schedule.overlap == "allow" else "queue"
-
-
-async def _counted(
-    transaction: Transaction, state: ScheduleState, begin: datetime, end: datetime
-) -> Counter[str]:
-    """How many windows would start (under ""), and how many would not, by why.
-
-    Counted in the database, and by the definitions of ranges: bounded, however many they are.
-    """
-    spec, key, counts = state.schedule.spec, state.key, Counter[str]()
-    forgotten = await transaction.forgotten_until(key)
-    edges = sorted({begin - TICK, end, *(
-        edge for edge in (forgotten, state.cursor) if edge and begin <= edge < end
-    )})  # fmt: skip
-    ranges = await transaction.ranges_between(key, begin - TICK, end)
-    versions = {row.definition_version for row in ranges}
-    specs: dict[int, Spec] = {
-        version: (await transaction.definition(key, version)).spec for version in versions
-    }
-    for after, until in pairwise(edges):
-        without = spec.count(after, until)
-        found = await transaction.count_windows(key, after, until)
-        for row in ranges:
-            low, high = max(after, row.fire_time - TICK), min(until, row.last_fire_time)
-            if low < high:
-                found[row.status] += specs[row.definition_version].count(low, high)
-        for status, number in found.items():
-            counts["" if status in SURELY_NOT_RUN else status] += number
-        why = ""
-        if after >= state.cursor:
-            why = UNDECIDED
-        elif forgotten is not None and until <= forgotten:
-            why = FORGOTTEN
-        counts[why] += max(without - found.total(), 0)
-    return +counts
 
 
 async def end_backfill(

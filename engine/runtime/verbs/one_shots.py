@@ -48,12 +48,16 @@ class Asked:
         key: the id under which it is found, changed and cancelled.
         schedule: what is in force now.
         next_fire_at: when it fires next; None while it is paused.
-        waiting: why nobody can run its workflow yet, if so.
+        project: whose workers start it.
+        workflow_type: what its workflow means today; None while no worker has announced it.
+        waiting: why nobody would start it as things are now, if so.
     """
 
     key: str
     schedule: Schedule
     next_fire_at: datetime | None
+    project: str
+    workflow_type: str | None
     waiting: str | None = None
 
 
@@ -197,7 +201,8 @@ async def _asked(transaction: Transaction, new: NewDefinition) -> Asked:
         await transaction.raise_epoch()
         announced = await transaction.announced([schedule.task_queue])
         waiting = unknown.explained(schedule, announced.get(schedule.task_queue, ()))
-    return Asked(schedule.key, schedule, new.next_fire_at, waiting)
+    kind = new.workflow_type
+    return Asked(schedule.key, schedule, new.next_fire_at, new.project, kind, waiting)
 
 
 def _require_memory(ledger: Ledger) -> None:

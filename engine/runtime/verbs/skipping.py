@@ -81,7 +81,8 @@ async def unskip(
         window, workflow_id = _window(schedule, at)
         if at <= schedule.state.cursor:
             raise MomentInPast(
-                f"{at:%Y-%m-%d %H:%M:%S}Z has come already", cure="start it with `sched backfill`"
+                f"{at:%Y-%m-%d %H:%M:%S}Z has come already",
+                cure="start it with `sched backfill --include user`",
             )
         changed = await schedule.transaction.unskip(key, window.series, at)
         if changed:

@@ -1,2 +1,0 @@
-SELECT lane, count(*) AS living FROM schedules
-WHERE namespace = $1 AND project = $2 AND retired_at IS NULL GROUP BY lane

@@ -1,0 +1,151 @@
+"""Which windows of the past a backfill starts, and why it leaves the others alone.
+
+``consider`` says it of single windows, in the transaction that lays them; ``count`` of all of them
+at once, bounded however many they are. A window that has, had or may have had a run is left alone.
+Of one that surely has none its cause decides: see the table in docs/operating.md.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+from engine.ledger import Transaction
+from engine.ledger.backfill_records import UNDECLARED, Backfill
+from engine.ledger.fire_records import Fire, cause_of
+from engine.ledger.schedule_records import ScheduleState
+from engine.schedules.instants import TICK
+from engine.schedules.model import Schedule
+
+UNDECIDED = "undecided"
+FORGOTTEN = "forgotten, see the archive"
+"""Why windows without a row are left alone; of the others their cause, or status, says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """One window of a backfill.
+
+    Attributes:
+        at: its fire time.
+        row: the row that speaks for it; None where there is none.
+        why: the cause for which it has no run, or what else becomes of it.
+        starts: whether the backfill starts it.
+    """
+
+    at: datetime
+    row: Fire | None
+    why: str
+    starts: bool
+
+
+async def consider(
+    transaction: Transaction, each: Backfill, state: ScheduleState, fires: Sequence[datetime]
+) -> list[Considered]:
+    """Say of each of these windows, in order, whether a backfill starts it.
+
+    Args:
+        transaction: in which it is read.
+        each: the backfill.
+        state: its schedule, with the definition of the request.
+        fires: the fire times; at least one.
+    """
+    rows = await transaction.between(each.key, fires[0], fires[-1])
+    forgotten = await transaction.forgotten_until(each.key)
+    found = []
+    for at, row in await _with_rows(transaction, each, fires, rows):
+        why, surely = UNDECLARED, True
+        if row is not None:
+            cause = None if row.run_id is not None else row.cause
+            why, surely = cause or row.status, cause is not None
+        elif at > state.cursor:
+            why, surely = UNDECIDED, False
+        elif forgotten is not None and at <= forgotten:
+            why, surely = FORGOTTEN, False
+        if surely and state.schedule.exclusions and state.schedule.exclusions.reason(at):
+            why = "excluded"
+        found.append(Considered(at, row, why, surely and why in each.include))
+    return found
+
+
+async def _with_rows(
+    transaction: Transaction, each: Backfill, fires: Sequence[datetime], rows: Sequence[Fire]
+) -> Iterator[tuple[datetime, Fire | None]]:
+    """Each window with its row. Of several one that is left alone counts, then the newest."""
+
+    def rank(row: Fire) -> tuple[bool, int]:
+        return row.cause not in each.include, row.series
+
+    ranges = deque(row for row in rows if row.windows > 1)
+    specs = {
+        version: (await transaction.definition(each.key, version)).spec
+        for version in {row.definition_version for row in ranges}
+    }
+    alone = {row.fire_time: row for row in sorted(rows, key=rank) if row.windows == 1}
+
+    def pairs() -> Iterator[tuple[datetime, Fire | None]]:
+        around: list[Fire] = []
+        for at in fires:
+            while ranges and ranges[0].fire_time <= at:
+                around.append(ranges.popleft())
+            around[:] = [row for row in around if row.last_fire_time >= at]
+            # A range of an older definition may span moments at which it had no window.
+            those = [row for row in around if specs[row.definition_version].previous(at) == at]
+            those += [alone[at]] if at in alone else []
+            yield at, max(those, key=rank, default=None)
+
+    return pairs()
+
+
+async def count(
+    transaction: Transaction, state: ScheduleState, after: datetime, until: datetime
+) -> Counter[str]:
+    """Return how many windows of ``after < t <= until`` are what, by the words of ``Considered``.
+
+    Counted in the database, and by the definitions of ranges.
+    """
+    key, spec = state.key, state.schedule.spec
+    forgotten = await transaction.forgotten_until(key)
+    spans = [*_spans(state.schedule, after, until, forgotten, state.cursor)]
+    counted = await transaction.count_windows(key, [(begin, end) for begin, end, _ in spans])
+    begins, ends = [begin for begin, *_ in spans], [end for _, end, _ in spans]
+    for row in await transaction.ranges_between(key, after, until):
+        of = (await transaction.definition(key, row.definition_version)).spec
+        reached = range(
+            bisect_right(ends, row.fire_time - TICK), bisect_left(begins, row.last_fire_time)
+        )
+        for number in reached:
+            low, high = (
+                max(begins[number], row.fire_time - TICK),
+                min(ends[number], row.last_fire_time),
+            )
+            counted[number][row.status, row.reason_code] += of.count(low, high)
+    counts = Counter[str]()
+    for (begin, end, excluded), found in zip(spans, counted, strict=True):
+        for (status, code), number in found.items():
+            cause = cause_of(status, code)
+            counts["excluded" if cause and excluded else cause or status] += number
+        why = "excluded" if excluded else UNDECLARED
+        if begin >= state.cursor:
+            why = UNDECIDED
+        elif forgotten is not None and end <= forgotten:
+            why = FORGOTTEN
+        counts[why] += max(spec.count(begin, end) - found.total(), 0)
+    return +counts
+
+
+def _spans(
+    schedule: Schedule, after: datetime, until: datetime, *edges: datetime | None
+) -> Iterator[tuple[datetime, datetime, bool]]:
+    """Divide ``after < t <= until`` at the edges, and by whether the schedule leaves them out."""
+    inner = {edge for edge in edges if edge is not None and after < edge < until}
+    for begin, end in pairwise(sorted({after, *inner, until})):
+        if schedule.exclusions is None:
+            yield begin, end, False
+        else:
+            for first, last, reason in schedule.exclusions.divide(begin, end):
+                yield first, last, reason is not None
