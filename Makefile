@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test fuzz test-wheel check format bench prove-time prove-account prove-lines prove-upgrade prove-faults ci lock wheel clean
+.PHONY: help install up test test-postgres test-python fuzz test-wheel check format bench prove-time prove-account prove-lines prove-upgrade prove-faults ci lock wheel clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,16 @@ else
 	$(BIN)/pytest --numprocesses 3 --dist load -m waits tests/acceptance
 	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "not waits" tests/acceptance
 endif
+
+test-postgres: $(STAMP) ## Run conformance and the race on another PostgreSQL (POSTGRES=16)
+	SCHED_TEST_POSTGRES=$(or $(POSTGRES),15) $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -k "not memory" tests/conformance tests/acceptance/test_race.py
+
+test-python: ## Run units, conformance and the model on other Pythons (OTHERS="python3.13")
+	@for other in $(or $(OTHERS),python3.12 python3.13); do \
+	  there=.venv-$$(basename $$other); \
+	  $(MAKE) install PYTHON=$$other VENV=$$there && \
+	  $$there/bin/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder tests/unit tests/conformance tests/model || exit 1; \
+	done
 
 fuzz: $(STAMP) ## Search for schedule files that break the loader (ARGS="--seconds 60")
 	$(BIN)/python -m tests.fuzz $(ARGS)
@@ -81,4 +91,4 @@ wheel: $(STAMP) ## Build the wheel into dist/
 	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 clean: ## Remove what can be made again (not .sched)
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-* dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -39,7 +39,8 @@
     ├── TemporalUnavailable
     └── EmbeddedError                  a server of ``sched up`` cannot run here
 
-Each class has a stable ``code``; the first line of its docstring is its default message.
+Each class has a stable ``code``; the first line of its docstring is its default message. The other
+codes, which only stand in a ``Problem`` or an ``Alert``, are beside them in ``Code``.
 Normal outcomes (already started, lost the claim, nothing due) are values, never errors.
 """
 
@@ -47,13 +48,104 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import ClassVar
+
+
+class Code(StrEnum):
+    """What went wrong, as a word that stays the same in every version: docs/codes.md has them all.
+
+    Those of exceptions are what an application catches, and what a command that ends with 2 prints.
+    Those of a file stand in a ``Problem``, those of a worker in an ``Alert``; some of both are
+    exceptions too.
+    """
+
+    ENGINE_ERROR = "SCHEDULE_ENGINE_ERROR"
+    SETTING_INVALID = "SCHEDULE_SETTING_INVALID"
+    EMBEDDED_ERROR = "SCHEDULE_EMBEDDED_ERROR"
+    TEMPORAL_UNAVAILABLE = "SCHEDULE_TEMPORAL_UNAVAILABLE"
+    RETENTION_TOO_SHORT = "SCHEDULE_RETENTION_TOO_SHORT"
+    LEDGER_ERROR = "SCHEDULE_LEDGER_ERROR"
+    LEDGER_UNAVAILABLE = "SCHEDULE_LEDGER_UNAVAILABLE"
+    LEDGER_TIMEOUT = "SCHEDULE_LEDGER_TIMEOUT"
+    COMMIT_UNKNOWN = "SCHEDULE_COMMIT_UNKNOWN"
+    LEDGER_TOO_NEW = "SCHEDULE_LEDGER_TOO_NEW"
+    LEDGER_REQUIRED = "SCHEDULE_LEDGER_REQUIRED"
+    DEFINITION_UNREADABLE = "SCHEDULE_DEFINITION_UNREADABLE"
+
+    # A file cannot be read.
+    FILE_INVALID = "SCHEDULE_FILE_INVALID"
+    FILE_UNREADABLE = "SCHEDULE_FILE_UNREADABLE"
+    FILE_EMPTY = "SCHEDULE_FILE_EMPTY"
+    FILE_TOO_LARGE = "SCHEDULE_FILE_TOO_LARGE"
+    YAML_INVALID = "SCHEDULE_YAML_INVALID"
+
+    # A declaration is wrong.
+    FIELD_MISSING = "SCHEDULE_FIELD_MISSING"
+    FIELD_UNKNOWN = "SCHEDULE_FIELD_UNKNOWN"
+    FIELD_INVALID = "SCHEDULE_FIELD_INVALID"
+    KEY_INVALID = "SCHEDULE_KEY_INVALID"
+    KEY_DUPLICATE = "SCHEDULE_KEY_DUPLICATE"
+    KIND_INVALID = "SCHEDULE_KIND_INVALID"
+    CRON_INVALID = "SCHEDULE_CRON_INVALID"
+    TIMEZONE_INVALID = "SCHEDULE_TIMEZONE_INVALID"
+    INTERVAL_TOO_SHORT = "SCHEDULE_INTERVAL_TOO_SHORT"
+    EXPECTATION_FAILED = "SCHEDULE_EXPECTATION_FAILED"
+    PARENT_UNKNOWN = "SCHEDULE_PARENT_UNKNOWN"
+    PARENT_CYCLE = "SCHEDULE_PARENT_CYCLE"
+    PARENT_TIMES_DIFFER = "SCHEDULE_PARENT_TIMES_DIFFER"
+    WORKFLOW_UNKNOWN = "SCHEDULE_WORKFLOW_UNKNOWN"
+    INPUT_INVALID = "SCHEDULE_INPUT_INVALID"
+
+    # A file is good, and cannot be applied.
+    KEY_FOREIGN = "SCHEDULE_KEY_FOREIGN"
+    REVISION_TOO_LOW = "SCHEDULE_REVISION_TOO_LOW"
+    PRUNE_REFUSED = "SCHEDULE_PRUNE_REFUSED"
+
+    # What is asked for cannot be done.
+    JOB_NOT_FOUND = "SCHEDULE_JOB_NOT_FOUND"
+    RETIRED = "SCHEDULE_RETIRED"
+    OWNED_BY_FILE = "SCHEDULE_OWNED_BY_FILE"
+    KEY_IN_USE = "SCHEDULE_KEY_IN_USE"
+    REQUEST_ID_INVALID = "SCHEDULE_REQUEST_ID_INVALID"
+    CLIENT_REQUEST_ID_IN_USE = "SCHEDULE_CLIENT_REQUEST_ID_IN_USE"
+    MOMENT_IN_PAST = "SCHEDULE_MOMENT_IN_PAST"
+    MOMENT_IN_FUTURE = "SCHEDULE_MOMENT_IN_FUTURE"
+    WINDOW_NOT_FOUND = "SCHEDULE_WINDOW_NOT_FOUND"
+    WINDOW_DECIDED = "SCHEDULE_WINDOW_DECIDED"
+    FIRE_OPEN = "SCHEDULE_FIRE_OPEN"
+    JOB_NOT_CANCELLABLE = "SCHEDULE_JOB_NOT_CANCELLABLE"
+    BACKFILL_OVERLAPS = "SCHEDULE_BACKFILL_OVERLAPS"
+    LETTER_NOT_FOUND = "SCHEDULE_LETTER_NOT_FOUND"
+
+    # A worker tells while it runs.
+    PLAN_FAILED = "SCHEDULE_PLAN_FAILED"
+    LOOK_FAILED = "SCHEDULE_LOOK_FAILED"
+    FIRE_REJECTED = "SCHEDULE_FIRE_REJECTED"
+    FIRE_UNVOUCHED = "SCHEDULE_FIRE_UNVOUCHED"
+    SETTLE_FAILED = "SCHEDULE_SETTLE_FAILED"
+    STOP_FAILED = "SCHEDULE_STOP_FAILED"
+    HANDLER_UNKNOWN = "SCHEDULE_HANDLER_UNKNOWN"
+    QUEUE_FULL = "SCHEDULE_QUEUE_FULL"
+    QUEUE_UNKNOWN = "SCHEDULE_QUEUE_UNKNOWN"
+    TASK_QUEUE_UNPOLLED = "SCHEDULE_TASK_QUEUE_UNPOLLED"
+    RUN_LOST = "SCHEDULE_RUN_LOST"
+    RUN_FOUND = "SCHEDULE_RUN_FOUND"
+    RUN_STUCK = "SCHEDULE_RUN_STUCK"
+    BACKFILL_HELD = "SCHEDULE_BACKFILL_HELD"
+    BACKFILL_ENDED = "SCHEDULE_BACKFILL_ENDED"
+    NEXT_FIRE_REPAIRED = "SCHEDULE_NEXT_FIRE_REPAIRED"
+    OLD_SNAPSHOT = "SCHEDULE_OLD_SNAPSHOT"
+    ARCHIVE_FAILED = "SCHEDULE_ARCHIVE_FAILED"
+    TZDATA_DIFFERS = "SCHEDULE_TZDATA_DIFFERS"
+    CLOCK_SKEW = "SCHEDULE_CLOCK_SKEW"
+    COMMITS_LOST = "SCHEDULE_COMMITS_LOST"
 
 
 class EngineError(Exception):
     """Something in sched-engine went wrong."""
 
-    code: ClassVar[str] = "SCHEDULE_ENGINE_ERROR"
+    code: ClassVar[Code] = Code.ENGINE_ERROR
 
     def __init__(self, message: str | None = None, *, cure: str | None = None) -> None:
         self.message = message or (type(self).__doc__ or "").partition("\n")[0].rstrip(".")
@@ -64,37 +156,37 @@ class EngineError(Exception):
 class ScheduleError(EngineError):
     """A value of this schedule is not valid."""
 
-    code = "SCHEDULE_FIELD_INVALID"
+    code = Code.FIELD_INVALID
 
 
 class CronInvalid(ScheduleError):
     """The cron expression is not valid."""
 
-    code = "SCHEDULE_CRON_INVALID"
+    code = Code.CRON_INVALID
 
 
 class TimezoneInvalid(ScheduleError):
     """The timezone is not an IANA name."""
 
-    code = "SCHEDULE_TIMEZONE_INVALID"
+    code = Code.TIMEZONE_INVALID
 
 
 class IntervalTooShort(ScheduleError):
     """An interval is at least 1000 milliseconds."""
 
-    code = "SCHEDULE_INTERVAL_TOO_SHORT"
+    code = Code.INTERVAL_TOO_SHORT
 
 
 class MomentInPast(ScheduleError):
     """The moment has already passed."""
 
-    code = "SCHEDULE_MOMENT_IN_PAST"
+    code = Code.MOMENT_IN_PAST
 
 
 class MomentInFuture(ScheduleError):
     """The moment is still to come."""
 
-    code = "SCHEDULE_MOMENT_IN_FUTURE"
+    code = Code.MOMENT_IN_FUTURE
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +198,7 @@ class Problem:
     ``file`` is given where several files are read together.
     """
 
-    code: str
+    code: Code
     message: str
     cure: str = ""
     line: int = 0
@@ -139,7 +231,7 @@ class ScheduleFileError(EngineError):
     digest: str = ""
     calendars: tuple[tuple[str, str], ...] = ()
 
-    code = "SCHEDULE_FILE_INVALID"
+    code = Code.FILE_INVALID
 
     def __post_init__(self) -> None:
         super().__init__("\n".join(problem.located(self.name) for problem in self.problems))
@@ -152,7 +244,7 @@ class SettingsInvalid(EngineError):
         problems: a sentence for each, with its name, its value and the cure.
     """
 
-    code = "SCHEDULE_SETTING_INVALID"
+    code = Code.SETTING_INVALID
 
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
@@ -162,37 +254,37 @@ class SettingsInvalid(EngineError):
 class KeyForeign(EngineError):
     """The key belongs to another project."""
 
-    code = "SCHEDULE_KEY_FOREIGN"
+    code = Code.KEY_FOREIGN
 
 
 class KeyInUse(EngineError):
     """There is, or was, a schedule of this key."""
 
-    code = "SCHEDULE_KEY_IN_USE"
+    code = Code.KEY_IN_USE
 
 
 class OwnedByFile(EngineError):
     """A schedule file declares this schedule."""
 
-    code = "SCHEDULE_OWNED_BY_FILE"
+    code = Code.OWNED_BY_FILE
 
 
 class RevisionTooLow(EngineError):
     """A file with a higher revision has already been applied."""
 
-    code = "SCHEDULE_REVISION_TOO_LOW"
+    code = Code.REVISION_TOO_LOW
 
 
 class PruneRefused(EngineError):
     """More than half of the project's schedules would be retired at once."""
 
-    code = "SCHEDULE_PRUNE_REFUSED"
+    code = Code.PRUNE_REFUSED
 
 
 class ScheduleNotFound(EngineError):
     """There is no schedule of this key."""
 
-    code = "SCHEDULE_JOB_NOT_FOUND"
+    code = Code.JOB_NOT_FOUND
 
     def __init__(self, key: str, *, cure: str | None = None) -> None:
         self.key = key
@@ -202,124 +294,124 @@ class ScheduleNotFound(EngineError):
 class ScheduleRetired(EngineError):
     """The schedule was retired."""
 
-    code = "SCHEDULE_RETIRED"
+    code = Code.RETIRED
 
 
 class WorkflowUnknown(EngineError):
     """No worker ever announced the workflow."""
 
-    code = "SCHEDULE_WORKFLOW_UNKNOWN"
+    code = Code.WORKFLOW_UNKNOWN
 
 
 class RequestInvalid(EngineError):
     """The request id is not valid."""
 
-    code = "SCHEDULE_REQUEST_ID_INVALID"
+    code = Code.REQUEST_ID_INVALID
 
 
 class RequestInUse(EngineError):
     """The clientRequestId was used before."""
 
-    code = "SCHEDULE_CLIENT_REQUEST_ID_IN_USE"
+    code = Code.CLIENT_REQUEST_ID_IN_USE
 
 
 class WindowNotFound(EngineError):
     """The schedule has no such window."""
 
-    code = "SCHEDULE_WINDOW_NOT_FOUND"
+    code = Code.WINDOW_NOT_FOUND
 
 
 class WindowDecided(EngineError):
     """The window was decided already."""
 
-    code = "SCHEDULE_WINDOW_DECIDED"
+    code = Code.WINDOW_DECIDED
 
 
 class FireStillOpen(EngineError):
     """The run is open, or may still come."""
 
-    code = "SCHEDULE_FIRE_OPEN"
+    code = Code.FIRE_OPEN
 
 
 class LetterNotFound(EngineError):
     """There is no such dead letter."""
 
-    code = "SCHEDULE_LETTER_NOT_FOUND"
+    code = Code.LETTER_NOT_FOUND
 
 
 class BackfillOverlaps(EngineError):
     """A backfill of some of these windows is being laid."""
 
-    code = "SCHEDULE_BACKFILL_OVERLAPS"
+    code = Code.BACKFILL_OVERLAPS
 
 
 class NotCancellable(EngineError):
     """There is nothing to cancel any more."""
 
-    code = "SCHEDULE_JOB_NOT_CANCELLABLE"
+    code = Code.JOB_NOT_CANCELLABLE
 
 
 class LedgerError(EngineError):
     """The ledger could not be used."""
 
-    code = "SCHEDULE_LEDGER_ERROR"
+    code = Code.LEDGER_ERROR
 
 
 class LedgerUnavailable(LedgerError):
     """The ledger's database cannot be reached."""
 
-    code = "SCHEDULE_LEDGER_UNAVAILABLE"
+    code = Code.LEDGER_UNAVAILABLE
 
 
 class CommitUnknown(LedgerUnavailable):
     """The connection was lost while a transaction committed: it may have, or not."""
 
-    code = "SCHEDULE_COMMIT_UNKNOWN"
+    code = Code.COMMIT_UNKNOWN
 
 
 class LedgerTimeout(LedgerUnavailable):
     """The ledger's database ended what took too long."""
 
-    code = "SCHEDULE_LEDGER_TIMEOUT"
+    code = Code.LEDGER_TIMEOUT
 
 
 class LedgerTooNew(LedgerError):
     """The ledger was written by a newer sched-engine."""
 
-    code = "SCHEDULE_LEDGER_TOO_NEW"
+    code = Code.LEDGER_TOO_NEW
 
 
 class DefinitionUnreadable(LedgerError):
     """A definition in the ledger cannot be read by this version."""
 
-    code = "SCHEDULE_DEFINITION_UNREADABLE"
+    code = Code.DEFINITION_UNREADABLE
 
 
 class LedgerRequired(LedgerError):
     """This needs a ledger: set SCHED_DATABASE_URL."""
 
-    code = "SCHEDULE_LEDGER_REQUIRED"
+    code = Code.LEDGER_REQUIRED
 
 
 class RetentionTooShort(EngineError):
     """The namespace's retention is shorter than four leases."""
 
-    code = "SCHEDULE_RETENTION_TOO_SHORT"
+    code = Code.RETENTION_TOO_SHORT
 
 
 class ArchiveFailed(EngineError):
     """Old rows could not be archived."""
 
-    code = "SCHEDULE_ARCHIVE_FAILED"
+    code = Code.ARCHIVE_FAILED
 
 
 class TemporalUnavailable(EngineError):
     """The Temporal server cannot be reached."""
 
-    code = "SCHEDULE_TEMPORAL_UNAVAILABLE"
+    code = Code.TEMPORAL_UNAVAILABLE
 
 
 class EmbeddedError(EngineError):
     """An embedded server cannot run here."""
 
-    code = "SCHEDULE_EMBEDDED_ERROR"
+    code = Code.EMBEDDED_ERROR

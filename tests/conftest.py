@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from hypothesis import settings
 from temporalio.client import Client
 
 from engine.embedded import PostgresServer, TemporalServer
+from tests.postgres import NEWEST, OtherPostgres, programs_of
 from tests.servers import FAST_AND_FORGETFUL, register_namespace, run_apart, shared_folder
 
 # A property is about what is true. How long an example takes belongs into benchmarks.
@@ -36,16 +38,21 @@ def _longest(item: pytest.Item) -> int:
 
 
 @pytest.fixture(scope="session")
-def postgres(server_folder: Path) -> Iterator[PostgresServer]:
-    """The session's PostgreSQL 18; it does not wait for the disk."""
-    server = PostgresServer(server_folder / "pg", durable=False)
+def postgres(server_folder: Path) -> Iterator[PostgresServer | OtherPostgres]:
+    """The session's PostgreSQL; it does not wait for the disk. SCHED_TEST_POSTGRES: which."""
+    server: PostgresServer | OtherPostgres = PostgresServer(server_folder / "pg", durable=False)
+    major = int(os.environ.get("SCHED_TEST_POSTGRES", NEWEST))
+    if major != NEWEST:
+        programs = programs_of(major)
+        assert programs, f"PostgreSQL {major} is not installed"
+        server = OtherPostgres(server_folder / "pg", programs)
     run_apart(server.start())
     yield server
     run_apart(server.stop())
 
 
 @pytest.fixture
-async def database_url(postgres: PostgresServer) -> AsyncIterator[str]:
+async def database_url(postgres: PostgresServer | OtherPostgres) -> AsyncIterator[str]:
     """Address of an empty database of the test's own."""
     name = f"test_{uuid.uuid4().hex}"
     yield await postgres.create_database(name)

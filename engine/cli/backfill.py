@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, get_args
+from typing import Annotated, cast, get_args
 
 import typer
 from rich.console import Console
@@ -49,7 +49,7 @@ Overlap = Annotated[
 ]
 
 Include = Annotated[
-    list[Included] | None,
+    list[str] | None,
     typer.Option(
         "--include",
         metavar="CAUSE",
@@ -95,7 +95,7 @@ def backfill(
     far they are, and `sched cancel KEY` ends it.
     """
     begin, last = _between(start, end)
-    besides = tuple(include or ())
+    besides = cast("tuple[Included, ...]", tuple(include or ()))
 
     async def act() -> Backfill | None:
         async with service(data_dir) as opened:

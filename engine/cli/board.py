@@ -10,7 +10,7 @@ from typing import get_args
 
 from engine.cli.output import ASKED_LATER, UNANSWERED, counted
 from engine.cli.times import clock
-from engine.ledger.fire_records import Claim, Evidence, Fire, Outcome
+from engine.ledger.fire_records import Claim, Evidence, Fire, Outcome, shown_timing
 from engine.ledger.fire_records import Closed as ClosedWord
 from engine.ledger.schedule_records import NextFire
 from engine.runtime.events import Closed, Decided, Event, Settled
@@ -141,12 +141,13 @@ class Board:
         started = outcome.status == "started"
         status = UNANSWERED if outcome.status == "starting" else outcome.status
         note = manner(claim, outcome) if started else outcome.reason or outcome.error or ""
+        asked_later = shown_timing(claim.kind, outcome.timing) in ASKED_LATER
         self._count(claim.workflow_id, status)
         self._move_on(claim)
         self._keep(
             Line(
                 claim.key, claim.fire_time, claim.schedule.timezone, status,
-                lag if started and outcome.timing not in ASKED_LATER else None,
+                lag if started and not asked_later else None,
                 claim.workflow_id, outcome.run_id, note,
             )
         )  # fmt: skip
@@ -212,6 +213,7 @@ def _several(windows: int, first: datetime, timezone: str) -> str:
 
 def manner(claim: Claim, outcome: Outcome) -> str:
     """Say how a window was started: ``on time``, ``first sight``, ``caught up, …``."""
-    words = claim.reason if claim.reason == FIRST_SIGHT else (outcome.timing or "")
+    timing = shown_timing(claim.kind, outcome.timing)
+    words = claim.reason if claim.reason == FIRST_SIGHT else (timing or "")
     caught_up = f", stands for {claim.missed} missed" if claim.missed else ""
     return words.replace("_", " ") + caught_up

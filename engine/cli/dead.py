@@ -198,7 +198,8 @@ def _page(letter: DeadLetter, where: Target) -> list[str]:
         f"{letter.workflow_id}: {letter.status}, {instant(letter.died_at)}",
         f"why        {_why(letter)}",
         f"window     {letter.key} {letter.bucket}, fire time {instant(letter.fire_time)}",
-        f"workflow   {letter.workflow_type or 'nobody knows it'}, attempts {letter.attempts}",
+        f"workflow   {letter.workflow_type or 'nobody knows it'}",
+        f"start      {_sends(letter.attempts)}",
     ]
     if letter.arguments:
         lines.append(f"input      {json.dumps(letter.arguments[0], ensure_ascii=False)}")
@@ -209,6 +210,13 @@ def _page(letter: DeadLetter, where: Target) -> list[str]:
     if link := _link(letter, where):
         lines.append(f"run        {link}")
     return lines
+
+
+def _sends(number: int) -> str:
+    """How often its start was sent: not how often the run, or one of its steps, was tried."""
+    if number == 0:
+        return "never sent"
+    return "sent once" if number == 1 else f"sent, or its run looked for, {number} times"
 
 
 def _why(letter: DeadLetter) -> str:

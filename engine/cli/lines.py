@@ -15,6 +15,7 @@ from rich.text import Text
 
 from engine.cli.board import FileState, manner
 from engine.cli.output import ASKED_LATER, UNANSWERED, console
+from engine.ledger.fire_records import shown_timing
 from engine.runtime.events import Alert, Applied, Closed, Decided, Event, Held, Remark, Settled
 
 _REPEATED = 10
@@ -99,7 +100,7 @@ class LinePrinter:
             case Settled(claim, outcome, lag) if outcome.status == "started":
                 moment = f"{claim.fire_time:%Y-%m-%d %H:%M:%S}Z"
                 words = manner(claim, outcome)
-                if outcome.timing not in ASKED_LATER:
+                if shown_timing(claim.kind, outcome.timing) not in ASKED_LATER:
                     words += f"  lag {lag.total_seconds():.3f} s"
                 self.say(f"{claim.key:<16} {moment}  {words}  {claim.workflow_id}")
             case Settled(claim, outcome):

@@ -44,7 +44,8 @@ def list_schedules(
                 if not rows:
                     return rows, _EMPTY
                 late = overdue(rows, datetime.now(UTC))
-                return rows, late or unserved(rows, await opened.served())
+                alone = late or unserved(rows, await opened.served())
+                return rows, "\n".join(filter(None, [alone, *await opened.left_alone(rows)]))
             return rows, _nothing_of(project, {row.project for row in await opened.schedules()})
 
     rows, remark = asyncio.run(read())

@@ -20,8 +20,8 @@ from engine.ledger.schedule_records import Pause, ScheduleRow
 UNANSWERED = "not answered"
 """What people read of a start whose answer is not known yet."""
 
-ASKED_LATER = frozenset({"backfill", "rerun"})
-"""Timings of runs that were asked for long after their windows: how late they are tells nothing."""
+ASKED_LATER = frozenset({"backfill", "rerun", "handler"})
+"""Timings of runs that began long after their windows: how late they are tells nothing."""
 
 _COLOURS = {
     "completed": "green", "started": "cyan", "claimed": "cyan", "starting": "cyan",

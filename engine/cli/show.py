@@ -70,7 +70,8 @@ def show(
             skips = [fire for fire in reversed(skipped) if fire.fire_time > now]
             fires = (await opened.fires(key=key, limit=SHOWN + len(skips)))[len(skips) :]
             queued = await opened.fires(key=key, status="queued", limit=_ASKED)
-            alone = unserved([row], await opened.served())
+            lacks = [unserved([row], await opened.served()), *await opened.left_alone([row])]
+            alone = "\n".join(filter(None, lacks))
             overflow = await opened.overflow(key)
             children = tuple(await opened.children(key))
             backfills = tuple(await opened.backfills(key, limit=SHOWN))
@@ -97,7 +98,7 @@ class Page:
         skips: windows to come that somebody skipped.
         children: the schedules that wait for its windows.
         backfills: the last ones, newest first.
-        alone: that no worker serves it, in a sentence; empty when one does.
+        alone: that no worker serves it, or polls its task queue, in sentences; empty when one does.
         overflow: how many windows found the queue full, and when the last of them opened.
     """
 

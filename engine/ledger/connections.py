@@ -55,15 +55,24 @@ _TOO_LONG = {
     asyncpg.QueryCanceledError: "a statement was cancelled",
 }
 """What the server ends by itself, while it can be reached."""
+_OLDEST = 15
+"""The oldest PostgreSQL that the ledger works with."""
 _SETTINGS = {
     # A process that is stopped inside a transaction hides its locked rows from every SKIP
     # LOCKED query until one of these ends it. A tick's own work takes milliseconds.
     "idle_in_transaction_session_timeout": "2s",
-    "transaction_timeout": "4s",
     "lock_timeout": "3s",
+    # One that is stopped while an answer is on its way to it is ended by none of the others: the
+    # server waits to send. Of a socket in the file system it cannot tell.
+    "tcp_user_timeout": "4s",
     "TimeZone": "UTC",
     "jit": "off",
 }
+_LIMITS = ({"transaction_timeout": "4s"}, {"statement_timeout": "3s"})
+"""What ends a transaction that takes too long: the first since PostgreSQL 17; before that the
+second one ends a statement, and this process the transaction, after ``_PATIENCE_OLD``."""
+_PATIENCE_OLD = 4.0
+"""Seconds for the whole of a tick's transaction, where the server has no limit for that."""
 _PLANNED_FOR = 30
 """Seconds for which a plan is kept. One of a young ledger, where every table is short, would
 otherwise read all of them until the server has counted their rows, long after there are many."""
@@ -73,19 +82,26 @@ _PLANNED_ONCE = "SELECT set_config('plan_cache_mode', 'force_generic_plan', fals
 Each is planned once in ``_PLANNED_FOR``, and tested beside a million rows, planned so. It is no
 setting of a connection's start, because poolers were told which of these to let pass."""
 _LIFTED = (
-    "SELECT set_config('transaction_timeout', '0', true),"
-    " set_config('idle_in_transaction_session_timeout', '20s', true),"
-    " set_config('lock_timeout', '30s', true)"
+    "SELECT set_config($1, '0', true), set_config('lock_timeout', '30s', true),"
+    " set_config('idle_in_transaction_session_timeout', '20s', true)"
 )
 
 
 class Connections:
-    """A pool. A connection that does not answer in time is cut, never waited for again."""
+    """A pool. A connection that does not answer in time is cut, never waited for again.
+
+    Attributes:
+        limit: the setting with which the server limits what a transaction may take.
+    """
 
     def __init__(
-        self, pool: asyncpg.Pool[Any], another: Callable[[], Awaitable[asyncpg.Connection[Any]]]
+        self,
+        pool: asyncpg.Pool[Any],
+        another: Callable[[], Awaitable[asyncpg.Connection[Any]]],
+        limit: str,
     ) -> None:
-        self._pool, self._another = pool, another
+        self._pool, self._another, self.limit = pool, another, limit
+        self._patience = None if limit == "transaction_timeout" else _PATIENCE_OLD
 
     @classmethod
     async def open(cls, url: str, *, schema: str, most: int) -> Connections:
@@ -93,38 +109,20 @@ class Connections:
 
         Raises:
             LedgerUnavailable: when the database cannot be reached.
-            LedgerError: when it is older than PostgreSQL 17, or the address is none.
+            LedgerError: when it is older than PostgreSQL 15, or the address is none.
         """
         checked_address(url)
-        settings = {**_SETTINGS, "search_path": schema, "application_name": "sched-engine"}
+        common = {**_SETTINGS, "search_path": schema, "application_name": "sched-engine"}
+        newer, older = ({**common, **limit} for limit in _LIMITS)
         with translated():
+            settings = newer
             try:
-                pool = await asyncpg.create_pool(
-                    url,
-                    min_size=1,
-                    max_size=most,
-                    timeout=PATIENCE,
-                    command_timeout=PATIENCE,
-                    max_cached_statement_lifetime=_PLANNED_FOR,
-                    # Everything is SET LOCAL, so there is nothing to reset, and an idle tick is
-                    # one statement and not two.
-                    reset=_nothing_to_reset,
-                    init=partial(_prepared, settings=settings),
-                    server_settings=settings,
-                )
-            except asyncpg.UndefinedObjectError as error:
-                raise LedgerError(
-                    f"the database lacks a setting the ledger needs: {error}",
-                    cure="use PostgreSQL 17 or newer",
-                ) from error
-            except asyncpg.ProtocolViolationError as error:
-                raise LedgerError(
-                    f"what answers for the ledger's database is a pooler, and refuses: {error}",
-                    cure="connect directly; or, in session mode, let it ignore_startup_parameters ="
-                    f" {', '.join(settings)}",
-                ) from error
+                pool = await _pool(url, newer, most)
+            except asyncpg.UndefinedObjectError:  # it does not know this setting
+                settings = older
+                pool = await _pool(url, older, most)
             try:
-                await _refuse_shared_sessions(pool)
+                await _refuse_what_cannot_do(pool)
             except BaseException:
                 pool.terminate()
                 raise
@@ -132,7 +130,8 @@ class Connections:
             asyncpg.connect, url, timeout=PATIENCE, command_timeout=PATIENCE,
             server_settings=settings,
         )  # fmt: skip
-        return cls(pool, another)
+        (limit,) = settings.keys() - common.keys()
+        return cls(pool, another, limit)
 
     async def fetch(self, text: str, *arguments: object) -> list[asyncpg.Record]:
         """Run one autocommit statement."""
@@ -147,9 +146,10 @@ class Connections:
             async with asyncio.timeout(PATIENCE):
                 await transaction.start()
                 if long:
-                    await connection.execute(_LIFTED)
+                    await connection.execute(_LIFTED, self.limit)
             try:
-                yield connection
+                async with asyncio.timeout(None if long else self._patience):
+                    yield connection
             except TimeoutError:
                 raise  # the connection is cut, and the server rolls back
             except BaseException:
@@ -211,6 +211,42 @@ class Connections:
                 raise
             finally:
                 await self._pool.release(connection)
+
+
+async def _pool(url: str, settings: dict[str, str], most: int) -> asyncpg.Pool[Any]:
+    try:
+        return await asyncpg.create_pool(
+            url,
+            min_size=1,
+            max_size=most,
+            timeout=PATIENCE,
+            command_timeout=PATIENCE,
+            max_cached_statement_lifetime=_PLANNED_FOR,
+            # Everything is SET LOCAL, so there is nothing to reset, and an idle tick is one
+            # statement and not two.
+            reset=_nothing_to_reset,
+            init=partial(_prepared, settings=settings),
+            server_settings=settings,
+        )
+    except asyncpg.ProtocolViolationError as error:
+        named = {**_SETTINGS, **_LIMITS[0], **_LIMITS[1], **settings}
+        raise LedgerError(
+            f"what answers for the ledger's database is a pooler, and refuses: {error}",
+            cure="connect directly; or, in session mode, let it ignore_startup_parameters ="
+            f" {', '.join(named)}",
+        ) from error
+
+
+async def _refuse_what_cannot_do(pool: asyncpg.Pool[Any]) -> None:
+    async with pool.acquire(timeout=PATIENCE) as connection:
+        # Through a pooler it is the pooler that says a version, of the server it knows.
+        found = await connection.fetchval("SHOW server_version_num")
+    if int(found) < _OLDEST * 10_000:
+        raise LedgerError(
+            f"the ledger's database is PostgreSQL {int(found) // 10_000}",
+            cure=f"use PostgreSQL {_OLDEST} or newer",
+        )
+    await _refuse_shared_sessions(pool)
 
 
 async def _prepared(connection: asyncpg.Connection[Any], *, settings: Mapping[str, str]) -> None:

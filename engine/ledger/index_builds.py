@@ -28,8 +28,9 @@ from engine.ledger.migrate import (
 _LOCK = "SELECT pg_try_advisory_lock(hashtextextended('sched-engine indexes ' || $1, 0))"
 """Of the session, so that an index that is not valid is known to be built by nobody."""
 _UNLIMITED = (
-    "SET transaction_timeout = 0; SET lock_timeout = 0; SET statement_timeout = 0;"
-    " SET application_name = 'sched-engine indexes'"
+    "SELECT set_config($1, '0', false), set_config('lock_timeout', '0', false),"
+    " set_config('statement_timeout', '0', false),"
+    " set_config('application_name', 'sched-engine indexes', false)"
 )
 _VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)"
 _LONG = 7 * 86_400.0
@@ -64,7 +65,7 @@ async def build_indexes(
     async with connections.apart() as connection:
         if not await connection.fetchval(_LOCK, schema):
             return [step.index for step in missing]
-        await connection.execute(_UNLIMITED)
+        await connection.execute(_UNLIMITED, connections.limit)
         # Somebody may have finished between the look and the lock.
         missing = missing_indexes(known, await read_applied(connections, schema) or {})
         while missing and await _do(connections, connection, schema, missing[0], patience):

@@ -6,7 +6,7 @@ once when the block ends, or not at all when it raises. A fire moves by compare-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -23,6 +23,7 @@ from engine.ledger.fire_records import (
     StopOrder,
 )
 from engine.ledger.operating_records import ActionRow
+from engine.ledger.queue_rows import PolledQueue
 from engine.ledger.replica_records import Lineage, Probe, Served, Serving, Wanted
 from engine.ledger.schedule_records import NextFire, ScheduleRow
 from engine.ledger.slots import Slots
@@ -203,6 +204,23 @@ class Ledger(Slots, Protocol):
 
     async def served(self, *, alive: timedelta) -> Served:
         """Return what replicas announced within ``alive``: projects, task queues and types."""
+        ...
+
+    async def external_queues(self) -> list[str]:
+        """Return the task queues on which external schedules start workflows, in order."""
+        ...
+
+    async def note_polls(
+        self, seen: Mapping[str, tuple[datetime | None, int]], *, of: Sequence[str]
+    ) -> list[PolledQueue]:
+        """Note of task queues when they were polled last and how many runs wait; return them.
+
+        What is not one ``of`` those that external schedules have is forgotten.
+        """
+        ...
+
+    async def polled_queues(self, *, within: timedelta) -> list[PolledQueue]:
+        """Return the task queues of external schedules that were looked at ``within`` this time."""
         ...
 
     async def replicas(self, *, alive: timedelta) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -19,6 +19,7 @@ from engine.ledger.memory_backfilling import laying_of
 from engine.ledger.memory_fires import MemoryFires
 from engine.ledger.memory_slots import MemorySlots
 from engine.ledger.memory_transaction import MemoryTransaction
+from engine.ledger.queue_rows import PolledQueue
 from engine.ledger.replica_records import Lineage, Probe, Served, Serving, Wanted, as_served
 from engine.ledger.schedule_records import NextFire, ScheduleRow, ScheduleState, state_of
 from engine.schedules.time_rules import TIME_RULES
@@ -59,6 +60,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         self._doubted_at: datetime | None = None
         self._hearing: list[Callable[[], None]] = []
         self._duties: dict[str, tuple[str, datetime, datetime]] = {}
+        self._polled: dict[str, PolledQueue] = {}
         self._slots = {}
         self._last_asks = {}
 
@@ -224,6 +226,33 @@ class MemoryLedger(MemorySlots, MemoryFires):
             return None
         self._duties[duty] = (holder, now + lease, watermark)
         return watermark
+
+    async def external_queues(self) -> list[str]:
+        """See ``Ledger``."""
+        states = (row.state for row in self._tables.schedules.values())
+        return sorted({
+            state.schedule.task_queue
+            for state in states
+            if state.schedule.external and state.retired_at is None
+        })  # fmt: skip
+
+    async def note_polls(
+        self, seen: Mapping[str, tuple[datetime | None, int]], *, of: Sequence[str]
+    ) -> list[PolledQueue]:
+        """See ``Ledger``."""
+        now = self.clock()
+        for queue, (polled_at, waiting) in seen.items():
+            before = self._polled.get(queue)
+            since, known = (before.since, before.polled_at) if before else (now, None)
+            newest = max(filter(None, (polled_at, known)), default=None)
+            self._polled[queue] = PolledQueue(queue, newest, waiting, since, now)
+        self._polled = {queue: row for queue, row in self._polled.items() if queue in of}
+        return [self._polled[queue] for queue in seen if queue in of]
+
+    async def polled_queues(self, *, within: timedelta) -> list[PolledQueue]:
+        """See ``Ledger``."""
+        now = self.clock()
+        return [row for _, row in sorted(self._polled.items()) if row.looked_at > now - within]
 
     async def release_duty(self, duty: str, holder: str) -> None:
         """See ``Ledger``."""

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from engine.ledger.backfill_records import Backfill
 from engine.ledger.declaration_records import ProjectRow
-from engine.ledger.fire_records import OPEN, Evidence, Fire, Status, Timing
+from engine.ledger.fire_records import OPEN, Evidence, Fire, Status, Timing, shown_timing
 from engine.ledger.letters import Kind
 from engine.ledger.new_fire import NewFire
 from engine.ledger.operating_records import ActionRow
@@ -155,7 +155,7 @@ class FireEntry:
             run_id=self.run_id,
             status=self.status,
             reason=self.reason,
-            timing=self.timing,
+            timing=shown_timing(self.kind, self.timing),
             started_at=self.started_at,
             closed_at=self.closed_at,
             lag_ms=round(lag / timedelta(milliseconds=1)) if lag is not None else None,

@@ -1,4 +1,4 @@
-"""The ledger in PostgreSQL 17 or newer."""
+"""The ledger in PostgreSQL 15 or newer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 
@@ -18,6 +18,7 @@ from engine.ledger.lineage import lineage_of
 from engine.ledger.migrate import check_schema_name, migrate, migrations
 from engine.ledger.operating_records import ActionRow
 from engine.ledger.postgres_fires import PostgresFires
+from engine.ledger.queue_rows import PolledQueue
 from engine.ledger.queue_slots import PostgresSlots
 from engine.ledger.replica_records import Lineage, Probe, Served, Serving, Wanted, as_served
 from engine.ledger.rows import as_action, as_next_fire, as_schedule, parse_apart
@@ -77,7 +78,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         Raises:
             LedgerUnavailable: when the database cannot be reached.
             LedgerTooNew: when it was written by a newer version.
-            LedgerError: when it is older than PostgreSQL 17, or the role may not use it.
+            LedgerError: when it is older than PostgreSQL 15, or the role may not use it.
         """
         check_schema_name(schema)
         opened = await Connections.open(url, schema=schema, most=connections)
@@ -285,6 +286,22 @@ class PostgresLedger(PostgresFires, PostgresSlots):
     async def wanted(self, project: str) -> list[Wanted]:
         """See ``Ledger``."""
         return [Wanted(*row) for row in await self._run("wanted", project)]
+
+    async def external_queues(self) -> list[str]:
+        """See ``Ledger``."""
+        return [row["task_queue"] for row in await self._run("external_queues")]
+
+    async def note_polls(
+        self, seen: Mapping[str, tuple[datetime | None, int]], *, of: Sequence[str]
+    ) -> list[PolledQueue]:
+        """See ``Ledger``."""
+        polled, waiting = [at for at, _ in seen.values()], [number for _, number in seen.values()]
+        rows = await self._run("note_polls", list(seen), polled, waiting, list(of))
+        return [PolledQueue(**row) for row in rows]
+
+    async def polled_queues(self, *, within: timedelta) -> list[PolledQueue]:
+        """See ``Ledger``."""
+        return [PolledQueue(**row) for row in await self._run("polled_queues", within)]
 
     async def replicas(self, *, alive: timedelta) -> int:
         """See ``Ledger``."""

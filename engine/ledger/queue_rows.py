@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from engine.schedules.queues import Queue
 from engine.schedules.rates import parse_rate
@@ -31,6 +31,33 @@ class QueueRow:
     def of(cls, *, concurrency: int | None, rate: str | None, **rest: Any) -> QueueRow:
         """Return what a row of ``queues`` says."""
         return cls(limits=Queue(concurrency, parse_rate(rate) if rate else None), **rest)
+
+
+UNPOLLED: Final = timedelta(minutes=2)
+"""For so long nobody polls a task queue until that is told. A poll lasts a minute at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolledQueue:
+    """What Temporal said last of the task queue of external schedules.
+
+    Attributes:
+        polled_at: when a worker polled it last; None: none that Temporal remembers.
+        waiting: how many runs wait there for a worker, about.
+        since: when it was looked at first.
+        looked_at: when it was looked at last.
+    """
+
+    task_queue: str
+    polled_at: datetime | None
+    waiting: int
+    since: datetime
+    looked_at: datetime
+
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether nobody has polled it for a while; one that was just seen gets its time."""
+        return self.looked_at - (self.polled_at or self.since) >= UNPOLLED
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from engine.errors import (
+    Code,
     DefinitionUnreadable,
     KeyForeign,
     LedgerRequired,
@@ -14,7 +15,7 @@ from engine.errors import (
 )
 from engine.flow import registered_workflows
 from engine.runtime.events import Remark
-from engine.runtime.misfits import INPUT_INVALID, misfits
+from engine.runtime.misfits import misfits
 from engine.runtime.placing import located, placed
 from engine.runtime.reports import ApplyReport
 from engine.runtime.source import Source
@@ -77,7 +78,9 @@ def wrong_inputs(
 ) -> list[Problem]:
     """Return where the inputs of a file do not fit the workflows of these Temporal types."""
     code = {name: each for name, each in registered_workflows().items() if name in types}
-    found = [misfit for misfit in misfits(file.schedules, code) if misfit.code == INPUT_INVALID]
+    found = [
+        misfit for misfit in misfits(file.schedules, code) if misfit.code == Code.INPUT_INVALID
+    ]
     return placed(found, source)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import islice
 
-from engine.errors import CommitUnknown, EngineError
+from engine.errors import Code, CommitUnknown, EngineError
 from engine.ledger import Ledger, Transaction
 from engine.ledger.backfill_records import Backfill, ToLay
 from engine.ledger.fire_records import Claim, Fire
@@ -121,7 +121,7 @@ class Backfills:
     async def _put_off(self, key: str, error: str) -> None:
         async with self._ledger.transaction() as transaction:
             await transaction.put_off_backfills(key, _BACK_OFF, error)
-        self._tell(Alert("SCHEDULE_BACKFILL_HELD", f"the backfill of {key} waits: {error}"))
+        self._tell(Alert(Code.BACKFILL_HELD, f"the backfill of {key} waits: {error}"))
 
     async def _look(self, key: str, since: datetime, until: datetime) -> None:
         """Book the runs of a key; what fails is tried again by whoever has the next turn."""
@@ -131,7 +131,7 @@ class Backfills:
                 await transaction.backfill_looked_at(key, until)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody waits for this task
             text = f"the backfill of {key} waits: its runs could not be looked up: {error}"
-            self._tell(Alert("SCHEDULE_BACKFILL_HELD", text))
+            self._tell(Alert(Code.BACKFILL_HELD, text))
 
 
 class _Turn:

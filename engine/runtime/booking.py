@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from engine.errors import ScheduleNotFound
+from engine.errors import Code, ScheduleNotFound
 from engine.flow.fire import FireInfo
 from engine.ledger import Ledger
 from engine.ledger.fire_records import Evidence
@@ -18,7 +18,6 @@ from engine.runtime.looking import Seen
 from engine.runtime.verbs.locked import has_window, locked
 from engine.schedules.windows import Window
 
-_CODE = "SCHEDULE_RUN_FOUND"
 _ASKED_FOR = {"manual", "rerun"}
 
 
@@ -47,7 +46,12 @@ async def book(
             except ScheduleNotFound:
                 continue  # its schedule was lost too: nothing can be owed by it
             if said is not None:
-                tell(Alert(_CODE, f"{each.workflow_id} has a run, and the ledger had it {said}"))
+                tell(
+                    Alert(
+                        Code.RUN_FOUND,
+                        f"{each.workflow_id} has a run, and the ledger had it {said}",
+                    )
+                )
     return await ledger.witness([each for each, _ in found])
 
 

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from datetime import datetime
 from uuid import UUID
 
-from engine.errors import LedgerError
+from engine.errors import Code, LedgerError
 from engine.ledger import Ledger
 from engine.ledger.replica_records import Lineage, Probe
 from engine.runtime.events import Alert, Listener
 
-_CODE = "SCHEDULE_COMMITS_LOST"
 _THEN = "what has run since is looked up in Temporal before anything is decided"
 _APPLY = "what was applied or asked for last may be gone, too: apply it again"
 
@@ -85,7 +84,7 @@ class Continuity:
             text = (
                 f"the ledger may have lost its last commits ({'; '.join(signs)}); {_THEN}. {_APPLY}"
             )
-            self._tell(Alert(_CODE, text))
+            self._tell(Alert(Code.COMMITS_LOST, text))
         return doubted_at
 
 

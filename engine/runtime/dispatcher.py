@@ -11,7 +11,7 @@ from datetime import timedelta
 from uuid import UUID
 
 from engine import faults
-from engine.errors import LedgerError
+from engine.errors import Code, LedgerError
 from engine.ledger import Ledger
 from engine.ledger.fire_records import Claim, Outcome
 from engine.runtime.breaker import Breaker
@@ -122,7 +122,7 @@ class Dispatcher:
             try:
                 await self.leases.renew()
             except LedgerError as error:
-                self._tell(Alert("SCHEDULE_SETTLE_FAILED", str(error)))
+                self._tell(Alert(Code.SETTLE_FAILED, str(error)))
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -131,7 +131,7 @@ class Dispatcher:
         if self.room or self.breaker.holds:
             self.room_made.set()
         if error := task.exception():
-            self._tell(Alert("SCHEDULE_SETTLE_FAILED", f"{type(error).__name__}: {error}"))
+            self._tell(Alert(Code.SETTLE_FAILED, f"{type(error).__name__}: {error}"))
 
     async def _handle(self, claim: Claim, lease_ends: float) -> None:
         with self.leases.keeping(claim, lease_ends) as lease:
@@ -231,7 +231,7 @@ class Dispatcher:
             if not written:
                 self._unwritten |= {claim.token for claim, _ in answers}
             text = f"outcomes left to the sweeper: {type(error).__name__}: {error}"
-            self._tell(Alert("SCHEDULE_SETTLE_FAILED", text))
+            self._tell(Alert(Code.SETTLE_FAILED, text))
         finally:
             self._writing = None
 
@@ -246,7 +246,8 @@ class Dispatcher:
         already = answer.seen is not None
         self._tell(Settled(claim, answer.outcome, started - claim.fire_time, already))
         if answer.alert:
-            code = f"SCHEDULE_FIRE_{answer.outcome.status.upper()}"
+            rejected = answer.outcome.status == "rejected"
+            code = Code.FIRE_REJECTED if rejected else Code.FIRE_UNVOUCHED
             self._tell(Alert(code, f"{claim.workflow_id}: {answer.alert}"))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from engine.errors import Code
 from engine.ledger.fire_records import Claim, Evidence, Outcome, StopOrder
 from engine.ledger.schedule_records import Step
 from engine.schedules.decisions import Decision
@@ -75,7 +76,7 @@ class Remark:
 class Alert:
     """Somebody should know: a stable ``code`` and a sentence."""
 
-    code: str
+    code: Code
     text: str
 
 

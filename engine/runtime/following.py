@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
+from engine.errors import Code
 from engine.flow.run_rules import RunRules
 from engine.flow.undoing import UNDO_TYPE
 from engine.ledger import Ledger
@@ -19,7 +20,6 @@ from engine.schedules.versions import resolve_type
 _AT_ONCE = 200
 _CUT_OFF = frozenset({"terminated", "timed_out"})
 """How a run ends that cannot undo anything itself."""
-_CODE = "SCHEDULE_HANDLER_UNKNOWN"
 
 
 async def follow(ledger: Ledger, *, tell: Listener) -> int:
@@ -35,7 +35,7 @@ async def follow(ledger: Ledger, *, tell: Listener) -> int:
         written = await transaction.follow([each.fire_id for each in ended], news)
     for each in news:
         if each.reason and each.workflow_id in written:
-            tell(Alert(_CODE, f"{each.workflow_id}: {each.reason}"))
+            tell(Alert(Code.HANDLER_UNKNOWN, f"{each.workflow_id}: {each.reason}"))
     return len(ended)
 
 

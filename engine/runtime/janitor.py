@@ -12,7 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import date, datetime, timedelta
 from typing import Protocol
 
-from engine.errors import ArchiveFailed, DefinitionUnreadable, ScheduleError
+from engine.errors import ArchiveFailed, Code, DefinitionUnreadable, ScheduleError
 from engine.ledger.old_fires import KeyChores
 from engine.ledger.replica_records import Serving
 from engine.ledger.upkeep import Upkeep
@@ -37,7 +37,6 @@ _DAY = timedelta(days=1)
 _LATE = timedelta(hours=1)
 """How long after midnight the day before is counted."""
 _BREATH = timedelta(milliseconds=20)
-_CODE = "SCHEDULE_OLD_SNAPSHOT"
 _OLD = timedelta(minutes=5)
 """A transaction that is open for so long keeps dead rows that were to be removed."""
 _DEAD = 20_000
@@ -139,7 +138,7 @@ class Janitor:
             found = await upkeep.old_snapshots(_OLD, _DEAD)
         for each in found:
             if (each.kind, each.name) not in self._holders:
-                self._tell(Alert(_CODE, str(each)))
+                self._tell(Alert(Code.OLD_SNAPSHOT, str(each)))
         self._holders = {(each.kind, each.name) for each in found}
 
     async def _tidy(

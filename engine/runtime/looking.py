@@ -17,6 +17,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from engine.errors import Code
 from engine.flow.fire import FireInfo
 from engine.ledger import Ledger
 from engine.ledger.fire_records import Evidence
@@ -124,7 +125,7 @@ class Looker:
     async def _lose(self, workflow_ids: Sequence[str]) -> list[str]:
         lost = await self._ledger.lose(workflow_ids, _LOST) if workflow_ids else []
         for workflow_id in lost:
-            self._tell(Alert("SCHEDULE_RUN_LOST", f"{workflow_id}: {_LOST}; {_LOST_CURE}"))
+            self._tell(Alert(Code.RUN_LOST, f"{workflow_id}: {_LOST}; {_LOST_CURE}"))
         return lost
 
     async def describe(self, workflow_id: str) -> Evidence | None:

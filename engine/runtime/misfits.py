@@ -10,14 +10,13 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from engine.errors import WorkflowUnknown
+from engine.errors import Code, WorkflowUnknown
 from engine.flow.definition import WorkflowDefinition
 from engine.runtime.placing import Misfit
 from engine.schedules import Schedule
 from engine.schedules.canonical import jsonable
 from engine.schedules.versions import nearest_name, resolve_type
 
-INPUT_INVALID: Final = "SCHEDULE_INPUT_INVALID"
 _NAMED: Final = 5
 """Fields of one input that are named; a list may have thousands."""
 
@@ -71,7 +70,7 @@ def _handler(
         yield _unknown(key, "onDead workflow", name, types, "onDead")
     elif kind is not None and kind in code and not code[kind].accepts_input:
         what = f"{key}: the workflow {kind} takes no input, and onDead gives it one"
-        yield Misfit(INPUT_INVALID, key, what, "add a parameter to its run", ("onDead",))
+        yield Misfit(Code.INPUT_INVALID, key, what, "add a parameter to its run", ("onDead",))
 
 
 def _input(schedule: Schedule, definition: WorkflowDefinition) -> Iterator[Misfit]:
@@ -80,21 +79,21 @@ def _input(schedule: Schedule, definition: WorkflowDefinition) -> Iterator[Misfi
     if not schedule.has_input:
         if definition.requires_input:
             what, cure = f"{key}: the workflow {kind} needs an input", "add input:"
-            yield Misfit(INPUT_INVALID, key, what, cure, ("workflow",))
+            yield Misfit(Code.INPUT_INVALID, key, what, cure, ("workflow",))
         return
     if not definition.accepts_input:
         what, cure = f"{key}: the workflow {kind} takes no input", "remove input:"
-        yield Misfit(INPUT_INVALID, key, what, cure, ("input",))
+        yield Misfit(Code.INPUT_INVALID, key, what, cure, ("input",))
         return
     for path, said in _faults(schedule.input, definition.input_type):
         name = ".".join(["input", *map(str, path)])
         cure = f"the workflow {kind} takes {_name(definition.input_type)}"
-        yield Misfit(INPUT_INVALID, key, f"{key}: {name}: {said}", cure, ("input", *path))
+        yield Misfit(Code.INPUT_INVALID, key, f"{key}: {name}: {said}", cure, ("input", *path))
     for name in _left_out(schedule.input, definition.input_type):
         near = nearest_name(name, [each.name for each in fields(definition.input_type)])
         what = f"{key}: input.{name}: {_name(definition.input_type)} has no such field"
         cure = f"did you mean {near}?" if near else "remove it"
-        yield Misfit(INPUT_INVALID, key, what, cure, ("input", name))
+        yield Misfit(Code.INPUT_INVALID, key, what, cure, ("input", name))
 
 
 def _left_out(value: Any, wanted: Any) -> list[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from engine.errors import Code
 from engine.ledger import Transaction
 from engine.ledger.schedule_records import Step
 from engine.runtime.events import Alert
 from engine.schedules.decisions import Decision
 from engine.schedules.instants import TICK
 
-_CODE = "SCHEDULE_QUEUE_FULL"
 _CURE = "`sched show` counts them; raise maxQueued, start fewer, or see why its runs take so long"
 
 
@@ -44,4 +44,4 @@ def _alert(step: Step, windows: int) -> Alert:
     noun = "window was" if windows == 1 else "windows were"
     most = step.state.schedule.max_queued
     text = f"{step.state.key}: its queue is full ({most}), {windows} {noun} skipped"
-    return Alert(_CODE, f"{text}, and more will be until a run of it ends; {_CURE}")
+    return Alert(Code.QUEUE_FULL, f"{text}, and more will be until a run of it ends; {_CURE}")

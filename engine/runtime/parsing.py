@@ -22,7 +22,7 @@ from signal import Signals, strsignal
 from threading import Lock, Timer
 from typing import IO, Any, Final
 
-from engine.errors import Problem, ScheduleFileError
+from engine.errors import Code, Problem, ScheduleFileError
 from engine.runtime.calendar_texts import calendars_beside
 from engine.schedules import Schedule, ScheduleFile
 from engine.schedules.several import NamedText, load_several
@@ -120,7 +120,7 @@ class _Child:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - this very Python, and a text of ours
         except OSError as error:
             what = f"the process that reads it could not begin: {error.strerror}"
-            problem = Problem("SCHEDULE_FILE_UNREADABLE", what, "see what the system is short of")
+            problem = Problem(Code.FILE_UNREADABLE, what, "see what the system is short of")
             raise ScheduleFileError(self._name, (problem,)) from None
         with process:
             assert process.stdin is not None  # noqa: S101 - for mypy
@@ -166,7 +166,7 @@ class _Child:
                 end = f"by {Signals(-code).name} ({strsignal(-code)})"
             what = f"the process that reads it was ended {end}"
             cure = "see whether memory is short, or split the file"
-        problem = Problem("SCHEDULE_FILE_UNREADABLE", what, cure)
+        problem = Problem(Code.FILE_UNREADABLE, what, cure)
         return ScheduleFileError(self._name, (problem,))
 
 

@@ -58,7 +58,8 @@ async def consider(
     forgotten = await transaction.forgotten_until(each.key)
     found = []
     for at, row in await _with_rows(transaction, each, fires, rows):
-        why, surely = UNDECLARED, True
+        why: str = UNDECLARED
+        surely = True
         if row is not None:
             cause = None if row.run_id is not None else row.cause
             why, surely = cause or row.status, cause is not None
@@ -129,12 +130,12 @@ async def count(
         for (status, code), number in found.items():
             cause = cause_of(status, code)
             counts["excluded" if cause and excluded else cause or status] += number
-        why = "excluded" if excluded else UNDECLARED
+        without: str = "excluded" if excluded else UNDECLARED
         if begin >= state.cursor:
-            why = UNDECIDED
+            without = UNDECIDED
         elif forgotten is not None and end <= forgotten:
-            why = FORGOTTEN
-        counts[why] += max(spec.count(begin, end) - found.total(), 0)
+            without = FORGOTTEN
+        counts[without] += max(spec.count(begin, end) - found.total(), 0)
     return +counts
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from engine.errors import Problem, ScheduleFileError, WorkflowUnknown
+from engine.errors import Code, Problem, ScheduleFileError, WorkflowUnknown
 from engine.runtime.reports import ApplyReport
 from engine.runtime.source import Source
 from engine.schedules import ScheduleFile
@@ -27,7 +27,7 @@ _LARGEST: Final = 500_000
 class Misfit:
     """Something that is wrong with one schedule, and which of its fields says it."""
 
-    code: str
+    code: Code
     key: str
     message: str
     cure: str

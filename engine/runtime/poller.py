@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from engine import faults
-from engine.errors import CommitUnknown, LedgerUnavailable
+from engine.errors import Code, CommitUnknown, LedgerUnavailable
 from engine.ledger import Ledger, MemoryLedger, Transaction
 from engine.ledger.fire_records import Claim
 from engine.ledger.replica_records import Probe, Serving
@@ -284,7 +284,7 @@ class Poller:
                 f"the ledger's clock went {abs(skew):.1f} s too {'far' if skew > 0 else 'little'};"
                 " nothing is started until it has agreed for a minute"
             )
-            self._tell(Alert("SCHEDULE_CLOCK_SKEW", text))
+            self._tell(Alert(Code.CLOCK_SKEW, text))
 
     async def _send_what_was_committed(self) -> list[asyncio.Task[None]]:
         """Send the claims of lost commits that happened after all, as their tokens tell.
@@ -409,7 +409,7 @@ class Poller:
         self._failing.add(key)
         why = str(error) or type(error).__name__
         text = f"{key} cannot be planned, and is tried again later and later: {why}"
-        return Alert("SCHEDULE_PLAN_FAILED", text)
+        return Alert(Code.PLAN_FAILED, text)
 
     async def _plan(
         self, transaction: Transaction, keys: list[str], limit: int, alerts: list[Alert]

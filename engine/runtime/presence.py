@@ -9,7 +9,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from engine import __version__
-from engine.errors import RetentionTooShort, TemporalUnavailable
+from engine.errors import Code, RetentionTooShort, TemporalUnavailable
 from engine.ledger import Ledger
 from engine.ledger.replica_records import Serving
 from engine.runtime.budget import Budget
@@ -20,7 +20,6 @@ from engine.schedules.time_rules import TIME_RULES
 from engine.schedules.zones import TZDATA_VERSION
 
 _LEASES = 4
-_DIFFERS = "SCHEDULE_TZDATA_DIFFERS"
 _REMIND = 300.0
 """Seconds between two looks, and reminders, whether schedules stand still here."""
 
@@ -85,7 +84,7 @@ class Presence:
         if others and others != self._others:
             text = f"this replica computes by the zone rules {TZDATA_VERSION}, others by"
             cure = "replicas with older ones leave schedules alone; give all the same image"
-            self._tell(Alert(_DIFFERS, f"{text} {', '.join(others)}; {cure}"))
+            self._tell(Alert(Code.TZDATA_DIFFERS, f"{text} {', '.join(others)}; {cure}"))
         self._others = others
         if boottime() - self._asked < _REMIND:
             return
@@ -95,7 +94,7 @@ class Presence:
         if newer:
             text = f"{newer} schedules of project {project} were computed by newer rules of time"
             cure = "replicas with older ones leave them alone: give all replicas that image"
-            self._tell(Alert(_DIFFERS, f"{text} ({rules}, here {TIME_RULES}); {cure}"))
+            self._tell(Alert(Code.TZDATA_DIFFERS, f"{text} ({rules}, here {TIME_RULES}); {cure}"))
 
     async def end(self) -> None:
         """Say that the replica has gone."""

@@ -10,7 +10,7 @@ from datetime import timedelta
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from engine.errors import EngineError
+from engine.errors import Code, EngineError
 from engine.flow import step_named
 from engine.flow.queues import lane_of
 from engine.ledger import Ledger
@@ -31,8 +31,6 @@ _RENEWALS = 3
 
 _LOOKS = 30
 """In each lease, whether it has ended."""
-
-_UNKNOWN = "SCHEDULE_QUEUE_UNKNOWN"
 
 
 class QueueKeeper:
@@ -221,4 +219,4 @@ class QueueKeeper:
         near = nearest_name(queue, self._limits)
         hint = f" (did you mean {near}?)" if near else ""
         text = f"step {step} names queue {queue}, which no file of {mine} declares{hint}; {what}"
-        self._tell(Alert(_UNKNOWN, text))
+        self._tell(Alert(Code.QUEUE_UNKNOWN, text))

@@ -7,13 +7,13 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Protocol
 
+from engine.errors import Code
 from engine.ledger.schedule_records import ScheduleState
 from engine.ledger.upkeep import Upkeep
 from engine.runtime.events import Alert, Listener
 from engine.runtime.planning import LONGEST_WAIT, planned
 
 _AT_ONCE = 100
-_CODE = "SCHEDULE_NEXT_FIRE_REPAIRED"
 
 
 class Tended(Protocol):
@@ -55,7 +55,7 @@ async def _mend(ledger: Tended, keys: list[str], tell: Listener) -> int:
                 mended.append((state.key, cached[state.key], right))
     for key, was, right in mended:
         text = f"{key} would have fired next at {_shown(was)}; it is {_shown(right)} now"
-        tell(Alert(_CODE, text))
+        tell(Alert(Code.NEXT_FIRE_REPAIRED, text))
     return len(mended)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -28,6 +27,7 @@ from engine.runtime.janitor import Janitor
 from engine.runtime.looking import Looker
 from engine.runtime.loop import Loop
 from engine.runtime.missing_indexes import building_indexes
+from engine.runtime.polled import Polls
 from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence
 from engine.runtime.queue_keeper import QueueKeeper
@@ -183,6 +183,7 @@ class Replica:
         tracker = Tracker(
             client, ledger, clock, settings, looker=looker,
             replica=self._serving.replica, budget=budget, tell=tell, breaker=dispatcher.breaker,
+            polls=Polls(client, ledger, settings, budget=budget, tell=tell),
             busy=lambda: not dispatcher.room, doubted_at=lambda: poller.doubted_at,
         )  # fmt: skip
         polling = Loop("poller", poller.turn, tell=tell)
@@ -281,8 +282,7 @@ class Replica:
             types = self._serving.types
             for remark in await asyncio.to_thread(remarks, file, report, self._source, types):
                 self._tell(remark)
-            lanes = Counter("" if s.external else s.task_queue for s in file.schedules)
-            self._mention_other_queues(lanes)
+            self._mention_other_queues(await ledger.wanted(self._serving.project))
 
     async def _read(self, source: Source | ScheduleFile) -> ScheduleFile | None:
         if isinstance(source, ScheduleFile):

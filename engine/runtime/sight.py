@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from engine.errors import Code
 from engine.ledger import Ledger
 from engine.ledger.schedule_records import ScheduleState, Step
 from engine.runtime.auditor import Auditor
@@ -25,7 +26,6 @@ from engine.runtime.stopper import Stopper
 
 T = TypeVar("T")
 
-_CODE = "SCHEDULE_LOOK_FAILED"
 _LOOKS, _FURTHER_TRIES = 16, 4
 """Looks in flight at once, and how many of these may be at runs that could not be looked at."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -192,7 +192,7 @@ class Sight:
         if task.cancelled():
             return
         if error := task.exception():
-            self._tell(Alert(_CODE, f"{name}: {type(error).__name__}: {error}"))
+            self._tell(Alert(Code.LOOK_FAILED, f"{name}: {type(error).__name__}: {error}"))
         self._go_on()
 
     async def _guarded(self, name: str, work: Awaitable[T]) -> tuple[bool, T | None]:
@@ -218,7 +218,7 @@ class Sight:
         except Exception as error:  # noqa: BLE001 - one bad run never stops the others
             if self._failed.failed(workflow_id) == _TOLD:
                 text = f"{workflow_id} cannot be looked at, and {key} waits for that"
-                self._tell(Alert(_CODE, f"{text}: {_words(error)}"))
+                self._tell(Alert(Code.LOOK_FAILED, f"{text}: {_words(error)}"))
         else:
             self._failed.worked(workflow_id)
             self._news[key] = self._news.get(key, False) or changed
@@ -244,7 +244,7 @@ class Sight:
                 self._missed.pop(key, None)
                 if self._failed_audits.failed(key) == _TOLD:
                     text = f"{key}: which of its windows have run cannot be found out"
-                    self._tell(Alert(_CODE, f"{text}: {_words(error)}"))
+                    self._tell(Alert(Code.LOOK_FAILED, f"{text}: {_words(error)}"))
 
     async def _audited(self, keys: Sequence[str]) -> None:
         for key in keys:

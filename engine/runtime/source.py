@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from engine.errors import Problem, ScheduleFileError
+from engine.errors import Code, Problem, ScheduleFileError
 from engine.runtime.calendar_texts import calendars_beside
 from engine.runtime.parsing import Stopper, parse
 from engine.schedules import ScheduleFile
@@ -190,7 +190,7 @@ def _text(path: Path) -> str:
             text = decoded(data, str(path)).removeprefix("\ufeff")
             return text.replace("\r\n", "\n").replace("\r", "\n")
         what = f"the file is larger than {MAX_BYTES // 1_000_000} MB ({size // 1_000_000} MB)"
-        too_large = Problem("SCHEDULE_FILE_TOO_LARGE", what, "split it into several projects")
+        too_large = Problem(Code.FILE_TOO_LARGE, what, "split it into several projects")
         raise ScheduleFileError(str(path), (too_large,))
     raise ScheduleFileError(str(path), (_unreadable(what, cure),))
 
@@ -213,4 +213,4 @@ def _read(path: Path) -> bytes:
 
 
 def _unreadable(what: str, cure: str) -> Problem:
-    return Problem("SCHEDULE_FILE_UNREADABLE", what, cure)
+    return Problem(Code.FILE_UNREADABLE, what, cure)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from engine.errors import Code
 from engine.ledger import Ledger
 from engine.ledger.fire_records import StopOrder
 from engine.ledger.replica_records import Serving
@@ -58,7 +59,7 @@ class Stopper:
             return await self._carry_out(order)
         except (RPCError, ValueError) as error:
             text = f"{order.workflow_id} could not be asked to {order.stop}: {error}"
-            self._tell(Alert("SCHEDULE_STOP_FAILED", text))
+            self._tell(Alert(Code.STOP_FAILED, text))
             return None
 
     async def _carry_out(self, order: StopOrder) -> StopOrder:

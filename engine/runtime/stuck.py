@@ -13,12 +13,12 @@ from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHistory
 from temporalio.service import RPCError
 
+from engine.errors import Code
 from engine.runtime.budget import Budget
 from engine.runtime.events import Alert, Listener
 from engine.runtime.settings import Settings
 from engine.runtime.stories import CURE, told, workflow_type
 
-CODE: Final = "SCHEDULE_RUN_STUCK"
 _ATTEMPTS: Final = 3
 """One failed task is a deploy under way, or a worker that was killed."""
 _REMEMBERED: Final = 10_000
@@ -53,7 +53,7 @@ class StuckRuns:
         while len(self._known) > _REMEMBERED:
             del self._known[next(iter(self._known))]
         text = f"{run.id} ({workflow_type(history)}) cannot go on, attempt {task.attempt}"
-        self._tell(Alert(CODE, f"{text}: {why}"))
+        self._tell(Alert(Code.RUN_STUCK, f"{text}: {why}"))
 
 
 def _failure(history: WorkflowHistory) -> str | None:

@@ -24,6 +24,7 @@ from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.events import Closed, Held, Listener, logger
 from engine.runtime.following import follow
 from engine.runtime.looking import VISIBILITY_LAG, Looker, Seen
+from engine.runtime.polled import Polls
 from engine.runtime.settings import Settings
 from engine.runtime.trouble import trouble
 
@@ -55,6 +56,7 @@ class Tracker:
 
     Args:
         breaker: knows whether Temporal is away from here, so that the duty is somebody else's.
+        polls: looks at the task queues of external schedules.
         busy: whether windows wait to be started. They come first: a close that is learned a few
             seconds later hurts nobody.
         doubted_at: when a sign was seen that the ledger lost commits. What was booked before has to
@@ -71,6 +73,7 @@ class Tracker:
         looker: Looker,
         replica: str,
         breaker: Breaker,
+        polls: Polls | None = None,
         budget: Budget | None = None,
         busy: Callable[[], bool] = lambda: False,
         doubted_at: Callable[[], datetime | None] = lambda: None,
@@ -80,7 +83,7 @@ class Tracker:
         self._client, self._ledger, self._clock = client, ledger, clock
         self._settings, self._tell = settings, tell
         self._looker, self._replica = looker, replica
-        self._breaker = breaker
+        self._breaker, self._polls = breaker, polls
         self._lease = max(min(settings.lease, _LEASE), settings.track * 3)
         self._seen: dict[str, None] = {}
         self._aside: dict[str, float] = {}
@@ -171,6 +174,8 @@ class Tracker:
         await follow(self._ledger, tell=self._tell)
         if sweep:
             await self._ledger.set_watermark(_DUTY, self._replica, now - VISIBILITY_LAG)
+            if self._polls is not None:
+                await self._polls.look()
 
     async def _book(self, found: Sequence[Seen]) -> set[str]:
         changed = set(await book(self._ledger, found, by=self._replica, tell=self._tell))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from engine.ledger.queue_rows import PolledQueue
 from engine.ledger.replica_records import Served
 from engine.schedules import Schedule
 from engine.schedules.versions import nearest_name, resolve_type
@@ -58,3 +59,16 @@ def no_worker_lives(places: Mapping[str, int]) -> str:
     )
     cure = "start a worker (`sched up` or `sched worker`)"
     return f"no worker lives that starts what comes due of {named}: {cure}"
+
+
+def nobody_polls(row: PolledQueue) -> str:
+    """Return what is told of a task queue that is left alone."""
+    since = f" since {row.polled_at:%Y-%m-%d %H:%M:%S}Z" if row.polled_at else ""
+    runs = "1 run waits" if row.waiting == 1 else f"{row.waiting} runs wait"
+    what = f"nobody has polled the task queue {row.task_queue}{since}"
+    return f"{what}, and {runs} there; start its worker"
+
+
+def left_alone(rows: Iterable[PolledQueue], queues: Collection[str]) -> list[str]:
+    """Return what is to be told of these task queues, where nobody polls them."""
+    return [nobody_polls(row) for row in rows if row.is_left_alone and row.task_queue in queues]

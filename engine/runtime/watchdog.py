@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
+from engine.errors import Code
 from engine.ledger import Ledger, Transaction
 from engine.ledger.floors import again_after
 from engine.ledger.replica_records import Serving
@@ -66,7 +67,7 @@ class Watchdog:
                 noun = "window" if windows == 1 else "windows"
                 why = unknown.explained(step.state.schedule, announced.get(queue, ()))
                 text = f"{step.state.key}: {windows} {noun} rejected, {why}"
-                self._tell(Alert("SCHEDULE_WORKFLOW_UNKNOWN", text))
+                self._tell(Alert(Code.WORKFLOW_UNKNOWN, text))
         tell_decided(without_run(steps), self._tell)
         if any(map(concerns_others, steps)):
             await self._ledger.wake()

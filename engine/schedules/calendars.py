@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from engine.errors import Code
 from engine.schedules.exclusions import is_item
-from engine.schedules.fields import FIELD_INVALID, key_check, refuse, shorten, show
+from engine.schedules.fields import key_check, refuse, shorten, show
 from engine.schedules.nodes import BROKEN, Mapping, Node
 from engine.schedules.report import Report
 from engine.schedules.when_fields import calendar_of
@@ -27,7 +28,7 @@ def read_calendars(node: Node | None, open_ics: OpenIcs | None, report: Report) 
     if not isinstance(node, Mapping):
         if node.plain() is not BROKEN:
             message, cure = f"calendars is {show(node.plain())}", f"write {_EXAMPLE}"
-            report.add(node, FIELD_INVALID, message, cure, value=node)
+            report.add(node, Code.FIELD_INVALID, message, cure, value=node)
         return {}
     found: dict[str, Any] = {}
     for name, (written, value) in node.entries.items():

@@ -6,7 +6,8 @@ from typing import Annotated, Any, Final, Literal, get_args
 
 from pydantic import BeforeValidator
 
-from engine.schedules.fields import FIELD_INVALID, choice, key_check, refuse, show
+from engine.errors import Code
+from engine.schedules.fields import choice, key_check, refuse, show
 
 When = Literal["success", "failure", "always"]
 """What the parent's run has to come to: it completed, it did not, or either."""
@@ -35,7 +36,9 @@ def _needs(value: Any) -> tuple[str, ...]:
     if value == []:
         raise refuse("needs is empty", "name a schedule, or remove the line")
     if len(keys) > MOST_NEEDED:
-        raise refuse(f"needs has {len(keys)} keys", f"name at most {MOST_NEEDED}", FIELD_INVALID)
+        raise refuse(
+            f"needs has {len(keys)} keys", f"name at most {MOST_NEEDED}", Code.FIELD_INVALID
+        )
     for place, key in enumerate(keys):
         if key in keys[:place]:
             raise refuse(f"needs names {key} twice", "name it once")

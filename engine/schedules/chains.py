@@ -10,15 +10,12 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from engine.errors import Code
 from engine.schedules.awaiting import Rule
 from engine.schedules.model import Schedule
 from engine.schedules.names import nearest
 from engine.schedules.rules import Fault
 from engine.schedules.timing import At
-
-UNKNOWN: Final = "SCHEDULE_PARENT_UNKNOWN"
-CYCLE: Final = "SCHEDULE_PARENT_CYCLE"
-WINDOWS_DIFFER: Final = "SCHEDULE_PARENT_TIMES_DIFFER"
 
 _HASHED: Final = re.compile(r"(?<![A-Z])H(?![A-Z])")
 """``H`` in a cron, which every key fills in differently; not that of THU."""
@@ -60,15 +57,17 @@ def _name_fault(
     schedule: Schedule, rule: Rule, path: tuple[str | int, ...], keys: Collection[str]
 ) -> Fault | None:
     if rule.parent == schedule.key:
-        return Fault(path, CYCLE, "the schedule waits for itself", "name another, or remove it")
+        return Fault(
+            path, Code.PARENT_CYCLE, "the schedule waits for itself", "name another, or remove it"
+        )
     after = schedule.after
     if path[0] == "needs" and after is not None and rule.parent == after.schedule:
         message = f"{rule.parent} is in after and in needs"
-        return Fault(path, "SCHEDULE_FIELD_INVALID", message, "keep one of the two")
+        return Fault(path, Code.FIELD_INVALID, message, "keep one of the two")
     if rule.parent not in keys:
         meant = nearest(rule.parent, keys) if len(keys) <= _GUESSED else None
         cure = f"did you mean {meant.name}?" if meant else "name a schedule of this project"
-        return Fault(path, UNKNOWN, f"no schedule has the key {rule.parent}", cure)
+        return Fault(path, Code.PARENT_UNKNOWN, f"no schedule has the key {rule.parent}", cure)
     return None
 
 
@@ -80,14 +79,14 @@ def _time_fault(
         return None
     if parent.kind == "at" and schedule.kind != "at":
         message = f"{parent.key} fires once, and {schedule.key} again and again"
-        return Fault(path, WINDOWS_DIFFER, message, "name a schedule that goes on")
+        return Fault(path, Code.PARENT_TIMES_DIFFER, message, "name a schedule that goes on")
     if rule.window == "same" and fire_times(parent) != fire_times(schedule):
         message = f"{schedule.key} fires {_said(schedule)}, its parent {parent.key} {_said(parent)}"
         by_key = any(_HASHED.search((each.cron or "").upper()) for each in (parent, schedule))
         cure = "write the same times for both, or after: {schedule: …, window: latest}"
         if by_key:
             cure = "write the time instead of H, which is another one for each key"
-        return Fault(path, WINDOWS_DIFFER, message, cure)
+        return Fault(path, Code.PARENT_TIMES_DIFFER, message, cure)
     return None
 
 
@@ -138,7 +137,7 @@ def _cycles(known: Mapping[str, Schedule]) -> Iterator[tuple[str, Fault]]:
                 names = [*trail][[*trail].index(rule.parent) :]
                 shown = " → ".join([*names, rule.parent])
                 message = f"the schedules wait for each other: {shown}"
-                yield key, Fault(path, CYCLE, message, "let one of them go first")
+                yield key, Fault(path, Code.PARENT_CYCLE, message, "let one of them go first")
             elif rule.parent in known and rule.parent not in done and rule.parent != key:
                 key = rule.parent
 

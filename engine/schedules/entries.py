@@ -9,11 +9,12 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
+from engine.errors import Code
 from engine.schedules import second_opinion
 from engine.schedules.catch_up import CatchUp
 from engine.schedules.defaults import Defaults
 from engine.schedules.exclusions import Calendar, is_item
-from engine.schedules.fields import FIELD_INVALID, shorten
+from engine.schedules.fields import shorten
 from engine.schedules.follow import After
 from engine.schedules.model import FIELDS, FIELDS_ONLY, Schedule
 from engine.schedules.names import nearest
@@ -31,9 +32,6 @@ from engine.schedules.rules import (
 from engine.schedules.sentences import faults_of
 from engine.schedules.when_fields import Expectation
 
-FIELD_UNKNOWN = "SCHEDULE_FIELD_UNKNOWN"
-_FIELD_MISSING = "SCHEDULE_FIELD_MISSING"
-_CRON_INVALID = "SCHEDULE_CRON_INVALID"
 _CROWD = 200
 _MERGED = ("metadata", "catchUp", "retention")
 _NESTED = {
@@ -75,7 +73,7 @@ def read_fields(
         if meant is not None:
             cure = f"did you mean {meant.name}?"
         message = f"{shorten(name)} is not a field of {owner}"
-        report.add(written, FIELD_UNKNOWN, message, cure, key=key, value=written)
+        report.add(written, Code.FIELD_UNKNOWN, message, cure, key=key, value=written)
         if meant is not None and meant.name not in given:
             broken = Scalar(BROKEN, value.line, value.column)
             given[meant.name] = (written, value if meant.certain else broken)
@@ -91,7 +89,7 @@ def plain_values(
         if value is None and name != nullable:
             node = given[name][1]
             cure = "write one, or remove the line"
-            report.add(node, FIELD_INVALID, f"{name} has no value", cure, key=key)
+            report.add(node, Code.FIELD_INVALID, f"{name} has no value", cure, key=key)
             values[name] = BROKEN
     return values
 
@@ -204,7 +202,7 @@ def read_schedule(
     if not isinstance(node, Mapping):
         if not isinstance(node, Scalar) or node.value is not BROKEN:
             cure = "write a mapping with key, workflow and one of everyMs, cron and at"
-            report.add(node, FIELD_INVALID, "this is not a schedule", cure, value=node)
+            report.add(node, Code.FIELD_INVALID, "this is not a schedule", cure, value=node)
         return None
     given = read_fields(node, FIELDS, "a schedule", report, key)
     own = plain_values(given, report, key, nullable="input")
@@ -222,7 +220,7 @@ def read_schedule(
     faults += _second_opinion(values, faults)
     faults = [shared.explained(fault, given, values) for fault in faults]
     if node.partial:  # what seems to be missing may be in the part that could not be read
-        faults = [fault for fault in faults if fault.path and fault.code != _FIELD_MISSING]
+        faults = [fault for fault in faults if fault.path and fault.code != Code.FIELD_MISSING]
     report_faults(faults, node, report, key, given)
     return None if faults else schedule
 
@@ -234,7 +232,7 @@ def _all_faults(values: dict[str, Any]) -> list[Fault]:
         fault
         for fault in _field_faults(Schedule, sound)
         # A field is not missing where it has been complained about; one inside of it may be.
-        if fault.code != _FIELD_MISSING or len(fault.path) > 1 or fault.path[0] not in values
+        if fault.code != Code.FIELD_MISSING or len(fault.path) > 1 or fault.path[0] not in values
     ]
     wrong = {fault.path[0] for fault in faults}
     judged = {name: BROKEN if name in wrong else value for name, value in values.items()}
@@ -255,7 +253,7 @@ def _second_opinion(values: dict[str, Any], faults: list[Fault]) -> list[Fault]:
     if not isinstance(cron, str) or any(fault.path[:1] == ("cron",) for fault in faults):
         return []
     doubt = second_opinion.disagreement(cron)
-    return [Fault(("cron",), _CRON_INVALID, doubt, "write it more plainly")] if doubt else []
+    return [Fault(("cron",), Code.CRON_INVALID, doubt, "write it more plainly")] if doubt else []
 
 
 def report_faults(
@@ -274,7 +272,7 @@ def report_faults(
     for fault in faults:
         place, value = _locate(fault, node, given)
         message, cure = fault.message, fault.cure
-        if fault.code == FIELD_UNKNOWN:  # of a field that has fields of its own
+        if fault.code == Code.FIELD_UNKNOWN:  # of a field that has fields of its own
             name, owner = str(fault.path[-1]), str(fault.path[0])
             known, example = _NESTED[owner]
             meant = nearest(name, known)
@@ -293,7 +291,7 @@ def _locate(fault: Fault, node: Node, given: _Given) -> tuple[Node, Node | None]
             place = value = value.items[step]
         elif (pair := fields.get(str(step))) is not None:
             place = value = pair[1]
-            if fault.code == FIELD_UNKNOWN:
+            if fault.code == Code.FIELD_UNKNOWN:
                 place = pair[0]
         else:
             break

@@ -5,12 +5,11 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Final
 
+from engine.errors import Code
 from engine.schedules.instants import SECONDS_PER_DAY, TICK, from_seconds
 from engine.schedules.model import Schedule
 from engine.schedules.rules import Fault
 from engine.schedules.zones import zone
-
-EXPECTATION_FAILED: Final = "SCHEDULE_EXPECTATION_FAILED"
 
 _SHOWN: Final = 5
 
@@ -24,7 +23,7 @@ def unmet(schedule: Schedule) -> list[Fault]:
         if times != wanted:
             message = f"on {expected.on} it fires {_listed(times)}, not {_listed(wanted)}"
             cure = "correct the schedule or the expectation"
-            faults.append(Fault(("expect", index), EXPECTATION_FAILED, message, cure))
+            faults.append(Fault(("expect", index), Code.EXPECTATION_FAILED, message, cure))
     return faults
 
 

@@ -14,13 +14,11 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
+from engine.errors import Code
 from engine.schedules.cron_fields import plain
 from engine.schedules.durations import LONGEST, format_duration, parse_duration
 from engine.schedules.nodes import MAX_DEPTH, MAX_DIGITS, UNSTORABLE, is_storable
 from engine.schedules.windows import KEY
-
-FIELD_INVALID: Final = "SCHEDULE_FIELD_INVALID"
-KEY_INVALID: Final = "SCHEDULE_KEY_INVALID"
 
 MAX_SHOWN: Final = 60
 """Characters of a value in a message."""
@@ -59,7 +57,7 @@ def shorten(text: str, limit: int = MAX_SHOWN) -> str:
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
 
 
-def refuse(message: str, cure: str, code: str = FIELD_INVALID) -> PydanticCustomError:
+def refuse(message: str, cure: str, code: str = Code.FIELD_INVALID) -> PydanticCustomError:
     """Return the error that a validator raises."""
     template = "{message}; {cure}" if cure else "{message}"
     return PydanticCustomError(code, template, {"message": message, "cure": cure})
@@ -110,7 +108,7 @@ def key_check(name: str) -> Callable[[Any], str]:
                 cure += f", for example {proposal}"
         elif isinstance(value, int | float):
             cure = "put it in quotes"
-        raise refuse(f"{name} is {show(value)}", cure, KEY_INVALID)
+        raise refuse(f"{name} is {show(value)}", cure, Code.KEY_INVALID)
 
     return check
 
@@ -132,7 +130,7 @@ def _milliseconds(name: str, lowest: int) -> BeforeValidator:
         if not isinstance(value, int) or isinstance(value, bool):
             raise refuse(f"{name} is {show(value)}", _whole(value))
         if value < lowest and name == "everyMs":
-            code, cure = "SCHEDULE_INTERVAL_TOO_SHORT", "write 1000 (one second) or more"
+            code, cure = Code.INTERVAL_TOO_SHORT, "write 1000 (one second) or more"
             raise refuse(f"everyMs is {show(value)}, which is below 1000", cure, code)
         if not lowest <= value <= _MAX_MS:
             raise refuse(

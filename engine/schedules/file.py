@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from engine.errors import Problem, ScheduleFileError
+from engine.errors import Code, Problem, ScheduleFileError
 from engine.schedules.calendars import OpenIcs
 from engine.schedules.file_digest import file_digest, joint_digest
 from engine.schedules.file_reading import Asked, Reading
 from engine.schedules.json_text import JsonText
-from engine.schedules.nodes import MAX_BYTES, TOO_LARGE, YAML_INVALID, Tree, Unreadable
+from engine.schedules.nodes import MAX_BYTES, Tree, Unreadable
 from engine.schedules.schedule_file import ScheduleFile
 from engine.schedules.sound_json import read_sound_json
 from engine.schedules.yaml_text import read_yaml
@@ -126,7 +126,7 @@ def _decoded(text: str | bytes) -> str:
             raise _too_large()
         return text
     if text.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise Unreadable(Problem(YAML_INVALID, "the file is UTF-16", "save it as UTF-8"))
+        raise Unreadable(Problem(Code.YAML_INVALID, "the file is UTF-16", "save it as UTF-8"))
     try:
         return text.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -134,12 +134,14 @@ def _decoded(text: str | bytes) -> str:
         before = text[text.rfind(b"\n", 0, error.start) + 1 : error.start]
         column = len(before.decode("utf-8", errors="replace")) + 1
         message = f"the byte 0x{text[error.start]:02x} is not UTF-8"
-        raise Unreadable(Problem(YAML_INVALID, message, "save it as UTF-8", line, column)) from None
+        raise Unreadable(
+            Problem(Code.YAML_INVALID, message, "save it as UTF-8", line, column)
+        ) from None
 
 
 def _too_large() -> Unreadable:
     message = f"the file is larger than {MAX_BYTES // 1_000_000} MB"
-    return Unreadable(Problem(TOO_LARGE, message, "split it into several projects"))
+    return Unreadable(Problem(Code.FILE_TOO_LARGE, message, "split it into several projects"))
 
 
 def _read_soundly(text: str, name: str, asked: Asked) -> Reading | None:
@@ -164,6 +166,6 @@ def parse_text(text: str, name: str) -> Tree:
         try:
             return JsonText(text).read()
         except Unreadable as stop:
-            if stop.problem.code == TOO_LARGE:
+            if stop.problem.code == Code.FILE_TOO_LARGE:
                 raise
     return read_yaml(text)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from engine.errors import Code
 from engine.schedules.calendars import OpenIcs, read_calendars
 from engine.schedules.entries import Shared, read_fields, read_schedule, report_faults
 from engine.schedules.expectations import unmet
 from engine.schedules.families import Families
-from engine.schedules.fields import FIELD_INVALID, key_check, show
+from engine.schedules.fields import key_check, show
 from engine.schedules.model import Schedule
 from engine.schedules.nodes import BROKEN, Mapping, Node, Scalar, Sequence, Tree
 from engine.schedules.queues import Queue, read_queues
@@ -18,8 +19,6 @@ from engine.schedules.report import Report
 _TOP: Final = (
     "$schema", "version", "project", "revision", "calendars", "defaults", "queues", "schedules",
 )  # fmt: skip
-_FILE_EMPTY: Final = "SCHEDULE_FILE_EMPTY"
-KEY_DUPLICATE: Final = "SCHEDULE_KEY_DUPLICATE"
 _MAX_REVISION: Final = 2**63 - 1  # PostgreSQL's bigint
 _WRITE_LIST: Final = "write schedules: and below it a list of '- key: …'"
 
@@ -68,7 +67,7 @@ class Reading:
                 self._empty(Scalar(None, 0, 0), "the file is empty")
         elif root.value is not BROKEN and not self.tree.problems:
             message = f"the file is {show(root.value)}"
-            self.report.add(root, FIELD_INVALID, message, _WRITE_LIST, value=root)
+            self.report.add(root, Code.FIELD_INVALID, message, _WRITE_LIST, value=root)
 
     def _read_top(self, root: Mapping) -> None:
         report = Report() if self.tree.references else self.report
@@ -91,12 +90,12 @@ class Reading:
         elif isinstance(listed, Mapping):
             message = "schedules is a mapping"
             cure = "write a list: every schedule begins with '- key: …'"
-            self.report.add(listed, FIELD_INVALID, message, cure, value=listed)
+            self.report.add(listed, Code.FIELD_INVALID, message, cure, value=listed)
         elif listed.value is None:
             self._empty(fields["schedules"][0], "the file has no schedules")
         elif listed.value is not BROKEN:
             message = f"schedules is {show(listed.value)}"
-            self.report.add(listed, FIELD_INVALID, message, _WRITE_LIST, value=listed)
+            self.report.add(listed, Code.FIELD_INVALID, message, _WRITE_LIST, value=listed)
 
     def _read_list(self, listed: Sequence, shared: Shared) -> None:
         if not listed.items and not listed.partial:
@@ -141,14 +140,14 @@ class Reading:
             message = f"key {show(value.value)} is taken by the schedule on line {earlier.line}"
             cure = "give every schedule a key of its own"
             self.report.add(
-                value, KEY_DUPLICATE, message, cure, key=show(value.value)[1:-1], value=value
+                value, Code.KEY_DUPLICATE, message, cure, key=show(value.value)[1:-1], value=value
             )
 
     def _check_version(self, node: Node | None) -> None:
         version = 1 if node is None else node.plain()
         if node is not None and version is not BROKEN and (version != 1 or version is True):
             message = f"version is {show(version)}"
-            self.report.add(node, FIELD_INVALID, message, "write version: 1", value=node)
+            self.report.add(node, Code.FIELD_INVALID, message, "write version: 1", value=node)
 
     def _read_project(self, node: Node | None) -> None:
         if node is None or node.plain() is BROKEN:
@@ -165,7 +164,7 @@ class Reading:
             return
         message = f"revision is {show(revision)}"
         self.report.add(
-            node, FIELD_INVALID, message, "write a whole number from 0 upwards", value=node
+            node, Code.FIELD_INVALID, message, "write a whole number from 0 upwards", value=node
         )
 
     def _check_schema(self, node: Node | None) -> None:
@@ -175,7 +174,7 @@ class Reading:
                 f"$schema is {show(named)}",
                 'write "schedules.schema.json", or remove it',
             )
-            self.report.add(node, FIELD_INVALID, message, cure, value=node)
+            self.report.add(node, Code.FIELD_INVALID, message, cure, value=node)
 
     def _read_defaults(self, node: Node | None, shared: Shared) -> None:
         if isinstance(node, Mapping):
@@ -183,7 +182,7 @@ class Reading:
         elif node is not None and node.plain() not in (None, BROKEN):
             message = f"defaults is {show(node.plain())}"
             cure = "write a mapping, for example {timezone: America/Sao_Paulo}"
-            self.report.add(node, FIELD_INVALID, message, cure, value=node)
+            self.report.add(node, Code.FIELD_INVALID, message, cure, value=node)
 
     def _empty(self, place: Node, message: str) -> None:
-        self.report.add(place, _FILE_EMPTY, message, _WRITE_LIST)
+        self.report.add(place, Code.FILE_EMPTY, message, _WRITE_LIST)

@@ -11,12 +11,11 @@ import re
 from bisect import bisect_right
 from typing import Any
 
-from engine.errors import Problem
+from engine.errors import Code, Problem
 from engine.schedules.nodes import (
     BROKEN,
     MAX_DIGITS,
     UNSTORABLE,
-    YAML_INVALID,
     Mapping,
     Scalar,
     Sequence,
@@ -150,4 +149,4 @@ class JsonText:
         return line, at - self._lines[line - 1] + 1
 
     def _stop(self, at: int, message: str, cure: str) -> Unreadable:
-        return Unreadable(Problem(YAML_INVALID, message, cure, *self._place(at)))
+        return Unreadable(Problem(Code.YAML_INVALID, message, cure, *self._place(at)))

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import BaseModel, ValidationError, ValidationInfo, model_validator
 from pydantic.alias_generators import to_camel
 
-from engine.errors import ScheduleError
+from engine.errors import Code, ScheduleError
 from engine.schedules import chain_fields, fields, policy_fields, when_fields
 from engine.schedules.awaiting import Rule
 from engine.schedules.canonical import definition_digest, jsonable
@@ -134,7 +134,7 @@ class Schedule(BaseModel):
                 _ = self.spec  # built now, not in the middle of a tick
                 if self.exclusions is not None and self.first_start(_BEGINNING) is None:
                     what, cure = "every window is excluded", "leave a day on which it fires"
-                    faults = [Fault(("exclude",), fields.FIELD_INVALID, what, cure)]
+                    faults = [Fault(("exclude",), Code.FIELD_INVALID, what, cure)]
             except ScheduleError as error:
                 faults = [Fault((), error.code, error.message, error.cure or "")]
         if faults:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from engine.errors import Problem
+from engine.errors import Code, Problem
 
 MAX_DEPTH: Final = 20
 """Levels of nesting: file, list, schedule, ``input`` and sixteen more."""
@@ -26,9 +26,6 @@ MAX_NAME: Final = 50
 """Characters of a name in a message."""
 
 UNSTORABLE: Final = "the text holds a NUL or half a character, which no database keeps"
-
-YAML_INVALID: Final = "SCHEDULE_YAML_INVALID"
-TOO_LARGE: Final = "SCHEDULE_FILE_TOO_LARGE"
 
 
 class Unreadable(Exception):
@@ -127,7 +124,7 @@ class Tree:
     def complain(self, node: Node, message: str, cure: str, *, value: str | None = None) -> None:
         """Note a problem at a node and go on."""
         self.problems.append(
-            Problem(YAML_INVALID, message, cure, node.line, node.column, value=value)
+            Problem(Code.YAML_INVALID, message, cure, node.line, node.column, value=value)
         )
 
     def expects_name(self) -> bool:
@@ -146,7 +143,7 @@ class Tree:
         if len(self._open) >= MAX_DEPTH:
             message = f"the file is nested more than {MAX_DEPTH} levels deep here"
             cure = "flatten it, or give the workflow one text to parse"
-            raise Unreadable(Problem(TOO_LARGE, message, cure, node.line, node.column))
+            raise Unreadable(Problem(Code.FILE_TOO_LARGE, message, cure, node.line, node.column))
         self._open.append(node)
 
     def close(self) -> None:
@@ -164,7 +161,9 @@ class Tree:
         self._nodes += 1
         if self._nodes > MAX_NODES:
             message = f"the file has more than {MAX_NODES:,} values"
-            raise Unreadable(Problem(TOO_LARGE, message, "split it", node.line, node.column))
+            raise Unreadable(
+                Problem(Code.FILE_TOO_LARGE, message, "split it", node.line, node.column)
+            )
         if not self._open:
             self.root = node
             return

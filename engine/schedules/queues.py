@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+from engine.errors import Code
 from engine.schedules.entries import read_fields
-from engine.schedules.fields import FIELD_INVALID, key_check, refuse, shorten, show
+from engine.schedules.fields import key_check, refuse, shorten, show
 from engine.schedules.nodes import BROKEN, Mapping, Node
 from engine.schedules.rates import Rate, parse_rate
 from engine.schedules.report import Report
@@ -41,7 +42,7 @@ def read_queues(node: Node | None, report: Report) -> dict[str, Queue]:
     if not isinstance(node, Mapping):
         if node.plain() is not BROKEN:
             message, cure = f"queues is {show(node.plain())}", f"write {{emails: {_EXAMPLE}}}"
-            report.add(node, FIELD_INVALID, message, cure, value=node)
+            report.add(node, Code.FIELD_INVALID, message, cure, value=node)
         return {}
     found = {}
     for name, (written, value) in node.entries.items():
@@ -58,10 +59,10 @@ def _read(name: str, node: Node, report: Report) -> Queue | None:
     if not isinstance(node, Mapping):
         if node.plain() is not BROKEN:
             message, cure = f"{owner} is {show(node.plain())}", f"write {_EXAMPLE}"
-            report.add(node, FIELD_INVALID, message, cure, value=node)
+            report.add(node, Code.FIELD_INVALID, message, cure, value=node)
         return None
     if not node.entries:
-        report.add(node, FIELD_INVALID, f"{owner} has no limit", f"write {_EXAMPLE}")
+        report.add(node, Code.FIELD_INVALID, f"{owner} has no limit", f"write {_EXAMPLE}")
         return None
     given = {
         field: value for field, (_, value) in read_fields(node, _FIELDS, owner, report).items()

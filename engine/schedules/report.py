@@ -9,14 +9,12 @@ from typing import Any, Final
 
 from pydantic_core import PydanticCustomError
 
-from engine.errors import Problem
+from engine.errors import Code, Problem
 from engine.schedules.fields import shorten, show
 from engine.schedules.nodes import BROKEN, Mapping, Node, Scalar
 
 MAX_PROBLEMS: Final = 1000
 """Problems listed of one file: a hostile one has millions."""
-
-NOT_LISTED: Final = "SCHEDULE_FILE_INVALID"
 
 
 class Report:
@@ -40,7 +38,7 @@ class Report:
     def add(
         self,
         place: Node,
-        code: str,
+        code: Code,
         message: str,
         cure: str,
         *,
@@ -58,7 +56,7 @@ class Report:
             yield
         except PydanticCustomError as error:
             context: dict[str, Any] = dict(error.context or {})
-            self.add(place, error.type, context["message"], context["cure"], value=place)
+            self.add(place, Code(error.type), context["message"], context["cure"], value=place)
 
     def add_found(self, problems: Iterable[Problem]) -> None:
         """Note problems that the reading of the text has found, each with its schedule's key."""
@@ -82,12 +80,12 @@ def cut(problems: Sequence[Problem]) -> tuple[Problem, ...]:
 
     What says so already, of one file of several, is kept.
     """
-    listed = [problem for problem in problems if problem.code != NOT_LISTED]
+    listed = [problem for problem in problems if problem.code != Code.FILE_INVALID]
     if len(listed) <= MAX_PROBLEMS:
         return tuple(problems)
     more = len(listed) - MAX_PROBLEMS
-    said = [problem for problem in problems if problem.code == NOT_LISTED]
-    last = Problem(NOT_LISTED, f"{more:,} more problems are not listed")
+    said = [problem for problem in problems if problem.code == Code.FILE_INVALID]
+    last = Problem(Code.FILE_INVALID, f"{more:,} more problems are not listed")
     return (*listed[:MAX_PROBLEMS], *said, last)
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from engine.errors import CronInvalid, IntervalTooShort, ScheduleError, TimezoneInvalid
+from engine.errors import Code, CronInvalid, IntervalTooShort, ScheduleError, TimezoneInvalid
 from engine.schedules.bounds import bounded, moment
 from engine.schedules.cron import Cron
 from engine.schedules.decisions import STOPS
 from engine.schedules.durations import format_duration
-from engine.schedules.fields import FIELD_INVALID, show
+from engine.schedules.fields import show
 from engine.schedules.nodes import BROKEN
 from engine.schedules.proofs import LOOKS, LOOKS_AT_ONCE
 from engine.schedules.timing import At, Interval, Spec
@@ -26,7 +26,6 @@ from engine.schedules.zones import zone
 KINDS: Final = {"everyMs": "interval", "cron": "cron", "at": "at"}
 """The fields that say when, and the kind of schedule each makes."""
 
-KIND_INVALID: Final = "SCHEDULE_KIND_INVALID"
 
 _VERSIONED = re.compile(r"[^@]+@[0-9]{1,9}(?:\.[0-9]{1,9}){0,9}")
 _OFFSET = re.compile(r"(?:Z|[+-][0-9]{2}:?[0-9]{2})\Z")
@@ -44,7 +43,7 @@ class Fault:
     """One thing that is wrong with a schedule, at the path of a field; () is the schedule."""
 
     path: tuple[str | int, ...]
-    code: str
+    code: Code
     message: str
     cure: str
 
@@ -62,26 +61,31 @@ def relation_faults(given: Mapping[str, Any]) -> list[Fault]:
         pass  # it was to have those of its parent, and that is what is wrong
     elif not kinds:
         cure = "give one of everyMs, cron and at"
-        faults.append(Fault((), KIND_INVALID, "the schedule does not say when it fires", cure))
+        faults.append(Fault((), Code.KIND_INVALID, "the schedule does not say when it fires", cure))
     elif len(kinds) > 1:
         message = f"{' and '.join(kinds)} are given together"
-        faults.append(Fault((kinds[1],), KIND_INVALID, message, _KEEP_ONE))
+        faults.append(Fault((kinds[1],), Code.KIND_INVALID, message, _KEEP_ONE))
     elif "offsetMs" in given and kinds != ["everyMs"]:
         message = f"offsetMs does not belong to a schedule with {kinds[0]}"
-        faults.append(Fault(("offsetMs",), FIELD_INVALID, message, "remove it"))
+        faults.append(Fault(("offsetMs",), Code.FIELD_INVALID, message, "remove it"))
     elif "timezone" in given and kinds == ["everyMs"] and not any(map(given.get, BY_CLOCK)):
         message = "an interval without start, end or exclude has no timezone"
         cure = "remove it, or use cron"
-        faults.append(Fault(("timezone",), FIELD_INVALID, message, cure))
+        faults.append(Fault(("timezone",), Code.FIELD_INVALID, message, cure))
     elif kinds == ["at"]:
         faults += [
-            Fault((name,), FIELD_INVALID, f"{name} does not belong to a single moment", "remove it")
+            Fault(
+                (name,),
+                Code.FIELD_INVALID,
+                f"{name} does not belong to a single moment",
+                "remove it",
+            )
             for name in ("start", "end", "exclude")
             if name in given
         ]
     if "dst" in given and kinds and kinds != ["cron"]:
         message = f"dst does not belong to a schedule with {kinds[0]}"
-        faults.append(Fault(("dst",), FIELD_INVALID, message, "remove it"))
+        faults.append(Fault(("dst",), Code.FIELD_INVALID, message, "remove it"))
     faults += _spread_faults(given) + limit_faults(given)
     workflow = given.get("workflow")
     if isinstance(workflow, str) and "@" in workflow and given.get("external", False) is False:
@@ -96,7 +100,7 @@ def _spread_faults(given: Mapping[str, Any]) -> list[Fault]:
     if spread <= timedelta(milliseconds=every):
         return []
     cure = f"write at most {format_duration(timedelta(milliseconds=every))}"
-    return [Fault(("spread",), FIELD_INVALID, "spread is longer than the interval", cure)]
+    return [Fault(("spread",), Code.FIELD_INVALID, "spread is longer than the interval", cure)]
 
 
 def limit_faults(given: Mapping[str, Any]) -> list[Fault]:
@@ -114,7 +118,7 @@ def limit_faults(given: Mapping[str, Any]) -> list[Fault]:
         message = f"maxConcurrentRuns is {most}, and with overlap {policy} nobody could say which"
         message += f" of {most} runs is the previous one"
         cure = "write overlap: queue, queue_one or skip"
-    return [Fault(("maxConcurrentRuns",), FIELD_INVALID, message, cure)]
+    return [Fault(("maxConcurrentRuns",), Code.FIELD_INVALID, message, cure)]
 
 
 def goes_with(policy: str, most: int) -> bool:
@@ -129,7 +133,7 @@ def _workflow_faults(workflow: str) -> list[Fault]:
         return []
     message = f"workflow is {show(workflow)}, whose version is not dotted numbers"
     cure = "write name@1 or name@1.2, or external: true for a Temporal type as written"
-    return [Fault(("workflow",), FIELD_INVALID, message, cure)]
+    return [Fault(("workflow",), Code.FIELD_INVALID, message, cure)]
 
 
 def build_spec(given: Mapping[str, Any]) -> Spec:

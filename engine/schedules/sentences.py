@@ -8,7 +8,8 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import InitErrorDetails
 
-from engine.schedules.fields import FIELD_INVALID, refuse, show
+from engine.errors import Code
+from engine.schedules.fields import refuse, show
 from engine.schedules.rules import Fault
 
 
@@ -21,17 +22,17 @@ def _as_fault(line: dict[str, Any]) -> Fault:
     path, code, context = tuple(line["loc"]), line["type"], line.get("ctx", {})
     name = str(path[-1]) if path else "the schedule"
     if code.startswith("SCHEDULE_"):
-        return Fault(path, code, context["message"], context["cure"])
+        return Fault(path, Code(code), context["message"], context["cure"])
     if code == "missing":
         example = {
             "key": "key: nightly-report", "workflow": "workflow: daily-report",
             "schedule": "schedule: nightly-extract",
         }.get(name, name)  # fmt: skip
-        return Fault(path, "SCHEDULE_FIELD_MISSING", f"{name} is missing", f"add {example}")
+        return Fault(path, Code.FIELD_MISSING, f"{name} is missing", f"add {example}")
     if code == "extra_forbidden":
-        return Fault(path, "SCHEDULE_FIELD_UNKNOWN", f"{name} is not a field", "remove it")
+        return Fault(path, Code.FIELD_UNKNOWN, f"{name} is not a field", "remove it")
     # Every field has a check of its own; this is for whoever forgets one.
-    return Fault(path, FIELD_INVALID, f"{name} is {show(line['input'])}", "correct it")
+    return Fault(path, Code.FIELD_INVALID, f"{name} is {show(line['input'])}", "correct it")
 
 
 def as_validation_error(faults: Iterable[Fault], given: Mapping[str, Any]) -> ValidationError:

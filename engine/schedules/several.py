@@ -8,12 +8,11 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from engine.errors import Problem, ScheduleFileError
+from engine.errors import Code, Problem, ScheduleFileError
 from engine.schedules.calendars import OpenIcs
-from engine.schedules.fields import FIELD_INVALID
 from engine.schedules.file import DEFAULT_PROJECT, FileText, parse_text, read_file_text
 from engine.schedules.file_digest import joint_digest
-from engine.schedules.file_reading import KEY_DUPLICATE, Reading
+from engine.schedules.file_reading import Reading
 from engine.schedules.model import Schedule
 from engine.schedules.nodes import Mapping, Node, Scalar
 from engine.schedules.nodes import Sequence as Items
@@ -133,7 +132,7 @@ def _contradictions(read: Sequence[tuple[NamedText, Reading]]) -> list[Problem]:
             if value != agreed:
                 message = f"{name} is {value} here and {agreed} in {first.name}"
                 cure = "write the same in both, or in one of them only"
-                problems.append(_at(_top(each, name), each, FIELD_INVALID, message, cure))
+                problems.append(_at(_top(each, name), each, Code.FIELD_INVALID, message, cure))
     problems += _twin_queues(read)
     owners: dict[str, NamedText] = {}
     twins = (
@@ -158,7 +157,7 @@ def _twin_queues(read: Sequence[tuple[NamedText, Reading]]) -> list[Problem]:
                 if isinstance(place, Mapping):
                     place = place.entries[name][0]
                 cure = "declare it in one of them; it holds for the whole project"
-                problems.append(_at(place, each, FIELD_INVALID, message, cure))
+                problems.append(_at(place, each, Code.FIELD_INVALID, message, cure))
     return problems
 
 
@@ -168,10 +167,10 @@ def _twin(schedule: Schedule, later: NamedText, first: NamedText) -> Problem:
     message = f"key '{schedule.key}' is taken by the schedule at {where}"
     cure = "give every schedule a key of its own"
     node = _key_of(later, schedule.key)
-    return replace(_at(node, later, KEY_DUPLICATE, message, cure), key=schedule.key)
+    return replace(_at(node, later, Code.KEY_DUPLICATE, message, cure), key=schedule.key)
 
 
-def _at(node: Node | None, file: NamedText, code: str, message: str, cure: str) -> Problem:
+def _at(node: Node | None, file: NamedText, code: Code, message: str, cure: str) -> Problem:
     line, column = (node.line, node.column) if node else (0, 0)
     value = str(node.value) if isinstance(node, Scalar) else None
     return Problem(code, message, cure, line, column, value=value, file=file.name)

@@ -6,8 +6,7 @@ import re
 
 import yaml
 
-from engine.errors import Problem
-from engine.schedules.nodes import YAML_INVALID
+from engine.errors import Code, Problem
 
 _SENTENCES = (
     # (what PyYAML says, C or pure; what is wrong; what to do)
@@ -50,20 +49,20 @@ def explain(text: str, error: yaml.MarkedYAMLError) -> Problem:
     """Return the syntax error as a problem: where it is, what is wrong, what to write."""
     mark = error.problem_mark or error.context_mark
     if mark is None:  # pragma: no cover - every marked error has one of the two
-        return Problem(YAML_INVALID, "the file is not YAML")
+        return Problem(Code.YAML_INVALID, "the file is not YAML")
     line, column = mark.line + 1, mark.column + 1
     lines = text.splitlines() if mark.line < text.count("\n") + 1 else []
     source = lines[mark.line] if mark.line < len(lines) else ""
     value = source.strip()[:_MAX_VALUE] or None
     if _CRON_LINE.search(source):
         message, cure = "a cron expression is not quoted", _quote(source)
-        return Problem(YAML_INVALID, message, cure, line, column, value=value)
+        return Problem(Code.YAML_INVALID, message, cure, line, column, value=value)
     says = error.problem or ""
     message, cure = _sentence(says, source[mark.column : mark.column + 1])
     begun = error.context_mark
     if begun is not None and begun.line != mark.line:
         message = f"{message}; what it belongs to begins on line {begun.line + 1}"
-    return Problem(YAML_INVALID, message, cure, line, column, value=value)
+    return Problem(Code.YAML_INVALID, message, cure, line, column, value=value)
 
 
 def _sentence(says: str, sign: str) -> tuple[str, str]:
@@ -106,5 +105,5 @@ def misread_value(text: str, error: yaml.MarkedYAMLError) -> tuple[Problem, str]
     else:
         message, cure = f"a value cannot begin with {value[:1]}", "put the value in quotes"
     column = at - begin + 1
-    problem = Problem(YAML_INVALID, message, cure, mark.line + 1, column, value=value)
+    problem = Problem(Code.YAML_INVALID, message, cure, mark.line + 1, column, value=value)
     return problem, f"{text[:at]}x{text[at + 1 :]}"

@@ -21,13 +21,12 @@ from yaml.events import (
     SequenceStartEvent,
 )
 
-from engine.errors import Problem
+from engine.errors import Code, Problem
 from engine.schedules.nodes import (
     BROKEN,
     MAX_DIGITS,
     MAX_NAME,
     UNSTORABLE,
-    YAML_INVALID,
     Mapping,
     Node,
     Scalar,
@@ -189,7 +188,7 @@ class _Reading:
         message = f"{text} is read as the number {value}"
         cure = "put it in quotes to keep its zeros"
         self.tree.warnings.append(
-            Problem(YAML_INVALID, message, cure, node.line, node.column, value=text)
+            Problem(Code.YAML_INVALID, message, cure, node.line, node.column, value=text)
         )
 
     def _checked(self, event: Any, kind: type[_Collection]) -> _Collection:
@@ -210,7 +209,7 @@ class _Reading:
 
     def _note_reference(self, event: Any) -> None:
         mark = event.start_mark
-        self._references.append(Problem(YAML_INVALID, "", "", mark.line + 1, mark.column + 1))
+        self._references.append(Problem(Code.YAML_INVALID, "", "", mark.line + 1, mark.column + 1))
 
     def _note_references(self) -> None:
         """Report all anchors, aliases and merge keys as the one mistake that they are."""
@@ -225,7 +224,9 @@ class _Reading:
             more = ", …" if len(lines) > _MAX_LINES_NAMED else ""
             message = f"{message} (also on line {named}{more})"
         cure = "write the value out, or use defaults: for what all schedules share"
-        self.tree.problems.append(Problem(YAML_INVALID, message, cure, first.line, first.column))
+        self.tree.problems.append(
+            Problem(Code.YAML_INVALID, message, cure, first.line, first.column)
+        )
 
 
 def _unwelcome(text: str, at: int) -> Unreadable:
@@ -240,4 +241,4 @@ def _unwelcome(text: str, at: int) -> Unreadable:
     else:
         message = f"the file holds the control character {code}"
         cure = f'remove it, or write "\\u{ord(text[at]):04x}" in double quotes'
-    return Unreadable(Problem(YAML_INVALID, message, cure, line, column, value=code))
+    return Unreadable(Problem(Code.YAML_INVALID, message, cure, line, column, value=code))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import Any
 
@@ -16,6 +16,9 @@ from engine.ledger.operating_records import ActionRow
 from engine.ledger.replica_records import Served, Wanted
 from engine.ledger.schedule_records import NextFire, Origin, ScheduleRow, State
 from engine.runtime.settings import Settings
+from engine.runtime.unknown import left_alone
+
+_POLLS_COUNT_FOR = timedelta(minutes=5)
 
 
 class Reading:
@@ -75,6 +78,20 @@ class Reading:
         Worker and caller must agree on ``SCHED_HEARTBEAT``: three of them without a sign are death.
         """
         return await self._ledger.served(alive=Settings.from_environment().alive)
+
+    async def left_alone(self, rows: Iterable[ScheduleRow]) -> list[str]:
+        """Return what is to be told of task queues of external schedules that nobody polls.
+
+        Read from the ledger, where workers note what Temporal says; of what they have not looked at
+        for five minutes nothing is said.
+        """
+        queues = {
+            row.schedule.task_queue
+            for row in rows
+            if row.schedule and row.schedule.external and row.state != "retired"
+        }
+        polled = await self._ledger.polled_queues(within=_POLLS_COUNT_FOR) if queues else []
+        return left_alone(polled, queues)
 
     async def wanted(self, project: str) -> list[Wanted]:
         """Return what the schedules of a project that may fire need of its workers."""

@@ -15,7 +15,7 @@ from engine.testing.results import FireResult
 from engine.testing.schedules import Between, Declared, declared
 
 _NAMED: Final = 20
-_BESIDE: Final = {"manual", "rerun"}
+_BESIDE: Final = {"manual", "rerun", "handler"}
 """Runs besides the windows: they settle none."""
 
 

@@ -27,8 +27,11 @@ KEYS = ("one", "two")
 async def test_no_window_is_lost_or_doubled_when_a_replica_is_killed(point, fleet, books):
     doomed = await fleet.start(FILE, SCHED_LEASE="2s", SCHED_FAULT=f"{point}:kill:3")
     assert await doomed.gone() == -signal.SIGKILL
+    killed_at = datetime.now(UTC)
     survivor = await fleet.start(FILE, SCHED_LEASE="2s")
     await books.until_fired(KEYS, 6, timeout=60)
+    # What the dead one was sending is the survivor's only when the lease has ended.
+    await books.until_settled(killed_at, timeout=30)
     survivor.send(signal.SIGTERM)
     assert await survivor.gone() == 0
     await books.agree(load_schedules(FILE))

@@ -57,7 +57,7 @@ class Family:
     async def fire(self, key: str) -> Fire:
         """The only fire of a key, requests aside."""
         fires: list[Fire] = await self.ledger.fires(key=key)
-        (fire,) = [each for each in fires if each.timing not in {"manual", "rerun"}]
+        (fire,) = [each for each in fires if each.timing not in {"manual", "rerun", "handler"}]
         return fire
 
     async def said(self, key: str) -> tuple[str, str | None]:

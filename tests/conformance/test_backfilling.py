@@ -209,7 +209,7 @@ async def test_a_backfill_leaves_alone_what_somebody_skipped(bench):
 
 
 async def test_after_an_outage_a_backfill_runs_nothing_again_that_was_caught_up(bench):
-    await declare_ago(bench, f"{MINUTES}, catchUp: latest", HOUR)
+    await declare_ago(bench, f"{MINUTES}, catchUp: {{policy: latest}}", HOUR)
     (claim,) = await bench.claim()
     assert claim.missed == 59
     await run_of(bench, claim)

@@ -429,3 +429,21 @@ async def test_only_its_owner_renews_a_lease_and_only_while_it_lasts(bench):
     assert await bench.ledger.renew([claim, taken], timedelta(seconds=30)) == {taken.fire_id}
     await bench.ledger.settle([started(taken)])
     assert await bench.ledger.renew([taken], timedelta(seconds=30)) == set()
+
+
+async def test_the_polls_of_external_task_queues_are_kept_as_long_as_a_schedule_has_them(bench):
+    external = "{key: %s, workflow: w, external: true, taskQueue: %s, everyMs: 60000}"
+    listed = ", ".join([external % ("a", "golang"), external % ("b", "java")])
+    await bench.declare(f"schedules: [{listed}, {{key: own, workflow: noop, everyMs: 60000}}]")
+    queues = await bench.ledger.external_queues()
+    assert queues == ["golang", "java"]
+    then, minute = datetime.now(UTC) - timedelta(minutes=3), timedelta(minutes=1)
+    await bench.ledger.note_polls({"golang": (then, 2)}, of=queues)
+    (golang,) = await bench.ledger.note_polls({"golang": (None, 7)}, of=queues)
+    assert (golang.polled_at, golang.waiting, golang.is_left_alone) == (then, 7, True)
+    (java,) = await bench.ledger.note_polls({"java": (None, 1)}, of=queues)
+    assert not java.is_left_alone, "it was looked at a moment ago for the first time"
+    assert await bench.ledger.polled_queues(within=minute) == [golang, java]
+    assert await bench.ledger.note_polls({}, of=["java"]) == []
+    assert await bench.ledger.polled_queues(within=minute) == [java]
+    assert await bench.ledger.polled_queues(within=NO_TIME) == []

@@ -50,6 +50,14 @@ async def test_a_handler_runs_after_a_run_that_failed_or_took_too_long(bench, cl
     )
 
 
+async def test_nobody_triggered_it_and_its_timing_says_so(bench):
+    await a_bad_end(bench, error="no luck", not_undone=LEFT)
+    await followed(bench)
+    (handler,) = await taken(bench)
+    fire = await operator(bench).fire(handler.workflow_id)
+    assert (fire.timing, handler.timing) == ("handler", "manual"), "older workers know that word"
+
+
 async def test_it_is_given_what_became_of_the_fire(bench):
     claim = await a_bad_end(bench, error="no luck", not_undone=LEFT)
     await followed(bench)

@@ -77,7 +77,7 @@ class Watched:
 
     async def alarmed(self, times: int) -> None:
         def alarms() -> bool:
-            codes = [event.code for event in self.told if isinstance(event, Alert)]
+            codes: list[str] = [event.code for event in self.told if isinstance(event, Alert)]
             return codes.count("SCHEDULE_CLOCK_SKEW") == times
 
         await eventually(alarms)

@@ -20,7 +20,10 @@ from engine.ledger import PostgresLedger
 from engine.ledger.connections import Connections
 from tests.waiting import eventually
 
-IGNORED = "idle_in_transaction_session_timeout, transaction_timeout, lock_timeout, jit, search_path"
+IGNORED = (
+    "idle_in_transaction_session_timeout, transaction_timeout, statement_timeout, lock_timeout,"
+    " tcp_user_timeout, jit, search_path"
+)
 Pooler = Callable[..., AbstractAsyncContextManager[str]]
 
 pytestmark = pytest.mark.skipif(not shutil.which("pgbouncer"), reason="needs pgbouncer")

@@ -8,10 +8,6 @@ CREATE FUNCTION cause_of(status text, code text) RETURNS text LANGUAGE sql IMMUT
                 WHEN status = 'skipped' THEN coalesce(code, 'skipped') END
 $$;
 COMMENT ON COLUMN backfills.include IS 'Why a window had no run for it to start: see docs/operating.md.';
--- What an earlier version was asked for meant all of them.
-UPDATE backfills
-SET include = '{undeclared,expired,rejected,paused,disabled,retired,queue_full,overlap,user,excluded,dependency,coalesced,skipped}'
-WHERE state = 'laying' AND 'skipped' = ANY (include);
 
 -- step
 -- As in 0018, but for what a backfill may still start.
@@ -86,3 +82,17 @@ BEGIN ATOMIC
         LIMIT 1) AS w ON true
     WHERE q.status = 'queued' AND q.awaits IS NOT NULL;
 END;
+
+-- step
+-- Nobody has asked for a handler. The row says 'manual' for the workers of before, which would refuse
+-- another word.
+CREATE OR REPLACE VIEW fire_history AS
+SELECT namespace, project, key, series, bucket, fire_time, windows, last_fire_time, workflow_id,
+       run_id, workflow_type, task_queue, status, reason,
+       CASE WHEN kind = 'handler' THEN 'handler' ELSE timing END AS timing, missed, started_at, closed_at,
+       CASE WHEN started_at IS NOT NULL
+            THEN round(extract(epoch FROM started_at - fire_time) * 1000)::bigint END AS lag_ms,
+       error, attempts, replica, definition_version, decided_at, history,
+       kind, missed_from, input, stop, stop_reason, lost_at, merged_at,
+       coalesce(reason_code, reason_code_of(reason)) AS reason_code
+FROM fires CROSS JOIN (VALUES (true)) AS read_only (yes);

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 
-from engine.errors import BackfillOverlaps, MomentInFuture, WindowNotFound, WorkflowUnknown
+from engine.errors import BackfillOverlaps, Code, MomentInFuture, WindowNotFound, WorkflowUnknown
 from engine.ledger import Ledger, Transaction
 from engine.ledger.backfill_records import BY_DEFAULT, INCLUDED, Backfill, Included, InLine
 from engine.ledger.operating_records import Action
@@ -74,8 +74,9 @@ async def preview(
         # Not under the lock: nobody is to wait while three days of seconds are counted.
         (state,) = await transaction.read([key])
         counts = await count(transaction, state, new.cursor, new.last)
-    starts = {why: number for why, number in counts.items() if why in new.include}
-    alone = {why: number for why, number in counts.items() if why not in new.include}
+    included = frozenset[str](new.include)
+    starts = {why: number for why, number in counts.items() if why in included}
+    alone = {why: number for why, number in counts.items() if why not in included}
     policy = state.schedule.overlap
     costs = starts and policy in _COSTS
     return BackfillRequested(
@@ -204,7 +205,7 @@ async def end_backfill(
         f" {each.last:%Y-%m-%d %H:%M:%S}Z has ended: {why}; {left} of its {each.windows} windows"
         " were not laid"
     )
-    return Alert("SCHEDULE_BACKFILL_ENDED", text)
+    return Alert(Code.BACKFILL_ENDED, text)
 
 
 async def note_end(transaction: Transaction, each: Backfill, *, by: str) -> None:

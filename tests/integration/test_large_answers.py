@@ -1,0 +1,91 @@
+"""A process that is stopped while a large answer is on its way to it holds nobody up for long."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from engine.embedded import PostgresServer
+from tests.postgres import NEWEST, OtherPostgres, programs_of
+from tests.servers import shared_folder
+from tests.waiting import eventually
+
+ROOT = Path(__file__).parents[2]
+STOPS = """
+import asyncio, os, signal, sys
+from engine.errors import LedgerUnavailable
+from engine.ledger.connections import Connections
+
+async def main():
+    connections = await Connections.open(sys.argv[1], schema="public", most=1)
+    try:
+        async with connections.transaction() as transaction:
+            await transaction.execute("SELECT * FROM held FOR UPDATE")
+            answer = asyncio.create_task(
+                transaction.fetch("SELECT repeat('x', 1000) FROM generate_series(1, 50000)"))
+            while True:  # what has come by then fills no socket
+                await asyncio.sleep(0)
+                if answer._fut_waiter is not None:
+                    os.kill(os.getpid(), signal.SIGSTOP)
+                    break
+            await answer
+    except LedgerUnavailable:
+        print("cut")
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(params=[15, 16, NEWEST])
+async def database(request: pytest.FixtureRequest, postgres: PostgresServer) -> AsyncIterator[str]:
+    """A database with one row, on a server of each version."""
+    if request.param == NEWEST:
+        server: PostgresServer | OtherPostgres = postgres
+    else:
+        programs = programs_of(request.param)
+        if programs is None:
+            pytest.skip(f"no PostgreSQL {request.param} here")
+        with shared_folder() as folder:
+            server = OtherPostgres(folder / "pg", programs)
+            await server.start()
+            try:
+                yield await held(server)
+            finally:
+                await server.stop()
+        return
+    yield await held(server)
+    await server.drop_database("large")
+
+
+async def held(server: PostgresServer | OtherPostgres) -> str:
+    url = await server.create_database("large")
+    connection = await asyncpg.connect(url)
+    await connection.execute("CREATE TABLE held AS SELECT 1 AS row")
+    await connection.close()
+    return url
+
+
+async def test_a_row_is_free_again_though_its_holder_was_stopped_in_a_large_answer(database):
+    stopped = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", STOPS, database, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        stat = Path(f"/proc/{stopped.pid}/stat")
+        await eventually(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", timeout=30)
+        other = await asyncpg.connect(database)
+        waits = "SELECT wait_event FROM pg_stat_activity WHERE application_name = 'sched-engine'"
+        assert await eventually(lambda: other.fetchval(waits)) == "ClientWrite"
+        async with asyncio.timeout(10):
+            await other.execute("SELECT * FROM held FOR UPDATE")
+        await other.close()
+    finally:
+        os.kill(stopped.pid, signal.SIGCONT)
+        said, _ = await stopped.communicate()
+    assert said == b"cut\n", "and the one that was stopped knows that it has lost it"
