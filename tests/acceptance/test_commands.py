@@ -208,6 +208,8 @@ async def test_an_apply_says_what_is_probably_not_meant(project: Home):
     code, output = await project.sched("apply", "warned.yaml")
     assert code == 0
     assert "warning: warned.yaml:3:" in output
+    assert "no worker lives that starts what comes due of project warned (1 schedule)" in output
     code, output = await project.sched("apply", "warned.yaml", "--json")
     assert code == 0
-    assert json.loads(output)["warnings"][0]["message"] == "010 is read as the number 10"
+    told, _ = json.JSONDecoder().raw_decode(output)  # what stands behind it is on stderr
+    assert told["warnings"][0]["message"] == "010 is read as the number 10"

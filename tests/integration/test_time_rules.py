@@ -81,7 +81,8 @@ async def test_a_local_time_that_fired_by_older_rules_waits_for_the_next_day(led
     """Tomorrow's 02:00 has fired already, by rules that held it for an earlier instant."""
     (row,) = await ledger.schedules()
     await table.execute(
-        "UPDATE schedules SET rules = '0000/1999a', cursor = next_fire_at - interval '1 h',"
+        "UPDATE schedules SET rules = '0000/1999a',"
+        " cursor = greatest(cursor, next_fire_at - interval '1 h'),"
         " cursor_reading = (next_fire_at AT TIME ZONE 'America/Sao_Paulo')"
     )
     await adopt(ledger, SERVING)
@@ -119,7 +120,8 @@ async def test_an_edit_by_other_rules_fires_no_local_time_again(ledger, table):
     """Whoever edits decides what is owed: by older rules 02:00 may seem to lie ahead."""
     (row,) = await ledger.schedules()
     await table.execute(
-        "UPDATE schedules SET rules = '9999/2099z', cursor = next_fire_at - interval '1 h',"
+        "UPDATE schedules SET rules = '9999/2099z',"
+        " cursor = greatest(cursor, next_fire_at - interval '1 h'),"
         " cursor_reading = (next_fire_at AT TIME ZONE 'America/Sao_Paulo')"
     )
     async with ledger.transaction() as transaction:
