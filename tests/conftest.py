@@ -12,6 +12,7 @@ from hypothesis import settings
 from temporalio.client import Client
 
 from engine.embedded import PostgresServer, TemporalServer
+from engine.ledger import PostgresLedger
 from tests.postgres import NEWEST, OtherPostgres, programs_of
 from tests.servers import FAST_AND_FORGETFUL, register_namespace, run_apart, shared_folder
 
@@ -56,6 +57,26 @@ async def database_url(postgres: PostgresServer | OtherPostgres) -> AsyncIterato
     """Address of an empty database of the test's own."""
     name = f"test_{uuid.uuid4().hex}"
     yield await postgres.create_database(name)
+    await postgres.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def migrated(postgres: PostgresServer | OtherPostgres) -> str:
+    """The name of a database that has a ledger: to copy it takes a tenth of making one."""
+    name = f"migrated_{uuid.uuid4().hex}"
+
+    async def migrate() -> None:
+        await (await PostgresLedger.connect(await postgres.create_database(name))).close()
+
+    run_apart(migrate())
+    return name
+
+
+@pytest.fixture
+async def ledger_url(postgres: PostgresServer | OtherPostgres, migrated: str) -> AsyncIterator[str]:
+    """Address of a database of the test's own that has an empty ledger."""
+    name = f"test_{uuid.uuid4().hex}"
+    yield await postgres.create_database(name, migrated)
     await postgres.drop_database(name)
 
 

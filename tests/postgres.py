@@ -87,9 +87,11 @@ class OtherPostgres:
         """Return the address of a database."""
         return f"postgresql://postgres@{HOST}:{self.port}/{database}"
 
-    async def create_database(self, name: str) -> str:
-        """Create a database and return its address."""
-        await self._execute(f'CREATE DATABASE "{name}" TEMPLATE template0')
+    async def create_database(self, name: str, template: str | None = None) -> str:
+        """Create a database, empty or the copy of another one, and return its address."""
+        await self._execute(
+            f'CREATE DATABASE "{name}" TEMPLATE "{template or "template0"}" STRATEGY FILE_COPY'
+        )
         return self.url_of(name)
 
     async def drop_database(self, name: str) -> None:

@@ -8,6 +8,7 @@ found, nor before its own moment less the longest that a transaction stays open.
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
@@ -31,6 +32,25 @@ def again_after(took: float, *, least: float) -> float:
     time, and no more.
     """
     return max(least, _SHARE * took)
+
+
+class Floor:
+    """The lower bound of one look that goes on, with a look without bounds now and then."""
+
+    def __init__(self) -> None:
+        self._known, self._unbounded_at, self._asked = EVER, 0.0, EVER
+
+    def begin(self) -> datetime:
+        """Return from when on to look this time."""
+        self._asked = EVER if time.monotonic() >= self._unbounded_at else self._known
+        return self._asked
+
+    def learn(self, edge: datetime, begun: float) -> None:
+        """Take in that nothing is left before ``edge``, by a look that was begun at ``begun``."""
+        self._known = edge - _OPEN
+        if self._asked == EVER:
+            ended = time.monotonic()
+            self._unbounded_at = ended + again_after(ended - begun, least=LOOK_AGAIN)
 
 
 class Floors:

@@ -170,12 +170,11 @@ class MemoryFires(MemoryRuns):
 
     async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
         """See ``Ledger``."""
-        runs = [(fire.seen_at or _EPOCH, number) for number, fire in self._tables.fires.items()
-                if fire.status == "started" and fire.lost_at is None
-                and (fire.started_at or _EPOCH) < started_before
-                and (fire.seen_at or _EPOCH) < started_before]  # fmt: skip
+        runs = [(fire.seen_at or fire.started_at or _EPOCH, number)
+                for number, fire in self._tables.fires.items()
+                if fire.status == "started" and fire.lost_at is None]  # fmt: skip
         found = []
-        for _, number in sorted(runs)[:limit]:
+        for _, number in sorted(run for run in runs if run[0] < started_before)[:limit]:
             fire = replace(self._tables.fires[number], seen_at=self.clock())
             self._tables.fires[number] = fire
             found.append(

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from engine.errors import LedgerTimeout
 from engine.ledger.connections import PATIENCE, PATIENCE_LONG, Connections
-from engine.ledger.floors import EVER, LOOK_AGAIN, Floors, Moments, again_after
+from engine.ledger.floors import EVER, LOOK_AGAIN, Floor, Floors, Moments, again_after
 from engine.ledger.index_builds import build_indexes
 from engine.ledger.lineage import lineage_of
 from engine.ledger.migrate import check_schema_name, migrate, migrations
@@ -65,7 +65,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         self._resolved: tuple[str, int] | None = None
         self._unparsed: set[str] = set()
         self._late: list[str] = []
-        self._floors = Floors()
+        self._floors, self._unseen = Floors(), Floor()
         self._look_at = -math.inf
         self._older = True
 

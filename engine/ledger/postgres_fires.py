@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
@@ -22,7 +23,7 @@ from engine.ledger.fire_records import (
     Status,
     StopOrder,
 )
-from engine.ledger.floors import Floors
+from engine.ledger.floors import Floor, Floors
 from engine.ledger.replica_records import Serving
 from engine.ledger.rows import as_claim, as_fire
 from engine.ledger.sql import query
@@ -41,6 +42,7 @@ class PostgresFires:
     _connections: Connections
     _namespace: str
     _floors: Floors
+    _unseen: Floor
 
     async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
         """See ``Ledger``."""
@@ -121,8 +123,12 @@ class PostgresFires:
 
     async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
         """See ``Ledger``."""
-        rows = await self._run("open_runs", limit, started_before)
-        return [OpenRun(**row) for row in rows]
+        begin, begun = self._unseen.begin(), time.monotonic()
+        rows = await self._run("open_runs", limit, started_before, begin)
+        oldest = [row["unseen_since"] for row in rows]
+        # Those that were found are seen now, and all others were seen after them.
+        self._unseen.learn(max(oldest) if len(rows) == limit else started_before, begun)
+        return [OpenRun(row["workflow_id"], row["run_id"], row["started_at"]) for row in rows]
 
     async def fires(
         self, *, key: str | None = None, status: Status | None = None, limit: int = 50

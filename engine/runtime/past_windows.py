@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -20,6 +20,7 @@ from engine.ledger.fire_records import Fire, cause_of
 from engine.ledger.schedule_records import ScheduleState
 from engine.schedules.instants import TICK
 from engine.schedules.model import Schedule
+from engine.schedules.timing import Spec
 
 UNDECIDED = "undecided"
 FORGOTTEN = "forgotten, see the archive"
@@ -82,10 +83,7 @@ async def _with_rows(
         return row.cause not in each.include, row.series
 
     ranges = deque(row for row in rows if row.windows > 1)
-    specs = {
-        version: (await transaction.definition(each.key, version)).spec
-        for version in {row.definition_version for row in ranges}
-    }
+    specs = await _specs(transaction, each.key, ranges)
     alone = {row.fire_time: row for row in sorted(rows, key=rank) if row.windows == 1}
 
     def pairs() -> Iterator[tuple[datetime, Fire | None]]:
@@ -102,6 +100,14 @@ async def _with_rows(
     return pairs()
 
 
+async def _specs(transaction: Transaction, key: str, rows: Iterable[Fire]) -> dict[int, Spec]:
+    """The times that each definition meant by which one of these rows was decided."""
+    return {
+        version: (await transaction.definition(key, version)).spec
+        for version in {row.definition_version for row in rows}
+    }
+
+
 async def count(
     transaction: Transaction, state: ScheduleState, after: datetime, until: datetime
 ) -> Counter[str]:
@@ -114,8 +120,9 @@ async def count(
     spans = [*_spans(state.schedule, after, until, forgotten, state.cursor)]
     counted = await transaction.count_windows(key, [(begin, end) for begin, end, _ in spans])
     begins, ends = [begin for begin, *_ in spans], [end for _, end, _ in spans]
-    for row in await transaction.ranges_between(key, after, until):
-        of = (await transaction.definition(key, row.definition_version)).spec
+    ranges = await transaction.ranges_between(key, after, until)
+    specs = await _specs(transaction, key, ranges)
+    for row in ranges:
         reached = range(
             bisect_right(ends, row.fire_time - TICK), bisect_left(begins, row.last_fire_time)
         )
@@ -124,6 +131,7 @@ async def count(
                 max(begins[number], row.fire_time - TICK),
                 min(ends[number], row.last_fire_time),
             )
+            of = specs[row.definition_version]
             counted[number][row.status, row.reason_code] += of.count(low, high)
     counts = Counter[str]()
     for (begin, end, excluded), found in zip(spans, counted, strict=True):

@@ -308,8 +308,9 @@ class Replica:
         if others:
             named = ", ".join(sorted({each.lane for each in others}))
             every, theirs = (sum(each.schedules for each in of) for of in (wanted, others))
-            text = f"of the {every} schedules {theirs} are for other task queues"
-            self._tell(Remark(f"{text} ({named}), this worker serves {mine}", good=True))
+            are = "is" if theirs == 1 else "are"
+            text = f"{theirs} of {every} schedules {are} for other task queues ({named})"
+            self._tell(Remark(f"{text}, this worker serves {mine}", good=True))
 
     async def _patiently(self, name: str, begin: Callable[[], Awaitable[T]]) -> T | None:
         """Try until it works; None when stopped meanwhile. A server that is away is waited for."""

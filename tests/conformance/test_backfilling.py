@@ -12,6 +12,7 @@ from engine.errors import (
     LedgerUnavailable,
     MomentInFuture,
     NotCancellable,
+    ScheduleError,
     WindowNotFound,
     WorkflowUnknown,
 )
@@ -512,3 +513,9 @@ async def test_what_cannot_be_laid_waits_and_is_told_and_others_go_on(bench, mon
     (row,) = await bench.ledger.backfills("k")
     assert row.error == f"{error.__name__}: it does not work"
     assert row.next_at > row.requested_at + 50 * timedelta(seconds=1)
+
+
+async def test_a_cause_that_is_misspelt_is_refused(bench):
+    first = await a_paused_past(bench)
+    with pytest.raises(ScheduleError, match="include has 'exclude'; write excluded"):
+        await backfilled(bench, first, first, include=["exclude"])

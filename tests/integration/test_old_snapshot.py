@@ -30,7 +30,7 @@ LEASE = timedelta(seconds=30)
 SECOND = timedelta(seconds=1)
 OF_A_TICK = (
     "probe", "take_over", "lock_due", "read_schedules", "insert_fires", "move_cursors", "settle",
-    "witness", "renew",
+    "witness", "renew", "open_runs",
 )  # fmt: skip
 
 
@@ -95,6 +95,7 @@ async def move(ledger: PostgresLedger, times: int) -> None:
             claims = await transaction.record(steps, owner=SERVING.replica, lease=LEASE)
         await ledger.take_over(SERVING, limit=100, lease=LEASE)
         await ledger.renew(claims, LEASE)
+        await ledger.open_runs(8, started_before=datetime.now(UTC))
         await ran(ledger, claims)
 
 

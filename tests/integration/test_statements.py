@@ -249,7 +249,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
                   (QUIET, MIDNIGHT - 600 * DAY, MIDNIGHT, 500, False)],
     "older_replicas": [()],
     "open_days": [("", date(2000, 1, 1), 100)],
-    "open_runs": [(500, NOW)],
+    "open_runs": [(500, NOW, AGO), (8, NOW, AGO)],
     "other_rules": [("default", "2025b", DAY)],
     "over_days": [("busy", MIDNIGHT, MIDNIGHT + DAY)],
     "overflow": [("busy", QUEUE_FULL), (QUIET, QUEUE_FULL)],

@@ -111,7 +111,7 @@ async def test_a_broken_file_is_reported_at_each_start(home):
 async def test_warnings_and_other_task_queues_are_mentioned_at_each_start(home):
     path = home.folder / "s.yaml"
     path.write_text(entry("a", ", taskQueue: other") + entry("b"))
-    other = "of the 2 schedules 1 are for other task queues (other), this worker serves sched"
+    other = "1 of 2 schedules is for other task queues (other), this worker serves sched"
     for parses in (1, 0):
         _, remarks = await home.start(path)
         assert home.parsed == parses

@@ -1,9 +1,10 @@
--- Round-robin: whoever was looked at longest ago comes first, and is marked as looked at.
-UPDATE fires SET seen_at = clock_timestamp()
-WHERE id IN (
-    SELECT id FROM fires
+-- Round-robin: whoever was seen last, or started, longest ago comes first, and is marked as looked at.
+-- Beside an old snapshot no dead entry is removed: $4 is where to begin.
+WITH chosen AS (
+    SELECT id, coalesce(seen_at, started_at) AS unseen_since FROM fires
     WHERE namespace = $1 AND status = 'started' AND lost_at IS NULL
-      AND started_at < $3 AND (seen_at IS NULL OR seen_at < $3)
-    ORDER BY seen_at NULLS FIRST LIMIT $2
+      AND coalesce(seen_at, started_at) >= $4 AND coalesce(seen_at, started_at) < $3
+    ORDER BY coalesce(seen_at, started_at) LIMIT $2
     FOR UPDATE SKIP LOCKED)
-RETURNING workflow_id, run_id, started_at
+UPDATE fires f SET seen_at = clock_timestamp() FROM chosen WHERE f.id = chosen.id
+RETURNING f.workflow_id, f.run_id, f.started_at, chosen.unseen_since

@@ -9,9 +9,17 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from difflib import get_close_matches
 from itertools import islice
 
-from engine.errors import BackfillOverlaps, Code, MomentInFuture, WindowNotFound, WorkflowUnknown
+from engine.errors import (
+    BackfillOverlaps,
+    Code,
+    MomentInFuture,
+    ScheduleError,
+    WindowNotFound,
+    WorkflowUnknown,
+)
 from engine.ledger import Ledger, Transaction
 from engine.ledger.backfill_records import BY_DEFAULT, INCLUDED, Backfill, Included, InLine
 from engine.ledger.operating_records import Action
@@ -111,6 +119,7 @@ async def backfill(
             data a later run has had (``coalesced``).
 
     Raises:
+        ScheduleError: ``include`` names no such cause.
         MomentInFuture: ``end`` is still to come.
         WindowNotFound: no window opens between the two.
         WorkflowUnknown: no worker ever announced the workflow.
@@ -152,6 +161,9 @@ async def _requested(
 ) -> Backfill:
     state, now = schedule.state, schedule.now
     begin = max(begin, _FIRST)
+    for word in sorted(set(include) - set(INCLUDED)):
+        near = get_close_matches(word, INCLUDED, n=1) or [f"one of {', '.join(INCLUDED)}"]
+        raise ScheduleError(f"include has {word!r}", cure=f"write {near[0]}")
     if end > now:
         raise MomentInFuture(
             f"{end:%Y-%m-%d %H:%M:%S}Z is still to come", cure="end at one that has passed"
