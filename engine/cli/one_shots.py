@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +16,7 @@ from engine.cli.moments import is_date
 from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key, Reason
 from engine.cli.output import instant, print_json
 from engine.cli.times import clock
-from engine.cli.unserved import WaitForWorker, nobody_starts, wait_for_worker
+from engine.cli.unserved import WaitForWorker, nobody_starts_key, wait_for_worker
 from engine.runtime.verbs.one_shots import Asked
 from engine.schedules.durations import parse_duration
 
@@ -98,12 +99,8 @@ def at(
                 project=project or project_here(of), reason=reason, **fields,
             )  # fmt: skip
             _tell(asked, as_json=as_json)
-
-            async def alone() -> str:
-                return nobody_starts([await opened.schedule(asked.key)], await opened.served())
-
             if wait:
-                await wait_for_worker(alone)
+                await wait_for_worker(partial(nobody_starts_key, opened, asked.key))
 
     asyncio.run(ask())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Annotated
@@ -24,7 +25,7 @@ from engine.cli.options import (
     whole_number,
 )
 from engine.cli.output import fire_json, print_json, why
-from engine.cli.unserved import WaitForWorker, nobody_starts, wait_for_worker
+from engine.cli.unserved import WaitForWorker, nobody_starts_key, wait_for_worker
 from engine.runtime.verbs.requesting import Requested
 from engine.service import ScheduleService
 
@@ -144,13 +145,9 @@ def ask(
         async with service(data_dir) as opened:
             asked = await request(opened)
             row = await opened.schedule(asked.fire.key)
-
-            async def nobody() -> str:
-                return nobody_starts([await opened.schedule(row.key)], await opened.served())
-
             if wait and asked.fire.status in _SOON:
-                await wait_for_worker(nobody)
-            alone, held = await nobody(), row.state == "paused"
+                await wait_for_worker(partial(nobody_starts_key, opened, row.key))
+            alone, held = await nobody_starts_key(opened, row.key), row.state == "paused"
             if asked.asks and not alone and not held:
                 asked = await _looked_at(opened, asked)
             return asked, alone, held

@@ -1,4 +1,4 @@
-"""Says that nobody would start what comes due, before it does; and waits for somebody."""
+"""Schedules whose workers are not there: told before anything comes due, or waited for."""
 
 from __future__ import annotations
 
@@ -38,11 +38,15 @@ def nobody_starts(rows: Iterable[ScheduleRow], served: Served) -> str:
     places = Counter[str]()
     for row in rows:
         if row.schedule is not None:
-            lane = "" if row.schedule.external else row.schedule.task_queue
             workflow = row.workflow_type or row.workflow
-            if place := unserved_at(row.project, lane, workflow, served):
+            if place := unserved_at(row.project, row.schedule.lane, workflow, served):
                 places[place] += 1
     return no_worker_lives(places)
+
+
+async def nobody_starts_key(opened: ScheduleService, key: str) -> str:
+    """Return where no worker lives that would start this schedule, as ``nobody_starts``."""
+    return nobody_starts([await opened.schedule(key)], await opened.served())
 
 
 async def nobody_serves(opened: ScheduleService, project: str, *, unknown: bool = False) -> str:

@@ -239,7 +239,7 @@ async def _pool(url: str, settings: dict[str, str], most: int) -> asyncpg.Pool[A
 
 async def _refuse_what_cannot_do(pool: asyncpg.Pool[Any]) -> None:
     async with pool.acquire(timeout=PATIENCE) as connection:
-        # Through a pooler it is the pooler that says a version, of the server it knows.
+        # Asked of the server: what a connection was told at its start may be a pooler's word.
         found = await connection.fetchval("SHOW server_version_num")
     if int(found) < _OLDEST * 10_000:
         raise LedgerError(

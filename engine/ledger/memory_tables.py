@@ -41,7 +41,7 @@ class ScheduleEntry:
     @property
     def lane(self) -> str:
         """See the column of the same name."""
-        return "" if self.state.schedule.external else self.state.schedule.task_queue
+        return self.state.schedule.lane
 
     def servable(self, serving: Serving) -> bool:
         """Whether this replica may claim it."""

@@ -1,4 +1,4 @@
-"""Which windows of the past a backfill starts, and why it leaves the others alone.
+"""The windows of the past that a backfill starts, and why it leaves the others alone.
 
 ``consider`` says it of single windows, in the transaction that lays them; ``count`` of all of them
 at once, bounded however many they are. A window that has, had or may have had a run is left alone.

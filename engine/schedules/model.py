@@ -166,6 +166,11 @@ class Schedule(BaseModel):
         return exclusions(self.exclude, self.timezone) if self.exclude else None
 
     @property
+    def lane(self) -> str:
+        """Whose workers start it: those of its task queue; "" is any of its project."""
+        return "" if self.external else self.task_queue
+
+    @property
     def follows(self) -> tuple[Rule, ...]:
         """What each of its windows waits for; empty where it depends on no other schedule."""
         return rules(self.after, self.needs)

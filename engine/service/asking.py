@@ -82,9 +82,9 @@ class Asking(Reading):
         """Say where no worker lives that would start it; it is asked for all the same."""
         if asked.waiting is not None:
             return asked
-        lane = "" if asked.schedule.external else asked.schedule.task_queue
         workflow = asked.workflow_type or asked.schedule.workflow
-        place = unknown.unserved_at(asked.project, lane, workflow, await self.served())
+        lane, served = asked.schedule.lane, await self.served()
+        place = unknown.unserved_at(asked.project, lane, workflow, served)
         return replace(asked, waiting=unknown.no_worker_lives({place: 1})) if place else asked
 
 
