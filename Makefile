@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# A process of tests that dies ends the run, with the name of its test: the others would wait for ever.
+TOGETHER := --max-worker-restart 0 --numprocesses
 
 .DEFAULT_GOAL := help
 .PHONY: help install up test test-postgres test-python fuzz test-wheel check format bench prove-time prove-account prove-lines prove-upgrade prove-faults ci lock wheel clean
@@ -28,19 +30,19 @@ test: $(STAMP) ## Run every test, on real servers
 ifdef ARGS
 	$(BIN)/pytest $(ARGS)
 else
-	$(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --ignore tests/acceptance
-	$(BIN)/pytest --numprocesses 3 --dist load -m waits tests/acceptance
-	$(BIN)/pytest --numprocesses 2 --dist loadfile -m "not waits" tests/acceptance
+	$(BIN)/pytest $(TOGETHER) 3 --dist loadfile --no-loadscope-reorder --ignore tests/acceptance
+	$(BIN)/pytest $(TOGETHER) 3 --dist load -m waits tests/acceptance
+	$(BIN)/pytest $(TOGETHER) 2 --dist loadfile -m "not waits" tests/acceptance
 endif
 
 test-postgres: $(STAMP) ## Run conformance and the race on another PostgreSQL (POSTGRES=16)
-	SCHED_TEST_POSTGRES=$(or $(POSTGRES),15) $(BIN)/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder -k "not memory" tests/conformance tests/acceptance/test_race.py
+	SCHED_TEST_POSTGRES=$(or $(POSTGRES),15) $(BIN)/pytest $(TOGETHER) 3 --dist loadfile --no-loadscope-reorder -k "not memory" tests/conformance tests/acceptance/test_race.py
 
 test-python: ## Run units, conformance and the model on other Pythons (OTHERS="python3.13")
 	@for other in $(or $(OTHERS),python3.12 python3.13); do \
 	  there=.venv-$$(basename $$other); \
 	  $(MAKE) install PYTHON=$$other VENV=$$there && \
-	  $$there/bin/pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder tests/unit tests/conformance tests/model || exit 1; \
+	  $$there/bin/pytest $(TOGETHER) 3 --dist loadfile --no-loadscope-reorder tests/unit tests/conformance tests/model || exit 1; \
 	done
 
 fuzz: $(STAMP) ## Search for schedule files that break the loader (ARGS="--seconds 60")

@@ -32,6 +32,7 @@ from engine.cli.times import clock, relative
 from engine.cli.unserved import unserved
 from engine.cli.upcoming import SPARE, Source, Upcoming, table, upcoming
 from engine.ledger.backfill_records import Backfill
+from engine.ledger.data_gaps import DataGap
 from engine.ledger.fire_records import Fire
 from engine.ledger.schedule_records import ScheduleRow
 from engine.schedules.aloud import read_aloud
@@ -75,9 +76,11 @@ def show(
             overflow = await opened.overflow(key)
             children = tuple(await opened.children(key))
             backfills = tuple(await opened.backfills(key, limit=SHOWN))
+            gaps = tuple(await opened.data_gaps(key))
             return Page(
-                row, fires, queued[::-1], skips, found, now, alone, overflow, children, backfills
-            )
+                row, fires, queued[::-1], skips, found, now, alone, overflow, children, backfills,
+                gaps,
+            )  # fmt: skip
 
     page = asyncio.run(read())
     if as_json:
@@ -98,6 +101,7 @@ class Page:
         skips: windows to come that somebody skipped.
         children: the schedules that wait for its windows.
         backfills: the last ones, newest first.
+        gaps: data that no run has, newest first.
         alone: that no worker serves it, or polls its task queue, in sentences; empty when one does.
         overflow: how many windows found the queue full, and when the last of them opened.
     """
@@ -112,6 +116,7 @@ class Page:
     overflow: tuple[int, datetime | None] = (0, None)
     children: tuple[str, ...] = ()
     backfills: tuple[Backfill, ...] = ()
+    gaps: tuple[DataGap, ...] = ()
 
     @property
     def next(self) -> list[Upcoming]:
@@ -160,6 +165,14 @@ class Page:
             "queue_full": {"windows": self.overflow[0], "last": instant(self.overflow[1])},
             "skips": [fire_json(fire) for fire in self.skips],
             "backfills": [backfill_json(each) for each in self.backfills],
+            "data_gaps": [
+                {
+                    "bucket": gap.bucket,
+                    "data_from": instant(gap.data_from),
+                    "data_to": instant(gap.data_to),
+                }
+                for gap in self.gaps
+            ],
             "last_fires": fires,
             "next": [fire.as_json() for fire in self.next],
             "links": {"runs": links["runs"]} if links else {},
@@ -187,8 +200,8 @@ class Page:
         sentences.print(f"{row.key}: {self._state()}", style="bold")
         if problem := problem_of(row):
             sentences.print(f"problem: {problem}", style="red")
-        if self.alone:
-            sentences.print(self.alone, style="yellow")
+        for warning in (*filter(None, [self.alone]), *(gap.told for gap in self.gaps)):
+            sentences.print(warning, style="yellow")
         for line in (*self._family(), *self._held_back()):
             sentences.print(line)
         since = clock(row.effective_from.replace(microsecond=0), "UTC")

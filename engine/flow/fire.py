@@ -39,8 +39,8 @@ class FireInfo:
         ledger: The id of the ledger that decided the fire.
         token: The claim this start belongs to.
         missed: How many further windows a catch-up stands for, besides its own.
-        data_from: Where the data of this run begins: the window that started before those it
-            stands for. None where there is none, as of a first run.
+        data_from: Where the data of this run begins: where those of the last earlier window end
+            that has begun, or is still to begin. None where there is none, as of a first run.
     """
 
     key: str
@@ -73,7 +73,7 @@ class FireInfo:
         """Where the data of this run ends, which is not part of it: the fire time.
 
         ``[data_from, data_to)`` of successive runs meet, whatever was missed, skipped or excluded
-        between them.
+        between them. See "Data intervals" in docs/schedules.md for what is told where they do not.
         """
         return self.fire_time
 

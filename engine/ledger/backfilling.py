@@ -15,7 +15,7 @@ from engine.ledger.new_fire import NewFire
 from engine.ledger.replica_records import Serving
 from engine.ledger.rows import as_fire
 from engine.ledger.schedule_records import ScheduleState
-from engine.ledger.statements import Statements
+from engine.ledger.statements import Statements, claimed
 from engine.schedules.reason_codes import ReasonCode
 from engine.schedules.time_rules import TIME_RULES
 
@@ -106,13 +106,8 @@ class PostgresBackfilling(Statements):
                 name, *about, overlap, owner, lease,
                 *map(list, zip(*columns, strict=True)),
             )  # fmt: skip
-            written = {row["workflow_id"]: row for row in rows}
-            laid |= written.keys()
-            claims += [
-                fire.claim(row["id"], row["starting_at"], row["rules"] and json.loads(row["rules"]))
-                for fire in fires
-                if fire.token is not None and (row := written.get(fire.workflow_id))
-            ]
+            laid |= {row["workflow_id"] for row in rows}
+            claims += claimed(fires, rows)
         new = [each.window.bucket for each in windows if not each.again]
         if new and (state.max_bucket is None or max(new) > state.max_bucket):
             await self.run("raise_max_bucket", state.key, max(new))

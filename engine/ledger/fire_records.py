@@ -70,6 +70,7 @@ class Claim:
         missed_from: the first of the windows that a caught-up run stands for besides its own.
         own_input: the argument of this run alone, in a list of one; without it the definition's.
         rules: what its type was announced with; see ``engine.flow.run_rules``.
+        data_from: where its data begin; see ``engine.ledger.data_gaps``. None: nobody knows.
     """
 
     fire_id: int
@@ -95,6 +96,7 @@ class Claim:
     own_input: tuple[Any, ...] = ()
     rules: Mapping[str, Any] | None = None
     kind: Kind = "window"
+    data_from: datetime | None = None
 
     @property
     def arguments(self) -> list[Any]:

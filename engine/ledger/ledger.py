@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from engine.ledger.backfill_records import Backfill
+from engine.ledger.data_gaps import DataGap
 from engine.ledger.fire_records import (
     Claim,
     Evidence,
@@ -280,6 +281,20 @@ class Ledger(Slots, Protocol):
 
     async def fire(self, workflow_id: str) -> Fire | None:
         """Return the fire of one run id."""
+        ...
+
+    async def check_data_gaps(self, *, rest: timedelta, limit: int) -> list[DataGap]:
+        """Find out what windows that were denied have left without data; return what is new.
+
+        Args:
+            rest: what was denied later is left for the next time: a run that counts on it may be
+                about to begin.
+            limit: the keys that are looked at.
+        """
+        ...
+
+    async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
+        """Return data of a key that no run has, newest first."""
         ...
 
     async def backfills(self, key: str, *, limit: int = 20) -> list[Backfill]:

@@ -54,7 +54,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         remembers: bool = False,
     ) -> None:
         super().__init__(clock)
-        self.remembers = remembers
+        self.remembers = self._tables.remembers = remembers
         self._identity = identity
         self._replicas: dict[str, tuple[Serving, datetime]] = {}
         self._doubted_at: datetime | None = None

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from engine.ledger.backfill_records import Backfill, InLine, ToLay
+from engine.ledger.data_gaps import NO_RUN_BEFORE
 from engine.ledger.fire_records import SURELY_NOT_RUN, Claim, Evidence, Fire, Status, Timing
 from engine.ledger.letters import Kind
 from engine.ledger.memory_rows import MemoryRows
@@ -147,12 +148,12 @@ class MemoryBackfilling(MemoryRows):
             if number is not None and was is not None:
                 history = (*was.history, was.denied)
                 entry = replace(entry, history=history, decided_at=was.decided_at)
-                self._tables.put(self._tables.fires, number, entry)
+                self._write(number, entry)
             else:
                 number = self._add(entry)
             laid.add(each.workflow_id)
             if new.token:
-                claims.append(new.claim(number, now, self._tables.rules_of(new)))
+                claims.append(self._claim(new, number, now))
         if buckets := [each.window.bucket for each in windows if not each.again]:
             row = self._tables.schedules[state.key]
             used = (*buckets, *([] if row.state.max_bucket is None else [row.state.max_bucket]))
@@ -169,6 +170,7 @@ class MemoryBackfilling(MemoryRows):
         window: Window,
         version: int,  # noqa: ARG002 - the present one will do for as long as a process lives
         timing: Timing,
+        data_from: datetime | None,
     ) -> None:
         """See ``Transaction``."""
         if seen.workflow_id in self._tables.runs:
@@ -183,6 +185,7 @@ class MemoryBackfilling(MemoryRows):
                 first_run_id=seen.first_run_id,
                 started_at=seen.started_at,
                 history=({"status": "lost"},),
+                data_from=data_from or NO_RUN_BEFORE,
             )
         )
 

@@ -9,8 +9,10 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from engine.ledger.backfill_records import Backfill
+from engine.ledger.data_gaps import DataGap
 from engine.ledger.fire_records import Claim, Evidence, Fire, OpenRun, Outcome, Status
 from engine.ledger.memory_backfilling import backfills_of
+from engine.ledger.memory_data import check_gaps, write_fire
 from engine.ledger.memory_runs import MemoryRuns
 from engine.ledger.memory_tables import FireEntry, Tables
 from engine.ledger.replica_records import Serving
@@ -56,19 +58,21 @@ class MemoryFires(MemoryRuns):
         asked_for = fire.kind != "window" or fire.timing == "backfill"
         retired = hold == "retired" and fire.kind != "handler"
         if fresh and (retired or (hold == "paused" and not asked_for)):
-            self._tables.fires[number] = replace(
-                fire, status="skipped", reason=hold, token=None, lease_until=None
-            )
+            gone = replace(fire, status="skipped", reason=hold, token=None, lease_until=None)
+            self._write_fire(number, gone)
             return None
         starting_at = fire.starting_at or now
         token = uuid4()
-        self._tables.fires[number] = replace(
+        self._write_fire(number, replace(
             fire, status="starting", token=token, replica=replica, lease_until=now + lease,
             starting_at=starting_at,
-        )  # fmt: skip
+        ))  # fmt: skip
         retention = self._smallest_retention(starting_at)
         new = replace(fire.new, token=token, timing=fire.timing, reason=fire.reason)
-        claim = new.claim(number, starting_at, self._tables.rules_of(new))
+        claim = new.claim(
+            number, starting_at, data_from=self._tables.fires[number].data_from,
+            rules=self._tables.rules_of(new),
+        )  # fmt: skip
         return replace(
             claim, attempts=fire.attempts, fresh=fresh, retention=retention,
             own_input=fire.own_input, kind=fire.kind,
@@ -116,7 +120,7 @@ class MemoryFires(MemoryRuns):
                 written += 1
                 waits = outcome.status == "starting"
                 retry_at = self.clock() + (outcome.retry_after or timedelta())
-                self._tables.fires[outcome.fire_id] = replace(
+                written_as = replace(
                     fire,
                     status=outcome.status,
                     run_id=outcome.run_id or fire.run_id,
@@ -128,6 +132,7 @@ class MemoryFires(MemoryRuns):
                     lease_until=retry_at if waits else None,
                     token=fire.token if waits else None,
                 )
+                self._write_fire(outcome.fire_id, written_as)
         return written
 
     async def witness(self, evidence: Sequence[Evidence]) -> list[str]:
@@ -143,7 +148,7 @@ class MemoryFires(MemoryRuns):
                     continue
                 was_denied = fire.status in _DENIED
                 ends = fire.closed_at is None or seen.closed is not None  # else it was reset
-                self._tables.fires[number] = replace(
+                seen_as = replace(
                     fire,
                     status=seen.closed or "started",
                     run_id=seen.run_id,
@@ -165,6 +170,7 @@ class MemoryFires(MemoryRuns):
                     reason=None if was_denied else fire.reason,
                     history=(*fire.history, fire.denied) if was_denied else fire.history,
                 )
+                self._write_fire(number, seen_as)
                 changed.append(seen.workflow_id)
         return changed
 
@@ -212,6 +218,19 @@ class MemoryFires(MemoryRuns):
         """See ``Ledger``."""
         found = [each for each in self._tables.backfills.values() if each.state == "laying"]
         return sorted(found, key=lambda each: (each.key, each.first))
+
+    async def check_data_gaps(self, *, rest: timedelta, limit: int) -> list[DataGap]:
+        """See ``Ledger``."""
+        async with self._lock:
+            return check_gaps(self._tables, self.clock(), rest, limit)
+
+    async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
+        """See ``Ledger``."""
+        found = [gap for gap in self._tables.gaps.values() if gap.key == key]
+        return sorted(found, key=lambda gap: gap.data_to, reverse=True)[:limit]
+
+    def _write_fire(self, number: int, fire: FireEntry) -> None:
+        write_fire(self._tables, number, fire, self.clock())
 
     @staticmethod
     def _leased(fire: FireEntry, serving: Serving) -> bool:

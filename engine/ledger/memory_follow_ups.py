@@ -32,7 +32,8 @@ class MemoryFollowUps(MemoryRows):
         return written
 
     def _following(self, each: FollowUp) -> FireEntry:
-        of = self._tables.fires[each.fire_id].new
+        followed = self._tables.fires[each.fire_id]
+        of = followed.new
         new = replace(
             of,
             windows=1,
@@ -49,7 +50,8 @@ class MemoryFollowUps(MemoryRows):
         )
         fire = FireEntry.of(new)
         due = None if each.reason else self._clock()
-        return replace(fire, kind="handler", own_input=(dict(each.argument),), lease_until=due)
+        return replace(fire, kind="handler", own_input=(dict(each.argument),), lease_until=due,
+                       data_from=followed.data_from)  # fmt: skip
 
     def _ended(self, number: int, fire: FireEntry) -> Ended:
         new, schedule = fire.new, fire.new.schedule

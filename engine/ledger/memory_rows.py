@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from engine.ledger.fire_records import Fire, Status, Timing
+from engine.ledger.fire_records import Claim, Fire, Status, Timing
+from engine.ledger.memory_data import write_fire
 from engine.ledger.memory_tables import FireEntry, ScheduleEntry, Tables
 from engine.ledger.new_fire import NewFire
 from engine.ledger.schedule_records import ScheduleState
@@ -52,18 +53,24 @@ class MemoryRows:
             self._tables.fires[number], status=status, reason=reason, token=None, lease_until=None,
             awaits=None,
         )  # fmt: skip
-        self._tables.put(self._tables.fires, number, fire)
+        self._write(number, fire)
 
     def _add(self, fire: FireEntry) -> int:
         """Write a new row, and where it is found."""
         number = self._tables.count("fire")
-        fire = replace(fire, decided_at=self._clock())
-        self._tables.put(self._tables.fires, number, fire)
+        self._write(number, replace(fire, decided_at=self._clock()))
         if fire.kind == "window":
             place = (fire.new.key, fire.new.series, fire.new.fire_time)
             self._tables.put(self._tables.windows, place, number)
         self._tables.put(self._tables.runs, fire.new.workflow_id, number)
         return number
+
+    def _write(self, number: int, fire: FireEntry) -> None:
+        write_fire(self._tables, number, fire, self._clock())
+
+    def _claim(self, new: NewFire, number: int, now: datetime) -> Claim:
+        data_from, rules = self._tables.fires[number].data_from, self._tables.rules_of(new)
+        return new.claim(number, now, data_from=data_from, rules=rules)
 
     def _remove(self, number: int) -> None:
         new = self._tables.fires[number].new

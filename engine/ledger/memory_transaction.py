@@ -213,4 +213,4 @@ class MemoryTransaction(
             overlap=new.overlap,
         )
         number = self._add(fire)
-        return [new.claim(number, now, self._tables.rules_of(new))] if new.token else []
+        return [self._claim(new, number, now)] if new.token else []

@@ -112,7 +112,12 @@ class NewFire:
         return replace(new, token=uuid4()) if sent else new
 
     def claim(
-        self, fire_id: int, starting_at: datetime, rules: Mapping[str, Any] | None = None
+        self,
+        fire_id: int,
+        starting_at: datetime,
+        *,
+        data_from: datetime | None,
+        rules: Mapping[str, Any] | None = None,
     ) -> Claim:
         """Return the order to start this fire's run, once the row is written."""
         if self.token is None or self.workflow_type is None or self.timing is None:
@@ -137,4 +142,5 @@ class NewFire:
             attempts=1,
             starting_at=starting_at,
             rules=rules,
+            data_from=data_from,
         )

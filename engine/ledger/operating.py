@@ -123,11 +123,18 @@ class PostgresOperating(Statements):
         rows = await self.run("covering_fire", key, fire_time)
         return as_fire(rows[0]) if rows else None
 
-    async def found(self, seen: Evidence, window: Window, version: int, timing: Timing) -> None:
+    async def found(
+        self,
+        seen: Evidence,
+        window: Window,
+        version: int,
+        timing: Timing,
+        data_from: datetime | None,
+    ) -> None:
         """See ``Transaction``."""
         await self.run(
             "found_run", window.key, window.series, window.bucket, window.fire_time, version,
-            seen.workflow_id, timing, seen.run_id, seen.started_at, seen.first_run_id,
+            seen.workflow_id, timing, seen.run_id, seen.started_at, seen.first_run_id, data_from,
         )  # fmt: skip
 
     async def letters(

@@ -13,6 +13,7 @@ from engine.errors import EngineError
 from engine.ledger.backfill_records import Backfill
 from engine.ledger.backfilling import read_backfill
 from engine.ledger.connections import Connections
+from engine.ledger.data_gaps import DataGap
 from engine.ledger.fire_records import (
     Claim,
     Evidence,
@@ -152,6 +153,14 @@ class PostgresFires:
     async def laying(self) -> list[Backfill]:
         """See ``Ledger``."""
         return list(map(read_backfill, await self._run("laying")))
+
+    async def check_data_gaps(self, *, rest: timedelta, limit: int) -> list[DataGap]:
+        """See ``Ledger``."""
+        return [DataGap.of(**row) for row in await self._run("check_data_gaps", rest, limit)]
+
+    async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
+        """See ``Ledger``."""
+        return [DataGap.of(**row) for row in await self._run("data_gaps", key, limit)]
 
     async def overflow(self, key: str) -> tuple[int, datetime | None]:
         """See ``Ledger``."""

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from engine.errors import EngineError
+from engine.ledger.data_gaps import begins
 from engine.ledger.declaration_records import DriftRow
 from engine.ledger.fire_records import Claim, Fire
 from engine.ledger.operating_records import ActionRow
@@ -156,6 +157,7 @@ def as_claim(row: Row) -> Claim:
         schedule=parse_definition(fields.pop("definition")),
         own_input=() if own is None else (json.loads(own),),
         rules=rules and json.loads(rules),
+        data_from=begins(fields.pop("data_from")),
         **fields,
     )
 

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 import asyncpg
 
 from engine.ledger.connections import Connection
+from engine.ledger.data_gaps import begins
 from engine.ledger.fire_records import Claim
 from engine.ledger.new_fire import NewFire
 from engine.ledger.sql import query
@@ -62,12 +63,7 @@ class Statements:
             return []
         columns = [[_stored(fire, field) for fire in fires] for field in _FIRE_COLUMNS]
         rows = await self.run("insert_fires", owner, lease, *columns)
-        written = {row["workflow_id"]: row for row in rows}
-        return [
-            fire.claim(row["id"], row["starting_at"], row["rules"] and json.loads(row["rules"]))
-            for fire in fires
-            if fire.token is not None and (row := written.get(fire.workflow_id))
-        ]
+        return claimed(fires, rows)
 
     async def _move(self, moves: Sequence[tuple[timedelta, Move]]) -> None:
         """Carry out what plans decided about fires that are open already."""
@@ -97,3 +93,16 @@ def _stored(fire: NewFire, field: str) -> object:
     if field == "awaits":
         return json.dumps(fire.awaits.to_json()) if fire.awaits else None
     return getattr(fire, field)
+
+
+def claimed(fires: Sequence[NewFire], rows: Sequence[asyncpg.Record]) -> list[Claim]:
+    """Return the orders to start those that have a token, and were written as ``rows`` say."""
+    written = {row["workflow_id"]: row for row in rows}
+    return [
+        fire.claim(
+            row["id"], row["starting_at"], data_from=begins(row["data_from"]),
+            rules=row["rules"] and json.loads(row["rules"]),
+        )
+        for fire in fires
+        if fire.token is not None and (row := written.get(fire.workflow_id))
+    ]  # fmt: skip

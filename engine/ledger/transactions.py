@@ -174,8 +174,19 @@ class Operating(Protocol):
         """Return the row that holds this window, alone or among others."""
         ...
 
-    async def found(self, seen: Evidence, window: Window, version: int, timing: Timing) -> None:
-        """Write the row of a run of which the ledger had nothing; ``timing`` says of which kind."""
+    async def found(
+        self,
+        seen: Evidence,
+        window: Window,
+        version: int,
+        timing: Timing,
+        data_from: datetime | None,
+    ) -> None:
+        """Write the row of a run of which the ledger had nothing; the rest is from its memo.
+
+        ``timing`` says of which kind it is, ``data_from`` where its data begin; None: no run came
+        before it.
+        """
         ...
 
     async def letters(

@@ -73,5 +73,5 @@ async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str)
             await take_out(transaction, row, info.fire_time)
             return f"among {row.windows} that were {row.status}"
         window = Window(info.key, info.series, info.bucket, info.fire_time)
-        await transaction.found(seen, window, info.definition_version, info.timing)
+        await transaction.found(seen, window, info.definition_version, info.timing, info.data_from)
         return "not at all"

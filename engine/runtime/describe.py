@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from engine.flow.fire import FireInfo
+from engine.ledger.data_gaps import NO_RUN_BEFORE, REPEATS
 from engine.ledger.fire_records import Claim, Timing
 from engine.schedules.due import FIRST_SIGHT, Due
 from engine.schedules.durations import format_duration
@@ -39,7 +40,11 @@ def fire_info(claim: Claim, *, ledger: str, timing: Timing) -> FireInfo:
 
 
 def _data_from(claim: Claim) -> datetime | None:
-    """The last window that may have started before this one, and before what it stands for."""
+    """Where its data begin: by the ledger, or at the window before, by the definition."""
+    if claim.data_from == NO_RUN_BEFORE:
+        return None
+    if claim.data_from not in {None, REPEATS}:
+        return claim.data_from
     until = (claim.missed_from or claim.fire_time) - TICK
     due = Due(claim.schedule, claim.series, until, until)
     return next(iter(due.newest(_BEGINNING, until, 1)), None)

@@ -15,13 +15,14 @@ from datetime import UTC, datetime, timedelta
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError
 
+from engine.errors import Code
 from engine.ledger import Ledger
 from engine.ledger.fire_records import Evidence
 from engine.runtime.booking import book
 from engine.runtime.breaker import Breaker
 from engine.runtime.budget import PAGE, Budget
 from engine.runtime.clock import LedgerClock, boottime
-from engine.runtime.events import Closed, Held, Listener, logger
+from engine.runtime.events import Alert, Closed, Held, Listener, logger
 from engine.runtime.following import follow
 from engine.runtime.looking import VISIBILITY_LAG, Looker, Seen
 from engine.runtime.polled import Polls
@@ -46,6 +47,9 @@ before that was noticed."""
 _REMEMBERED = 20_000
 _ASIDE = 30.0
 """Seconds for which a run that could not be looked at is left alone."""
+_RESTED = timedelta(seconds=10)
+"""Longer than a tick: whoever counted on a window that was denied has begun by then."""
+_GAPS = 100
 _DUTY = "tracker"
 _LEASE = timedelta(seconds=10)
 """The longest for which the duty stands still when its holder dies: no claim depends on it."""
@@ -174,6 +178,8 @@ class Tracker:
         await follow(self._ledger, tell=self._tell)
         if sweep:
             await self._ledger.set_watermark(_DUTY, self._replica, now - VISIBILITY_LAG)
+            for gap in await self._ledger.check_data_gaps(rest=_RESTED, limit=_GAPS):
+                self._tell(Alert(Code.DATA_GAP, gap.told))
             if self._polls is not None:
                 await self._polls.look()
 

@@ -11,6 +11,7 @@ from typing import Any
 from engine.errors import ScheduleNotFound
 from engine.ledger import Ledger
 from engine.ledger.backfill_records import Backfill
+from engine.ledger.data_gaps import DataGap
 from engine.ledger.fire_records import Fire, Status
 from engine.ledger.operating_records import ActionRow
 from engine.ledger.replica_records import Served, Wanted
@@ -104,6 +105,10 @@ class Reading:
     async def overflow(self, key: str) -> tuple[int, datetime | None]:
         """Return how many windows of the key found its queue full, and when the last opened."""
         return await self._ledger.overflow(key)
+
+    async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
+        """Return data of the key that no run has, newest first; see docs/schedules.md."""
+        return await self._ledger.data_gaps(key, limit=limit)
 
     async def fires(
         self, *, key: str | None = None, status: Status | None = None, limit: int = 50

@@ -85,5 +85,10 @@ async def test_a_row_is_free_again_though_its_holder_was_stopped_in_a_large_answ
         await other.close()
     finally:
         os.kill(stopped.pid, signal.SIGCONT)
-        said, _ = await stopped.communicate()
+        try:
+            async with asyncio.timeout(60):
+                said, _ = await stopped.communicate()
+        except TimeoutError:
+            stopped.kill()
+            raise
     assert said == b"cut\n", "and the one that was stopped knows that it has lost it"

@@ -105,6 +105,9 @@ FROM line GROUP BY namespace, key;
 INSERT INTO line_changes (namespace, key, waiting, pending)
 SELECT '{NAMESPACE}', 'crowded', CASE n % 2 WHEN 0 THEN 1 ELSE -1 END, 0
 FROM generate_series(1, 200) n;
+INSERT INTO data_gaps (namespace, key, fire_time, bucket)
+SELECT '{NAMESPACE}', 'busy', to_timestamp(n * 60), n
+FROM generate_series({LAST - 100_000}, {LAST}, 100) n;
 """
 """What no trigger writes while the rows come; written as migrations write it of old rows."""
 SCHEDULES = f"""
@@ -158,6 +161,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "backfill_looked_at": [("busy", NOW)],
     "backfills": [("busy", True, 100), ("busy", False, 20), (QUIET, False, 20)],
     "carve": [("busy", 1, NOW, [1], [NOW], [1], [NOW], ["id"], 2, NOW)],
+    "check_data_gaps": [(timedelta(0), 100)],
     "children": [("busy",)],
     "chores": [("", 100)],
     "chores_done": [("busy", NOW, None, None, None)],
@@ -169,6 +173,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
                       (QUIET, [NOW - 900 * DAY], [NOW])],
     "covering_fire": [("busy", NOW - 500_000 * A_MINUTE), ("busy", NOW + DAY), (QUIET, NOW),
                       ("merged", NOW - 500_000 * A_MINUTE)],
+    "data_gaps": [("busy", 20)],
     "deal": [([RUN],)],
     "declare_queues": [("default", ["texts"], [1], [None], "me")],
     "define_schedules": [],  # writes by primary keys
@@ -190,7 +195,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "forget_replicas": [()],
     "forgotten_until": [("busy",)],
     "found_run": [
-        ("busy", 1, LAST, NOW, 1, "sched:busy:new", "on_time", "run", NOW, "run"),
+        ("busy", 1, LAST, NOW, 1, "sched:busy:new", "on_time", "run", NOW, "run", NOW),
     ],
     "freeze_days": [("busy", [date(2000, 1, 2)])],
     "give_back_slots": [("one",)],

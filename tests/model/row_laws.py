@@ -207,7 +207,9 @@ def _in_the_way(account: Account, fire: FireEntry) -> None:
     runs = (fire.reason or "").endswith("is still running")
     if runs and not account.server.ever[found[1]]:
         account.broken(f"{fire.new.workflow_id} makes way for {found[1]}, which never ran")
-    if _had_ended(account, row, fire):
+    # What says that it has begun, and ended, may be lost: then it comes first as far as is known.
+    forgotten = not runs and found[1] in account.lost
+    if _had_ended(account, row, fire) and not forgotten:
         account.broken(f"{fire.new.workflow_id} makes way for {found[1]}, which had closed")
     account.seen["skipped for a run that was open"] += 1
     if found[2]:

@@ -11,7 +11,8 @@ SELECT $1, $2, $3, d.series, d.bucket, d.fire_time, d.fire_time, $4, d.workflow_
        CASE WHEN d.token IS NULL THEN 0 ELSE 1 END
 FROM unnest($10::int[], $11::bigint[], $12::timestamptz[], $13::text[], $14::uuid[])
      AS d (series, bucket, fire_time, workflow_id, token)
+ORDER BY d.fire_time
 ON CONFLICT DO NOTHING
-RETURNING id, workflow_id, starting_at,
+RETURNING id, workflow_id, starting_at, data_from,
           (SELECT t.rules FROM workflow_types t
            WHERE t.namespace = $1 AND t.task_queue = fires.task_queue AND t.type = fires.workflow_type) AS rules

@@ -22,7 +22,9 @@ FROM unnest($4::text[], $5::text[], $6::int[], $7::bigint[], $8::timestamptz[], 
      AS d (project, key, series, bucket, fire_time, windows, last_fire_time, version, workflow_id,
            workflow_type, task_queue, status, reason, timing, missed, missed_from, not_before,
            token, awaits, overlap)
+-- In the order of time: each has its data from the one before it.
+ORDER BY d.key, d.fire_time
 ON CONFLICT (namespace, key, series, fire_time) WHERE kind = 'window' DO NOTHING
-RETURNING id, workflow_id, starting_at,
+RETURNING id, workflow_id, starting_at, data_from,
           (SELECT t.rules FROM workflow_types t
            WHERE t.namespace = $1 AND t.task_queue = fires.task_queue AND t.type = fires.workflow_type) AS rules

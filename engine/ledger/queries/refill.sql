@@ -10,7 +10,7 @@ SET project = $2, status = CASE WHEN d.token IS NULL THEN 'queued' ELSE 'startin
     lease_until = CASE WHEN d.token IS NOT NULL THEN clock_timestamp() + $9::interval END,
     starting_at = CASE WHEN d.token IS NOT NULL THEN clock_timestamp() END,
     attempts = CASE WHEN d.token IS NULL THEN 0 ELSE 1 END,
-    missed = 0, missed_from = NULL,
+    missed = 0, missed_from = NULL, data_from = NULL,
     history = history || jsonb_build_object('status', status, 'reason', reason, 'error', error,
                                             'reason_code', coalesce(reason_code, reason_code_of(reason)),
                                             'until', clock_timestamp())
@@ -19,6 +19,6 @@ FROM unnest($10::int[], $11::bigint[], $12::timestamptz[], $13::text[], $14::uui
 WHERE f.namespace = $1 AND f.key = $3 AND f.workflow_id = d.workflow_id
   AND f.fire_time = d.fire_time AND f.windows = 1
   AND f.status IN ('skipped', 'expired', 'rejected') AND f.run_id IS NULL
-RETURNING f.id, f.workflow_id, f.starting_at,
+RETURNING f.id, f.workflow_id, f.starting_at, f.data_from,
           (SELECT t.rules FROM workflow_types t
            WHERE t.namespace = $1 AND t.task_queue = f.task_queue AND t.type = f.workflow_type) AS rules
