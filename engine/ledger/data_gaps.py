@@ -8,6 +8,7 @@ that a later run has counted on does not run after all, nobody has its data.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -57,6 +58,15 @@ class DataGap:
         """Return what a row says."""
         first = None if begins(data_from) == NO_RUN_BEFORE else data_from
         return cls(data_from=first, **rest)  # type: ignore[arg-type] # the other columns
+
+
+def apart(gaps: Sequence[DataGap]) -> list[DataGap]:
+    """Leave out gaps that are part of another one; newest first, as they are given."""
+    found: list[DataGap] = []
+    for gap in gaps:
+        if not found or (found[-1].data_from and gap.data_to <= found[-1].data_from):
+            found.append(gap)
+    return found
 
 
 def begins(data_from: datetime | None) -> datetime | None:

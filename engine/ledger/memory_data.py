@@ -14,37 +14,55 @@ from engine.ledger.memory_tables import FireEntry, Tables
 def write_fire(tables: Tables, number: int, fire: FireEntry, now: datetime) -> None:
     """Write the row of a fire that may have begun with it, or been denied."""
     was = tables.fires.get(number)
-    of_a_window = fire.kind in OF_A_WINDOW
-    if of_a_window and fire.status == "starting" and (was is None or was.status != "starting"):
-        fire = replace(fire, data_from=_data_from(tables, fire))
+    if fire.kind in OF_A_WINDOW:
+        if fire.status == "starting" and (was is None or was.status != "starting"):
+            fire = replace(fire, data_from=_data_from(tables, fire))
+        if fire.status in DENIED and was is not None and was.status in {*PENDING, "starting"}:
+            place = (fire.new.key, fire.new.fire_time)
+            tables.put(tables.gaps, place, (now, fire.new.bucket, False))
     tables.put(tables.fires, number, fire)
-    if not of_a_window:
-        return
-    if _has_begun(fire) and (was is None or not _has_begun(was)):
-        _close_gaps(tables, fire)
-    if fire.status in DENIED and was is not None and was.status in {*PENDING, "starting"}:
-        place = (fire.new.key, fire.new.fire_time)
-        if place not in tables.gaps:
-            tables.put(tables.denied, place, (now, fire.new.bucket))
 
 
 def check_gaps(tables: Tables, now: datetime, rest: timedelta, limit: int) -> list[DataGap]:
     """See ``Ledger.check_data_gaps``."""
-    old = {place: bucket for place, (at, bucket) in tables.denied.items() if at < now - rest}
-    newest = {key: max(moment for other, moment in old if other == key) for key, _ in old}
+    old = [place for place, (at, _, told) in tables.gaps.items() if not told and at < now - rest]
     gaps = []
-    for key, data_to in sorted(newest.items())[:limit]:
-        data_from = _window_before(tables, key, data_to)
+    for key, data_to in sorted(old, reverse=True)[:limit]:
+        if (key, data_to) not in tables.gaps:
+            continue  # part of a later one
+        gap = _gap(tables, key, data_to)
         runs = any(fire.new.fire_time == data_to for _, fire in _counted(tables, key))
+        since = _window_before(tables, key, data_to) or NO_RUN_BEFORE
         later = _window_after(tables, key, data_to)
+        if later is not None and later < data_to:  # what lies behind that is no gap either
+            since = max(since, later)
+        at, bucket, _ = tables.gaps[key, data_to]
         for place in old:
-            if place[0] == key and (data_from or NO_RUN_BEFORE) < place[1] <= data_to:
-                del tables.denied[place]
-        if not runs and later is not None and later >= data_to:
-            gap = DataGap(key, old[key, data_to], data_from, data_to)
-            tables.gaps[key, data_to] = gap
+            if place[0] == key and since < place[1] <= data_to:
+                tables.gaps.pop(place, None)
+        if gap and not runs:
+            tables.gaps[key, data_to] = (at, bucket, True)
             gaps.append(gap)
     return gaps
+
+
+def told_gaps(tables: Tables, key: str) -> list[DataGap]:
+    """See ``Ledger.data_gaps``."""
+    told = [place for place, (_, _, told) in tables.gaps.items() if told and place[0] == key]
+    found = [_gap(tables, *place) for place in sorted(told, reverse=True)]
+    return [gap for gap in found if gap]
+
+
+def _gap(tables: Tables, key: str, data_to: datetime) -> DataGap | None:
+    """Return what nobody has of the data of a window that was denied; None if somebody has."""
+    begun = any(
+        fire.new.fire_time == data_to and _has_begun(fire) for _, fire in _counted(tables, key)
+    )
+    later = _window_after(tables, key, data_to)
+    if begun or later is None or later < data_to:
+        return None
+    _, bucket, _ = tables.gaps[key, data_to]
+    return DataGap(key, bucket, _window_before(tables, key, data_to), data_to)
 
 
 def _has_begun(fire: FireEntry) -> bool:
@@ -64,20 +82,6 @@ def _data_from(tables: Tables, fire: FireEntry) -> datetime | None:
     return before or (None if unknown else NO_RUN_BEFORE)
 
 
-def _close_gaps(tables: Tables, fire: FireEntry) -> None:
-    key, moment, data_from = fire.new.key, fire.new.fire_time, fire.data_from
-    for place in {place for place in (*tables.denied, *tables.gaps) if place[0] == key}:
-        gap = tables.gaps.get(place)
-        begins = (gap and gap.data_from) or NO_RUN_BEFORE
-        if place[1] == moment or (data_from and data_from < place[1] < moment):
-            if place in tables.denied:
-                tables.drop(tables.denied, place)
-            if gap:
-                tables.drop(tables.gaps, place)
-        elif gap and data_from and data_from <= begins < moment < gap.data_to:
-            tables.put(tables.gaps, place, replace(gap, data_from=moment))
-
-
 def _window_before(tables: Tables, key: str, moment: datetime) -> datetime | None:
     """Return where the last window before it ended that has begun, or is still to begin."""
     before = [
@@ -94,6 +98,7 @@ def _window_after(tables: Tables, key: str, moment: datetime) -> datetime | None
         (fire.new.fire_time, number)
         for number, fire in _counted(tables, key)
         if fire.new.fire_time > moment
+        and not (fire.status in PENDING and (fire.kind == "rerun" or fire.timing == "backfill"))
     ]
     first = tables.fires[min(after)[1]] if after else None
     return first.data_from if first and _has_begun(first) else None

@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from engine.ledger.backfill_records import Backfill
-from engine.ledger.data_gaps import DataGap
+from engine.ledger.data_gaps import DataGap, apart
 from engine.ledger.fire_records import Claim, Evidence, Fire, OpenRun, Outcome, Status
 from engine.ledger.memory_backfilling import backfills_of
-from engine.ledger.memory_data import check_gaps, write_fire
+from engine.ledger.memory_data import check_gaps, told_gaps, write_fire
 from engine.ledger.memory_runs import MemoryRuns
 from engine.ledger.memory_tables import FireEntry, Tables
 from engine.ledger.replica_records import Serving
@@ -226,8 +226,7 @@ class MemoryFires(MemoryRuns):
 
     async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
         """See ``Ledger``."""
-        found = [gap for gap in self._tables.gaps.values() if gap.key == key]
-        return sorted(found, key=lambda gap: gap.data_to, reverse=True)[:limit]
+        return apart(told_gaps(self._tables, key))[:limit]
 
     def _write_fire(self, number: int, fire: FireEntry) -> None:
         write_fire(self._tables, number, fire, self.clock())

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from engine.ledger.backfill_records import Backfill
-from engine.ledger.data_gaps import DataGap
 from engine.ledger.declaration_records import ProjectRow
 from engine.ledger.fire_records import OPEN, Evidence, Fire, Status, Timing, shown_timing
 from engine.ledger.letters import Kind
@@ -193,8 +192,8 @@ class Tables:
     )
     queues: dict[str, QueueRow] = field(default_factory=dict)
     backfills: dict[int, Backfill] = field(default_factory=dict)
-    denied: dict[tuple[str, datetime], tuple[datetime, int]] = field(default_factory=dict)
-    gaps: dict[tuple[str, datetime], DataGap] = field(default_factory=dict)
+    gaps: dict[tuple[str, datetime], tuple[datetime, int, bool]] = field(default_factory=dict)
+    """Windows that were denied: when, their numbers, and whether that was told as a gap."""
     remembers: bool = False
     _journal: list[tuple[MutableMapping[object, object], object, object]] = field(
         default_factory=list

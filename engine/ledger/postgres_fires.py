@@ -13,7 +13,7 @@ from engine.errors import EngineError
 from engine.ledger.backfill_records import Backfill
 from engine.ledger.backfilling import read_backfill
 from engine.ledger.connections import Connections
-from engine.ledger.data_gaps import DataGap
+from engine.ledger.data_gaps import DataGap, apart
 from engine.ledger.fire_records import (
     Claim,
     Evidence,
@@ -160,7 +160,7 @@ class PostgresFires:
 
     async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
         """See ``Ledger``."""
-        return [DataGap.of(**row) for row in await self._run("data_gaps", key, limit)]
+        return apart([DataGap.of(**row) for row in await self._run("data_gaps", key, limit)])
 
     async def overflow(self, key: str) -> tuple[int, datetime | None]:
         """See ``Ledger``."""

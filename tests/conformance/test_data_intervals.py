@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.ledger.backfill_records import ToLay
+from engine.ledger.backfill_records import InLine, ToLay
 from engine.ledger.data_gaps import REPEATS
 from engine.ledger.fire_records import Claim, Evidence, Outcome
 from engine.ledger.schedule_records import Step
@@ -113,7 +113,7 @@ class Minutes:
             state = await self.state(transaction)
             window = state.window(self.at(number))
             windows = [ToLay(window, window.workflow_id(state.suffixed), again=True)]
-            overlap = "queue" if queued else "allow"
+            overlap: InLine = "queue" if queued else "allow"
             claims, _ = await transaction.lay(
                 state, windows, overlap=overlap, owner="replica-a", lease=LEASE
             )  # fmt: skip
@@ -235,6 +235,19 @@ async def test_a_window_whose_data_a_later_run_has_had_repeats_its_own_share(min
     await minutes.settle(4, "rejected")
     await minutes.decide("now")
     assert minutes.interval(5) == (1, 5), "what repeated is no end of what others have had"
+
+
+async def test_windows_of_a_line_repeat_their_shares_too(minutes):
+    for _ in range(3):
+        await minutes.decide("skipped")
+    await minutes.decide("now")
+    for number in (1, 2, 3):
+        await minutes.backfill(number, queued=True)
+    for number in (1, 2, 3):
+        await minutes.promote(number)
+        await minutes.take()
+        assert minutes.interval(number) == (number - 1, number)
+    assert minutes.interval(4) == (0, 4)
 
 
 async def test_a_rerun_keeps_the_interval_of_its_window(minutes):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from engine.ledger.data_gaps import REPEATS
-from engine.ledger.memory_data import check_gaps
+from engine.ledger.memory_data import check_gaps, told_gaps
 from engine.ledger.memory_tables import FireEntry
 from tests.model.account import Broken
 from tests.model.row_laws import CLOSED
@@ -46,14 +46,14 @@ def _check(world: World, key: str, fires: list[FireEntry]) -> None:
             if run.fire is not None:
                 had[fire.new.fire_time] = run.fire.data_from
     waits = [fire.new.fire_time for fire in fires if fire.status in _WAITS]
-    told = [(gap.data_from, gap.data_to) for gap in world.ledger._tables.gaps.values()
-            if gap.key == key]  # fmt: skip
+    told = [(gap.data_from, gap.data_to) for gap in told_gaps(world.ledger._tables, key)]
     end: datetime | None = None
     for data_to, data_from in sorted(had.items()):
         world.account.seen["data interval"] += 1
         if end is not None and data_from != end:
             if data_from is None or data_from < end:
-                raise Broken(f"{key}: the data from {data_from} to {end} are those of two runs")
+                rows = [(f.new.workflow_id, str(f.new.fire_time), f.status, f.timing, str(f.data_from), str(f.starting_at), f.history, f.run_id) for f in sorted(fires, key=lambda f: f.new.fire_time) if abs(f.new.fire_time - end) < timedelta(seconds=60)]
+                raise Broken(f"{key}: the data from {data_from} to {end} are those of two runs {rows}")
             left = any(end < at <= data_from for at in waits)
             gap = any((begin is None or begin <= end) and data_from <= to for begin, to in told)
             together = _covered(end, data_from, told)

@@ -11,7 +11,7 @@ from tests.model.server import Server
 _LONGEST = timedelta(minutes=3)
 _TABLES = (
     "schedules", "fires", "windows", "runs", "projects", "definitions", "actions", "counters",
-    "backfills", "denied", "gaps",
+    "backfills", "gaps",
 )  # fmt: skip
 
 

@@ -1,2 +1,12 @@
-SELECT key, bucket, data_from, fire_time AS data_to FROM data_gaps
-WHERE namespace = $1 AND key = $2 AND told_at IS NOT NULL ORDER BY fire_time DESC LIMIT $3
+-- What was told, as it is now: some of it may have been run since.
+SELECT g.key, g.bucket, coalesce(before.fire_time, '-infinity') AS data_from, g.fire_time AS data_to
+FROM data_gaps g
+CROSS JOIN LATERAL window_after(g.namespace, g.key, g.fire_time) AS later
+LEFT JOIN LATERAL window_before(g.namespace, g.key, g.fire_time) AS before ON true
+WHERE g.namespace = $1 AND g.key = $2 AND g.told_at IS NOT NULL AND later.data_from >= g.fire_time
+  AND NOT EXISTS (
+      SELECT FROM fires f
+      WHERE f.namespace = $1 AND f.key BETWEEN $2 AND $2 AND f.fire_time = g.fire_time
+        AND f.kind IN ('window', 'rerun')
+        AND f.status NOT IN ('claimed', 'queued', 'skipped', 'expired', 'rejected', 'unvouched'))
+ORDER BY g.fire_time DESC LIMIT $3

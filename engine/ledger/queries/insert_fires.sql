@@ -3,7 +3,7 @@
 INSERT INTO fires (namespace, project, key, series, bucket, fire_time, windows, last_fire_time,
                    definition_version, workflow_id, workflow_type, task_queue, status, reason,
                    timing, missed, missed_from, owner, replica, token, lease_until, starting_at, attempts, awaits,
-                   overlap)
+                   overlap, data_from)
 SELECT $1, d.project, d.key, d.series, d.bucket, d.fire_time, d.windows, d.last_fire_time,
        d.version, d.workflow_id, d.workflow_type, d.task_queue, d.status, d.reason,
        d.timing, d.missed, d.missed_from,
@@ -14,15 +14,16 @@ SELECT $1, d.project, d.key, d.series, d.bucket, d.fire_time, d.windows, d.last_
                      WHEN 'claimed' THEN coalesce(d.not_before, clock_timestamp()) END,
        CASE WHEN d.status = 'starting' THEN clock_timestamp() END,
        CASE WHEN d.status = 'starting' THEN 1 ELSE 0 END,
-       d.awaits::jsonb, d.overlap
-FROM unnest($4::text[], $5::text[], $6::int[], $7::bigint[], $8::timestamptz[], $9::int[],
+       d.awaits::jsonb, d.overlap, begins.data_from
+FROM (SELECT *, count(*) OVER (PARTITION BY u.key) = 1 AS alone FROM unnest($4::text[], $5::text[], $6::int[], $7::bigint[], $8::timestamptz[], $9::int[],
             $10::timestamptz[], $11::int[], $12::text[], $13::text[], $14::text[], $15::text[],
             $16::text[], $17::text[], $18::int[], $19::timestamptz[], $20::timestamptz[], $21::uuid[],
             $22::text[], $23::text[])
-     AS d (project, key, series, bucket, fire_time, windows, last_fire_time, version, workflow_id,
+     AS u (project, key, series, bucket, fire_time, windows, last_fire_time, version, workflow_id,
            workflow_type, task_queue, status, reason, timing, missed, missed_from, not_before,
-           token, awaits, overlap)
--- In the order of time: each has its data from the one before it.
+           token, awaits, overlap)) AS d
+-- Several of a key are left to the trigger: in the order of time, each knows of the one before it.
+LEFT JOIN LATERAL data_from_of($1, d.key, d.fire_time) AS begins ON d.status = 'starting' AND d.alone
 ORDER BY d.key, d.fire_time
 ON CONFLICT (namespace, key, series, fire_time) WHERE kind = 'window' DO NOTHING
 RETURNING id, workflow_id, starting_at, data_from,
