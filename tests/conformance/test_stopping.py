@@ -164,3 +164,15 @@ async def test_a_sweeper_sends_nothing_of_a_schedule_that_was_paused_meanwhile(b
     assert await taken(bench) == []
     (fire,) = await bench.ledger.fires()
     assert (fire.status, fire.reason) == ("skipped", "paused")
+
+
+@pytest.mark.parametrize("closed", ["terminated", "cancelled", "completed"])
+async def test_an_end_that_two_looks_have_seen_is_news_once(bench, closed):
+    """Who lists runs and who describes one that is in the way tell of what they have changed."""
+    await bench.declare(QUEUE)
+    (claim,) = await bench.claim()
+    run, now = await run_of(bench, claim), datetime.now(UTC)
+    listed = Evidence(run, "run", now, closed, now, first_run_id="run")
+    described = Evidence(run, "run", now, closed, now, error="overlap", last=True)
+    news = [await bench.ledger.witness([each]) for each in (described, listed, described)]
+    assert news == [[run], [], []]

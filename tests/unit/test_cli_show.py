@@ -11,6 +11,7 @@ import pytest
 from engine.cli.environment import Target
 from engine.cli.show import Page
 from engine.ledger.backfill_records import Backfill
+from engine.ledger.data_gaps import DataGap
 from engine.ledger.schedule_records import ScheduleRow
 from engine.schedules import Schedule
 
@@ -37,6 +38,20 @@ def test_windows_that_a_full_queue_has_cost_are_counted(capsys):
 def test_nothing_is_said_of_a_queue_that_was_never_full(capsys):
     Page(ROW, [], [], [], TARGET, NOW, "").print()
     assert "queue" not in capsys.readouterr().out
+
+
+def test_data_that_no_run_has_are_shown_with_what_to_do(capsys):
+    gaps = (DataGap("k", 42, None, NOW), DataGap("k", 7, NOW, NOW))
+    page = Page(ROW, [], [], [], TARGET, NOW, "", gaps=gaps)
+    page.print()
+    said = " ".join(capsys.readouterr().out.split())
+    assert "no run of k has the data from the beginning to 2026-11-21T12:00:00Z" in said
+    assert "`sched rerun k 42`" in said
+    at = "2026-11-21T12:00:00Z"
+    assert page.as_json()["data_gaps"] == [
+        {"bucket": 42, "data_from": None, "data_to": at},
+        {"bucket": 7, "data_from": at, "data_to": at},
+    ]
 
 
 def a_backfill(**fields) -> Backfill:

@@ -12,11 +12,13 @@ from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
 import engine.runtime.tracker
+from engine.errors import Code
 from engine.ledger import MemoryLedger
+from engine.ledger.data_gaps import DataGap
 from engine.ledger.fire_records import Evidence
 from engine.runtime.breaker import Breaker
 from engine.runtime.clock import LedgerClock
-from engine.runtime.events import Event, Held
+from engine.runtime.events import Alert, Event, Held
 from engine.runtime.looking import Looker
 from engine.runtime.settings import Settings
 from engine.runtime.tracker import Tracker
@@ -122,6 +124,20 @@ async def test_a_close_is_booked_once_and_once_more_after_a_sign_of_lost_commits
     await tracker.turn()
     assert bench.booked == [1, 0, 1, 0]
     assert bench.temporal.since[-2] < RUN.close_time, "though the watermark had moved on"
+
+
+async def test_data_that_no_run_has_are_told_by_whoever_has_the_duty(bench, monkeypatch):
+    gap, asked = DataGap("k", 42, None, NOW), []
+
+    async def check(*, rest: timedelta, limit: int) -> list[DataGap]:
+        asked.append((rest, limit))
+        return [gap] if len(asked) == 1 else []
+
+    monkeypatch.setattr(bench.ledger, "check_data_gaps", check)
+    tracker = bench.tracker()
+    await tracker.turn()
+    assert bench.told == [Alert(Code.DATA_GAP, gap.told)]
+    assert asked[0][0] >= timedelta(seconds=5), "whoever counts on a window may just begin"
 
 
 async def test_a_doubt_is_not_forgotten_when_temporal_cannot_be_asked(bench):
