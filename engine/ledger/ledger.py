@@ -289,7 +289,7 @@ class Ledger(Slots, Protocol):
         Args:
             rest: what was denied later is left for the next time: a run that counts on it may be
                 about to begin.
-            limit: the keys that are looked at.
+            limit: the windows that are looked at, those denied in a row with one of them besides.
         """
         ...
 

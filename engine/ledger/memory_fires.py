@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 from engine.ledger.backfill_records import Backfill
-from engine.ledger.data_gaps import DataGap, apart
+from engine.ledger.data_gaps import DENIED, DataGap, apart
 from engine.ledger.fire_records import Claim, Evidence, Fire, OpenRun, Outcome, Status
 from engine.ledger.memory_backfilling import backfills_of
 from engine.ledger.memory_data import check_gaps, told_gaps, write_fire
@@ -17,7 +17,7 @@ from engine.ledger.memory_runs import MemoryRuns
 from engine.ledger.memory_tables import FireEntry, Tables
 from engine.ledger.replica_records import Serving
 
-_DENIED = frozenset({"skipped", "expired", "rejected", "unvouched", "queued"})
+_WITHOUT_RUN = DENIED | {"queued"}
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _LOOKED_AT = 5000
 
@@ -146,7 +146,7 @@ class MemoryFires(MemoryRuns):
                     continue
                 if not fire.is_news(seen):
                     continue
-                was_denied = fire.status in _DENIED
+                was_denied = fire.status in _WITHOUT_RUN
                 ends = fire.closed_at is None or seen.closed is not None  # else it was reset
                 seen_as = replace(
                     fire,

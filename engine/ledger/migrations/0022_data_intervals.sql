@@ -63,7 +63,7 @@ BEGIN ATOMIC
 END;
 
 -- Fixed when a fire is sent first, whoever sends it. A plan that begins one window of a key does the same
--- in its statement, which costs a third.
+-- in its statement, which costs half.
 CREATE FUNCTION fix_data_from() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE its record;
 BEGIN
