@@ -26,8 +26,8 @@ from benchmarks.report import Measured, Row
 from benchmarks.spread import median
 from engine.embedded import PostgresServer
 from engine.ledger import PostgresLedger
-from engine.runtime.declare import apply
-from engine.runtime.rehearsing import rehearse
+from engine.runtime.apply.apply import apply
+from engine.runtime.apply.dry_run import rehearse
 from engine.schedules import Schedule, ScheduleFile, load_schedules
 
 SIZES = (1_000, 10_000)

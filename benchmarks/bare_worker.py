@@ -25,7 +25,7 @@ from temporalio.worker import Worker
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from benchmarks.workflows import TYPE, Noop
-from engine.runtime.starter import patient_client
+from engine.runtime.dispatch.starter import patient_client
 
 
 async def start_run(client: Client, workflow_id: str, task_queue: str) -> None:

@@ -15,7 +15,7 @@ from cronsim import CronSim
 from benchmarks.cron_rows import row, seconds
 from benchmarks.report import Row
 from engine.schedules import Cron
-from engine.schedules.zones import zone, zone_names
+from engine.schedules.timing.zones import zone, zone_names
 
 EXPRESSIONS = ("30 2 * * *", "*/5 * * * *", "0 0 29 2 *")
 GAPS = (

@@ -8,8 +8,8 @@ import asyncpg
 
 from benchmarks.workflows import TYPE
 from engine.ledger import PostgresLedger
-from engine.ledger.replica_records import Serving
-from engine.runtime.declare import apply
+from engine.ledger.records import Serving
+from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 
 SERVING = Serving("benchmark", "default", "sched", frozenset({TYPE}))

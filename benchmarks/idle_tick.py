@@ -11,7 +11,7 @@ from benchmarks.report import Row
 from benchmarks.spread import median
 from engine.ledger import PostgresLedger
 from engine.runtime.clock import LedgerClock
-from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
 from tests.blind import BLIND

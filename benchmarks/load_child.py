@@ -13,10 +13,10 @@ from pathlib import Path
 
 import yaml
 
-from engine.runtime.calendar_texts import calendars_beside
-from engine.runtime.source import Source
+from engine.runtime.apply.child_parser import calendars_beside
+from engine.runtime.apply.source import Source
 from engine.schedules import Schedule
-from engine.schedules.several import NamedText, load_several
+from engine.schedules.loader.loader import NamedText, load_several
 
 
 def _ours(path: Path) -> object:

@@ -37,7 +37,7 @@ from benchmarks.report import Measured, Row
 from benchmarks.workflows import TYPE
 from engine.embedded import PostgresServer
 from engine.ledger import PostgresLedger
-from engine.runtime.declare import apply
+from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from tests.waiting import eventually
 

@@ -23,7 +23,7 @@ from benchmarks.arena import Arena
 from benchmarks.children import costless_replicas, must_sched, replicas, sched
 from benchmarks.costless import closing_runs
 from benchmarks.link import Loses
-from engine.runtime.source import DEFAULT_PROJECT
+from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.service import ScheduleService
 from tests.waiting import eventually
 

@@ -1,4 +1,6 @@
-"""Named places where a test may kill, stop or break a replica.
+"""Fault points where a test may kill, stop or break a replica.
+
+Named places where a test may kill, stop or break a replica.
 
 ``SCHED_FAULT=POINT:ACTION[:HIT]`` acts at the HIT-th time (default 1) the point is reached.
 Points: ``after_due`` and ``before_commit`` lie inside the tick's transaction, ``after_commit``

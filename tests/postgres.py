@@ -10,7 +10,7 @@ from pathlib import Path
 
 import asyncpg
 
-from engine.embedded.account import ENVIRONMENT, Account
+from engine.embedded.binaries import ENVIRONMENT, Account
 from engine.embedded.ports import HOST, free_port
 from tests.waiting import eventually
 

@@ -1,4 +1,4 @@
-"""The command's frame: its subcommands, its errors, and the way it ends."""
+"""The command-line application: commands, help and exit codes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,275 @@ import os
 import signal
 import sys
 import traceback
-from typing import Annotated
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from engine import __version__
-from engine.cli.commands import Commands
 from engine.errors import EngineError, ScheduleFileError, SettingsInvalid
+
+# --- help texts ---
+# What ``--help`` says beyond each command's own words: examples.
+
+EXAMPLES = {
+    "init": ("sched init", "sched init demo"),
+    "up": (
+        "sched up",
+        "sched up --schedules other.yaml --data-dir .other",
+        "sched up --temporal-port 17233 --ui-port 18233 --postgres-port 15433",
+    ),
+    "worker": (
+        "sched worker",
+        "sched worker --schedules /etc/sched/schedules.yaml --task-queue reports",
+        "sched worker --import jobs.workflows --import jobs.steps",
+    ),
+    "list": ("sched list", "sched list --project billing --json"),
+    "show": ("sched show heartbeat", "sched show heartbeat --json"),
+    "next": (
+        "sched next",
+        "sched next nightly-report -n 3",
+        "sched next --from 2026-12-31",
+        'sched next --cron "0 2 * * *" --timezone America/Sao_Paulo',
+    ),
+    "fires": (
+        "sched fires",
+        "sched fires heartbeat -n 100",
+        "sched fires --status failed --json",
+        "sched fires nightly-report --follow",
+    ),
+    "log": ("sched log", "sched log nightly-report --limit 100 --json"),
+    "pause": (
+        'sched pause nightly-report --reason "the warehouse moves"',
+        "sched pause cache-sync --reason deploy --until 2026-11-22T06:00:00Z",
+    ),
+    "resume": (
+        "sched resume nightly-report",
+        "sched resume cache-sync --catch-up latest",
+        "sched resume cache-sync --catch-up all --max 50 --rate 5/1s --order newest",
+    ),
+    "trigger": (
+        "sched trigger nightly-report",
+        "sched trigger nightly-report --request-id ticket-4711 --overlap queue",
+        """sched trigger nightly-report --input '{"format": "pdf"}'""",
+    ),
+    "rerun": (
+        "sched rerun nightly-report 1795312800000",
+        """sched rerun nightly-report 1795312800000 --input '{"format": "pdf"}'""",
+    ),
+    "skip": (
+        "sched skip nightly-report --at 2026-12-25T05:00:00Z --reason holiday",
+        "sched skip nightly-report --at 2026-12-25T02:00:00-03:00",
+    ),
+    "unskip": ("sched unskip nightly-report --at 2026-12-25T05:00:00Z",),
+    "cancel": (
+        "sched cancel nightly-report",
+        "sched cancel sched:nightly-report:1795312800000 --terminate --reason stuck",
+    ),
+    "backfill": (
+        "sched backfill nightly-report --from 2026-11-01 --to 2026-11-20",
+        "sched backfill cache-sync --from 2026-11-20 --to 2026-11-21 --overlap queue",
+        "sched backfill cache-sync --from 2026-11-20 --to 2026-11-21 --wait",
+        "sched backfill payouts --from 2026-11-01 --to 2026-11-20 --dry-run",
+        "sched backfill payouts --from 2026-11-01 --to 2026-11-20 --include excluded",
+    ),
+    "dead": (
+        "sched dead list",
+        "sched dead show nightly-report 1795312800000",
+        "sched dead rerun nightly-report 1795312800000",
+        "sched dead drop --all nightly-report --reason 'the archive has them'",
+    ),
+    "dead list": ("sched dead list", "sched dead list nightly-report --json"),
+    "dead show": (
+        "sched dead show nightly-report 1795312800000",
+        "sched dead show sched:nightly-report:1795312800000:rerun:1",
+    ),
+    "dead rerun": (
+        "sched dead rerun nightly-report 1795312800000",
+        """sched dead rerun nightly-report 1795312800000 --input '{"format": "pdf"}'""",
+    ),
+    "dead drop": (
+        "sched dead drop nightly-report 1795312800000",
+        "sched dead drop --all nightly-report --reason 'the archive has them'",
+        "sched dead drop --all",
+    ),
+    "check": (
+        "sched check",
+        "sched check other.yaml --json",
+        "sched check --import workflows",
+    ),
+    "plan": ("sched plan", "sched plan other.yaml --prune --json"),
+    "at": (
+        "sched at 2026-12-24T18:00Z greeting",
+        "sched at 2026-12-24T18:00 greeting --timezone Europe/Berlin --key wishes",
+        "sched at 2027-01-02T09:00Z invoice-run --request-id inv-12 --input '[12]'",
+    ),
+    "reschedule": (
+        "sched reschedule wishes 2026-12-24T17:00Z",
+        "sched reschedule wishes --every 1h",
+    ),
+    "apply": ("sched apply", "sched apply other.yaml --prune"),
+    "history": (
+        "sched history export nightly-report --limit 20 --out histories",
+        "sched history export sched:nightly-report:1795312800000",
+    ),
+    "migrate": ("sched migrate",),
+    "schema": ("sched schema",),
+    "simulate": (
+        "sched simulate --from 2026-12-01 --to 2027-01-01",
+        "sched simulate --from 2026-12-24T06:00Z --to 2026-12-25 --html load.html",
+    ),
+}
+
+
+class Command(TyperCommand):
+    """A command whose help ends with examples, each on a line that can be copied."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Write what must be given as KEY beside [KEY]; typer alone writes {KEY}."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the examples."""
+        _write_examples(ctx, formatter)
+
+
+class Group(TyperGroup):
+    """A group of commands, whose help ends with examples too."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the examples."""
+        _write_examples(ctx, formatter)
+
+
+def _write_examples(ctx: Any, formatter: Any) -> None:
+    """Write those of the command that was asked, by its words after ``sched``."""
+    with formatter.section("Examples"):
+        for line in EXAMPLES[ctx.command_path.partition(" ")[2]]:
+            formatter.write(f"  {line}\n")
+
+
+def dress(app: typer.Typer) -> None:
+    """Give every command of the application its examples."""
+    for command in app.registered_commands:
+        command.cls = Command
+    for group in app.registered_groups:
+        group.cls = Group
+        if group.typer_instance:
+            dress(group.typer_instance)
+
+
+# --- commands ---
+# Which commands there are. Each is loaded when it is run, asked for help or completed.
+#
+# The list of commands, and a shell that completes one, need a name and a purpose only. The rest of
+# this package loads what it works with, which takes longer than many a command.
+
+MODULES = {
+    "init": "init", "up": "up.up", "worker": "up.worker",
+    "list": "inspect", "show": "show", "next": "next", "fires": "inspect", "log": "inspect",
+    "pause": "operate", "resume": "operate", "trigger": "operate", "rerun": "operate",
+    "skip": "operate", "unskip": "operate", "cancel": "operate", "backfill": "backfill",
+    "dead": "dead",
+    "at": "one_shots", "reschedule": "one_shots",
+    "check": "files", "apply": "files", "plan": "files",
+    "history": "history",
+    "migrate": "files", "schema": "files", "simulate": "simulate",
+}  # fmt: skip
+"""In which module of ``engine.cli`` each command is."""
+
+GROUPS = {
+    "Run": {
+        "init": "Write a small project that runs at once.",
+        "up": "Run it all here: two servers, the schedules and one worker.",
+        "worker": "Run one replica against servers that others run.",
+    },
+    "Look": {
+        "list": "Show every schedule: what it runs, when, and how it fares.",
+        "show": "Show one schedule: its definition, state, last and next fires, and links.",
+        "next": "Show what fires next: each schedule once, or so many fires of one.",
+        "fires": "Show what became of each window, newest first.",
+        "log": "Show who did what to schedules and runs, and why, newest first.",
+    },
+    "Act": {
+        "pause": "Let a schedule rest; no deploy wakes it.",
+        "resume": "Let a paused schedule fire again. Replays nothing unless asked.",
+        "trigger": "Start a run now, besides the schedule's windows.",
+        "rerun": "Start one more run of a window that was decided.",
+        "skip": "Skip one window before its run is sent.",
+        "unskip": "Let a window start that was skipped before it came.",
+        "cancel": "Cancel a run, every open run of a schedule, or all of one that is in no file.",
+        "backfill": "Give windows of the past the runs that they never had.",
+        "dead": "Look at runs that ended badly; run them again, or let them rest.",
+    },
+    "Declare": {
+        "check": "Name everything that is wrong with a schedule file. Needs no server.",
+        "plan": "Show what applying a schedule file would change, and which fires move.",
+        "apply": "Apply a schedule file: make it the newest word on its project.",
+    },
+    "Ask": {
+        "at": "Start a workflow once, at a moment to come.",
+        "reschedule": "Move what an application or `sched at` has scheduled to other times.",
+    },
+    "Maintain": {
+        "migrate": "Bring the ledger's schema up to date.",
+        "schema": "Print the JSON Schema of the schedule file, for editors.",
+        "history": "Write the histories of runs into files, to be replayed against new code.",
+        "simulate": "Simulate a schedule file between two moments. Needs no server.",
+    },
+}
+"""The commands by what they are for, each with its purpose: the first line of its own help."""
+
+
+class Commands(TyperGroup):
+    """The list of commands, in groups."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = {
+            name: TyperCommand(name=name, help=purpose)
+            for group in GROUPS.values()
+            for name, purpose in group.items()
+        }
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return the command itself for its name in the list."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        for each in rest:
+            _require_text(each)
+        return name, listed and load(str(listed.name)), rest
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's signature
+        """Write each group under its heading."""
+        widest = max(map(len, self.commands))
+        for heading, group in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(widest), said) for name, said in group.items()])
+
+
+def _require_text(argument: str) -> None:
+    """Refuse what neither a database nor Temporal takes; only a file's name may be no UTF-8."""
+    try:
+        argument.encode()
+    except UnicodeEncodeError:
+        if not Path(argument).exists():
+            raise typer.BadParameter(f"{argument!r} is not UTF-8") from None
+
+
+def load(name: str) -> TyperCommand | TyperGroup:
+    """Return a command, or a group of them, loaded."""
+    loaded = typer.Typer(rich_markup_mode=None)
+    import_module(f"engine.cli.{MODULES[name]}").register(loaded)
+    dress(loaded)
+    command = typer.main.get_group(loaded).commands[name]
+    assert isinstance(command, TyperCommand | TyperGroup)  # noqa: S101 - `dress` has made it one
+    return command
+
+
+# --- application ---
+# The command's frame: its subcommands, its errors, and the way it ends.
 
 app = typer.Typer(
     name="sched",

@@ -1,4 +1,7 @@
-"""``sched backfill``: asks for runs of windows of the past that never had one."""
+"""Command backfill.
+
+``sched backfill``: asks for runs of windows of the past that never had one.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,14 @@ from rich.progress import (
     Progress as Bar,
 )
 
-from engine.cli.environment import service
-from engine.cli.moments import moment
-from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key, Reason, one_of
+from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key, Reason, moment, one_of
 from engine.cli.output import backfill_json, counted, instant, print_json, print_table
-from engine.ledger.backfill_records import INCLUDED, Backfill, Included, InLine
-from engine.ledger.fire_records import Fire
-from engine.runtime.past_windows import Considered
-from engine.runtime.verbs.backfilling import BackfillRequested
+from engine.cli.target import service
+from engine.ledger.fires import Fire
+from engine.ledger.records import INCLUDED, Backfill, Included, InLine
+from engine.runtime.backfills import Considered
 from engine.service import ScheduleService
+from engine.service.backfill import BackfillRequested
 
 _TENTHS = 10
 _EVERY = 0.5

@@ -1,4 +1,7 @@
-"""``sched dead``: what ended badly, and nobody has dealt with."""
+"""Command dead.
+
+``sched dead``: what ended badly, and nobody has dealt with.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,7 @@ from typing import Annotated
 
 import typer
 
-from engine.cli.environment import Target, open_service, service, target
-from engine.cli.given import given_input
-from engine.cli.links import run_link
+from engine.cli.operate import ask, bucket_number
 from engine.cli.options import (
     DEFAULT_DATA_DIR,
     AnyKey,
@@ -20,10 +21,11 @@ from engine.cli.options import (
     Json,
     Limit,
     Reason,
+    given_input,
 )
-from engine.cli.output import console, counted, instant, print_json, print_table
-from engine.cli.requesting import ask, bucket_number
-from engine.ledger.letters import DeadLetter
+from engine.cli.output import console, counted, instant, print_json, print_table, run_link
+from engine.cli.target import Target, open_service, service, target
+from engine.ledger.fires import DeadLetter
 
 Name = Annotated[
     str, typer.Argument(metavar="KEY|RUN-ID", help="A schedule's key and a bucket, or a run's id.")

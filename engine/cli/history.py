@@ -1,4 +1,7 @@
-"""``sched history export``: what runs did, for ``assert_replayable``."""
+"""Command history.
+
+``sched history export``: what runs did, for ``assert_replayable``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from typing import Annotated, Final
 
 import typer
 
-from engine.cli.environment import Target, open_service, target
 from engine.cli.options import (
     DEFAULT_DATA_DIR,
     DataDir,
@@ -18,8 +20,9 @@ from engine.cli.options import (
     one_of,
 )
 from engine.cli.output import counted, print_json
+from engine.cli.target import Target, open_service, target
 from engine.cli.temporal import connected
-from engine.runtime.histories import Exported, export
+from engine.runtime.tracking.replay import Exported, export
 
 _DEFAULT_OUT: Final = Path("histories")
 

@@ -1,4 +1,7 @@
-"""``sched init``: a small project that runs at once."""
+"""Command init.
+
+``sched init``: a small project that runs at once.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from engine.schedules.json_schema import json_schema_text
+from engine.schedules.loader.json_schema import json_schema_text
 
 FILES = (
     "schedules.yaml",

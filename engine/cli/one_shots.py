@@ -1,4 +1,7 @@
-"""``sched at`` and ``sched reschedule``: schedules that are in no file."""
+"""Commands at and reschedule.
+
+``sched at`` and ``sched reschedule``: schedules that are in no file.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,18 @@ from typing import Annotated, Any
 
 import typer
 
-from engine.cli.environment import open_service, project_here, service, target
-from engine.cli.given import given_input
-from engine.cli.moments import is_date
-from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key, Reason
-from engine.cli.output import instant, print_json
-from engine.cli.times import clock
-from engine.cli.unserved import WaitForWorker, nobody_starts_key, wait_for_worker
-from engine.runtime.verbs.one_shots import Asked
-from engine.schedules.durations import parse_duration
+from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key, Reason, given_input, is_date
+from engine.cli.output import (
+    WaitForWorker,
+    clock,
+    instant,
+    nobody_starts_key,
+    print_json,
+    wait_for_worker,
+)
+from engine.cli.target import open_service, project_here, service, target
+from engine.schedules.units import parse_duration
+from engine.service.one_shots import Asked
 
 Moment = Annotated[
     str,

@@ -1,17 +1,25 @@
-"""The options and arguments that several commands share: one word, one help text."""
+"""Options and arguments shared by commands."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime, time
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, NoReturn, get_args
 
 import typer
 
-from engine.schedules.decisions import Overlap
+from engine.schedules.policies import Overlap
+from engine.schedules.timing.zones import zone
+from engine.schedules.units import EARLIEST, FIRST_YEAR, HORIZON, LAST_YEAR, from_seconds
+
+# --- options ---
+# The options and arguments that several commands share: one word, one help text.
 
 DEFAULT_DATA_DIR = Path(".sched")
 DEFAULT_FILE = Path("schedules.yaml")
@@ -195,3 +203,88 @@ def one_file(context: typer.Context, path: Path, same: Path | None) -> Path:
     if source is not None and source.name == "COMMANDLINE" and same != path:
         raise typer.BadParameter(f"{path} and --schedules {same}: name one file")
     return same
+
+
+# --- JSON arguments ---
+# Values that are typed as JSON.
+
+_NOT_KEPT = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
+"""What no database keeps, in the text of JSON."""
+
+
+def given_input(text: str | None) -> tuple[Any, ...]:
+    """Return the argument that ``--input`` names, in a tuple; without it an empty one.
+
+    Raises:
+        typer.BadParameter: it is no JSON that a run could be given.
+    """
+    if text is None:
+        return ()
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+        written = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        written.encode()
+    except (ValueError, RecursionError):
+        raise typer.BadParameter(
+            f'{text[:80]!r} is no JSON; write for example \'{{"format": "pdf"}}\'',
+            param_hint="'--input'",
+        ) from None
+    if _NOT_KEPT.search(written):
+        raise typer.BadParameter("no database keeps the character U+0000", param_hint="'--input'")
+    return (value,)
+
+
+def _refuse(_: str) -> NoReturn:
+    raise ValueError
+
+
+# --- instants ---
+# How a command is told an instant: one reader, and one sentence for each way to miss.
+
+_FIRST, _END = from_seconds(EARLIEST), from_seconds(HORIZON)
+
+
+def moment(text: str, option: str, *, timezone: str | None = None) -> datetime:
+    """Return the instant that ``option`` was given, in UTC.
+
+    A date alone is its midnight, in UTC without ``timezone``. With it a time without an offset
+    is that clock's too: where the clock repeats it, the first of the two.
+
+    Raises:
+        typer.BadParameter: it is no ISO date and time, the time has neither offset nor
+            ``timezone``, or it lies where nothing ever fires: before 1970 or behind 2100.
+        TimezoneInvalid: when ``timezone`` is no zone.
+    """
+    hint = f"'{option}'"
+    try:
+        read = _midnight(text, timezone or "UTC") if is_date(text) else datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no moment; write 2026-11-22T02:00:00Z, or a date as 2026-11-22",
+            param_hint=hint,
+        ) from None
+    if read.tzinfo is None and timezone is not None:
+        read = read.replace(tzinfo=zone(timezone).tzinfo)
+    if read.tzinfo is None:
+        raise typer.BadParameter(
+            f"{text!r} has no offset; append Z for UTC, or an offset as -03:00", param_hint=hint
+        )
+    if not _FIRST <= read <= _END:
+        raise typer.BadParameter(
+            f"{text!r} is outside of the time in which anything fires; write a moment of the"
+            f" years {FIRST_YEAR} to {LAST_YEAR}",
+            param_hint=hint,
+        )
+    return read.astimezone(UTC)
+
+
+def is_date(text: str) -> bool:
+    """Whether it is a date without a time."""
+    with contextlib.suppress(ValueError):
+        date.fromisoformat(text)
+        return True
+    return False
+
+
+def _midnight(text: str, timezone: str) -> datetime:
+    return datetime.combine(date.fromisoformat(text), time(), zone(timezone).tzinfo)

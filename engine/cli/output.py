@@ -1,21 +1,34 @@
-"""What commands print: tables for people, JSON for programs."""
+"""Output of commands: tables, JSON, times and links."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+from urllib.parse import quote
 
+import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from engine.ledger.backfill_records import Backfill
-from engine.ledger.fire_records import Fire
-from engine.ledger.schedule_records import Pause, ScheduleRow
+from engine.ledger.fires import Fire
+from engine.ledger.records import Backfill, Pause, ScheduleRow, Served
+from engine.runtime.planning import no_worker_lives, unserved_at
+from engine.schedules import Schedule
+from engine.schedules.timing.calendars import Calendar, Item
+from engine.schedules.timing.zones import zone
+from engine.schedules.units import format_duration
+from engine.service import ScheduleService
+
+# --- tables and JSON ---
+# What commands print: tables for people, JSON for programs.
 
 UNANSWERED = "not answered"
 """What people read of a start whose answer is not known yet."""
@@ -234,3 +247,191 @@ def fire_json(fire: Fire, laying: Iterable[Backfill] = ()) -> dict[str, object]:
         "definition_version": fire.definition_version,
         "backfill_pending": is_to_be_laid(fire, laying),
     }
+
+
+# --- times ---
+# How moments are written for people. Pure: now is an argument.
+
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+def local(moment: datetime, timezone: str) -> datetime:
+    """Return the moment on the clock of this IANA zone, by the pinned zone rules."""
+    return moment.astimezone(zone(timezone).tzinfo)
+
+
+def clock(moment: datetime, timezone: str, *, seconds: bool = False) -> str:
+    """Return ``2026-11-22 02:00 -03``; the offset tells the two of a repeated hour apart.
+
+    Whole minutes are written without seconds, unless ``seconds`` asks for them.
+    """
+    shown = local(moment, timezone)
+    text = f"{shown:%Y-%m-%d %H:%M}"
+    if seconds or shown.second or shown.microsecond:
+        text += f":{shown:%S}"
+    if shown.microsecond:
+        text += f".{shown.microsecond // 1000:03}"
+    return f"{text} {_offset(shown)}"
+
+
+def _offset(shown: datetime) -> str:
+    if getattr(shown.tzinfo, "key", "") == "UTC":
+        return "UTC"
+    seconds = round((shown.utcoffset() or timedelta()).total_seconds())
+    minutes, rest = divmod(abs(seconds), 60)
+    parts = [minutes // 60, minutes % 60, rest]
+    while len(parts) > 1 and not parts[-1]:
+        parts.pop()
+    return ("-" if seconds < 0 else "+") + ":".join(f"{part:02}" for part in parts)
+
+
+def relative(moment: datetime, now: datetime) -> str:
+    """Return ``in 3 h 12 min`` or ``7 s ago``: the two largest units."""
+    length = moment - now
+    rest = abs(length) // timedelta(seconds=1)
+    if rest == 0:
+        return "now"
+    parts: list[tuple[int, str]] = []
+    for unit, size in _UNITS:
+        count, rest = divmod(rest, size)
+        if count or parts:
+            parts.append((count, unit))
+    words = " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)
+    return f"in {words}" if length > timedelta() else f"{words} ago"
+
+
+# --- links to the Temporal Web UI ---
+# Addresses of pages in Temporal's Web UI. An id of ours has colons, so all is encoded.
+
+
+def runs_link(ui_url: str, namespace: str, key: str) -> str:
+    """Return the page that lists every run of a schedule."""
+    query = f'WorkflowId STARTS_WITH "sched:{key}:"'
+    return f"{ui_url}/namespaces/{_quoted(namespace)}/workflows?query={_quoted(query)}"
+
+
+def run_link(ui_url: str, namespace: str, workflow_id: str, run_id: str) -> str:
+    """Return the page of one run."""
+    place = f"{ui_url}/namespaces/{_quoted(namespace)}/workflows"
+    return f"{place}/{_quoted(workflow_id)}/{_quoted(run_id)}/history"
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+# --- YAML of a schedule ---
+# A definition as an entry of a schedule file, which reads back as what it was.
+
+_FIRST = ("key", "workflow", "everyMs", "offsetMs", "cron", "at", "timezone", "input")
+_PLAIN = re.compile(r"[A-Za-z](?:[\w./@ -]*\w)?|(?:\d+(?:ms|[smhd]))+", re.ASCII)
+_MEANS_ELSE = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+
+
+def as_yaml(schedule: Schedule) -> list[str]:
+    """Return the entry's lines: what was declared, and the policies in force by default."""
+    most = schedule.max_concurrent_runs
+    limit = {"maxConcurrentRuns": most} if most > 1 else {}  # beside the policy that it belongs to
+    said = {
+        "overlap": schedule.overlap,
+        **limit,
+        "grace": format_duration(schedule.grace),
+        **schedule.to_json(),
+        "catchUp": {
+            "policy": schedule.catch_up.policy,
+            "window": format_duration(schedule.catch_up.window),
+        },
+    }
+    if schedule.kind == "cron":
+        said["timezone"] = schedule.timezone
+    ordered = {name: said.pop(name) for name in _FIRST if name in said} | said
+    lines = [
+        _excluded(schedule.exclude) if name == "exclude" else f"{name}: {_value(value)}"
+        for name, value in ordered.items()
+    ]
+    return [("  - " if number == 0 else "    ") + line for number, line in enumerate(lines)]
+
+
+def _excluded(items: tuple[Item, ...]) -> str:
+    """Return ``exclude`` as a file has it: a calendar, which may have 5000 items, by its name."""
+    named = [item.name if isinstance(item, Calendar) else item for item in items]
+    sizes = [
+        f"{item.name}: {len(item.dates)} items" for item in items if isinstance(item, Calendar)
+    ]
+    said = f"  # {', '.join(sizes)}; --json has them" if sizes else ""
+    return f"exclude: [{', '.join(map(_value, named))}]{said}"
+
+
+def _value(value: Any) -> str:
+    """Return the value in YAML 1.2: bare where it is surely text, otherwise as JSON."""
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _MEANS_ELSE:
+        return value
+    if isinstance(value, dict):
+        return (
+            "{" + ", ".join(f"{_value(name)}: {_value(one)}" for name, one in value.items()) + "}"
+        )
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(sign if sign.isprintable() else f"\\U{ord(sign):08x}" for sign in text)
+
+
+# --- schedules without a worker ---
+# Schedules whose workers are not there: told before anything comes due, or waited for.
+
+WaitForWorker = Annotated[
+    bool, typer.Option("--wait-for-worker", help="Wait until a worker lives that starts it.")
+]
+_EVERY = 0.5
+"""Seconds between two looks for a worker."""
+
+
+def unserved(rows: Iterable[ScheduleRow], served: Served) -> str:
+    """Return where schedules wait for a worker that is not there; empty when all is well.
+
+    Args:
+        rows: the schedules. One that fires no more, or has a problem of its own, waits for none.
+        served: what living workers have announced.
+    """
+    fires = (row for row in rows if row.state == "active" and row.next_fire_at is not None)
+    return nobody_starts((row for row in fires if not problem_of(row)), served)
+
+
+def nobody_starts(rows: Iterable[ScheduleRow], served: Served) -> str:
+    """Return where no worker lives that would start these schedules, however they stand."""
+    places = Counter[str]()
+    for row in rows:
+        if row.schedule is not None:
+            workflow = row.workflow_type or row.workflow
+            if place := unserved_at(row.project, row.schedule.lane, workflow, served):
+                places[place] += 1
+    return no_worker_lives(places)
+
+
+async def nobody_starts_key(opened: ScheduleService, key: str) -> str:
+    """Return where no worker lives that would start this schedule, as ``nobody_starts``."""
+    return nobody_starts([await opened.schedule(key)], await opened.served())
+
+
+async def nobody_serves(opened: ScheduleService, project: str, *, unknown: bool = False) -> str:
+    """Return where schedules of a project wait for a worker that is not there, as ``unserved``.
+
+    They are counted in the ledger, however many. ``unknown``: also those whose workflow no worker
+    has ever announced.
+    """
+    places, served = Counter[str](), await opened.served()
+    for each in await opened.wanted(project):
+        workflow = each.workflow_type or (each.workflow if unknown else None)
+        if workflow and (place := unserved_at(project, each.lane, workflow, served)):
+            places[place] += each.schedules
+    return no_worker_lives(places)
+
+
+async def wait_for_worker(look: Callable[[], Awaitable[str]]) -> None:
+    """Wait until a look for workers does not say any more that there are none."""
+    told = False
+    while text := await look():
+        if not told:
+            typer.echo(f"{text}\nwaiting for it; Ctrl-C ends the wait alone", err=True)
+        told = True
+        await asyncio.sleep(_EVERY)
+    if told:
+        typer.echo("a worker lives that starts it", err=True)

@@ -1,4 +1,7 @@
-"""``sched show``: everything about one schedule on one page."""
+"""Command show.
+
+``sched show``: everything about one schedule on one page.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ from datetime import UTC, datetime
 
 import typer
 
-from engine.cli.entry import as_yaml
-from engine.cli.environment import Target, open_service, target
-from engine.cli.links import run_link, runs_link
+from engine.cli.next import SPARE, Source, Upcoming, table, upcoming
 from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key
 from engine.cli.output import (
+    as_yaml,
     backfill_json,
+    clock,
     console,
     counted,
     fire_json,
@@ -25,18 +28,19 @@ from engine.cli.output import (
     print_json,
     print_table,
     problem_of,
+    relative,
+    run_link,
+    runs_link,
     schedule_json,
+    unserved,
     why,
 )
-from engine.cli.times import clock, relative
-from engine.cli.unserved import unserved
-from engine.cli.upcoming import SPARE, Source, Upcoming, table, upcoming
-from engine.ledger.backfill_records import Backfill
-from engine.ledger.data_gaps import DataGap
-from engine.ledger.fire_records import Fire
-from engine.ledger.schedule_records import ScheduleRow
-from engine.schedules.aloud import read_aloud
-from engine.schedules.awaiting import REASON, Rule
+from engine.cli.target import Target, open_service, target
+from engine.ledger.fires import DataGap, Fire
+from engine.ledger.records import Backfill, ScheduleRow
+from engine.schedules.describe.wording import read_aloud
+from engine.schedules.planner.decisions import REASON
+from engine.schedules.policies import Rule
 
 SHOWN = 5
 _ASKED = 100

@@ -1,4 +1,7 @@
-"""``sched simulate``: what a file would do between two moments, outages included."""
+"""Command simulate.
+
+``sched simulate``: what a file would do between two moments, outages included.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +11,13 @@ from typing import Annotated
 
 import typer
 
-from engine.cli.load_page import page
-from engine.cli.load_text import print_simulation
-from engine.cli.moments import moment
-from engine.cli.options import DEFAULT_FILE, File, Json
+from engine.cli.options import DEFAULT_FILE, File, Json, moment
 from engine.cli.output import counted, instant, print_json
+from engine.cli.simulate_report import page, print_simulation
 from engine.schedules import ScheduleFile
-from engine.schedules.durations import parse_duration
-from engine.schedules.simulated import OUTCOMES, Outage, Simulation
+from engine.schedules.simulation import OUTCOMES, Outage, Simulation
 from engine.schedules.simulation import simulate as simulate_schedules
+from engine.schedules.units import parse_duration
 from engine.service import ScheduleService, not_found
 
 From = Annotated[

@@ -1,4 +1,7 @@
-"""The Temporal server that a command means."""
+"""Temporal client of a command.
+
+The Temporal server that a command means.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ import os
 
 from temporalio.client import Client
 
-from engine.cli.environment import Target
-from engine.runtime.connect import connect_temporal
+from engine.cli.target import Target
+from engine.runtime.temporal_client import connect_temporal
 
 
 async def connected(of: Target) -> Client:

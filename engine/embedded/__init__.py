@@ -5,9 +5,9 @@ pid files, so that the next start finds what ``kill -9`` left behind. Nothing he
 production: there the servers are named by ``TEMPORAL_*`` and ``SCHED_DATABASE_URL``.
 """
 
-from engine.embedded.lock import FolderLock
 from engine.embedded.ports import free_port
 from engine.embedded.postgres import PostgresServer
+from engine.embedded.process import FolderLock
 from engine.embedded.servers import EmbeddedServers, servers
 from engine.embedded.temporal import TemporalServer
 

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from engine.embedded.identity import command_line, folder_of, parent
+from engine.embedded.process import command_line, folder_of, parent
 from engine.errors import EmbeddedError
 
 HOST = "127.0.0.1"

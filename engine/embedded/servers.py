@@ -1,4 +1,7 @@
-"""Both servers of ``sched up``, started together and stopped in reverse."""
+"""Start and stop of both embedded servers.
+
+Both servers of ``sched up``, started together and stopped in reverse.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.embedded.lock import FolderLock
 from engine.embedded.ports import require_free
 from engine.embedded.postgres import PostgresServer
+from engine.embedded.process import FolderLock
 from engine.embedded.temporal import TemporalServer
 from engine.errors import EmbeddedError
 

@@ -19,8 +19,8 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.service import ConnectConfig, RPCError, ServiceClient
 
 from engine.embedded.binaries import temporal_cli
-from engine.embedded.lifecycle import Server
 from engine.embedded.ports import HOST, free_port, require_free
+from engine.embedded.process import Server
 
 _READY_WITHIN = 60.0
 _QUEUES: Mapping[str, str | float | bool] = {

@@ -1,24 +1,132 @@
-"""What a workflow's ``run(self, ctx)`` is given."""
+"""The workflow context."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeVar, Unpack, overload
+from random import Random
+from typing import Any, Protocol, TypeVar, Unpack, overload
+from uuid import UUID
 
 import temporalio.workflow
 
-from engine.flow.awaited import Unawaited, to_await
-from engine.flow.calls import NOT_GIVEN, StepOptions, call_of, undo_of
-from engine.flow.children import Children
+from engine.errors import EngineError
+from engine.flow.children import Children, all_of
+from engine.flow.coroutines import Unawaited, to_await
 from engine.flow.failures import NotUndone
-from engine.flow.parallel import all_of
-from engine.flow.progress import progress_line
+from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.retries import Retry, duration
-from engine.flow.run_facts import RunFacts
 from engine.flow.saga import Saga
-from engine.flow.shapes import RunsAlone, RunsWithInput
 from engine.flow.signals import Signals
+from engine.flow.step_calls import NOT_GIVEN, StepOptions, call_of, undo_of
+
+# --- run information ---
+# What a run knows of itself, the same on every replay.
+
+
+class RunFacts:
+    """The part of ``Context`` that waits for nothing."""
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether a schedule started this run, so that ``fire`` can be read."""
+        try:
+            self._read_fire()
+        except ValueError:
+            return False
+        return True
+
+    @property
+    def fire(self) -> FireInfo:
+        """The window this run stands for.
+
+        Raises:
+            EngineError: The run was started by hand, not by a schedule (see ``scheduled``).
+        """
+        try:
+            return self._read_fire()
+        except ValueError as error:
+            raise EngineError(
+                f"ctx.fire: no schedule started the run {temporalio.workflow.info().workflow_id!r}"
+                f" ({error})",
+                cure="ask ctx.scheduled first",
+            ) from None
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger that names the run and stays silent on replay."""
+        return temporalio.workflow.logger
+
+    def now(self) -> datetime:
+        """Return the run's own time, aware, in UTC: the same on every replay."""
+        return temporalio.workflow.now()
+
+    def random(self) -> Random:
+        """Return the run's own source of random numbers: the same on every replay."""
+        return temporalio.workflow.random()
+
+    def uuid(self) -> UUID:
+        """Return a new UUID: the same on every replay."""
+        return temporalio.workflow.uuid4()
+
+    def patched(self, change: str) -> bool:
+        """Return whether this run may take the new way of a change of its code.
+
+        A run that passed here with the old code takes the old way for good, every other one the
+        new way: ``if ctx.patched("send-twice"): ... else: ...``. Once no run of the old code is
+        left, Temporal's ``workflow.deprecate_patch`` and then removal end it.
+        """
+        return temporalio.workflow.patched(change)
+
+    def _read_fire(self) -> FireInfo:
+        value = temporalio.workflow.memo_value(MEMO_KEY, None)
+        if value is None:
+            raise ValueError(f"its memo has no {MEMO_KEY!r}")
+        return FireInfo.from_memo(value)
+
+
+# --- progress ---
+# How far a run is, as a line for people.
+
+
+def progress_line(done: float, total: float | None, note: str) -> str:
+    """Return for example ``420 of 1,000 (42 %): sending mails``."""
+    line = f"{done:,}"
+    if total is not None:
+        line += f" of {total:,}"
+        if total > 0:
+            # Rounded down: 100 % is said when all of it is done, and not before.
+            line += f" ({int(100 * done / total)} %)"
+    return f"{line}: {note}" if note else line
+
+
+# --- protocols ---
+# What a type checker demands of a workflow class.
+
+R_co = TypeVar("R_co", covariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class RunsAlone(Protocol[R_co]):
+    """A class whose ``run`` can do without an input."""
+
+    async def run(self, ctx: Context, /) -> R_co:
+        """See ``workflow``."""
+
+
+class RunsWithInput(Protocol[T_contra, R_co]):
+    """A class whose ``run`` takes an input."""
+
+    async def run(self, ctx: Context, input: T_contra, /) -> R_co:  # noqa: A002 - the word of schedules.yaml
+        """See ``workflow``."""
+
+
+WorkflowClass = TypeVar("WorkflowClass", bound="type[RunsAlone[Any] | RunsWithInput[Any, Any]]")
+
+
+# --- context ---
+# What a workflow's ``run(self, ctx)`` is given.
 
 R = TypeVar("R")
 T = TypeVar("T")

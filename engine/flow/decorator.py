@@ -1,4 +1,7 @@
-"""``@workflow``: an ordinary class becomes a Temporal workflow, in place."""
+"""The @workflow decorator.
+
+``@workflow``: an ordinary class becomes a Temporal workflow, in place.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,10 @@ from typing import Any, Final, get_type_hints, overload
 import temporalio.workflow
 
 from engine.errors import EngineError
-from engine.flow.context import Context
-from engine.flow.definition import MARK, WorkflowDefinition
-from engine.flow.endings import ending_of
-from engine.flow.failures import CompensationFailed
-from engine.flow.registry import Registry, checked_name
+from engine.flow.context import Context, WorkflowClass
+from engine.flow.definition import MARK, Registry, WorkflowDefinition, checked_name
+from engine.flow.failures import CompensationFailed, ending_of
 from engine.flow.retries import Retry, duration
-from engine.flow.shapes import WorkflowClass
 
 _RUN_METHOD: Final = "_temporal_run"
 _TEMPORAL_MARK: Final = "__temporal_workflow_definition"

@@ -1,4 +1,7 @@
-"""The window a run was started for, as the run's memo carries it."""
+"""Fire information in the memo of a run.
+
+The window a run was started for, as the run's memo carries it.
+"""
 
 from __future__ import annotations
 

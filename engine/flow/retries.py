@@ -1,4 +1,7 @@
-"""``Retry``: how often, how patiently and after what a failing step is tried again."""
+"""Retry rules of steps.
+
+``Retry``: how often, how patiently and after what a failing step is tried again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Signals that a run waits for, each kept until somebody asks for it."""
+"""Signals of a run.
+
+Signals that a run waits for, each kept until somebody asks for it.
+"""
 
 from __future__ import annotations
 

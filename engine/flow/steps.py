@@ -1,18 +1,209 @@
-"""``@step``: an ordinary function becomes a Temporal activity and stays an ordinary function."""
+"""The @step decorator, step info, step notes and queues."""
 
 from __future__ import annotations
 
+import hashlib
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, fields
 from datetime import timedelta
 from typing import Any, Final, TypeVar, overload
 
+import temporalio.workflow
 from temporalio import activity
 
-from engine.flow.queues import checked_queue
-from engine.flow.registry import Registry, checked_name
+from engine.errors import EngineError
+from engine.flow.definition import Registry, checked_name
+from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.retries import Retry, duration
+
+# --- step notes ---
+# What a call of a step says to the worker that runs it, beside the input: one header.
+#
+# The workflow's side writes it (``noted``), the plugin's interceptors carry it, and the step's side
+# reads it. An ordinary call has nothing to say and carries no header, and a worker without the
+# plugin loses the note: then the step knows itself by Temporal's ids alone.
+
+HEADER: Final = "sched"
+"""The header's name in Temporal."""
+
+
+@dataclass(frozen=True)
+class StepNote:
+    """What one call says.
+
+    Attributes:
+        intervals: The waits between attempts in seconds, the last one repeating.
+        backoff: First wait in seconds, factor and longest wait, where ``jitter`` needs them.
+        jitter: How much of a wait is left to chance, from 0 to 1.
+        give_up_on: Names of exception classes that end the attempts.
+        origin: The run that a reset run began as, which its steps' keys are made of.
+        key: The idempotency key that the workflow chose.
+        undoes: The idempotency key of the step that this one takes back.
+        undo: How to take this step back, for a run that cannot do it itself any more.
+    """
+
+    intervals: tuple[float, ...] = ()
+    backoff: tuple[float, float, float] | None = None
+    jitter: float = 0.0
+    give_up_on: tuple[str, ...] = ()
+    origin: str | None = None
+    key: str | None = None
+    undoes: str | None = None
+    undo: Mapping[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is said, and nothing of what is not."""
+        return {name: value for name, value in asdict(self).items() if value}
+
+    @classmethod
+    def from_json(cls, value: object) -> StepNote:
+        """Read it back; what this version does not know is left out."""
+        if not isinstance(value, Mapping):
+            return NOTHING
+        known = {each.name for each in fields(cls)}
+        said = {name: _frozen(given) for name, given in value.items() if name in known}
+        return cls(**said)
+
+
+NOTHING: Final = StepNote()
+
+_current: ContextVar[StepNote | None] = ContextVar("sched_step_note", default=None)
+
+
+@contextmanager
+def noted(note: StepNote) -> Iterator[None]:
+    """Let the call of Temporal's API inside this block carry the note."""
+    token = _current.set(note)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def note_of_this_call() -> StepNote | None:
+    """Return what the call under way has to say; None where that is nothing."""
+    note = _current.get()
+    return note if note is not None and note.to_json() else None
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+# --- step info ---
+# What a step can know about the call it serves.
+
+
+@dataclass(frozen=True)
+class NotedInfo(activity.Info):
+    """Temporal's information on an attempt, with what the call said beside its input."""
+
+    note: StepNote = NOTHING
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """The call of a step, seen from inside the step.
+
+    Attributes:
+        idempotency_key: The same for every attempt of this call, and no other call has it. Give
+            it to whoever does the work, so that a second attempt does not do it twice.
+        attempt: Which attempt this is, from 1.
+        undoes: In an undo step, the idempotency key of the step that it takes back; else None.
+        workflow_id: The run's id, such as ``sched:<key>:<bucket>``; None outside of a run.
+    """
+
+    idempotency_key: str
+    attempt: int
+    undoes: str | None
+    workflow_id: str | None
+
+
+def step_info() -> StepInfo:
+    """Return what is known about the call that this step serves.
+
+    The idempotency key is made of the run, the step's name and the place of the call in the run:
+    another attempt, also on another worker and after a crash, has the same; so has a run that an
+    operator has reset. A run that continues as new, or is retried as a whole, has keys of its own.
+
+    Raises:
+        EngineError: Called outside of a step.
+    """
+    if not activity.in_activity():
+        raise EngineError(
+            "step_info() was called outside of a step",
+            cure="in a unit test run the step with temporalio.testing.ActivityEnvironment",
+        )
+    info = activity.info()
+    # Not isinstance: another copy of this module may have made it.
+    note: StepNote = getattr(info, "note", None) or NOTHING
+    return StepInfo(
+        idempotency_key=note.key
+        or step_key(note.origin or info.workflow_run_id or "", info.activity_id),
+        attempt=info.attempt,
+        undoes=note.undoes,
+        workflow_id=info.workflow_id,
+    )
+
+
+def step_key(run: str, place: str) -> str:
+    """Return the key of the call at this place (Temporal's activity id) of a run."""
+    return f"{run}/{place}"
+
+
+# --- queues ---
+# Queues of steps, seen from a workflow: where a step waits, and whose turn it takes.
+
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
+_LONGEST_KEY: Final = 64
+"""Bytes of a fairness key, which the server takes."""
+
+
+def lane_of(task_queue: str, queue: str) -> str:
+    """Return the Temporal task queue on which steps of a queue wait."""
+    return f"{task_queue}/{queue}"
+
+
+def queue_of(lane: str, task_queue: str) -> str | None:
+    """Return the queue whose lane this is; None for any other task queue."""
+    before, slash, queue = lane.rpartition("/")
+    return queue if slash and before == task_queue else None
+
+
+def checked_queue(name: str | None) -> str | None:
+    """Return ``name`` if it may name a queue.
+
+    Raises:
+        ValueError: It may not.
+    """
+    if name is not None and not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} cannot name a queue: use up to 200 of a-z, 0-9, '.', '_' and '-', "
+            "beginning with a letter or digit"
+        )
+    return name
+
+
+def turn_key() -> str:
+    """Return whose turns this run's steps take: its schedule's, or those of its workflow type."""
+    try:
+        key = FireInfo.from_memo(temporalio.workflow.memo_value(MEMO_KEY, None)).key
+    except ValueError:
+        key = temporalio.workflow.info().workflow_type
+    data = key.encode()
+    if len(data) <= _LONGEST_KEY:
+        return key
+    # Keys that begin alike must stay apart.
+    digest = hashlib.sha256(data).hexdigest()[:16]
+    return f"{data[: _LONGEST_KEY - 20].decode(errors='ignore')}-{digest}"
+
+
+# --- steps ---
+# ``@step``: an ordinary function becomes a Temporal activity and stays an ordinary function.
 
 DEFAULT_TIMEOUT: Final = timedelta(minutes=10)
 """How long one attempt of a step may take unless the step or the call says otherwise."""

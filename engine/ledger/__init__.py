@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.doors import door
-from engine.ledger.ledger import Ledger
-from engine.ledger.transactions import Transaction
+from engine.lazy import door
+from engine.ledger.interface import Ledger, Transaction
 
 if TYPE_CHECKING:
-    from engine.ledger.memory import MemoryLedger
-    from engine.ledger.postgres import PostgresLedger
+    from engine.ledger.memory.ledger import MemoryLedger
+    from engine.ledger.postgres.ledger import PostgresLedger
 else:
     __getattr__ = door(
         __name__,
-        {"MemoryLedger": "engine.ledger.memory", "PostgresLedger": "engine.ledger.postgres"},
+        {
+            "MemoryLedger": "engine.ledger.memory.ledger",
+            "PostgresLedger": "engine.ledger.postgres.ledger",
+        },
     )
 
 __all__ = ["Ledger", "MemoryLedger", "PostgresLedger", "Transaction"]

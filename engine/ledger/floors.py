@@ -1,4 +1,6 @@
-"""Lower bounds of what is due, so that a look need not walk what was due before.
+"""Lower bounds of what is due, beside an old snapshot.
+
+Lower bounds of what is due, so that a look need not walk what was due before.
 
 Beside an old snapshot PostgreSQL keeps every dead index entry, and a search for the earliest live
 one visits all of them. Nothing is written with a moment in the past: ``positions.due_at``, leases
@@ -12,7 +14,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
-from engine.ledger.replica_records import Probe, Serving
+from engine.ledger.records import Probe, Serving
 
 Moments: TypeAlias = "tuple[datetime, datetime, datetime]"
 EVER: Final = datetime.fromtimestamp(0, UTC)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.doors import door
+from engine.lazy import door
 
 if TYPE_CHECKING:
     from engine.runtime.events import Event

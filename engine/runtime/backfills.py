@@ -1,33 +1,208 @@
-"""Backfills: the ranges of past windows that ticks lay, some windows at a time.
-
-``verbs.backfilling`` asks for them. Here their windows become fires, in one transaction with the
-cursor of the range and under the row lock of its schedule: claims of this replica where runs may
-overlap, otherwise a few that wait in line. What ``past_windows`` leaves alone is counted.
-"""
+"""Backfills: past windows that become fires, some at each tick."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from bisect import bisect_left, bisect_right
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import islice, pairwise
 
 from engine.errors import Code, CommitUnknown, EngineError
 from engine.ledger import Ledger, Transaction
-from engine.ledger.backfill_records import Backfill, ToLay
-from engine.ledger.fire_records import Claim, Fire
-from engine.ledger.replica_records import Serving
-from engine.ledger.schedule_records import ScheduleState
-from engine.runtime import unknown
-from engine.runtime.carving import take_out
+from engine.ledger.fires import Claim, Fire, cause_of
+from engine.ledger.records import UNDECLARED, Action, Backfill, ScheduleState, Serving, ToLay
+from engine.runtime import planning
 from engine.runtime.events import Alert, Listener
-from engine.runtime.looking import VISIBILITY_LAG
-from engine.runtime.past_windows import Considered, consider
+from engine.runtime.planning import take_out
 from engine.runtime.settings import Settings
-from engine.runtime.sight import Sight
-from engine.runtime.verbs.backfilling import end_backfill, note_end
-from engine.schedules.windows import Window, is_suffixed
+from engine.runtime.tracking.lookups import Sight
+from engine.runtime.tracking.runs import VISIBILITY_LAG
+from engine.schedules.ids import Window, is_suffixed
+from engine.schedules.model import Schedule
+from engine.schedules.timing.spec import Spec
+from engine.schedules.units import TICK
+
+
+async def end_backfill(
+    transaction: Transaction, each: Backfill, why: str, now: datetime, *, by: str
+) -> Alert:
+    """Let nothing more of a backfill be laid; returns what is to be told of it."""
+    ended = replace(each, state="ended", ended_reason=why, ended_at=now)
+    await transaction.move_backfill(ended)
+    await note_end(transaction, ended, by=by)
+    left = each.windows - each.done
+    text = (
+        f"the backfill of {each.key} from {each.first:%Y-%m-%d %H:%M:%S}Z to"
+        f" {each.last:%Y-%m-%d %H:%M:%S}Z has ended: {why}; {left} of its {each.windows} windows"
+        " were not laid"
+    )
+    return Alert(Code.BACKFILL_ENDED, text)
+
+
+async def note_end(transaction: Transaction, each: Backfill, *, by: str) -> None:
+    """Note what a backfill came to, which goes no further."""
+    after = {
+        "id": each.id, "state": each.state, "laid": each.laid, "left_alone": dict(each.left_alone),
+        "not_laid": max(each.windows - each.done, 0),
+    }  # fmt: skip
+    action = Action(each.project, each.key, "backfill", each.ended_reason, after=after)
+    await transaction.act([action], by=by)
+
+
+# --- windows that a backfill starts ---
+# The windows of the past that a backfill starts, and why it leaves the others alone.
+#
+# ``consider`` says it of single windows, in the transaction that lays them; ``count`` of all of
+# them at once, bounded however many they are. A window that has, had or may have had a run is left
+# alone. Of one that surely has none its cause decides: see the table in docs/operating.md.
+
+UNDECIDED = "undecided"
+FORGOTTEN = "forgotten, see the archive"
+"""Why windows without a row are left alone; of the others their cause, or status, says it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Considered:
+    """One window of a backfill.
+
+    Attributes:
+        at: its fire time.
+        row: the row that speaks for it; None where there is none.
+        why: the cause for which it has no run, or what else becomes of it.
+        starts: whether the backfill starts it.
+    """
+
+    at: datetime
+    row: Fire | None
+    why: str
+    starts: bool
+
+
+async def consider(
+    transaction: Transaction, each: Backfill, state: ScheduleState, fires: Sequence[datetime]
+) -> list[Considered]:
+    """Say of each of these windows, in order, whether a backfill starts it.
+
+    Args:
+        transaction: in which it is read.
+        each: the backfill.
+        state: its schedule, with the definition of the request.
+        fires: the fire times; at least one.
+    """
+    rows = await transaction.between(each.key, fires[0], fires[-1])
+    forgotten = await transaction.forgotten_until(each.key)
+    found = []
+    for at, row in await _with_rows(transaction, each, fires, rows):
+        why: str = UNDECLARED
+        surely = True
+        if row is not None:
+            cause = None if row.run_id is not None else row.cause
+            why, surely = cause or row.status, cause is not None
+        elif at > state.cursor:
+            why, surely = UNDECIDED, False
+        elif forgotten is not None and at <= forgotten:
+            why, surely = FORGOTTEN, False
+        if surely and state.schedule.exclusions and state.schedule.exclusions.reason(at):
+            why = "excluded"
+        found.append(Considered(at, row, why, surely and why in each.include))
+    return found
+
+
+async def _with_rows(
+    transaction: Transaction, each: Backfill, fires: Sequence[datetime], rows: Sequence[Fire]
+) -> Iterator[tuple[datetime, Fire | None]]:
+    """Each window with its row. Of several one that is left alone counts, then the newest."""
+
+    def rank(row: Fire) -> tuple[bool, int]:
+        return row.cause not in each.include, row.series
+
+    ranges = deque(row for row in rows if row.windows > 1)
+    specs = await _specs(transaction, each.key, ranges)
+    alone = {row.fire_time: row for row in sorted(rows, key=rank) if row.windows == 1}
+
+    def pairs() -> Iterator[tuple[datetime, Fire | None]]:
+        around: list[Fire] = []
+        for at in fires:
+            while ranges and ranges[0].fire_time <= at:
+                around.append(ranges.popleft())
+            around[:] = [row for row in around if row.last_fire_time >= at]
+            # A range of an older definition may span moments at which it had no window.
+            those = [row for row in around if specs[row.definition_version].previous(at) == at]
+            those += [alone[at]] if at in alone else []
+            yield at, max(those, key=rank, default=None)
+
+    return pairs()
+
+
+async def _specs(transaction: Transaction, key: str, rows: Iterable[Fire]) -> dict[int, Spec]:
+    """The times that each definition meant by which one of these rows was decided."""
+    return {
+        version: (await transaction.definition(key, version)).spec
+        for version in {row.definition_version for row in rows}
+    }
+
+
+async def count(
+    transaction: Transaction, state: ScheduleState, after: datetime, until: datetime
+) -> Counter[str]:
+    """Return how many windows of ``after < t <= until`` are what, by the words of ``Considered``.
+
+    Counted in the database, and by the definitions of ranges.
+    """
+    key, spec = state.key, state.schedule.spec
+    forgotten = await transaction.forgotten_until(key)
+    spans = [*_spans(state.schedule, after, until, forgotten, state.cursor)]
+    counted = await transaction.count_windows(key, [(begin, end) for begin, end, _ in spans])
+    begins, ends = [begin for begin, *_ in spans], [end for _, end, _ in spans]
+    ranges = await transaction.ranges_between(key, after, until)
+    specs = await _specs(transaction, key, ranges)
+    for row in ranges:
+        reached = range(
+            bisect_right(ends, row.fire_time - TICK), bisect_left(begins, row.last_fire_time)
+        )
+        for number in reached:
+            low, high = (
+                max(begins[number], row.fire_time - TICK),
+                min(ends[number], row.last_fire_time),
+            )
+            of = specs[row.definition_version]
+            counted[number][row.status, row.reason_code] += of.count(low, high)
+    counts = Counter[str]()
+    for (begin, end, excluded), found in zip(spans, counted, strict=True):
+        for (status, code), number in found.items():
+            cause = cause_of(status, code)
+            counts["excluded" if cause and excluded else cause or status] += number
+        without: str = "excluded" if excluded else UNDECLARED
+        if begin >= state.cursor:
+            without = UNDECIDED
+        elif forgotten is not None and end <= forgotten:
+            without = FORGOTTEN
+        counts[without] += max(spec.count(begin, end) - found.total(), 0)
+    return +counts
+
+
+def _spans(
+    schedule: Schedule, after: datetime, until: datetime, *edges: datetime | None
+) -> Iterator[tuple[datetime, datetime, bool]]:
+    """Divide ``after < t <= until`` at the edges, and by whether the schedule leaves them out."""
+    inner = {edge for edge in edges if edge is not None and after < edge < until}
+    for begin, end in pairwise(sorted({after, *inner, until})):
+        if schedule.exclusions is None:
+            yield begin, end, False
+        else:
+            for first, last, reason in schedule.exclusions.divide(begin, end):
+                yield first, last, reason is not None
+
+
+# --- laying of windows ---
+# Backfills: the ranges of past windows that ticks lay, some windows at a time.
+#
+# ``verbs.backfilling`` asks for them. Here their windows become fires, in one transaction with the
+# cursor of the range and under the row lock of its schedule: claims of this replica where runs may
+# overlap, otherwise a few that wait in line. What ``past_windows`` leaves alone is counted.
 
 _IN_LINE = 10
 """How many windows may wait in the line of a key for more of a backfill to be laid behind them."""
@@ -198,7 +373,7 @@ class _Turn:
             return
         state = await self._as_asked_for(each, state)
         if state.workflow_type is None:
-            raise EngineError(unknown.reason(state.schedule))
+            raise EngineError(planning.reason(state.schedule))
         batch = _Batch(self._transaction, each, state)
         await batch.choose(limit)
         windows = [*await batch.carved(), *batch.new]

@@ -1,4 +1,7 @@
-"""Finds the user's code: every module of the packages that hold workflows and activities."""
+"""Discovery of workflows and activities.
+
+Finds the user's code: every module of the packages that hold workflows and activities.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a replica tells whoever listens: the terminal of ``sched up``, a test, a log."""
+"""Events that a replica emits.
+
+What a replica tells whoever listens: the terminal of ``sched up``, a test, a log.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from engine.errors import Code
-from engine.ledger.fire_records import Claim, Evidence, Outcome, StopOrder
-from engine.ledger.schedule_records import Step
-from engine.schedules.decisions import Decision
+from engine.ledger.fires import Claim, Evidence, Outcome, StopOrder
+from engine.ledger.records import Step
+from engine.schedules.planner.decisions import Decision
 
 logger = logging.getLogger("sched")
 _NAMED = 5

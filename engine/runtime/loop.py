@@ -1,4 +1,7 @@
-"""The one lifecycle of every background loop: turn, wait, stop, and an error bulkhead."""
+"""Lifecycle of background loops.
+
+The one lifecycle of every background loop: turn, wait, stop, and an error bulkhead.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from datetime import timedelta
 
 from engine.errors import EngineError
 from engine.runtime.events import Held, Listener, logger
-from engine.runtime.trouble import trouble
+from engine.runtime.temporal_client import trouble
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 

@@ -1,4 +1,7 @@
-"""The Temporal plugin: a worker that has it is a replica of the scheduler."""
+"""The Temporal worker plugin.
+
+The Temporal plugin: a worker that has it is a replica of the scheduler.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +22,23 @@ from temporalio.worker import ReplayerConfig, Worker, WorkerConfig, WorkflowRunn
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from engine.errors import LedgerRequired, ScheduleFileError
-from engine.flow.definition import definition_of
-from engine.flow.run_rules import RunRules
-from engine.flow.undoing import Undo
+from engine.flow.definition import RunRules, definition_of
+from engine.flow.saga import Undo
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
-from engine.ledger.address import checked_address
-from engine.ledger.replica_records import Serving
-from engine.runtime import database
-from engine.runtime.declare import require_no_memory
+from engine.ledger.postgres.address import checked_address
+from engine.ledger.records import Serving
+from engine.runtime import settings as database
+from engine.runtime.apply.apply import require_no_memory
+from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source
+from engine.runtime.clean_up import left_to_undo
 from engine.runtime.discovery import types_of
 from engine.runtime.events import Event, Listener, log, logger
-from engine.runtime.heartbeats import HEARD_WITHIN, StepHeartbeats
-from engine.runtime.lanes import is_lane
-from engine.runtime.queue_steps import SeenQueues, SlotGate
+from engine.runtime.interceptors import HEARD_WITHIN, StepHeartbeats, StepNotes
 from engine.runtime.replica import Replica
 from engine.runtime.run_memo import ChainMemo
 from engine.runtime.settings import Settings, unknown_names
-from engine.runtime.source import DEFAULT_PROJECT, Paths, Source
-from engine.runtime.step_notes import StepNotes
-from engine.runtime.undoing import left_to_undo
+from engine.runtime.step_queues.manager import is_lane
+from engine.runtime.step_queues.slots import SeenQueues, SlotGate
 from engine.schedules import ScheduleFile
 
 _PASSED_THROUGH = ("asyncpg", "croniter", "yaml", "opentelemetry", "engine")

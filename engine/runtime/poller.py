@@ -1,14 +1,9 @@
-"""The heart: looks at the ledger, decides due windows, hands the claims to the dispatcher.
-
-    probe → lock → plan → claim → start → settle
-
-Everything decided is written before the first send, in one transaction with the cursor.
-"""
+"""The poller: the loop that decides due windows."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -18,28 +13,65 @@ from typing import Any
 from engine import faults
 from engine.errors import Code, CommitUnknown, LedgerUnavailable
 from engine.ledger import Ledger, MemoryLedger, Transaction
-from engine.ledger.fire_records import Claim
-from engine.ledger.replica_records import Probe, Serving
-from engine.ledger.schedule_records import Step
+from engine.ledger.fires import Claim
+from engine.ledger.records import Probe, Serving, Step
 from engine.runtime.backfills import Backfills
-from engine.runtime.clock import LedgerClock, boottime
-from engine.runtime.continuity import Continuity
-from engine.runtime.dispatcher import Dispatcher
-from engine.runtime.events import (
-    Alert,
-    Held,
-    Listener,
-    log,
-    logger,
-    tell_decided,
-    without_run,
-)
-from engine.runtime.overflow import turned_full
+from engine.runtime.clock import ClockWatch, LedgerClock, boottime
+from engine.runtime.dispatch.dispatcher import Dispatcher
+from engine.runtime.events import Alert, Held, Listener, log, logger, tell_decided, without_run
+from engine.runtime.failover import Continuity
 from engine.runtime.planning import concerns_others, holding, planned, waits
 from engine.runtime.settings import Settings
-from engine.runtime.sight import Sight
-from engine.runtime.skew import ClockWatch
-from engine.schedules.spans import MOST_ROWS
+from engine.runtime.tracking.lookups import Sight
+from engine.schedules.planner.decisions import Decision
+from engine.schedules.planner.planner import MOST_ROWS
+from engine.schedules.units import TICK
+
+# --- full queues ---
+# Tells when the queue of a schedule is full: once each time, and not for each window.
+
+_CURE = "`sched show` counts them; raise maxQueued, start fewer, or see why its runs take so long"
+
+
+async def turned_full(transaction: Transaction, steps: Sequence[Step]) -> list[Alert]:
+    """Return what to tell of queues that these steps found full, and nobody did just before.
+
+    The ledger says whether it is news, so that replicas tell it once. With ``queue_one`` nothing
+    is told: that one waits is what was asked for.
+    """
+    alerts = []
+    for step in steps:
+        excess = [each for each in step.decisions if each.overflows]
+        if excess and step.state.schedule.overlap == "queue":
+            first = min(excess, key=lambda each: each.window.fire_time)
+            if await _is_news(transaction, step, first):
+                alerts.append(_alert(step, sum(each.windows for each in excess)))
+    return alerts
+
+
+async def _is_news(transaction: Transaction, step: Step, first: Decision) -> bool:
+    """Whether the window before it still had room."""
+    at = first.window.fire_time
+    if any(each.verdict == "queued" and each.window.fire_time < at for each in step.decisions):
+        return True
+    before = step.state.schedule.spec.previous(at - TICK)
+    row = None if before is None else await transaction.covering(step.state.key, before)
+    return row is None or not row.overflowed
+
+
+def _alert(step: Step, windows: int) -> Alert:
+    noun = "window was" if windows == 1 else "windows were"
+    most = step.state.schedule.max_queued
+    text = f"{step.state.key}: its queue is full ({most}), {windows} {noun} skipped"
+    return Alert(Code.QUEUE_FULL, f"{text}, and more will be until a run of it ends; {_CURE}")
+
+
+# --- poller ---
+# The heart: looks at the ledger, decides due windows, hands the claims to the dispatcher.
+#
+#     probe → lock → plan → claim → start → settle
+#
+# Everything decided is written before the first send, in one transaction with the cursor.
 
 _NOTHING = timedelta(0)
 _CONTENDED = timedelta(milliseconds=20)

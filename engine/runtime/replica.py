@@ -1,9 +1,12 @@
-"""One replica: the wiring diagram of everything that runs inside a worker."""
+"""One replica: the wiring of everything that runs inside a worker."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
 from typing import TypeVar
 
 from temporalio.client import Client
@@ -11,39 +14,103 @@ from temporalio.worker import Worker
 
 from engine.errors import LedgerUnavailable, TemporalUnavailable
 from engine.ledger import Ledger, PostgresLedger
-from engine.ledger.replica_records import Serving, Wanted
-from engine.runtime.adopting import adopt
-from engine.runtime.applying import REFUSALS, remarks, require_project
-from engine.runtime.archive import Archive
-from engine.runtime.auditor import Auditor
-from engine.runtime.budget import Budget
+from engine.ledger.records import Serving, Wanted
+from engine.runtime.apply.apply import applied_digest, apply
+from engine.runtime.apply.attempts import REFUSALS, remarks, require_project
+from engine.runtime.apply.edits import ApplyReport, adopt
+from engine.runtime.apply.source import Source, read_unless
 from engine.runtime.clock import LedgerClock, boottime
-from engine.runtime.close_waiter import CloseWaiter
-from engine.runtime.declare import applied_digest, apply
-from engine.runtime.dispatcher import Dispatcher
-from engine.runtime.events import Applied, Event, Held, Listener, Remark
-from engine.runtime.hints import hearing
-from engine.runtime.janitor import Janitor
-from engine.runtime.looking import Looker
+from engine.runtime.dispatch.backpressure import Budget
+from engine.runtime.dispatch.dispatcher import Dispatcher
+from engine.runtime.dispatch.starter import Starter, patient_client
+from engine.runtime.events import Applied, Event, Held, Listener, Remark, logger
 from engine.runtime.loop import Loop
-from engine.runtime.missing_indexes import building_indexes
-from engine.runtime.polled import Polls
 from engine.runtime.poller import Poller
-from engine.runtime.presence import Presence
-from engine.runtime.queue_keeper import QueueKeeper
-from engine.runtime.queue_steps import SeenQueues
-from engine.runtime.reading import read_unless
-from engine.runtime.reports import ApplyReport
+from engine.runtime.presence import Presence, Watchdog
+from engine.runtime.retention.archive import Archive
+from engine.runtime.retention.janitor import Janitor
 from engine.runtime.settings import Settings
-from engine.runtime.sight import Sight
-from engine.runtime.source import Source
-from engine.runtime.starter import Starter, patient_client
-from engine.runtime.stopper import Stopper
-from engine.runtime.stuck import StuckRuns
-from engine.runtime.tracker import Tracker
-from engine.runtime.watchdog import Watchdog
+from engine.runtime.step_queues.manager import QueueKeeper
+from engine.runtime.step_queues.slots import SeenQueues
+from engine.runtime.tracking.audit import Auditor
+from engine.runtime.tracking.lookups import Sight
+from engine.runtime.tracking.replay import StuckRuns
+from engine.runtime.tracking.runs import Looker, Stopper
+from engine.runtime.tracking.tracker import CloseWaiter, Polls, Tracker
 from engine.schedules import ScheduleFile
-from engine.schedules.zones import TZDATA_VERSION
+from engine.schedules.timing.zones import TZDATA_VERSION
+
+# --- notifications ---
+# Ends a loop's wait early when somebody has changed something. A hint, and nothing more.
+#
+# Whatever is lost here (the connection, a pooler that does not pass notifications on) costs the
+# rest of one tick, because the loop looks by itself then.
+
+_FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=1)
+
+
+@asynccontextmanager
+async def hearing(ledger: Ledger, wake: Callable[[], None]) -> AsyncIterator[None]:
+    """Call ``wake`` for as long as the block lasts, whenever the ledger has news."""
+    task = asyncio.create_task(_hear(ledger, wake))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _hear(ledger: Ledger, wake: Callable[[], None]) -> None:
+    pause = _FIRST_PAUSE
+    while True:
+        begun = asyncio.get_running_loop().time()
+        try:
+            await ledger.hear(wake)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the ticks go on without
+            logger.debug("no hints: %s", error)
+        lasted = timedelta(seconds=asyncio.get_running_loop().time() - begun)
+        pause = _FIRST_PAUSE if lasted > _LONGEST_PAUSE else min(pause * 2, _LONGEST_PAUSE)
+        await asyncio.sleep(pause.total_seconds() * random.uniform(0.5, 1))
+
+
+# --- index builds ---
+# The background task that builds the indexes which migrations have left for later.
+#
+# It stands alone because it is no loop: a build waits for other sessions, perhaps for hours, and a
+# worker that drains ends it at once.
+
+_PAUSE = 60.0
+"""Seconds between two looks, while another process builds them or the ledger is away."""
+
+
+@asynccontextmanager
+async def building_indexes(ledger: Ledger) -> AsyncIterator[None]:
+    """Build what is missing while the block lasts."""
+    task = asyncio.create_task(_build(ledger))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _build(ledger: Ledger) -> None:
+    while True:
+        try:
+            if not await ledger.build_indexes():
+                return
+        except LedgerUnavailable as error:
+            logger.debug("indexes are built later: %s", error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, nothing depends on it
+            logger.warning("indexes are missing, `sched migrate` builds them: %s", error)
+            return
+        await asyncio.sleep(_PAUSE * random.uniform(0.5, 1))
+
+
+# --- replica ---
+# One replica: the wiring diagram of everything that runs inside a worker.
 
 T = TypeVar("T")
 

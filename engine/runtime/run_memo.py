@@ -1,4 +1,6 @@
-"""The memo by which a run names its window: its own, or that of the first run of its chain.
+"""Memo of a run: its window, carried along a chain of runs.
+
+The memo by which a run names its window: its own, or that of the first run of its chain.
 
 A workflow that continues as new with a memo of its own replaces ours. Where the plugin runs the
 workflow, ours is merged into it; of any other worker's run the first run of its chain still has it.
@@ -21,7 +23,7 @@ from temporalio.worker import (
 )
 
 from engine.flow.fire import MEMO_KEY, FireInfo
-from engine.runtime.step_calls import passing
+from engine.runtime.interceptors import passing
 
 
 def first_run_of(run: WorkflowExecutionDescription) -> str | None:

@@ -1,8 +1,4 @@
-"""Settings of a replica: its periods, limits and timeouts, each with the bounds that it must keep.
-
-A name that nobody knows is as bad as a value that nobody can work with: both end in a worker that
-does something else than its operator believes. So both are found before anything is started.
-"""
+"""Runtime settings from the environment."""
 
 from __future__ import annotations
 
@@ -16,7 +12,14 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from engine.errors import SettingsInvalid
-from engine.schedules.durations import format_duration, parse_duration
+from engine.ledger.postgres.address import checked_address
+from engine.schedules.units import format_duration, parse_duration
+
+# --- settings ---
+# Settings of a replica: its periods, limits and timeouts, each with the bounds that it must keep.
+#
+# A name that nobody knows is as bad as a value that nobody can work with: both end in a worker that
+# does something else than its operator believes. So both are found before anything is started.
 
 ApplyWhen: TypeAlias = Literal["on-start", "never"]
 
@@ -248,3 +251,22 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "ApplyWhen": _apply,
 }
 """How a setting is read, by its annotation; any other is a duration."""
+
+
+# --- database of the environment ---
+# Which database the environment names for the ledger.
+
+
+def url() -> str | None:
+    """Return ``SCHED_DATABASE_URL``, or None when the engine is to run stateless.
+
+    Raises:
+        LedgerError: when it is no address of a PostgreSQL database.
+    """
+    given = os.environ.get("SCHED_DATABASE_URL")
+    return checked_address(given) if given else None
+
+
+def schema() -> str:
+    """Return ``SCHED_SCHEMA``."""
+    return os.environ.get("SCHED_SCHEMA", "sched")

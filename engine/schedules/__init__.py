@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from engine.schedules.cron import Cron
-from engine.schedules.file import load_schedules
-from engine.schedules.model import Schedule
-from engine.schedules.schedule_file import ScheduleFile
-from engine.schedules.timing import At, Interval
-from engine.schedules.windows import Window
+from engine.schedules.ids import Window
+from engine.schedules.loader.loader import load_schedules
+from engine.schedules.model import Schedule, ScheduleFile
+from engine.schedules.timing.cron import Cron
+from engine.schedules.timing.spec import At, Interval
 
 __all__ = [
     "At",

@@ -1,41 +1,252 @@
-"""What a user declares: `Schedule`.
-
-Names are snake_case in Python and camelCase in files and JSON. A `Schedule` that exists is
-valid: its when-part has been built, and nothing about it needs checking again.
-"""
+"""The schedule model: one declared schedule and its policies."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ValidationError, ValidationInfo, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
 from pydantic.alias_generators import to_camel
 
-from engine.errors import Code, ScheduleError
-from engine.schedules import chain_fields, fields, policy_fields, when_fields
-from engine.schedules.awaiting import Rule
-from engine.schedules.canonical import definition_digest, jsonable
-from engine.schedules.catch_up import CatchUp
-from engine.schedules.defaults import CONFIG
-from engine.schedules.durations import format_duration
-from engine.schedules.exclusions import Exclusions, exclusions
-from engine.schedules.follow import After, rules
-from engine.schedules.instants import TICK, from_seconds
-from engine.schedules.retention import Retention
+from engine.errors import Code, Problem, ScheduleError
+from engine.schedules import validators
+from engine.schedules.policies import Rule
 from engine.schedules.rules import (
     Fault,
+    as_validation_error,
     build_spec,
     error_class,
+    faults_of,
     is_local,
     relation_faults,
     spec_faults,
 )
-from engine.schedules.sentences import as_validation_error, faults_of
-from engine.schedules.timing import Spec
+from engine.schedules.timing.calendars import Exclusions, exclusions
+from engine.schedules.timing.cron import Dst
+from engine.schedules.timing.spec import Spec
+from engine.schedules.units import TICK, Rate, format_duration, from_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """What the steps of one queue keep to, all replicas together. One of the limits is given.
+
+    Attributes:
+        concurrency: how many run at once; None is as many as the workers take.
+        rate: how many begin in so long a time; None is as fast as it goes.
+    """
+
+    concurrency: int | None = None
+    rate: Rate | None = None
+
+    def __str__(self) -> str:
+        said = [f"concurrency {self.concurrency}"] if self.concurrency is not None else []
+        return ", ".join([*said, *([f"rate {self.rate}"] if self.rate else [])])
+
+
+# --- catch-up policy ---
+# ``catchUp:``, what a schedule's definition says of windows that were missed.
+
+Cause = Literal["pause", "deploy"]
+
+
+class CatchUp(BaseModel):
+    """What happens to windows that were missed for longer than ``grace``.
+
+    Attributes:
+        policy: after an outage. ``latest``: one run, of the newest missed window; ``all``: a run
+            of each; ``none``: no run.
+        window: older windows expire.
+        max: with ``all``, the newest so many run and the others expire.
+        order: with ``all``, whether the ``oldest`` or the ``newest`` of them starts first.
+        rate: with ``all``, how fast they start; None as fast as it goes.
+        pause: the policy after an operator's pause.
+        deploy: the policy after a time in which the file had disabled the schedule.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+    )
+
+    policy: validators.Policy = "latest"
+    window: validators.Window = timedelta(hours=24)
+    max: validators.Max = validators.MOST_CAUGHT_UP
+    order: validators.Order = "oldest"
+    rate: validators.StartRate = None
+    pause: validators.AfterPause = "none"
+    deploy: validators.AfterDeploy = "none"
+
+    def after(self, cause: Cause) -> CatchUp | None:
+        """Return what holds after a pause or a deploy, or None where nothing is made up for."""
+        policy = self.pause if cause == "pause" else self.deploy
+        return None if policy == "none" else self.model_copy(update={"policy": policy})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what differs from the defaults, by its file names."""
+        return {
+            name: _jsonable(value)
+            for name, field in type(self).model_fields.items()
+            if (value := getattr(self, name)) != field.default
+        }
+
+
+def _jsonable(value: object) -> object:
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    return str(value) if isinstance(value, Rate) else value
+
+
+# --- retention policy ---
+# ``retention:``, how long a schedule's fires keep their details, and how long their rows.
+
+
+class Retention(BaseModel):
+    """What a schedule says of it; None takes what holds for the fleet.
+
+    Attributes:
+        keep: so many of the newest rows keep their details, whatever their age.
+        age: how old other rows become with all their details.
+        failed_age: the same of those that failed.
+        max_age: no row becomes older.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+    )
+
+    keep: validators.Keep = None
+    age: validators.Age = None
+    failed_age: validators.FailedAge = None
+    max_age: validators.MaxAge = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is said, by its file names."""
+        return {
+            to_camel(name): format_duration(value) if isinstance(value, timedelta) else value
+            for name in type(self).model_fields
+            if (value := getattr(self, name)) is not None
+        }
+
+
+# --- shared defaults ---
+# The fields that schedules commonly share: what a file's ``defaults:`` may hold.
+
+CONFIG: Final = ConfigDict(
+    frozen=True,
+    extra="forbid",
+    alias_generator=to_camel,
+    validate_by_name=True,
+    validate_by_alias=True,
+)
+"""Of every model: camelCase in files, snake_case in Python, and nothing else."""
+
+
+class Defaults(BaseModel):
+    """What a file's ``defaults:`` may hold: the fields that schedules commonly share."""
+
+    model_config = CONFIG
+
+    timezone: validators.Timezone | None = None
+    task_queue: validators.TaskQueue | None = None
+    overlap: validators.OverlapPolicy | None = None
+    max_concurrent_runs: validators.MaxConcurrentRuns | None = None
+    catch_up: Annotated[CatchUp, validators.IsCatchUp] | None = None
+    grace: validators.Grace | None = None
+    enabled: validators.Enabled | None = None
+    external: validators.External | None = None
+    first_fire: validators.FirstFire = None
+    dst: validators.DstPolicy | None = None
+    exclude: validators.Exclude | None = None
+    spread: validators.Spread | None = None
+    on_dead: validators.OnDead = None
+    retention: Annotated[Retention, validators.IsRetention] | None = None
+    metadata: validators.Metadata | None = None
+
+
+# --- links to other schedules ---
+# ``after:`` and ``needs:``, what a definition says of the schedules that come before it.
+
+
+class After(BaseModel):
+    """The schedule before this one.
+
+    Attributes:
+        schedule: the parent's key.
+        when: what its run has to come to.
+        window: which of its windows is meant.
+    """
+
+    model_config = CONFIG
+
+    schedule: validators.Parent
+    when: validators.ParentWhen = "success"
+    window: validators.ParentWindow = "same"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what differs from the defaults, by its file names."""
+        return self.model_dump(exclude_defaults=True)
+
+
+def rules(after: After | None, needs: tuple[str, ...]) -> tuple[Rule, ...]:
+    """Return everything that the two fields ask for."""
+    first = (Rule(after.schedule, after.when, after.window),) if after else ()
+    return (*first, *(Rule(key) for key in needs))
+
+
+# --- canonical JSON and digest ---
+# Values of a definition as JSON, and the digest that equal definitions share.
+
+
+def jsonable(value: Any) -> Any:
+    """Return the value of a field as JSON has it, without what equals a default."""
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    if isinstance(value, tuple):
+        return validators.jsonable(value)
+    if isinstance(value, Dst):
+        return asdict(value)
+    if isinstance(value, After | CatchUp | Retention):
+        return value.to_json()
+    return value
+
+
+def definition_digest(dump: dict[str, Any]) -> str:
+    """Return the SHA-256, in hex, of a definition as JSON.
+
+    Neither the order of names counts, nor whether a number is written 1 or 1.0: JSON, and a
+    database column of it, knows neither.
+    """
+    text = json.dumps(_canonical(dump), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    """Return a JSON value in which equal numbers are written alike."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _canonical(item) for name, item in value.items()}
+    return [_canonical(item) for item in value] if isinstance(value, list) else value
+
+
+# --- schedule ---
+# What a user declares: `Schedule`.
+#
+# Names are snake_case in Python and camelCase in files and JSON. A `Schedule` that exists is
+# valid: its when-part has been built, and nothing about it needs checking again.
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _BEGINNING: Final = from_seconds(0)
@@ -83,37 +294,37 @@ class Schedule(BaseModel):
 
     model_config = CONFIG
 
-    key: fields.Key
-    workflow: fields.Workflow
-    input: fields.Json = None
-    task_queue: fields.TaskQueue = "sched"
-    external: fields.External = False
-    every_ms: fields.EveryMs = None
-    offset_ms: fields.OffsetMs = 0
-    cron: fields.CronText | None = None
-    timezone: fields.Timezone = "UTC"
-    at: fields.AtText | None = None
-    enabled: fields.Enabled = True
-    paused: fields.Paused = False
-    first_fire: fields.FirstFire = None
-    overlap: policy_fields.OverlapPolicy = "allow"
-    max_concurrent_runs: policy_fields.MaxConcurrentRuns = 1
-    max_queued: policy_fields.MaxQueued = 1000
-    cancel_grace: policy_fields.CancelGrace = timedelta(minutes=10)
-    catch_up: Annotated[CatchUp, policy_fields.IsCatchUp] = CatchUp()
-    grace: fields.Grace = timedelta(seconds=60)
-    start: when_fields.StartText | None = None
-    end: when_fields.EndText | None = None
-    dst: when_fields.DstPolicy = "standard"
-    exclude: when_fields.Exclude = ()
-    spread: fields.Spread = timedelta(0)
-    on_dead: fields.OnDead = None
-    after: Annotated[After | None, chain_fields.IsAfter] = None
-    needs: chain_fields.Needs = ()
-    retention: Annotated[Retention, policy_fields.IsRetention] = Retention()
-    expect: when_fields.Expect = ()
-    description: fields.Prose = None
-    metadata: fields.Metadata = {}  # pydantic copies it for each instance
+    key: validators.Key
+    workflow: validators.Workflow
+    input: validators.Json = None
+    task_queue: validators.TaskQueue = "sched"
+    external: validators.External = False
+    every_ms: validators.EveryMs = None
+    offset_ms: validators.OffsetMs = 0
+    cron: validators.CronText | None = None
+    timezone: validators.Timezone = "UTC"
+    at: validators.AtText | None = None
+    enabled: validators.Enabled = True
+    paused: validators.Paused = False
+    first_fire: validators.FirstFire = None
+    overlap: validators.OverlapPolicy = "allow"
+    max_concurrent_runs: validators.MaxConcurrentRuns = 1
+    max_queued: validators.MaxQueued = 1000
+    cancel_grace: validators.CancelGrace = timedelta(minutes=10)
+    catch_up: Annotated[CatchUp, validators.IsCatchUp] = CatchUp()
+    grace: validators.Grace = timedelta(seconds=60)
+    start: validators.StartText | None = None
+    end: validators.EndText | None = None
+    dst: validators.DstPolicy = "standard"
+    exclude: validators.Exclude = ()
+    spread: validators.Spread = timedelta(0)
+    on_dead: validators.OnDead = None
+    after: Annotated[After | None, validators.IsAfter] = None
+    needs: validators.Needs = ()
+    retention: Annotated[Retention, validators.IsRetention] = Retention()
+    expect: validators.Expect = ()
+    description: validators.Prose = None
+    metadata: validators.Metadata = {}  # pydantic copies it for each instance
 
     @model_validator(mode="before")
     @classmethod
@@ -244,13 +455,13 @@ class Schedule(BaseModel):
         """
         dump: dict[str, Any] = {}
         declared = type(self).model_fields  # asked for once: each time it is computed
-        for name, field in FIELDS.items():
-            value = getattr(self, field)
-            keep = value != declared[field].default
-            if field == "input":
+        for name, attribute in FIELDS.items():
+            value = getattr(self, attribute)
+            keep = value != declared[attribute].default
+            if attribute == "input":
                 keep = self.has_input
-            elif field == "timezone" and self.kind == "at":
-                keep = field in self.model_fields_set  # of a local moment even UTC must be said
+            elif attribute == "timezone" and self.kind == "at":
+                keep = attribute in self.model_fields_set  # of a local moment even UTC must be said
             if keep:
                 dump[name] = jsonable(value)
         return dump
@@ -268,7 +479,7 @@ class Schedule(BaseModel):
             ScheduleError: it is not a valid schedule (any more).
         """
         try:
-            context = fields.STORED if stored else None
+            context = validators.STORED if stored else None
             return cls.model_validate(dict(dump), by_alias=True, by_name=False, context=context)
         except ValidationError as error:
             faults = faults_of(error)
@@ -339,3 +550,32 @@ def _part(key: str) -> int:
 def _signed(milliseconds: int) -> str:
     sign = "-" if milliseconds < 0 else ""
     return sign + format_duration(timedelta(milliseconds=abs(milliseconds)))
+
+
+# --- schedule file ---
+# A file of schedules that has passed every check, as a value.
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFile:
+    """A file of schedules that has passed every check.
+
+    Attributes:
+        project: the owner of the schedules.
+        revision: orders files of one project, where given.
+        schedules: in the file's order; never empty.
+        queues: the queues of steps, by name.
+        name: the file's name, for messages.
+        digest: the SHA-256, in hex, of all that the meaning depends on; see `file_digest`.
+        warnings: what is probably not meant.
+        calendars: the .ics files that were read: the file that names one, and its name there.
+    """
+
+    project: str
+    revision: int | None
+    schedules: tuple[Schedule, ...]
+    name: str
+    digest: str
+    queues: Mapping[str, Queue] = field(default_factory=dict)
+    warnings: tuple[Problem, ...] = ()
+    calendars: tuple[tuple[str, str], ...] = ()

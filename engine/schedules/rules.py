@@ -1,27 +1,29 @@
-"""What must hold between the fields of one schedule, and what its when-part is.
-
-Works on the values as declared, by their names in the file, so that a file's reader can ask
-even where some other field of the schedule is wrong.
-"""
+"""Rules between the fields of one schedule."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
+from pydantic import ValidationError
+from pydantic_core import InitErrorDetails
+
 from engine.errors import Code, CronInvalid, IntervalTooShort, ScheduleError, TimezoneInvalid
-from engine.schedules.bounds import bounded, moment
-from engine.schedules.cron import Cron
-from engine.schedules.decisions import STOPS
-from engine.schedules.durations import format_duration
-from engine.schedules.fields import show
-from engine.schedules.nodes import BROKEN
-from engine.schedules.proofs import LOOKS, LOOKS_AT_ONCE
-from engine.schedules.timing import At, Interval, Spec
-from engine.schedules.zones import zone
+from engine.schedules.policies import BROKEN, LOOKS, LOOKS_AT_ONCE, STOPS
+from engine.schedules.timing.cron import Cron
+from engine.schedules.timing.spec import At, Interval, Spec, bounded, moment
+from engine.schedules.timing.zones import zone
+from engine.schedules.units import format_duration
+from engine.schedules.validators import refuse, show
+
+# --- rules between fields ---
+# What must hold between the fields of one schedule, and what its when-part is.
+#
+# Works on the values as declared, by their names in the file, so that a file's reader can ask
+# even where some other field of the schedule is wrong.
 
 KINDS: Final = {"everyMs": "interval", "cron": "cron", "at": "at"}
 """The fields that say when, and the kind of schedule each makes."""
@@ -212,3 +214,39 @@ def error_class(code: str) -> type[ScheduleError]:
     """Return the error that carries ``code``, or the general one."""
     special = (CronInvalid, TimezoneInvalid, IntervalTooShort)
     return next((error for error in special if error.code == code), ScheduleError)
+
+
+# --- pydantic errors ---
+# Turns pydantic's errors into ours and back: users read about fields, not about models.
+
+
+def faults_of(error: ValidationError) -> list[Fault]:
+    """Return a validation error as faults in plain words."""
+    return [_as_fault(dict(line)) for line in error.errors(include_url=False)]
+
+
+def _as_fault(line: dict[str, Any]) -> Fault:
+    path, code, context = tuple(line["loc"]), line["type"], line.get("ctx", {})
+    name = str(path[-1]) if path else "the schedule"
+    if code.startswith("SCHEDULE_"):
+        return Fault(path, Code(code), context["message"], context["cure"])
+    if code == "missing":
+        example = {
+            "key": "key: nightly-report", "workflow": "workflow: daily-report",
+            "schedule": "schedule: nightly-extract",
+        }.get(name, name)  # fmt: skip
+        return Fault(path, Code.FIELD_MISSING, f"{name} is missing", f"add {example}")
+    if code == "extra_forbidden":
+        return Fault(path, Code.FIELD_UNKNOWN, f"{name} is not a field", "remove it")
+    # Every field has a check of its own; this is for whoever forgets one.
+    return Fault(path, Code.FIELD_INVALID, f"{name} is {show(line['input'])}", "correct it")
+
+
+def as_validation_error(faults: Iterable[Fault], given: Mapping[str, Any]) -> ValidationError:
+    """Return faults between fields as the error that a pydantic model raises."""
+    lines = []
+    for fault in faults:
+        value = given.get(str(fault.path[0])) if fault.path else None
+        error = refuse(fault.message, fault.cure, fault.code)
+        lines.append(InitErrorDetails(type=error, loc=fault.path, input=value))
+    return ValidationError.from_exception_data("Schedule", lines)

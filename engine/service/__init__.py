@@ -1,20 +1,20 @@
 """The verbs of operators and applications. The command line is a thin door over them.
 
-===============  ==============================================================
-service.py       ``ScheduleService``: all of them, and the ledger they work on
-reading.py       what is known of schedules and fires
-declaring.py     a file: check, plan, apply, prune
-asking.py        schedules of an application, without a file
-holding.py       pause and resume, skip and unskip
-running.py       trigger, rerun, backfill, cancel
-dead_letters.py  what ended badly
-===============  ==============================================================
+===============  =========================================================
+base.py          Base of the service: reads of the ledger, and request ids
+service.py       The service: all operations of operators and applications
+pausing.py       Pause, resume, skip and unskip
+runs.py          Trigger, rerun and cancel
+backfill.py      Backfill of past windows
+one_shots.py     Schedules declared by applications at run time
+dead_letters.py  Operations on dead letters
+===============  =========================================================
 """
 
 from __future__ import annotations
 
-from engine.service.asking import as_text
-from engine.service.reading import not_found
+from engine.service.base import not_found
+from engine.service.one_shots import as_text
 from engine.service.service import ScheduleService
 
 __all__ = ["ScheduleService", "as_text", "not_found"]

@@ -1,4 +1,7 @@
-"""Steps replaced, or made to fail, for one test."""
+"""Fakes of steps.
+
+Steps replaced, or made to fail, for one test.
+"""
 
 from __future__ import annotations
 

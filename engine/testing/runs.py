@@ -1,18 +1,172 @@
-"""One run, by hand or for a window."""
+"""Runs of one workflow, and replay of histories."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
-from engine.flow import FireInfo
-from engine.flow.calls import NOT_GIVEN
+from temporalio import workflow
+from temporalio.client import WorkflowHistory
+from temporalio.worker import (
+    Interceptor,
+    Replayer,
+    StartActivityInput,
+    WorkflowInboundInterceptor,
+    WorkflowInterceptorClassInput,
+    WorkflowOutboundInterceptor,
+)
+from temporalio.workflow import NondeterminismError
+
+from engine.flow import FireInfo, registered_workflows
 from engine.flow.fire import MEMO_KEY
-from engine.testing.bench import Code, bench
+from engine.flow.saga import UNDO_TYPE
+from engine.flow.step_calls import NOT_GIVEN
+from engine.runtime.interceptors import passing
+from engine.runtime.tracking.replay import CURE, Deed, step_deed, told, workflow_type
 from engine.testing.fakes import Fakes, by_name
-from engine.testing.replay import assert_replayable
-from engine.testing.results import RunResult
 from engine.testing.server import DevServer
+from engine.testing.worker import Code, RunResult, bench, plugin
+
+# --- replay ---
+# Whether today's code fits what runs of yesterday did.
+
+History: TypeAlias = "WorkflowHistory | str | Path | Mapping[str, Any]"
+"""A history, the path of a JSON file or of a folder of them, or JSON text."""
+
+_asked: Final[defaultdict[str, list[Deed]]] = defaultdict(list)
+"""The steps that code under replay began, by run id; `engine` is not loaded again in sandboxes."""
+
+
+async def assert_replayable(
+    histories: History | Iterable[History], *, workflows: Iterable[type] | None = None
+) -> int:
+    """Assert that today's code does what runs did, by their histories. Needs no server.
+
+    Args:
+        histories: ``WorkflowHistory`` values, JSON as Temporal and ``sched history export`` write
+            it, paths of such files, or of folders of them.
+        workflows: the classes; by default every one imported so far.
+
+    Returns:
+        how many histories were replayed. Those of runs that have not executed anything yet, such
+        as one that waits to be begun again, are left out.
+
+    Raises:
+        AssertionError: names every run whose history does not fit, with the event, the step that
+            the history has there, and what the code does instead.
+        ValueError: there is nothing to replay, or a history cannot be read.
+    """
+    several = [histories] if isinstance(histories, _ONE) else histories
+    found = [history for each in several for history in _read(each)]
+    if not found:
+        raise ValueError("there is no history to replay")
+    found = [history for history in found if _has_executed(history)]
+    if not found:
+        raise ValueError("there is nothing to replay: none of these runs has executed anything yet")
+    classes = list(workflows or [each.cls for each in registered_workflows().values()])
+    _check_types(found, classes)
+    replayer = Replayer(workflows=classes, plugins=[plugin()], interceptors=[_Listening()])
+    wrong = []
+    for history in found:
+        try:
+            if said := await _replayed(replayer, history):
+                wrong.append(f"{workflow_type(history)} {history.workflow_id} {said}")
+        finally:
+            _asked.pop(history.run_id, None)
+    if wrong:
+        listed = "\n".join(f"  {each}" for each in wrong)
+        raise AssertionError(
+            f"{len(wrong)} of {len(found)} histories do not replay; {CURE}:\n{listed}"
+        )
+    return len(found)
+
+
+def _check_types(found: Sequence[WorkflowHistory], classes: Sequence[type]) -> None:
+    marks = (getattr(each, "__temporal_workflow_definition", None) for each in classes)
+    known = {UNDO_TYPE, *(mark.name for mark in marks if mark)}
+    types = [workflow_type(history) for history in found]
+    unknown = [each for each in types if each not in known]
+    if unknown and None not in known:  # None takes every type
+        raise AssertionError(
+            f"{len(unknown)} of {len(found)} histories are of workflows that are not here "
+            f"({', '.join(sorted(set(unknown)))}): import them or name them in workflows=; "
+            "a class has to stay until its runs have ended"
+        )
+
+
+async def _replayed(replayer: Replayer, history: WorkflowHistory) -> str | None:
+    """Replay it; return what is wrong, if so."""
+    try:
+        done = await replayer.replay_workflow(history, raise_on_replay_failure=False)
+        error: Exception | None = done.replay_failure
+    except RuntimeError as refused:  # such as a type that nobody gave
+        error = refused
+    if error is None:
+        return None
+    said = str(error)
+    if isinstance(error, NondeterminismError):
+        said = told(history, said, _asked[history.run_id])
+    return f"(run {history.run_id}): {said}"
+
+
+def _has_executed(history: WorkflowHistory) -> bool:
+    """Whether code has said anything in it; the SDK would wait for ever for what is not there."""
+    return any(each.HasField("workflow_task_completed_event_attributes") for each in history.events)
+
+
+def _read(given: History) -> Iterator[WorkflowHistory]:
+    if isinstance(given, WorkflowHistory):
+        yield given
+    elif isinstance(given, Mapping):
+        yield _parsed(dict(given), "the history")
+    elif isinstance(given, str) and given.lstrip().startswith("{"):
+        yield _parsed(given, "the history")
+    else:
+        path = Path(given)
+        files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+        if not files:
+            raise ValueError(f"{path} has no .json file")
+        for file in files:
+            yield _parsed(file.read_text(encoding="utf-8"), str(file))
+
+
+def _parsed(given: str | dict[str, Any], name: str) -> WorkflowHistory:
+    try:
+        history = WorkflowHistory.from_json(Path(name).stem, given)
+        _ = history.run_id
+        # Servers of before 2024 do not say it; a file is named by it as far as that may be.
+        if known := history.events[0].workflow_execution_started_event_attributes.workflow_id:
+            history = replace(history, workflow_id=known)
+    except Exception as error:
+        raise ValueError(f"{name} is no history of Temporal: {error}") from error
+    return history
+
+
+_ONE: Final = (WorkflowHistory, str, Path, Mapping)
+
+
+class _Listening(Interceptor):
+    """Notes which steps the code begins."""
+
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
+    ) -> type[WorkflowInboundInterceptor]:
+        return passing(_Noting)
+
+
+class _Noting(WorkflowOutboundInterceptor):
+    def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002 - the SDK's name
+        place = input.activity_id or "?"
+        _asked[workflow.info().run_id].append(step_deed(input.activity, place))
+        return super().start_activity(input)
+
+
+# --- single runs ---
+# One run, by hand or for a window.
 
 _QUEUE: Final = "sched"
 

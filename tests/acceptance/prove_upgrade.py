@@ -34,7 +34,7 @@ import asyncpg
 from temporalio.client import Client
 
 from engine.embedded import PostgresServer, TemporalServer
-from engine.ledger.migrate import Migration, migrations
+from engine.ledger.postgres.schema import Migration, migrations
 from tests.acceptance.fleet import ROOT, Books, Fleet, Replica
 from tests.servers import FAST_AND_FORGETFUL, register_namespace, shared_folder
 from tests.waiting import eventually
@@ -75,14 +75,14 @@ class Commit:
 
     @property
     def migrations(self) -> list[Migration]:
-        files = sorted((self.code / "engine/ledger/migrations").glob("*.sql"))
+        files = sorted((self.code / "engine/ledger/postgres/migrations").glob("*.sql"))
         return [Migration.of(int(file.name[:4]), file.read_text()) for file in files]
 
     def may_start_beside(self, others: Sequence[Migration]) -> bool:
         """Whether this commit's code knows ``beside``, and the migrations allow it."""
         mine = {each.version for each in self.migrations}
         unknown = [each for each in others if each.version not in mine]
-        knows = "beside" in (self.code / "engine/ledger/migrate.py").read_text()
+        knows = "beside" in (self.code / "engine/ledger/postgres/schema.py").read_text()
         allowed = all(each.beside is not None and each.beside <= max(mine) for each in unknown)
         return not unknown or (knows and allowed)
 

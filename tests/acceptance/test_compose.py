@@ -19,7 +19,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 
 from engine.embedded import PostgresServer, TemporalServer
-from engine.ledger.migrate import migrations
+from engine.ledger.postgres.schema import migrations
 from tests.acceptance.compose_file import ComposeFile
 from tests.acceptance.containers import Containers, Gate
 from tests.acceptance.fleet import ROOT, Books, Replica

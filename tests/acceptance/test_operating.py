@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from engine.cli.environment import actor
+from engine.cli.target import actor
 from tests.acceptance.fleet import SCHED, Fleet
 from tests.waiting import eventually
 

@@ -15,7 +15,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowHandle
 
 from engine.ledger import PostgresLedger
-from engine.runtime.declare import apply
+from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from tests.acceptance.fleet import Fleet
 from tests.waiting import eventually

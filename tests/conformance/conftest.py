@@ -9,12 +9,12 @@ from datetime import timedelta
 import pytest
 
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
-from engine.ledger.fire_records import Claim
-from engine.ledger.replica_records import Serving
-from engine.runtime.declare import apply
+from engine.ledger.fires import Claim
+from engine.ledger.records import Serving
+from engine.runtime.apply.apply import apply
 from engine.runtime.planning import planned
 from engine.schedules import load_schedules
-from engine.schedules.reason_codes import reason_code
+from engine.schedules.policies import reason_code
 
 LEASE = timedelta(seconds=30)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from engine.ledger.fire_records import Claim, Evidence, Fire, Outcome
+from engine.ledger.fires import Claim, Evidence, Fire, Outcome
 from tests.conformance.past import run_of, taken
 
 HOURLY = "workflow: noop, everyMs: 3600000"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from engine.ledger.fire_records import Claim, Fire, Outcome
+from engine.ledger.fires import Claim, Fire, Outcome
+from engine.runtime.apply.definitions import first_definition
 from engine.runtime.backfills import Backfills
-from engine.runtime.definitions import first_definition
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
 from engine.service import ScheduleService

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from engine.errors import KeyForeign, LedgerRequired, PruneRefused, RevisionTooLow
 from engine.ledger import MemoryLedger
-from engine.ledger.schedule_records import Step
-from engine.runtime.declare import apply, retire_absent
-from engine.runtime.definitions import LOOK_BACK
-from engine.runtime.rehearsing import rehearse
-from engine.runtime.reports import PruneReport
+from engine.ledger.records import Step
+from engine.runtime.apply.apply import apply, retire_absent
+from engine.runtime.apply.definitions import LOOK_BACK
+from engine.runtime.apply.dry_run import rehearse
+from engine.runtime.apply.edits import PruneReport
 from engine.schedules import Schedule, Window, load_schedules
-from engine.schedules.decisions import Decision
+from engine.schedules.planner.decisions import Decision
 from tests.waiting import eventually
 
 HOUR = timedelta(hours=1)

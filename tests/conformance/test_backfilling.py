@@ -16,7 +16,7 @@ from engine.errors import (
     WindowNotFound,
     WorkflowUnknown,
 )
-from engine.ledger.fire_records import Claim, Evidence, Outcome
+from engine.ledger.fires import Claim, Evidence, Outcome
 from engine.runtime.backfills import Backfills
 from engine.runtime.settings import Settings
 from tests.conformance.past import (

@@ -10,19 +10,18 @@ from temporalio.client import Client
 
 from engine.errors import LedgerRequired, ScheduleError
 from engine.ledger import MemoryLedger
-from engine.ledger.fire_records import Claim, Evidence
-from engine.ledger.replica_records import Serving
-from engine.ledger.schedule_records import Step
+from engine.ledger.fires import Claim, Evidence
+from engine.ledger.records import Serving, Step
+from engine.runtime.apply.apply import apply, retire_absent
+from engine.runtime.apply.definitions import first_definition
 from engine.runtime.clock import LedgerClock
-from engine.runtime.declare import apply, retire_absent
-from engine.runtime.definitions import first_definition
-from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.dispatch.dispatcher import Dispatcher
+from engine.runtime.dispatch.starter import Starter
 from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
-from engine.runtime.starter import Starter
-from engine.runtime.verbs.one_shots import ask_for
 from engine.schedules import load_schedules
-from engine.schedules.decisions import Decision
+from engine.schedules.planner.decisions import Decision
+from engine.service.one_shots import ask_for
 from tests.blind import BLIND
 from tests.conformance.families import Family, file_of
 from tests.conformance.past import (

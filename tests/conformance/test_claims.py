@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.ledger.fire_records import Evidence, Outcome
+from engine.ledger.fires import Evidence, Outcome
 from engine.runtime.planning import planned
 from tests.waiting import eventually
 

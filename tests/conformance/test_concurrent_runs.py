@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from engine.errors import ScheduleError
-from engine.ledger.fire_records import Evidence
+from engine.ledger.fires import Evidence
 from tests.conformance.past import MINUTE, backfilled, declare_ago, operator, run_of, taken
 
 

@@ -11,14 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine.ledger.backfill_records import InLine, ToLay
-from engine.ledger.data_gaps import REPEATS
-from engine.ledger.fire_records import Claim, Evidence, Outcome
-from engine.ledger.schedule_records import Step
-from engine.runtime.definitions import first_definition
-from engine.runtime.describe import fire_info
+from engine.ledger.fires import REPEATS, Claim, Evidence, Outcome
+from engine.ledger.records import InLine, Step, ToLay
+from engine.runtime.apply.definitions import first_definition
+from engine.runtime.dispatch.starter import fire_info
 from engine.schedules import load_schedules
-from engine.schedules.decisions import Decision, Move
+from engine.schedules.planner.decisions import Decision, Move
 from tests.conformance.conftest import Bench
 from tests.conformance.past import LEASE, MINUTE, operator
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 from engine.flow.fire import FireInfo, Timing
-from engine.ledger.fire_records import Evidence
-from engine.ledger.replica_records import Lineage
-from engine.runtime.booking import book
+from engine.ledger.fires import Evidence
+from engine.ledger.records import Lineage
 from engine.runtime.events import Alert
-from engine.schedules.windows import Window
+from engine.runtime.tracking.audit import book
+from engine.schedules.ids import Window
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"
 

@@ -8,8 +8,9 @@ from unittest.mock import patch
 import pytest
 
 from engine.runtime import planning
-from engine.runtime.declare import retire_absent
-from engine.schedules import load_schedules, planner
+from engine.runtime.apply.apply import retire_absent
+from engine.schedules import load_schedules
+from engine.schedules.planner import planner
 from tests.conformance.past import HOUR, declare_ago, operator
 
 DUE = timedelta(hours=20)

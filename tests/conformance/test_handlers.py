@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 from engine.errors import LetterNotFound
-from engine.ledger.fire_records import Closed
-from engine.ledger.replica_records import Serving
+from engine.ledger.fires import Closed
+from engine.ledger.records import Serving
 from engine.runtime.events import Alert, Event
-from engine.runtime.following import follow
+from engine.runtime.tracking.tracker import follow
 from tests.conformance.past import operator, run_of, taken
 from tests.conformance.test_dead_letters import LEFT, end
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import get_args
 
-from engine.ledger.fire_records import Evidence, Status
+from engine.ledger.fires import Evidence, Status
 from tests.conformance.conftest import Bench
 from tests.conformance.past import declare_ago, run_of
 

@@ -7,9 +7,9 @@ from unittest.mock import patch
 
 import pytest
 
-from engine.ledger import transaction as postgres
-from engine.ledger.fire_records import Evidence
-from engine.schedules import proofs
+from engine.ledger.fires import Evidence
+from engine.ledger.postgres import transaction
+from engine.schedules.planner import overlap
 from tests.conformance.past import (
     HOUR,
     backfilled,
@@ -26,7 +26,7 @@ TEN = timedelta(hours=10)
 @pytest.fixture(autouse=True)
 def few_are_read():
     """A plan reads one open fire beyond the places of its schedule."""
-    with patch.object(proofs, "READ_AHEAD", 1), patch.object(postgres, "READ_AHEAD", 1):
+    with patch.object(overlap, "READ_AHEAD", 1), patch.object(transaction, "READ_AHEAD", 1):
         yield
 
 

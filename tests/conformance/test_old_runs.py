@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.ledger.fire_records import Evidence
-from engine.ledger.operating_records import NewRequest
-from engine.schedules.windows import Window
+from engine.ledger.fires import Evidence
+from engine.ledger.records import NewRequest
+from engine.schedules.ids import Window
 from tests.conformance.past import backfilled
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"

@@ -25,9 +25,9 @@ from engine.errors import (
     TimezoneInvalid,
 )
 from engine.ledger import MemoryLedger
-from engine.ledger.fire_records import Evidence, Outcome
-from engine.ledger.replica_records import Serving
-from engine.runtime.reports import PruneReport
+from engine.ledger.fires import Evidence, Outcome
+from engine.ledger.records import Serving
+from engine.runtime.apply.edits import PruneReport
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
 from tests.waiting import eventually

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from engine.errors import MomentInPast
-from engine.ledger.schedule_records import Pause
-from engine.schedules.catch_up import CatchUp
-from engine.schedules.rates import parse_rate
+from engine.ledger.records import Pause
+from engine.schedules.model import CatchUp
+from engine.schedules.units import parse_rate
 from tests.conformance.past import (
     HOUR,
     LEASE,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from engine.ledger.fire_records import Evidence
-from engine.runtime.overflow import turned_full
+from engine.ledger.fires import Evidence
 from engine.runtime.planning import planned
+from engine.runtime.poller import turned_full
 from tests.conformance.past import LEASE, declare_ago, run_of
 
 TEN = timedelta(minutes=10)

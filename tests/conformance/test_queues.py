@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from engine.errors import KeyForeign
-from engine.ledger.queue_rows import SlotAsk
+from engine.ledger.records import SlotAsk
 from tests.conformance.conftest import Bench
 from tests.waiting import eventually
 

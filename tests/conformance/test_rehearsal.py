@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from engine.errors import KeyForeign, PruneRefused, RevisionTooLow
-from engine.runtime.rehearsing import rehearse
+from engine.runtime.apply.dry_run import rehearse
 from engine.schedules import load_schedules
-from engine.schedules.outlook import Moved
+from engine.schedules.diff import Moved
 from engine.service import ScheduleService
 from tests.waiting import eventually
 

@@ -13,7 +13,7 @@ from engine.errors import (
     WindowNotFound,
     WorkflowUnknown,
 )
-from engine.ledger.fire_records import Evidence
+from engine.ledger.fires import Evidence
 from tests.conformance.past import HOUR, LEASE, MINUTE, declare_ago, operator, run_of, taken
 
 HOURLY = "schedules: [{key: k, workflow: noop, everyMs: 3600000, input: {a: 1}}]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from engine.ledger.fire_records import Outcome
+from engine.ledger.fires import Outcome
 from tests.conformance.past import operator, taken
 
 DAILY = "schedules: [{key: k, workflow: noop, everyMs: 86400000}]"

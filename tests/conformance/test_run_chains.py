@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from engine.ledger.fire_records import Evidence, Outcome
+from engine.ledger.fires import Evidence, Outcome
 from tests.conformance.past import LEASE, operator, run_of, taken
 from tests.waiting import eventually
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from engine.errors import NotCancellable, ScheduleNotFound
-from engine.ledger.fire_records import Evidence
-from engine.ledger.schedule_records import Pause
+from engine.ledger.fires import Evidence
+from engine.ledger.records import Pause
 from engine.runtime.planning import planned
 from tests.conformance.past import LEASE, operator, run_of, taken
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import asyncpg
 
 from engine.ledger import PostgresLedger
-from engine.runtime.declare import apply
+from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 
 SCHEDULES = """

@@ -18,7 +18,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from engine.ledger import PostgresLedger
-from engine.ledger.fire_records import OPEN, Fire
+from engine.ledger.fires import OPEN, Fire
 from engine.runtime import SchedulePlugin
 from engine.schedules import load_schedules
 from tests.fundamentals.samples import monthly_report

@@ -13,7 +13,7 @@ from temporalio.worker import Worker
 
 from engine import FireInfo
 from engine.ledger import PostgresLedger
-from engine.ledger.fire_records import Fire
+from engine.ledger.fires import Fire
 from engine.runtime import SchedulePlugin
 from engine.schedules import load_schedules
 from tests.fundamentals.samples.foreign import Bare, SendInvoices

@@ -16,7 +16,7 @@ from temporalio.worker import Worker
 
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin
-from engine.runtime.declare import apply
+from engine.runtime.apply.apply import apply
 from engine.runtime.events import Alert, Event
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules

@@ -14,8 +14,8 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from temporalio.worker import Worker
 
 from engine import Retry
-from engine.flow.notes import StepNote
-from engine.runtime import SchedulePlugin, step_notes
+from engine.flow.steps import StepNote
+from engine.runtime import SchedulePlugin, interceptors
 from tests.fundamentals.replays import replay
 from tests.fundamentals.samples import retries
 from tests.fundamentals.samples.retries import SEEN, AccountClosed, NoSuchAccount, Rules
@@ -53,7 +53,7 @@ async def run_of(client: Client, rules: Rules) -> object:
 
 
 def wait_after(note: StepNote, attempt: int) -> float:
-    wait = step_notes.wait_after(note, attempt)
+    wait = interceptors.wait_after(note, attempt)
     assert wait is not None
     return wait.total_seconds()
 
@@ -116,7 +116,7 @@ async def test_a_step_may_say_itself_how_long_to_wait(client: Client, worker):
 
 def test_what_a_step_says_of_its_failure_is_kept_when_the_next_wait_is_added():
     said = ApplicationError("later", 7, type="Busy", category=ApplicationErrorCategory.BENIGN)
-    answer = step_notes.answer_to(said, StepNote(intervals=(2.0,)), attempt=1)
+    answer = interceptors.answer_to(said, StepNote(intervals=(2.0,)), attempt=1)
     assert answer is not None
     assert (answer.message, answer.details, answer.type) == ("later", (7,), "Busy")
     assert answer.category == ApplicationErrorCategory.BENIGN

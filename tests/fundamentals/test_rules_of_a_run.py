@@ -8,7 +8,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from engine.ledger import PostgresLedger
-from engine.ledger.fire_records import Fire
+from engine.ledger.fires import Fire
 from engine.runtime import SchedulePlugin, Settings
 from engine.schedules import load_schedules
 from tests.fundamentals.samples import ruled

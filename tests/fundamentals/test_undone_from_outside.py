@@ -20,10 +20,9 @@ from temporalio.client import (
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.worker import Worker
 
-from engine.flow.undoing import UNDO_TYPE
+from engine.flow.saga import UNDO_TYPE
 from engine.ledger import PostgresLedger
-from engine.ledger.fire_records import Fire
-from engine.ledger.letters import DeadLetter
+from engine.ledger.fires import DeadLetter, Fire
 from engine.runtime import SchedulePlugin, Settings
 from engine.schedules import load_schedules
 from tests.fundamentals.replays import replay

@@ -10,7 +10,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from engine.flow.progress import progress_line
+from engine.flow.context import progress_line
 from engine.runtime import SchedulePlugin
 from tests.fundamentals.flow_runs import Runs
 from tests.fundamentals.samples import together

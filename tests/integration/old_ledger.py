@@ -19,7 +19,7 @@ async def make_old_ledger(database_url: str, *, until: int = LAST) -> None:
                 " CREATE TABLE migrations (version integer PRIMARY KEY,"
                 " applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
             )
-            folder = files("engine.ledger") / "migrations"
+            folder = files("engine.ledger.postgres") / "migrations"
             for file in sorted(folder.iterdir(), key=lambda each: each.name):
                 version = int(file.name[:4])
                 if version <= until:

@@ -12,10 +12,10 @@ from typing import Any
 import asyncpg
 
 from engine.ledger import PostgresLedger
-from engine.ledger.replica_records import Serving
-from engine.runtime.archive import Archive
-from engine.runtime.declare import apply
-from engine.runtime.janitor import Janitor
+from engine.ledger.records import Serving
+from engine.runtime.apply.apply import apply
+from engine.runtime.retention.archive import Archive
+from engine.runtime.retention.janitor import Janitor
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
 

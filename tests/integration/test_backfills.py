@@ -10,12 +10,12 @@ import asyncpg
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.ledger.replica_records import Serving
-from engine.ledger.sql import query
-from engine.ledger.statements import Statements
+from engine.ledger.postgres.schema import query
+from engine.ledger.postgres.transaction import Statements
+from engine.ledger.records import Serving
 from engine.runtime.backfills import Backfills
 from engine.runtime.settings import Settings
-from engine.schedules.instants import TICK
+from engine.schedules.units import TICK
 from engine.service import ScheduleService
 from tests.blind import BLIND
 from tests.conformance.conftest import Bench

@@ -18,12 +18,12 @@ from temporalio.worker import Worker
 
 from engine.errors import DefinitionUnreadable, LedgerUnavailable
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
-from engine.ledger.fire_records import Claim, Evidence
-from engine.ledger.replica_records import Serving
+from engine.ledger.fires import Claim, Evidence
+from engine.ledger.records import Serving
 from engine.runtime import Poller, SchedulePlugin, Settings
+from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock
-from engine.runtime.declare import apply
-from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.events import Event
 from engine.schedules import load_schedules
 from tests.blind import BLIND

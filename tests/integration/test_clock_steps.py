@@ -10,7 +10,8 @@ import pytest
 from temporalio.worker import Worker
 
 from engine.ledger import PostgresLedger
-from engine.runtime import SchedulePlugin, skew
+from engine.runtime import SchedulePlugin
+from engine.runtime import clock as skew
 from engine.runtime.events import Alert, Decided, Event, Held, Settled
 from engine.schedules import load_schedules
 from tests.sample_workflows import Noop

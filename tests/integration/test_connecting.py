@@ -6,7 +6,7 @@ import pytest
 from temporalio.client import Client
 
 from engine.errors import TemporalUnavailable
-from engine.runtime.starter import patient_client
+from engine.runtime.dispatch.starter import patient_client
 
 
 async def test_a_replica_that_cannot_connect_waits_and_begins_no_loop_without_a_connection():

@@ -9,12 +9,11 @@ import asyncpg
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.ledger.replica_records import Serving
-from engine.ledger.sql import query
-from engine.runtime.declare import apply
+from engine.ledger.postgres.schema import query
+from engine.ledger.records import Serving
+from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
-from engine.schedules.awaiting import FAILED
-from engine.schedules.decisions import READ_AHEAD
+from engine.schedules.planner.decisions import FAILED, READ_AHEAD
 
 SERVING = Serving("replica", "default", "sched", frozenset({"noop@1"}))
 FILE = """

@@ -21,9 +21,8 @@ import pytest
 from temporalio.client import Client
 
 from engine.embedded import EmbeddedServers, PostgresServer, TemporalServer, free_port, servers
-from engine.embedded.account import Account
-from engine.embedded.binaries import _package
-from engine.embedded.identity import Identity
+from engine.embedded.binaries import Account, _package
+from engine.embedded.process import Identity
 from engine.errors import EmbeddedError
 from tests.servers import shared_folder
 from tests.waiting import eventually

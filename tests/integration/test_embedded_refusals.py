@@ -17,10 +17,8 @@ from pathlib import Path
 import pytest
 
 from engine.embedded import PostgresServer, TemporalServer, free_port, servers
-from engine.embedded.account import Account
-from engine.embedded.identity import Identity
-from engine.embedded.lifecycle import Server
-from engine.embedded.process import ServerProcess
+from engine.embedded.binaries import Account
+from engine.embedded.process import Identity, Server, ServerProcess
 from engine.errors import EmbeddedError
 from tests.servers import shared_folder
 from tests.waiting import eventually
@@ -326,7 +324,7 @@ def test_a_zombie_has_ended() -> None:
 
 def test_identities_work_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen(["sleep", "600"]) as child:
-        monkeypatch.setattr("engine.embedded.identity._has_proc", lambda: False)  # as on macOS
+        monkeypatch.setattr("engine.embedded.process._has_proc", lambda: False)  # as on macOS
         identity = Identity.of(child.pid)
         assert identity is not None
         assert identity.send(signal.SIGKILL)

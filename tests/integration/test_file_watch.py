@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli import watching
 from engine.cli.app import run
-from engine.cli.board import FileState
-from engine.cli.desk import Desk
-from engine.cli.watching import FileWatch
+from engine.cli.target import Desk
+from engine.cli.up import file_watch
+from engine.cli.up.board import FileState
+from engine.cli.up.file_watch import FileWatch
+from engine.runtime.apply.source import digest_of, read_file
 from engine.runtime.discovery import import_user_code
 from engine.runtime.events import Applied, Event, Held, Remark
-from engine.runtime.source import digest_of, read_file
 from engine.schedules import ScheduleFile, load_schedules
 from tests.waiting import eventually
 
@@ -313,8 +313,8 @@ async def test_a_calendar_that_never_rests_is_reported_and_holds_nothing_up(
     followed.path.write_text(NAMING)
     await followed.told("applied: project default: 2 changed")
     file = read_file(followed.path)
-    monkeypatch.setattr(watching, "_SETTLED_BY", 0.3)
-    monkeypatch.setattr(watching, "_SETTLE", 0.05)
+    monkeypatch.setattr(file_watch, "_SETTLED_BY", 0.3)
+    monkeypatch.setattr(file_watch, "_SETTLE", 0.05)
     again = Followed(followed.path, followed.desk)
     watch = again.watch(file)
     changes = itertools.count()
@@ -324,7 +324,7 @@ async def test_a_calendar_that_never_rests_is_reported_and_holds_nothing_up(
         return digest_of(path, read)
 
     with monkeypatch.context() as patched:
-        patched.setattr(watching, "digest_of", changed_before)
+        patched.setattr(file_watch, "digest_of", changed_before)
         async with asyncio.timeout(5):
             await watch.turn()
     assert "keeps changing" in again.states[-1].problems[0]

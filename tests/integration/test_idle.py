@@ -12,16 +12,16 @@ from temporalio.client import Client
 
 from engine.ledger import PostgresLedger
 from engine.ledger.floors import EVER
-from engine.ledger.replica_records import Serving
-from engine.ledger.sql import query
+from engine.ledger.postgres.schema import query
+from engine.ledger.records import Serving
+from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock
-from engine.runtime.declare import apply
-from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.dispatch.dispatcher import Dispatcher
+from engine.runtime.dispatch.starter import Starter
 from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
-from engine.runtime.starter import Starter
 from engine.schedules import load_schedules
-from engine.schedules.time_rules import TIME_RULES
+from engine.schedules.planner.planner import TIME_RULES
 from tests.blind import BLIND
 from tests.waiting import eventually
 

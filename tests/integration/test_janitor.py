@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.ledger.fire_records import Evidence
-from engine.runtime import janitor
+from engine.ledger.fires import Evidence
 from engine.runtime.events import Alert, Remark
-from engine.runtime.pacing import AIM
+from engine.runtime.retention import janitor
+from engine.runtime.retention.compaction import AIM
 from tests.conformance.past import backfilled, operator
 from tests.integration.old_rows import NOW, SERVING, TODAY, Past, finish, hours
 
@@ -204,7 +204,7 @@ async def test_the_janitor_leaves_what_a_backfill_may_still_lay(past):
 
 async def booked(past: Past, at, closed):
     from engine.flow.fire import FireInfo
-    from engine.runtime.booking import book
+    from engine.runtime.tracking.audit import book
 
     workflow_id = f"sched:hourly:{at.timestamp() // 3600:.0f}"
     seen = Evidence(workflow_id, "run-x", at, closed, at + timedelta(seconds=1) if closed else None)
@@ -346,7 +346,7 @@ async def test_a_janitor_that_dies_at_any_turn_loses_no_window(past):
 
 
 async def test_a_delete_that_does_not_commit_leaves_the_rows_where_they_are(past, monkeypatch):
-    from engine.ledger.upkeep import Upkeep
+    from engine.ledger.postgres.maintenance import Upkeep
 
     await mixed(past)
     before = await past.account()
@@ -379,7 +379,7 @@ async def test_two_janitors_at_once_lose_no_window(past, monkeypatch):
 
 
 async def test_a_slow_ledger_is_asked_for_less_in_one_transaction(past, monkeypatch):
-    from engine.ledger.upkeep import Upkeep
+    from engine.ledger.postgres.maintenance import Upkeep
 
     await past.declare("schedules: [{key: quick, workflow: noop, everyMs: 60000}]")
     await past.had("quick", [*hours(OLD, 1440, every=timedelta(minutes=1)), TODAY])
@@ -392,7 +392,7 @@ async def test_a_slow_ledger_is_asked_for_less_in_one_transaction(past, monkeypa
         return await unchanged(upkeep, rows)
 
     monkeypatch.setattr(Upkeep, "unchanged", slow)
-    monkeypatch.setattr("engine.runtime.tidying.boottime", lambda: passed)
+    monkeypatch.setattr("engine.runtime.retention.compaction.boottime", lambda: passed)
     await past.round()
     assert max(changed[1:]) * 0.001 <= 2 * AIM
     assert await shape(past, "quick") == [("completed", 1440), ("completed", 1)]
@@ -412,7 +412,7 @@ async def test_a_row_that_somebody_writes_to_stays_as_it_is(past):
 
 
 async def test_a_row_that_changes_while_it_is_archived_leaves_only_as_it_became(past, monkeypatch):
-    from engine.ledger.upkeep import Upkeep
+    from engine.ledger.postgres.maintenance import Upkeep
 
     await past.declare(HOURLY)
     await past.had("hourly", [*hours(OLD, 3), *hours(ANCIENT, 3), TODAY])
@@ -451,9 +451,9 @@ async def test_without_a_sound_archive_nothing_is_deleted_and_somebody_is_told(
         def full(*_):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("engine.runtime.archive.os.fsync", full)
+        monkeypatch.setattr("engine.runtime.retention.archive.os.fsync", full)
     else:
-        monkeypatch.setattr("engine.runtime.archive.gzip.decompress", lambda _: b"")
+        monkeypatch.setattr("engine.runtime.retention.archive.gzip.decompress", lambda _: b"")
     janitor = past.janitor()
     await finish(janitor)
     await finish(janitor)
@@ -532,7 +532,7 @@ async def test_a_session_with_an_old_snapshot_is_named_once_with_its_cure(past, 
 
 
 async def apply_hourly(past: Past) -> None:
-    from engine.runtime.declare import apply
+    from engine.runtime.apply.apply import apply
     from engine.schedules import load_schedules
 
     await apply(past.ledger, load_schedules(HOURLY), by="test")

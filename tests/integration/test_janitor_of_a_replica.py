@@ -13,7 +13,7 @@ from temporalio.worker import Worker
 
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin, Settings
-from engine.runtime.declare import apply
+from engine.runtime.apply.apply import apply
 from engine.runtime.events import Alert, Event
 from engine.schedules import load_schedules
 from tests.integration.old_rows import TODAY, Past, hours

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from engine.ledger import PostgresLedger
-from engine.runtime.pacing import Pace, Paces
+from engine.runtime.retention.compaction import Pace, Paces
 from tests.integration.janitor_oracle import (
     OPEN,
     Law,

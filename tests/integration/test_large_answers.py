@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 STOPS = """
 import asyncio, os, signal, sys
 from engine.errors import LedgerUnavailable
-from engine.ledger.connections import Connections
+from engine.ledger.postgres.connections import Connections
 
 async def main():
     connections = await Connections.open(sys.argv[1], schema="public", most=1)

@@ -9,9 +9,10 @@ import asyncpg
 import pytest
 
 from engine.errors import LedgerError, LedgerTimeout, LedgerTooNew, LedgerUnavailable
-from engine.ledger import PostgresLedger, migrate
-from engine.ledger.connections import Connections
-from engine.ledger.migrate import migrations
+from engine.ledger import PostgresLedger
+from engine.ledger.postgres import schema
+from engine.ledger.postgres.connections import Connections
+from engine.ledger.postgres.schema import migrations
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ async def test_a_role_that_moved_cursors_before_positions_goes_on_doing_so(
     database_url, monkeypatch
 ):
     before = [each for each in migrations() if each.version <= 10]
-    monkeypatch.setattr(migrate, "migrations", lambda: before)
+    monkeypatch.setattr(schema, "migrations", lambda: before)
     await (await PostgresLedger.connect(database_url)).close()
     name = "worker_" + database_url.rpartition("_")[2]
     owner = await asyncpg.connect(database_url)

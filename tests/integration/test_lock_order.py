@@ -14,10 +14,10 @@ import asyncpg
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.ledger.fire_records import Evidence, Outcome
-from engine.ledger.replica_records import Serving
-from engine.runtime.adopting import adopt
-from engine.runtime.declare import apply, retire_absent
+from engine.ledger.fires import Evidence, Outcome
+from engine.ledger.records import Serving
+from engine.runtime.apply.apply import apply, retire_absent
+from engine.runtime.apply.edits import adopt
 from engine.schedules import load_schedules
 from tests.waiting import eventually
 

@@ -14,12 +14,12 @@ import pytest
 
 from engine.errors import CommitUnknown
 from engine.ledger import PostgresLedger
-from engine.ledger.fire_records import Claim
-from engine.ledger.replica_records import Serving
+from engine.ledger.fires import Claim
+from engine.ledger.records import Serving
 from engine.runtime import Poller, Settings
+from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock
-from engine.runtime.declare import apply
-from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.schedules import load_schedules
 from tests.blind import BLIND
 

@@ -11,9 +11,14 @@ import pytest
 
 from engine.errors import LedgerTooNew, LedgerUnavailable
 from engine.ledger import PostgresLedger
-from engine.ledger.connections import Connections
-from engine.ledger.index_builds import build_indexes
-from engine.ledger.migrate import Migration, migrate, migrations, read_applied
+from engine.ledger.postgres.connections import Connections
+from engine.ledger.postgres.schema import (
+    Migration,
+    build_indexes,
+    migrate,
+    migrations,
+    read_applied,
+)
 from tests.integration.old_ledger import make_old_ledger
 from tests.waiting import eventually
 

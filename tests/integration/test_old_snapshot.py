@@ -11,12 +11,12 @@ import asyncpg
 import pytest
 
 from engine.ledger import PostgresLedger, floors
-from engine.ledger.connections import Connections
-from engine.ledger.fire_records import Claim, Evidence, Outcome
-from engine.ledger.replica_records import Serving
-from engine.ledger.sql import query
-from engine.ledger.statements import Statements
-from engine.runtime.declare import apply
+from engine.ledger.fires import Claim, Evidence, Outcome
+from engine.ledger.postgres.connections import Connections
+from engine.ledger.postgres.schema import query
+from engine.ledger.postgres.transaction import Statements
+from engine.ledger.records import Serving
+from engine.runtime.apply.apply import apply
 from engine.runtime.planning import planned
 from engine.schedules import load_schedules
 

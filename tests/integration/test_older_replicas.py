@@ -13,14 +13,13 @@ import pytest
 
 from engine.ledger import PostgresLedger
 from engine.ledger.floors import EVER
-from engine.ledger.replica_records import Serving
-from engine.ledger.schedule_records import ScheduleState, Step
-from engine.ledger.sql import query
-from engine.ledger.transaction import PostgresTransaction
-from engine.runtime.declare import apply
+from engine.ledger.postgres.schema import query
+from engine.ledger.postgres.transaction import PostgresTransaction
+from engine.ledger.records import ScheduleState, Serving, Step
+from engine.runtime.apply.apply import apply
 from engine.runtime.planning import planned
 from engine.schedules import load_schedules
-from engine.schedules.time_rules import TIME_RULES
+from engine.schedules.planner.planner import TIME_RULES
 
 SERVING = Serving("replica-a", "default", "sched", frozenset({"noop@1"}))
 OLDER = Serving("replica-o", "default", "sched", frozenset({"noop@1"}))

@@ -10,9 +10,9 @@ from datetime import timedelta
 import pytest
 
 from engine.cli.app import run
-from engine.cli.environment import Target, note_running
+from engine.cli.target import Target, note_running
 from engine.ledger import PostgresLedger
-from engine.ledger.replica_records import Serving
+from engine.ledger.records import Serving
 from engine.service import ScheduleService
 
 FILE = "schedules: [{key: nightly, workflow: w, cron: '0 2 * * *', timezone: %s}]"

@@ -14,13 +14,13 @@ from typing import cast
 import pytest
 
 from engine.ledger import MemoryLedger
-from engine.ledger.fire_records import Claim, Outcome
-from engine.ledger.replica_records import Serving
+from engine.ledger.fires import Claim, Outcome
+from engine.ledger.records import Serving
 from engine.runtime import Poller, Settings
+from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock
-from engine.runtime.declare import apply
-from engine.runtime.dispatcher import Dispatcher
-from engine.runtime.starter import Answer, Starter
+from engine.runtime.dispatch.dispatcher import Dispatcher
+from engine.runtime.dispatch.starter import Answer, Starter
 from engine.schedules import load_schedules
 from tests.blind import BLIND
 from tests.unit.cron_oracle import Meaning, fires_of, inside, scan, transitions

@@ -17,7 +17,7 @@ import pytest
 
 from engine.errors import LedgerError
 from engine.ledger import PostgresLedger
-from engine.ledger.connections import Connections
+from engine.ledger.postgres.connections import Connections
 from tests.waiting import eventually
 
 IGNORED = (

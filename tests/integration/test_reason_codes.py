@@ -11,7 +11,7 @@ import pytest
 
 from engine.ledger import PostgresLedger
 from engine.runtime.events import Remark
-from engine.schedules.reason_codes import BEGINNINGS, reason_code
+from engine.schedules.policies import BEGINNINGS, reason_code
 from tests.integration.old_ledger import make_old_ledger
 from tests.integration.old_rows import SERVING, TODAY, Past, finish, hours
 

@@ -11,7 +11,7 @@ from temporalio.worker import Worker
 from engine.errors import RetentionTooShort
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin, Settings
-from engine.runtime.declare import apply
+from engine.runtime.apply.apply import apply
 from engine.runtime.events import Alert, Applied, Remark, Settled
 from engine.schedules import load_schedules
 from tests.sample_workflows import Fails, Noop, Plain

@@ -18,15 +18,15 @@ from temporalio.worker import Worker
 
 from engine.flow.fire import MEMO_KEY
 from engine.ledger import PostgresLedger
-from engine.ledger.fire_records import Claim
-from engine.ledger.replica_records import Serving
+from engine.ledger.fires import Claim
+from engine.ledger.records import Serving
 from engine.runtime import SchedulePlugin, Settings
+from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock, boottime
-from engine.runtime.declare import apply
+from engine.runtime.dispatch.starter import Starter
 from engine.runtime.events import Alert, Event
-from engine.runtime.looking import Looker
 from engine.runtime.planning import planned
-from engine.runtime.starter import Starter
+from engine.runtime.tracking.runs import Looker
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
 from tests.chained_workflows import Hapless, Pieces, Renamed, Stubborn

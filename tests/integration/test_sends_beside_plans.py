@@ -8,9 +8,9 @@ from unittest.mock import patch
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.ledger.replica_records import Serving
-from engine.runtime import ending
-from engine.runtime.declare import apply
+from engine.ledger.records import Serving
+from engine.runtime import planning
+from engine.runtime.apply.apply import apply
 from engine.runtime.planning import holding, planned
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
@@ -70,7 +70,7 @@ async def test_an_edit_gives_up_nothing_that_is_on_its_way(database_url):
         await ledger.take_over(SERVING, limit=10, lease=LEASE)
         return await holding(transaction, steps)
 
-    with patch.object(ending, "holding", later):
+    with patch.object(planning, "holding", later):
         await apply(ledger, load_schedules(file % ", description: edited"), by="test")
     fires = {fire.workflow_id: fire.status for fire in await ledger.fires(key="k")}
     assert fires.pop(before.workflow_id) == "starting"

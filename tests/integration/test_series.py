@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from engine.ledger import MemoryLedger
-from engine.ledger.fire_records import Outcome
-from engine.ledger.replica_records import Serving
-from engine.runtime.declare import apply
+from engine.ledger.fires import Outcome
+from engine.ledger.records import Serving
+from engine.runtime.apply.apply import apply
 from engine.runtime.planning import planned
 from engine.schedules import load_schedules
 

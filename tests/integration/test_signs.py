@@ -10,8 +10,8 @@ import asyncpg
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.ledger.replica_records import Lineage, Serving
-from engine.runtime.continuity import Continuity
+from engine.ledger.records import Lineage, Serving
+from engine.runtime.failover import Continuity
 
 SERVING = Serving("one", "default", "sched", frozenset())
 FORBIDDEN = ("pg_control_system()", "pg_walfile_name(pg_lsn)")

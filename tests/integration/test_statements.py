@@ -18,10 +18,9 @@ import pytest
 
 from engine.embedded import PostgresServer
 from engine.ledger import PostgresLedger
-from engine.ledger.fire_records import Status
-from engine.ledger.sql import query
-from engine.schedules.awaiting import FAILED
-from engine.schedules.decisions import QUEUE_FULL
+from engine.ledger.fires import Status
+from engine.ledger.postgres.schema import query
+from engine.schedules.planner.decisions import FAILED, QUEUE_FULL
 from tests.servers import run_apart
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
@@ -328,7 +327,7 @@ WITHOUT_NAMESPACE: dict[str, list[tuple[Any, ...]]] = {
 
 
 def named() -> set[str]:
-    folder = files("engine.ledger") / "queries"
+    folder = files("engine.ledger.postgres") / "queries"
     return {file.name.removesuffix(".sql") for file in folder.iterdir()}
 
 

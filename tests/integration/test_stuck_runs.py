@@ -10,8 +10,9 @@ from temporalio.worker import Worker
 
 from engine import Context, step, workflow
 from engine.ledger import PostgresLedger
-from engine.runtime import SchedulePlugin, Settings, tracker
+from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.events import Alert
+from engine.runtime.tracking import tracker
 from engine.schedules import load_schedules
 from tests.waiting import eventually
 

@@ -8,15 +8,15 @@ import asyncpg
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.ledger.replica_records import Serving
-from engine.runtime.adopting import adopt
-from engine.runtime.declare import apply
+from engine.ledger.records import Serving
+from engine.runtime.apply.apply import apply
+from engine.runtime.apply.edits import adopt
 from engine.runtime.events import Alert
 from engine.runtime.planning import planned
 from engine.runtime.presence import Presence
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
-from engine.schedules.time_rules import TIME_RULES
+from engine.schedules.planner.planner import TIME_RULES
 
 SERVING = Serving("replica-a", "default", "sched", frozenset({"noop@1"}))
 OTHER = Serving("replica-b", "default", "sched", frozenset({"noop@1"}))

@@ -9,8 +9,9 @@ import pytest
 from temporalio.worker import Worker
 
 from engine.errors import ScheduleFileError
-from engine.ledger.transaction import PostgresTransaction
-from engine.runtime import SchedulePlugin, parsing, source
+from engine.ledger.postgres.transaction import PostgresTransaction
+from engine.runtime import SchedulePlugin
+from engine.runtime.apply import child_parser, source
 from engine.runtime.events import Applied, Event, Remark
 from tests.sample_workflows import Noop
 from tests.waiting import eventually
@@ -32,7 +33,7 @@ class Home:
 
     def _parse(self, *args, **options):
         self.parsed += 1
-        return parsing.parse(*args, **options)
+        return child_parser.parse(*args, **options)
 
     async def start(self, path: Path, *, database: bool = True) -> tuple[Applied, list[str]]:
         """Start a replica; return what came of the file, the remarks, and how often it read."""
@@ -126,8 +127,8 @@ async def test_a_reader_that_crashes_leaves_the_last_good_definitions(home, monk
     path = home.folder / "s.yaml"
     path.write_text(entry("a"))
     await home.start(path)
-    monkeypatch.setattr(parsing, "_CHILD", "import os; os.abort()")
-    path.write_text(entry("a") + "#" * parsing.SMALL)
+    monkeypatch.setattr(child_parser, "_CHILD", "import os; os.abort()")
+    path.write_text(entry("a") + "#" * child_parser.SMALL)
     found, remarks = await home.start(path)
     assert not found.good
     assert found.text.startswith(f"{path}: SCHEDULE_FILE_UNREADABLE: the process that reads it")
@@ -138,8 +139,8 @@ async def test_a_worker_that_is_stopped_while_it_reads_ends_at_once_and_applies_
     home, monkeypatch
 ):
     path = home.folder / "s.yaml"
-    path.write_text("schedules:\n" + entry("a") + "#" * parsing.SMALL)
-    monkeypatch.setattr(parsing, "_CHILD", "import signal; signal.pause()")
+    path.write_text("schedules:\n" + entry("a") + "#" * child_parser.SMALL)
+    monkeypatch.setattr(child_parser, "_CHILD", "import signal; signal.pause()")
     told: list[Event] = []
     plugin = SchedulePlugin(path, database_url=home.url, on_event=told.append)
     async with asyncio.timeout(10):

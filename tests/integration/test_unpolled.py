@@ -7,10 +7,10 @@ from datetime import timedelta
 from temporalio.worker import Worker
 
 from engine.ledger import MemoryLedger
-from engine.runtime.budget import Budget
+from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.events import Alert
-from engine.runtime.polled import Polls
 from engine.runtime.settings import Settings
+from engine.runtime.tracking.tracker import Polls
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
 from tests.sample_workflows import Plain
@@ -27,7 +27,7 @@ MOMENT = timedelta(milliseconds=200)
 async def test_runs_that_wait_for_a_worker_nobody_has_started_are_told_with_their_number(
     client, monkeypatch
 ):
-    monkeypatch.setattr("engine.ledger.queue_rows.UNPOLLED", MOMENT)
+    monkeypatch.setattr("engine.ledger.records.UNPOLLED", MOMENT)
     ledger = MemoryLedger(remembers=True)
     service = ScheduleService(ledger, actor="test")
     await service.apply(load_schedules(FILE))
@@ -56,7 +56,7 @@ async def test_runs_that_wait_for_a_worker_nobody_has_started_are_told_with_thei
     (alert,) = told
     assert alert.code == "SCHEDULE_TASK_QUEUE_UNPOLLED"
     assert alert.text.startswith(NOBODY)
-    monkeypatch.setattr("engine.ledger.queue_rows.UNPOLLED", timedelta(minutes=2))
+    monkeypatch.setattr("engine.ledger.records.UNPOLLED", timedelta(minutes=2))
     async with Worker(client, task_queue="golang", workflows=[Plain]):
         for run in runs:
             await run.result()

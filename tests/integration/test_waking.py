@@ -13,18 +13,18 @@ from typing import Any
 import asyncpg
 import pytest
 
-import engine.ledger.postgres_fires
+import engine.ledger.postgres.ledger
 from engine.errors import LedgerTimeout
 from engine.ledger import PostgresLedger
-from engine.ledger.connections import Connection
-from engine.ledger.fire_records import Claim, Evidence, Outcome
-from engine.ledger.replica_records import Serving
-from engine.ledger.sql import query
-from engine.ledger.transaction import PostgresTransaction
-from engine.runtime.declare import apply
+from engine.ledger.fires import Claim, Evidence, Outcome
+from engine.ledger.postgres.connections import Connection
+from engine.ledger.postgres.schema import query
+from engine.ledger.postgres.transaction import PostgresTransaction
+from engine.ledger.records import Serving
+from engine.runtime.apply.apply import apply
 from engine.runtime.planning import planned
 from engine.schedules import load_schedules
-from engine.schedules.awaiting import FAILED
+from engine.schedules.planner.decisions import FAILED
 from engine.service import ScheduleService
 from tests.waiting import eventually
 
@@ -179,7 +179,7 @@ async def test_nor_is_one_that_locks_the_key_when_that_plan_has_just_committed(
     )  # fmt: skip
     assert stops != query("wake")
     monkeypatch.setattr(
-        engine.ledger.postgres_fires, "query",
+        engine.ledger.postgres.ledger, "query",
         lambda name: stops if name == "wake" else query(name),
     )  # fmt: skip
     gate = await asyncpg.connect(database_url)

@@ -11,7 +11,7 @@ from engine.cli.app import run
 from engine.errors import LedgerRequired, SettingsInvalid
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin, Settings
-from engine.runtime.declare import apply
+from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from tests.sample_workflows import Noop
 from tests.waiting import eventually
@@ -61,6 +61,6 @@ def test_an_unchanged_file_is_applied_again_without_being_read(
     monkeypatch.setenv("SCHED_DATABASE_URL", database_url)
     (tmp_path / "schedules.yaml").write_text(FILE % "k")
     assert run(["apply"]) == 0
-    monkeypatch.setattr("engine.runtime.source.parse", None)  # whoever reads a file calls it
+    monkeypatch.setattr("engine.runtime.apply.source.parse", None)  # whoever reads a file calls it
     assert run(["apply"]) == 0
     assert "nothing changed since the last apply" in capsys.readouterr().out

@@ -14,9 +14,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from engine.ledger import MemoryLedger
-from engine.ledger.backfill_records import Backfill
-from engine.ledger.memory_tables import FireEntry
-from engine.ledger.schedule_records import ScheduleState
+from engine.ledger.memory.tables import FireEntry
+from engine.ledger.records import Backfill, ScheduleState
 from tests.model import backfill_laws
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from engine.ledger.backfill_records import Backfill
+from engine.ledger.records import Backfill
 from tests.model.moments import windows
 
 if TYPE_CHECKING:

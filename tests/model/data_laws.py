@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from engine.ledger.data_gaps import REPEATS
-from engine.ledger.memory_data import check_gaps, told_gaps
-from engine.ledger.memory_tables import FireEntry
+from engine.ledger.fires import REPEATS
+from engine.ledger.memory.tables import FireEntry, check_gaps, told_gaps
 from tests.model.account import Broken
 from tests.model.row_laws import CLOSED
 from tests.model.world import World

@@ -13,20 +13,18 @@ from temporalio.service import RPCError
 
 from engine.errors import EngineError, LedgerUnavailable, TemporalUnavailable
 from engine.ledger import Ledger
-from engine.ledger.replica_records import Serving
-from engine.runtime.auditor import Auditor
+from engine.ledger.records import Serving
 from engine.runtime.clock import LedgerClock
-from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.dispatch.dispatcher import Dispatcher
+from engine.runtime.dispatch.starter import Starter
 from engine.runtime.events import Event
-from engine.runtime.looking import Looker
 from engine.runtime.poller import Poller
-from engine.runtime.presence import Presence
+from engine.runtime.presence import Presence, Watchdog
 from engine.runtime.settings import Settings
-from engine.runtime.sight import Sight
-from engine.runtime.starter import Starter
-from engine.runtime.stopper import Stopper
-from engine.runtime.tracker import Tracker
-from engine.runtime.watchdog import Watchdog
+from engine.runtime.tracking.audit import Auditor
+from engine.runtime.tracking.lookups import Sight
+from engine.runtime.tracking.runs import Looker, Stopper
+from engine.runtime.tracking.tracker import Tracker
 from tests.model.loop import WHOSE, Loop, Mortal
 from tests.model.server import Server
 from tests.model.temporal import Client

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from engine.schedules.catch_up import CatchUp
+from engine.schedules.model import CatchUp
 from tests.model.base import Base, keys, seeds
 from tests.model.drawn import catch_ups, causes, entries, overlaps, policies, whens
 from tests.model.moments import windows

@@ -20,8 +20,8 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from engine.ledger.memory_tables import FireEntry
-from engine.ledger.schedule_records import ScheduleState
+from engine.ledger.memory.tables import FireEntry
+from engine.ledger.records import ScheduleState
 from tests.model.account import Account, Look
 from tests.model.moments import TICK, policy_of, windows
 from tests.model.server import Run

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from engine.flow.fire import FireInfo
-from engine.ledger.memory_tables import FireEntry
+from engine.ledger.memory.tables import FireEntry
 from tests.model.account import Account
 from tests.model.moments import is_excluded
 from tests.model.server import Run

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 from temporalio.client import WorkflowExecutionStatus as Status
 
-from engine.ledger.memory_tables import FireEntry
+from engine.ledger.memory.tables import FireEntry
 from tests.model.base import Base, keys, seeds
 from tests.model.ending import check_places
 from tests.model.member import Member

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import engine.runtime.clock
 from engine.errors import EngineError, LedgerError, LedgerUnavailable
 from engine.ledger import Ledger, MemoryLedger
-from engine.runtime.declare import apply, retire_absent
+from engine.runtime.apply.apply import apply, retire_absent
 from engine.runtime.events import Alert, Event
 from engine.schedules import load_schedules
 from tests.model import losses, row_laws, run_laws

@@ -19,7 +19,7 @@ import asyncpg
 from engine.errors import EngineError, LedgerUnavailable
 from engine.ledger import PostgresLedger
 from engine.schedules import load_schedules
-from engine.schedules.catch_up import CatchUp
+from engine.schedules.model import CatchUp
 from engine.service import ScheduleService
 from tests.acceptance.fleet import SCHED
 from tests.nemesis.account import Verb

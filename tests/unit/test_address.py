@@ -6,7 +6,7 @@ import pytest
 
 from engine.cli.app import run
 from engine.errors import LedgerError
-from engine.ledger.address import checked_address
+from engine.ledger.postgres.address import checked_address
 from engine.runtime import SchedulePlugin
 
 SECRET = "Geheim"  # noqa: S105 - no password of anything

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ArchiveFailed
-from engine.ledger.old_fires import OldFire
-from engine.runtime.archive import Archive
+from engine.ledger.fires import OldFire
+from engine.runtime.retention.archive import Archive
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 ROW = OldFire(

@@ -10,15 +10,15 @@ import pytest
 
 from engine.errors import CommitUnknown
 from engine.ledger import MemoryLedger
-from engine.ledger.fire_records import Claim
-from engine.ledger.replica_records import Serving
+from engine.ledger.fires import Claim
+from engine.ledger.records import Serving
+from engine.runtime.apply.apply import apply
 from engine.runtime.backfills import Backfills
 from engine.runtime.clock import LedgerClock
-from engine.runtime.declare import apply
-from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.dispatch.dispatcher import Dispatcher
+from engine.runtime.dispatch.starter import Starter
 from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
-from engine.runtime.starter import Starter
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
 from tests.blind import BLIND

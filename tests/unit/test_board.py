@@ -11,15 +11,14 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from engine.cli.board import Board, FileState
-from engine.cli.lines import LinePrinter
-from engine.cli.picture import picture
-from engine.ledger.fire_records import Claim, Evidence, Fire, Outcome
-from engine.ledger.schedule_records import NextFire
+from engine.cli.up.board import Board, FileState
+from engine.cli.up.live_table import LinePrinter, picture
+from engine.ledger.fires import Claim, Evidence, Fire, Outcome
+from engine.ledger.records import NextFire
 from engine.runtime.events import Closed, Decided, Settled
 from engine.schedules import Schedule
-from engine.schedules.decisions import Decision
-from engine.schedules.windows import Window
+from engine.schedules.ids import Window
+from engine.schedules.planner.decisions import Decision
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TOKEN = uuid.UUID(int=1)

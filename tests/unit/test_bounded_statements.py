@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 
-from engine.ledger.declaration_records import NewDefinition
-from engine.ledger.declaring import bounded
+from engine.ledger.postgres.transaction import bounded
+from engine.ledger.records import NewDefinition
 from engine.schedules import Schedule
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.errors import ScheduleError
 from engine.schedules import Cron, Interval
-from engine.schedules.bounds import bounded
+from engine.schedules.timing.spec import bounded
 
 BEGIN = datetime(2026, 10, 20, tzinfo=UTC)
 SECONDS = st.integers(0, 20 * 86_400)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from engine.runtime.breaker import Breaker
+from engine.runtime.dispatch.backpressure import Breaker
 from engine.runtime.events import Event, Held
 
 AWAY = "UNAVAILABLE: tcp connect error"

@@ -16,18 +16,16 @@ from temporalio.client import WorkflowExecutionStatus as Status
 
 from engine.flow.fire import FireInfo
 from engine.ledger import MemoryLedger
-from engine.ledger.schedule_records import ScheduleState, Step
-from engine.runtime.auditor import Auditor
-from engine.runtime.breaker import Breaker
-from engine.runtime.budget import PAGE, Allowance, Budget
+from engine.ledger.records import ScheduleState, Step
 from engine.runtime.clock import LedgerClock
-from engine.runtime.looking import Looker
+from engine.runtime.dispatch.backpressure import PAGE, Allowance, Breaker, Budget
 from engine.runtime.settings import Settings
-from engine.runtime.sight import Sight
-from engine.runtime.stopper import Stopper
-from engine.runtime.tracker import Tracker
+from engine.runtime.tracking.audit import Auditor
+from engine.runtime.tracking.lookups import Sight
+from engine.runtime.tracking.runs import Looker, Stopper
+from engine.runtime.tracking.tracker import Tracker
 from engine.schedules import Schedule
-from engine.schedules.decisions import OpenFire
+from engine.schedules.planner.decisions import OpenFire
 from tests.virtual_time import VirtualTime, virtual_time
 
 BEGIN = datetime(2026, 11, 21, 12, tzinfo=UTC)

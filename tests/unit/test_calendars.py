@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 import pytest
 
 from engine.errors import ScheduleFileError
-from engine.runtime.source import read_file
-from engine.schedules import Schedule, calendar_file, load_schedules
-from engine.schedules.calendar_file import read_ics
+from engine.runtime.apply.source import read_file
+from engine.schedules import Schedule, load_schedules
+from engine.schedules.timing import ics as calendar_file
+from engine.schedules.timing.ics import read_ics
 
 EVENT = """BEGIN:VEVENT
 UID:{uid}

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from engine.schedules import Schedule
-from engine.schedules.catch_up import CatchUp
-from engine.schedules.decisions import Decision, OpenFire, Plan
-from engine.schedules.planner import plan
-from engine.schedules.spans import MOST_ROWS
+from engine.schedules.model import CatchUp
+from engine.schedules.planner.decisions import Decision, OpenFire, Plan
+from engine.schedules.planner.planner import MOST_ROWS, plan
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TICK = timedelta(microseconds=1)

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.ledger import MemoryLedger
-from engine.ledger.fire_records import Claim, Evidence, Outcome
-from engine.ledger.replica_records import Serving
-from engine.runtime.definitions import first_definition
+from engine.ledger.fires import Claim, Evidence, Outcome
+from engine.ledger.records import Serving
+from engine.runtime.apply.definitions import first_definition
 from engine.runtime.planning import planned
 from engine.schedules import Schedule, load_schedules
 from engine.service import ScheduleService

@@ -6,9 +6,9 @@ import pytest
 
 from engine.errors import Problem, ScheduleFileError
 from engine.schedules import Schedule, load_schedules
-from engine.schedules.awaiting import Rule
-from engine.schedules.chains import fire_times
-from engine.schedules.several import NamedText, load_several
+from engine.schedules.loader.loader import NamedText, load_several
+from engine.schedules.loader.relations import fire_times
+from engine.schedules.policies import Rule
 
 NIGHTLY = 'cron: "0 2 * * *"'
 

@@ -8,8 +8,8 @@ import pytest
 
 from engine.cli import dead
 from engine.cli.app import run
-from engine.cli.environment import Target
-from engine.ledger.letters import DeadLetter
+from engine.cli.target import Target
+from engine.ledger.fires import DeadLetter
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 LETTER = DeadLetter(

@@ -6,8 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from engine.cli.entry import as_yaml
-from engine.cli.links import run_link, runs_link
+from engine.cli.output import as_yaml, run_link, runs_link
 from engine.schedules import Schedule, load_schedules
 
 # Texts that YAML or the line they stand in could take for something else, and what is no text.

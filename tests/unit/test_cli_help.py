@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.cli.app import run
-from engine.cli.commands import GROUPS, MODULES, load
-from engine.cli.environment import Target, note_running
-from engine.cli.help import EXAMPLES
+from engine.cli.app import EXAMPLES, GROUPS, MODULES, load, run
+from engine.cli.target import Target, note_running
 
 SCHED = Path(sys.executable).with_name("sched")
 COMMANDS = sorted(MODULES)

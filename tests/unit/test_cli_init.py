@@ -11,7 +11,7 @@ import pytest
 
 from engine.cli.app import run
 from engine.cli.init import FILES, SCHEMA, as_called
-from engine.schedules.json_schema import json_schema_text
+from engine.schedules.loader.json_schema import json_schema_text
 from engine.service import ScheduleService
 
 ROOT = Path(__file__).resolve().parents[2]

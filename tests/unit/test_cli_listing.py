@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from engine.cli.listing import overdue
-from engine.cli.unserved import unserved
-from engine.ledger.schedule_records import ScheduleRow
+from engine.cli.inspect import overdue
+from engine.cli.output import unserved
+from engine.ledger.records import ScheduleRow
 from engine.schedules import Schedule
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 import pytest
 
 from engine.cli.app import run
-from engine.cli.environment import Target, note_running
-from engine.cli.preview import _silence
+from engine.cli.next import _silence
+from engine.cli.target import Target, note_running
 from engine.errors import LedgerUnavailable
-from engine.ledger.schedule_records import Pause
+from engine.ledger.records import Pause
 from engine.service import ScheduleService
 from tests.unit.test_cli_listing import row
 

@@ -8,17 +8,16 @@ from datetime import UTC, datetime
 import pytest
 import typer
 
-from engine.cli import cancel
+from engine.cli import operate
 from engine.cli.app import run
 from engine.cli.backfill import _Lines, _shown, as_document, ended, said
-from engine.cli.given import given_input
+from engine.cli.operate import told
+from engine.cli.options import given_input
 from engine.cli.output import fire_lag
-from engine.cli.requesting import told
-from engine.ledger.backfill_records import Backfill
-from engine.ledger.fire_records import Fire
-from engine.runtime.verbs.backfilling import BackfillRequested
-from engine.runtime.verbs.requesting import Requested
-from engine.runtime.verbs.stopping import Cancelled
+from engine.ledger.fires import Fire
+from engine.ledger.records import Backfill
+from engine.service.backfill import BackfillRequested
+from engine.service.runs import Cancelled, Requested
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FIRE = Fire(
@@ -145,17 +144,17 @@ def test_a_backfill_that_was_followed_says_what_it_came_to():
 
 
 def test_a_cancel_says_that_a_schedule_in_no_file_is_over_for_good():
-    assert list(cancel._told(Cancelled("k", retired=True), "cancelled")) == [
+    assert list(operate._told(Cancelled("k", retired=True), "cancelled")) == [
         "k is cancelled for good: none of its windows will come"
     ]
-    assert list(cancel._told(Cancelled("k", was_retired=True), "cancelled")) == [
+    assert list(operate._told(Cancelled("k", was_retired=True), "cancelled")) == [
         "k was cancelled before"
     ]
 
 
 def test_a_cancel_of_thousands_of_runs_names_some_and_counts_the_rest():
     done = Cancelled("k", asked=("sched:k:1",), skipped=tuple(f"sched:k:{n}" for n in range(500)))
-    lines = list(cancel._told(done, "terminated"))
+    lines = list(operate._told(done, "terminated"))
     assert lines[0] == "sched:k:1 is being terminated"
     assert len(lines) == 22
     assert lines[-1] == "and 480 more had not begun to start, and will not; --json names them all"

@@ -17,7 +17,7 @@ import pytest
 
 from engine.cli.app import run
 from engine.cli.output import counted, print_table, why
-from engine.ledger.fire_records import Fire
+from engine.ledger.fires import Fire
 
 SCHED = Path(sys.executable).with_name("sched")
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -8,11 +8,10 @@ from typing import cast
 
 import pytest
 
-from engine.cli.environment import Target
 from engine.cli.show import Page
-from engine.ledger.backfill_records import Backfill
-from engine.ledger.data_gaps import DataGap
-from engine.ledger.schedule_records import ScheduleRow
+from engine.cli.target import Target
+from engine.ledger.fires import DataGap
+from engine.ledger.records import Backfill, ScheduleRow
 from engine.schedules import Schedule
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)

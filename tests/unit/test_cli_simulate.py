@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from engine.cli.app import run
-from engine.cli.load_map import busiest, load_map
+from engine.cli.simulate_report import busiest, load_map
 from engine.schedules import Schedule
 from engine.schedules.simulation import simulate
 

@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from engine.cli.environment import UP_FILE, Target, find_target, note_running, target
+from engine.cli.target import UP_FILE, Target, find_target, note_running, target
 from engine.errors import LedgerRequired
 
 

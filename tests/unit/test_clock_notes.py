@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.schedules import At, Cron, Interval
-from engine.schedules.bounds import bounded
-from engine.schedules.clock_changes import changes
-from engine.schedules.clock_notes import missing, note
-from engine.schedules.instants import EARLIEST, HORIZON, SECONDS_PER_DAY
-from engine.schedules.zones import zone, zone_names
+from engine.schedules.describe.dst_notes import changes, missing, note
+from engine.schedules.timing.spec import bounded
+from engine.schedules.timing.zones import zone, zone_names
+from engine.schedules.units import EARLIEST, HORIZON, SECONDS_PER_DAY
 from tests.unit.cron_oracle import load, transitions
 from tests.unit.prove_time import ODD_ZONES
 

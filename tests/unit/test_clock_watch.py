@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.runtime.skew import ClockWatch
+from engine.runtime.clock import ClockWatch
 
 BEGIN = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)
 MOST = timedelta(seconds=5)

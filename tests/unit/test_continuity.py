@@ -11,9 +11,9 @@ import pytest
 
 from engine.errors import LedgerError, LedgerUnavailable
 from engine.ledger import Ledger
-from engine.ledger.replica_records import Lineage, Probe
-from engine.runtime.continuity import Continuity
+from engine.ledger.records import Lineage, Probe
 from engine.runtime.events import Alert
+from engine.runtime.failover import Continuity
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PROBE = Probe(NOW, UUID(int=1), 7, None, None, server=NOW - timedelta(days=9), transactions=900)

@@ -11,8 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from engine.errors import CronInvalid, ScheduleError, TimezoneInvalid
-from engine.schedules.cron import Cron
-from engine.schedules.cron_clock import Dst
+from engine.schedules.timing.cron import Cron, Dst
 
 NEW_YORK = "America/New_York"
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from engine.errors import CronInvalid
 from engine.schedules import Schedule
-from engine.schedules.cron import Cron
-from engine.schedules.cron_fields import parse
-from engine.schedules.cron_items import Special
-from engine.schedules.second_opinion import disagreement, unjudged
+from engine.schedules.timing.cron import Cron
+from engine.schedules.timing.cron_parser import Special, parse
+from engine.schedules.timing.croniter_check import disagreement, unjudged
 
 
 def values(mask: int) -> list[int]:
@@ -385,7 +384,7 @@ def test_croniter_is_not_asked_where_it_is_known_to_be_wrong(expression):
 
 
 def test_a_difference_is_reported_in_words(monkeypatch):
-    from engine.schedules import second_opinion
+    from engine.schedules.timing import croniter_check as second_opinion
 
     monkeypatch.setattr(second_opinion, "unjudged", lambda _: None)
     disagreement.cache_clear()
@@ -396,7 +395,7 @@ def test_a_difference_is_reported_in_words(monkeypatch):
 
 
 def test_a_refusal_by_croniter_is_reported(monkeypatch):
-    from engine.schedules import second_opinion
+    from engine.schedules.timing import croniter_check as second_opinion
 
     monkeypatch.setattr(second_opinion, "unjudged", lambda _: None)
     disagreement.cache_clear()

@@ -8,9 +8,9 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from engine.schedules import cron as cron_module
-from engine.schedules.cron import Cron
-from engine.schedules.zones import BEGINNING, tabulate
+from engine.schedules.timing import cron as cron_module
+from engine.schedules.timing.cron import Cron
+from engine.schedules.timing.zones import BEGINNING, tabulate
 from tests.unit.cron_oracle import (
     APIA_SKIPS_A_DAY,
     DAY,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from engine.ledger.fire_records import Claim
-from engine.runtime.describe import fire_info
+from engine.ledger.fires import Claim
+from engine.runtime.dispatch.starter import fire_info
 from engine.schedules import Schedule
 
 MONDAY = datetime(2026, 11, 23, 2, tzinfo=UTC)

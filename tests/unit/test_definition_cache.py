@@ -7,7 +7,7 @@ import json
 import pytest
 
 from engine.errors import EngineError
-from engine.ledger.rows import LARGE, Parsed, parse_definition
+from engine.ledger.postgres.rows import LARGE, Parsed, parse_definition
 
 
 def text(key: str, length: int = 0) -> str:

@@ -12,16 +12,16 @@ import pytest
 
 from engine.errors import CommitUnknown, LedgerUnavailable
 from engine.ledger import MemoryLedger
-from engine.ledger.fire_records import Claim, Outcome
-from engine.ledger.replica_records import Serving
+from engine.ledger.fires import Claim, Outcome
+from engine.ledger.records import Serving
+from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock
-from engine.runtime.declare import apply
-from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.dispatch.dispatcher import Dispatcher
+from engine.runtime.dispatch.starter import Answer, Starter
 from engine.runtime.events import Alert, Event, Settled
 from engine.runtime.loop import Loop
 from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
-from engine.runtime.starter import Answer, Starter
 from engine.schedules import load_schedules
 from tests.blind import BLIND
 from tests.waiting import eventually

@@ -46,6 +46,6 @@ def test_the_test_that_an_arrow_names_exists(named: str) -> None:
 
 def test_no_query_moves_a_fire_without_being_told_of() -> None:
     moving = re.compile(r"INSERT INTO fires|DELETE FROM fires|SET status =")
-    folder = ROOT / "engine/ledger/queries"
+    folder = ROOT / "engine/ledger/postgres/queries"
     moves = {path.stem for path in folder.glob("*.sql") if moving.search(path.read_text())}
     assert {name for name in moves if f"`{name}`" not in PAGE} == set()

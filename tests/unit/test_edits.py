@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from engine.ledger import MemoryLedger
-from engine.runtime.declare import apply
+from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from engine.schedules.diff import edits
 

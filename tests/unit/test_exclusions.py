@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.schedules.exclusions import Calendar, check_item, exclusions
+from engine.schedules.timing.calendars import Calendar, check_item, exclusions
 
 ZONES = (
     *("UTC", "America/New_York", "Pacific/Apia", "Australia/Lord_Howe", "Antarctica/Troll"),

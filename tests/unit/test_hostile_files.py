@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.errors import Problem, ScheduleFileError
 from engine.schedules import load_schedules
-from engine.schedules.nodes import MAX_BYTES
+from engine.schedules.loader.nodes import MAX_BYTES
 from tests.unit.schedule_files import GOOD, TEN_MISTAKES, entry, only
 
 _LEVELS = "".join(f"l{n}: &l{n} [{','.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 20))

@@ -16,13 +16,11 @@ from pydantic.alias_generators import to_camel
 from engine.cli.app import run
 from engine.errors import ScheduleFileError
 from engine.schedules import load_schedules
-from engine.schedules.catch_up import CatchUp
-from engine.schedules.defaults import Defaults
-from engine.schedules.json_schema import json_schema, json_schema_text
-from engine.schedules.model import Schedule
-from engine.schedules.when_fields import Expectation
-from engine.schedules.yaml_text import read_yaml
-from engine.schedules.zones import zone_names
+from engine.schedules.loader.json_schema import json_schema, json_schema_text
+from engine.schedules.loader.yaml_reader import read_yaml
+from engine.schedules.model import CatchUp, Defaults, Schedule
+from engine.schedules.timing.zones import zone_names
+from engine.schedules.validators import Expectation
 from tests.unit.schedule_files import GOOD
 
 ROOT = Path(__file__).resolve().parents[2]

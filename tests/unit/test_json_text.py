@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.schedules.json_text import JsonText
-from engine.schedules.nodes import Unreadable
+from engine.schedules.loader.json_reader import JsonText
+from engine.schedules.loader.nodes import Unreadable
 
 
 def root_of(tree) -> Any:

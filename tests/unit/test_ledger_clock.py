@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from engine.ledger.replica_records import Probe, Serving
+from engine.ledger.records import Probe, Serving
 from engine.runtime.clock import LedgerClock
 from tests.unit.test_sight import STUCK, Bench
 from tests.virtual_time import VirtualTime, virtual_time

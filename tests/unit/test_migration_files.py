@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine.ledger.migrate import Migration, migrations
+from engine.ledger.postgres.schema import Migration, migrations
 
 SURVIVED = 11
 """From here on; what is older was written before there were fleets."""

@@ -8,11 +8,11 @@ import pytest
 
 from engine.cli.app import run
 from engine.flow import definition_of
-from engine.runtime.applying import remarks
-from engine.runtime.misfits import misfits
-from engine.runtime.placing import located, placed
-from engine.runtime.reports import ApplyReport
-from engine.runtime.source import Source
+from engine.runtime.apply.attempts import remarks
+from engine.runtime.apply.code_check import misfits
+from engine.runtime.apply.edits import ApplyReport
+from engine.runtime.apply.locations import located, placed
+from engine.runtime.apply.source import Source
 from engine.schedules import load_schedules
 from tests.fundamentals.samples.parcels import Parcels
 from tests.fundamentals.samples.together import Naive

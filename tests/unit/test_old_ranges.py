@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from engine.ledger import MemoryLedger
-from engine.ledger.fire_records import Claim
-from engine.ledger.replica_records import Serving
+from engine.ledger.fires import Claim
+from engine.ledger.records import Serving
+from engine.runtime.apply.apply import apply
 from engine.runtime.backfills import Backfills
-from engine.runtime.declare import apply
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
 from engine.service import ScheduleService

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.schedules import Schedule
-from engine.schedules.outlook import AHEAD, Moved, Starts, View, outlook
+from engine.schedules.diff import AHEAD, Moved, Starts, View, outlook
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 UNTIL = NOW + AHEAD

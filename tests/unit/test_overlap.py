@@ -9,10 +9,10 @@ from typing import Any, get_args
 import pytest
 
 from engine.schedules import Schedule, Window
-from engine.schedules.awaiting import Awaited
-from engine.schedules.decisions import Decision, OpenFire, Overlap, Plan, Unread
-from engine.schedules.overlap import resolve
-from engine.schedules.planner import plan
+from engine.schedules.planner.decisions import Awaited, Decision, OpenFire, Plan, Unread
+from engine.schedules.planner.overlap import resolve
+from engine.schedules.planner.planner import plan
+from engine.schedules.policies import Overlap
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from engine.schedules import Schedule, Window
-from engine.schedules.awaiting import Awaited
-from engine.schedules.decisions import Decision, OpenFire, Overlap, Plan
-from engine.schedules.overlap import resolve
-from engine.schedules.planner import plan
-from engine.schedules.proofs import LOOKS_AT_ONCE
+from engine.schedules.planner.decisions import Awaited, Decision, OpenFire, Plan
+from engine.schedules.planner.overlap import resolve
+from engine.schedules.planner.planner import plan
+from engine.schedules.policies import LOOKS_AT_ONCE, Overlap
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

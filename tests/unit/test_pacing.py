@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.runtime.pacing import AIM, Pace
+from engine.runtime.retention.compaction import AIM, Pace
 
 
 def after(pace: Pace, seconds_each: float, transactions: int) -> Pace:

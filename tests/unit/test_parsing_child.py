@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ScheduleFileError
-from engine.runtime import parsing
-from engine.runtime.parsing import parse
-from engine.runtime.reading import read_unless
-from engine.runtime.source import Source
-from engine.schedules.several import NamedText
+from engine.runtime.apply import child_parser
+from engine.runtime.apply.child_parser import parse
+from engine.runtime.apply.source import Source, read_unless
+from engine.schedules.loader.loader import NamedText
 from tests.waiting import eventually
 
 LARGE = "schedules:\n" + "".join(
@@ -46,7 +45,7 @@ def test_a_child_reads_what_this_process_would_read():
     texts = [
         NamedText("a.yaml", CALENDARS + LARGE + "# 010\n- {key: z, workflow: w, everyMs: 01000}")
     ]
-    assert len(texts[0].text) > parsing.SMALL
+    assert len(texts[0].text) > child_parser.SMALL
     here, there = parse(texts, "a.yaml", small=len(LARGE) * 2), parse(texts, "a.yaml")
     assert there == here
     assert len(there.warnings) == 1
@@ -69,7 +68,7 @@ def test_a_file_that_names_a_calendar_is_read_by_a_child_however_small(tmp_path,
         "calendars: {off: {ics: off.ics}}\n"
         "schedules: [{key: a, workflow: w, cron: '0 2 * * *', exclude: [off]}]"
     )
-    monkeypatch.delattr(parsing, "load_several")  # what this process would use
+    monkeypatch.delattr(child_parser, "load_several")  # what this process would use
     (schedule,) = Source(file).read().schedules
     assert schedule.exclusions is not None
 
@@ -119,7 +118,7 @@ def test_a_killed_child_is_one_clear_error():
 
 def test_a_child_that_is_killed_half_way_gives_nothing_away(monkeypatch):
     monkeypatch.setattr(
-        parsing,
+        child_parser,
         "_CHILD",
         "import os, sys; sys.stdin.buffer.read(); os.write(1, b'\\0\\0\\1\\0half'); os.abort()",
     )
@@ -128,8 +127,8 @@ def test_a_child_that_is_killed_half_way_gives_nothing_away(monkeypatch):
 
 
 def test_a_child_that_takes_too_long_is_ended(monkeypatch):
-    monkeypatch.setattr(parsing, "PATIENCE", 0.5)
-    monkeypatch.setattr(parsing, "_CHILD", "import signal; signal.pause()")
+    monkeypatch.setattr(child_parser, "PATIENCE", 0.5)
+    monkeypatch.setattr(child_parser, "_CHILD", "import signal; signal.pause()")
     with pytest.raises(ScheduleFileError, match="took longer than"):
         parse([NamedText("a.yaml", LARGE)], "a.yaml")
     assert not children()
@@ -146,7 +145,7 @@ def test_a_child_tells_which_calendars_a_broken_file_names(tmp_path):
 
 
 async def test_a_child_that_nobody_waits_for_any_more_is_ended_at_once(monkeypatch, tmp_path):
-    monkeypatch.setattr(parsing, "_CHILD", "import signal; signal.pause()")
+    monkeypatch.setattr(child_parser, "_CHILD", "import signal; signal.pause()")
     path = tmp_path / "s.yaml"
     path.write_text(CALENDARS + LARGE)
     stopping = asyncio.Event()
@@ -159,7 +158,7 @@ async def test_a_child_that_nobody_waits_for_any_more_is_ended_at_once(monkeypat
 
 
 def test_a_child_loads_neither_temporal_s_client_nor_the_database_s():
-    listed = "import sys, engine.runtime.parsing; print(*sys.modules)"
+    listed = "import sys, engine.runtime.apply.child_parser; print(*sys.modules)"
     ended = subprocess.run(
         [sys.executable, "-c", listed], capture_output=True, text=True, check=True
     )
@@ -171,7 +170,7 @@ def test_the_main_module_of_the_user_is_not_imported_again(tmp_path):
     script.write_text(
         "import sys\n"
         "print('main')\n"
-        "from engine.runtime.source import read_file\n"
+        "from engine.runtime.apply.source import read_file\n"
         "print(len(read_file(sys.argv[1]).schedules))\n"
     )
     path = tmp_path / "s.yaml"

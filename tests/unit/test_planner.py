@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.schedules import Schedule
-from engine.schedules.decisions import Plan
-from engine.schedules.planner import first_sight, plan, wake_at
-from engine.schedules.spans import MOST_ROWS
+from engine.schedules.planner.decisions import Plan
+from engine.schedules.planner.planner import MOST_ROWS, first_sight, plan, wake_at
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 

@@ -11,11 +11,11 @@ import pytest
 
 from engine.errors import LedgerTimeout, LedgerUnavailable
 from engine.ledger import MemoryLedger
-from engine.ledger.fire_records import Claim
-from engine.ledger.replica_records import Serving
+from engine.ledger.fires import Claim
+from engine.ledger.records import Serving
 from engine.runtime import Poller, Settings, planning
+from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock
-from engine.runtime.declare import apply
 from engine.runtime.events import Alert, Event
 from engine.schedules import load_schedules
 from tests.blind import BLIND

@@ -16,11 +16,12 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.schedules import Schedule, proofs
-from engine.schedules.decisions import ALL_READ, STOPS, Decision, OpenFire, Plan
-from engine.schedules.planner import plan
-from engine.schedules.proofs import ahead
-from engine.schedules.spans import MOST_ROWS
+from engine.schedules import Schedule
+from engine.schedules.planner import overlap as proofs
+from engine.schedules.planner.decisions import ALL_READ, Decision, OpenFire, Plan
+from engine.schedules.planner.overlap import ahead
+from engine.schedules.planner.planner import MOST_ROWS, plan
+from engine.schedules.policies import STOPS
 
 BEGIN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

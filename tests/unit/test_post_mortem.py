@@ -11,8 +11,8 @@ import pytest
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError, TerminatedError
 
-from engine.ledger.fire_records import Evidence
-from engine.runtime.post_mortem import with_reason
+from engine.ledger.fires import Evidence
+from engine.runtime.dispatch.starter import with_reason
 from engine.runtime.settings import Settings
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import SettingsInvalid
-from engine.runtime.pressure import CubicRate, Pressure, Spare, Vegas
+from engine.runtime.dispatch.backpressure import CubicRate, Pressure, Spare, Vegas
 from engine.runtime.settings import Rate, Settings
 
 

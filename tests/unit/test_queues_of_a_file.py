@@ -8,9 +8,9 @@ import pytest
 
 from engine.errors import ScheduleFileError
 from engine.schedules import load_schedules
-from engine.schedules.queues import Queue
-from engine.schedules.rates import Rate
-from engine.schedules.several import NamedText, load_several
+from engine.schedules.loader.loader import NamedText, load_several
+from engine.schedules.model import Queue
+from engine.schedules.units import Rate
 
 SCHEDULES = "schedules: [{key: a, workflow: b, everyMs: 1000}]\n"
 

@@ -8,14 +8,12 @@ from typing import get_args
 
 import pytest
 
-from engine.runtime import unknown
-from engine.runtime.verbs.skipping import BY_A_USER
+from engine.runtime import planning
 from engine.schedules import load_schedules
-from engine.schedules.awaiting import Awaits, Rule
-from engine.schedules.catching_up import COALESCED, NOT_WANTED, TOO_OLD
-from engine.schedules.decisions import QUEUE_FULL, Hold
-from engine.schedules.due import FIRST_SIGHT
-from engine.schedules.reason_codes import BEGINNINGS, ReasonCode, reason_code
+from engine.schedules.planner.decisions import QUEUE_FULL, Awaits, Hold
+from engine.schedules.planner.planner import COALESCED, FIRST_SIGHT, NOT_WANTED, TOO_OLD
+from engine.schedules.policies import BEGINNINGS, ReasonCode, Rule, reason_code
+from engine.service.pausing import BY_A_USER
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/ledger.md"
 (NOOP,) = load_schedules("schedules: [{key: k, workflow: noop, everyMs: 1000}]").schedules
@@ -42,7 +40,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/ledger.md"
         ("had passed when it was declared", "expired"),
         (FIRST_SIGHT, "first_sight"),
         ("caught up for 3 missed windows", "caught_up"),
-        (unknown.reason(NOOP), "unknown_workflow"),
+        (planning.reason(NOOP), "unknown_workflow"),
         ("foreign run", "foreign_run"),
         ("payload too large", "payload_too_large"),
         ("refused by the server", "refused"),

@@ -108,7 +108,7 @@ def test_a_second_reader_must_agree_with_every_expression(monkeypatch):
         asked.append(expression)
         return "croniter reads the hour differently" if expression.startswith("7") else None
 
-    monkeypatch.setattr("engine.schedules.second_opinion.disagreement", doubt)
+    monkeypatch.setattr("engine.schedules.timing.croniter_check.disagreement", doubt)
     found = only(
         "- {key: a, workflow: b, cron: 7 1 * * *}\n- {key: c, workflow: b, cron: 8 1 * * *}\n"
     )

@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from engine.schedules import Cron, Interval
-from engine.schedules.timing import Spec
+from engine.schedules.timing.spec import Spec
 from tests.unit.cron_oracle import DAY, Meaning, fires_of, inside, scan
 
 NEW_YORK, SAO_PAULO = "America/New_York", "America/Sao_Paulo"

@@ -6,7 +6,7 @@ import pytest
 
 from engine.errors import ScheduleNotFound
 from engine.ledger import MemoryLedger
-from engine.runtime.declare import apply
+from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from engine.service import ScheduleService, not_found
 

@@ -14,18 +14,17 @@ import pytest
 
 from engine.errors import LedgerUnavailable
 from engine.ledger import MemoryLedger
-from engine.ledger.fire_records import Claim, Outcome
-from engine.ledger.replica_records import Serving
+from engine.ledger.fires import Claim, Outcome
+from engine.ledger.records import Serving
 from engine.runtime import Poller, Settings
-from engine.runtime.auditor import Auditor
-from engine.runtime.budget import Budget
+from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock
-from engine.runtime.declare import apply
-from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.dispatch.backpressure import Budget
+from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.events import Alert, Event
-from engine.runtime.looking import Looker
-from engine.runtime.sight import Sight
-from engine.runtime.stopper import Stopper
+from engine.runtime.tracking.audit import Auditor
+from engine.runtime.tracking.lookups import Sight
+from engine.runtime.tracking.runs import Looker, Stopper
 from engine.schedules import load_schedules
 from tests.virtual_time import VirtualTime, virtual_time
 

@@ -13,10 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.schedules import Schedule
-from engine.schedules.planner import plan, wake_at
-from engine.schedules.simulated import Outage
-from engine.schedules.simulation import simulate
-from engine.schedules.virtual_life import Life
+from engine.schedules.planner.planner import plan, wake_at
+from engine.schedules.simulation import Life, Outage, simulate
 
 MINUTE = timedelta(minutes=1)
 DAY = datetime(2026, 11, 20, tzinfo=UTC)  # a Friday

@@ -10,7 +10,7 @@ import pytest
 from temporalio.worker import SlotReleaseContext
 
 from engine.runtime.clock import boottime
-from engine.runtime.slots import SlotBook, SlotLost, SlotSupplier
+from engine.runtime.step_queues.slots import SlotBook, SlotLost, SlotSupplier
 from tests.waiting import eventually
 
 LEASE = timedelta(seconds=30)

@@ -9,9 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from engine.schedules import load_schedules
-from engine.schedules.json_text import JsonText
-from engine.schedules.nodes import Unreadable
-from engine.schedules.sound_json import read_sound_json
+from engine.schedules.loader.json_reader import JsonText, read_sound_json
+from engine.schedules.loader.nodes import Unreadable
 from tests.unit.schedule_files import only
 
 VALUES = st.recursive(

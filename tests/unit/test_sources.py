@@ -10,8 +10,9 @@ from threading import Thread
 import pytest
 
 from engine.errors import Problem, ScheduleFileError
-from engine.runtime.source import Source, read_file
-from engine.schedules import file_digest, load_schedules
+from engine.runtime.apply.source import Source, read_file
+from engine.schedules import load_schedules
+from engine.schedules.loader import loader
 
 ICS = (
     "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nPRODID:x\r\nBEGIN:VEVENT\r\nUID:1\r\nDTSTAMP:20270101T000000Z\r\n"
@@ -212,7 +213,7 @@ def test_the_schema_beside_the_files_is_no_schedule_file(tmp_path):
 @pytest.mark.parametrize("version", ["READING_VERSION", "EVALUATOR_VERSION", "TZDATA_VERSION"])
 def test_whatever_changes_the_meaning_changes_the_digest(monkeypatch, version):
     before = load_schedules(entry("a")).digest
-    monkeypatch.setattr(file_digest, version, "another")
+    monkeypatch.setattr(loader, version, "another")
     assert load_schedules(entry("a")).digest != before
 
 

@@ -11,10 +11,8 @@ from itertools import pairwise, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.schedules.bounds import Bounded
-from engine.schedules.cron import Cron
-from engine.schedules.cron_clock import Dst
-from engine.schedules.timing import At, Interval, Spec
+from engine.schedules.timing.cron import Cron, Dst
+from engine.schedules.timing.spec import At, Bounded, Interval, Spec
 from tests.unit.cron_oracle import bisected, load, offset_at, transitions
 
 EXPRESSIONS = [

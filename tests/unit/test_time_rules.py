@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.schedules import Schedule, time_rules, zones
-from engine.schedules import cron as cron_module
-from engine.schedules.cron_clock import clock
-from engine.schedules.time_rules import cursor_by_new_rules, reading_at
-from engine.schedules.zones import BEGINNING, Zone, tabulate
+from engine.schedules import Schedule
+from engine.schedules.planner import planner
+from engine.schedules.planner.planner import cursor_by_new_rules, reading_at
+from engine.schedules.timing import cron as cron_module
+from engine.schedules.timing import zones
+from engine.schedules.timing.cron import clock
+from engine.schedules.timing.zones import BEGINNING, Zone, tabulate
 
 HOUR = 3600
 CHANGE = int(datetime(2027, 3, 14, 7, tzinfo=UTC).timestamp())
@@ -32,7 +34,7 @@ def rules(*turns: tuple[int, int]) -> Zone:
 def in_force(zone: Zone) -> Iterator[None]:
     """Let these zone rules hold, as an upgrade of tzdata does."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (zones, time_rules, cron_module):
+        for module in (zones, planner, cron_module):
             patch.setattr(module, "zone", lambda _name: zone)
         clock.cache_clear()
         yield

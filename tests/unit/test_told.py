@@ -11,16 +11,16 @@ from typing import cast
 import pytest
 from rich.console import Console
 
-from engine.cli.lines import LinePrinter
+from engine.cli.up.live_table import LinePrinter
 from engine.ledger import MemoryLedger
-from engine.ledger.replica_records import Serving
-from engine.runtime import Poller, Settings, watchdog
+from engine.ledger.records import Serving
+from engine.runtime import Poller, Settings
+from engine.runtime import presence as watchdog
+from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock
-from engine.runtime.declare import apply
-from engine.runtime.dispatcher import Dispatcher
+from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.events import Decided, Event
-from engine.runtime.presence import Presence
-from engine.runtime.watchdog import Watchdog
+from engine.runtime.presence import Presence, Watchdog
 from engine.schedules import load_schedules
 from tests.blind import BLIND
 

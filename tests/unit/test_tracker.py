@@ -11,17 +11,16 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-import engine.runtime.tracker
+import engine.runtime.tracking.tracker
 from engine.errors import Code
 from engine.ledger import MemoryLedger
-from engine.ledger.data_gaps import DataGap
-from engine.ledger.fire_records import Evidence
-from engine.runtime.breaker import Breaker
+from engine.ledger.fires import DataGap, Evidence
 from engine.runtime.clock import LedgerClock
+from engine.runtime.dispatch.backpressure import Breaker
 from engine.runtime.events import Alert, Event, Held
-from engine.runtime.looking import Looker
 from engine.runtime.settings import Settings
-from engine.runtime.tracker import Tracker
+from engine.runtime.tracking.runs import Looker
+from engine.runtime.tracking.tracker import Tracker
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 AWAY = RPCError("connection refused", RPCStatusCode.UNAVAILABLE, b"")
@@ -81,8 +80,8 @@ class Bench:
         self.clock = LedgerClock()
         self.ledger = MemoryLedger(clock=self.now)
         self.breaker = Breaker(temporal.answers, tell=self.told.append)
-        monkeypatch.setattr(engine.runtime.tracker, "book", self._book)
-        monkeypatch.setattr(engine.runtime.tracker, "boottime", lambda: self.at)
+        monkeypatch.setattr(engine.runtime.tracking.tracker, "book", self._book)
+        monkeypatch.setattr(engine.runtime.tracking.tracker, "boottime", lambda: self.at)
 
     def now(self) -> datetime:
         return NOW + timedelta(seconds=self.at - 1000.0)

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from engine.cli.times import clock, relative
-from engine.cli.upcoming import LAST, Source, one_of_each, upcoming
+from engine.cli.next import LAST, Source, one_of_each, upcoming
+from engine.cli.output import clock, relative
 from engine.schedules import At, Cron, Interval
 
 START = datetime(2026, 11, 21, 23, 59, 57, tzinfo=UTC)

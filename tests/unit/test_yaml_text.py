@@ -10,17 +10,18 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.schedules import yaml_text
-from engine.schedules.json_text import JsonText
-from engine.schedules.nodes import MAX_DEPTH, Unreadable
-from engine.schedules.yaml_text import read_yaml
+from engine.schedules.loader import yaml_reader
+from engine.schedules.loader.json_reader import JsonText
+from engine.schedules.loader.nodes import Unreadable
+from engine.schedules.loader.yaml_reader import read_yaml
+from engine.schedules.policies import MAX_DEPTH
 
 
 @pytest.fixture(params=["libyaml", "pure"], autouse=True)
 def parser(request, monkeypatch):
     """Every test holds with and without libyaml."""
     loader = yaml.CSafeLoader if request.param == "libyaml" else yaml.SafeLoader
-    monkeypatch.setattr(yaml_text, "LOADER", loader)
+    monkeypatch.setattr(yaml_reader, "LOADER", loader)
 
 
 def root_of(tree) -> Any:

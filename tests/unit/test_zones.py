@@ -9,8 +9,8 @@ import pytest
 import tzdata  # type: ignore[import-untyped]  # it ships data, not types
 
 from engine.errors import TimezoneInvalid
-from engine.schedules import zones
-from engine.schedules.zones import TZDATA_VERSION, zone, zone_names
+from engine.schedules.timing import zones
+from engine.schedules.timing.zones import TZDATA_VERSION, zone, zone_names
 
 
 def offset_by_zoneinfo(name: str, instant: int) -> int:

@@ -1,0 +1,536 @@
+"""Commands check, apply, plan, migrate and schema."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from engine.cli.next import in_words
+from engine.cli.options import (
+    DEFAULT_DATA_DIR,
+    DEFAULT_FILE,
+    CodeToo,
+    DataDir,
+    File,
+    Json,
+    SameFile,
+    TakeFrom,
+    one_file,
+)
+from engine.cli.output import (
+    WaitForWorker,
+    clock,
+    console,
+    counted,
+    instant,
+    nobody_serves,
+    print_json,
+    wait_for_worker,
+)
+from engine.cli.target import find_target, open_service, service
+from engine.errors import LedgerError, Problem, ScheduleFileError
+from engine.ledger.records import DriftRow
+from engine.runtime.apply.apply import PRUNE_AFTER
+from engine.runtime.apply.dry_run import Change, Rehearsal
+from engine.runtime.apply.edits import ApplyReport
+from engine.runtime.apply.locations import located, placed, unknown_workflows
+from engine.runtime.apply.source import Source
+from engine.schedules import Schedule, ScheduleFile
+from engine.schedules.diff import Starts
+from engine.schedules.loader.json_schema import json_schema_text
+from engine.service import ScheduleService
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("schema")(print_schema)
+    app.command()(check)
+    app.command("apply")(apply_file)
+    app.command()(migrate)
+    app.command("plan")(plan)
+
+
+# --- schema ---
+# ``sched schema``: what an editor needs to help with a schedule file.
+
+
+def print_schema() -> None:
+    """Print the JSON Schema of the schedule file, for editors.
+
+    Keep it beside the file (sched schema > schedules.schema.json) and put this at its top:
+    # yaml-language-server: $schema=schedules.schema.json
+    """
+    sys.stdout.write(json_schema_text())
+
+
+# --- missing time zones ---
+# Says which schedules fire by UTC because nobody named a zone, not because somebody wrote it.
+
+_NAMED = 5
+_OF_THE_CLOCK = 4
+"""The fields of hour, day, month and weekday: with a star in each, every hour is like another."""
+
+
+def unsaid_zones(file: ScheduleFile) -> list[str]:
+    """Return the keys whose cron has a ``timezone`` neither of its own nor from ``defaults``."""
+    return [
+        schedule.key
+        for schedule in file.schedules
+        if schedule.cron is not None
+        and "timezone" not in schedule.model_fields_set
+        and _knows_hours(schedule)
+    ]
+
+
+def _knows_hours(schedule: Schedule) -> bool:
+    cron = schedule.cron or ""
+    return cron.lower() != "@hourly" and cron.split()[-_OF_THE_CLOCK:] != ["*"] * _OF_THE_CLOCK
+
+
+def unsaid_zones_in_words(keys: Sequence[str]) -> str:
+    """Return a note for people; empty where every zone is said."""
+    if not keys:
+        return ""
+    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
+    return (
+        f"note: no timezone is named, so that UTC is meant: {', '.join(keys[:_NAMED])}{more};"
+        " write timezone: beside cron, or in defaults:"
+    )
+
+
+# --- check, apply and migrate ---
+# The commands around the schedule file and the ledger: ``check``, ``apply``, ``migrate``.
+
+_WAITS_FOR_SESSIONS = 60.0
+"""Seconds that ``migrate`` waits for a dump and the like before it leaves an index for later."""
+
+
+def check(
+    context: typer.Context,
+    path: File = DEFAULT_FILE,
+    schedules: SameFile = None,
+    imports: CodeToo = None,
+    as_json: Json = False,
+) -> None:
+    """Name everything that is wrong with a schedule file. Needs no server.
+
+    With --import also the workflows that the code does not have, and inputs that do not fit them.
+    Ends with 2 when the file cannot be used, and with 1 when only an expect: does not come true.
+    """
+    path = one_file(context, path, schedules)
+    code = 2
+    try:
+        file = ScheduleService.check(path)
+        code = 1  # from here on the file can be used
+        if any(schedule.expect for schedule in file.schedules):
+            file = ScheduleService.check(path, expectations=True)
+        code = 2
+        if imports:
+            _check_code(file, path, imports)
+    except ScheduleFileError as error:
+        if as_json:
+            problems = [asdict(found) for found in error.problems]
+            print_json({"file": str(path), "problems": problems})
+        else:
+            typer.echo(str(error), err=True)
+        raise typer.Exit(code) from None
+    _tell_good(file, path, as_json=as_json)
+
+
+def _tell_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
+    over, unsaid = _over(file, datetime.now(UTC)), unsaid_zones(file)
+    if as_json:
+        keys = [schedule.key for schedule in file.schedules]
+        warnings = [asdict(found) for found in file.warnings]
+        head = {"file": str(path), "project": file.project, "keys": keys, "over": over}
+        print_json({**head, "no_timezone": unsaid, "problems": [], "warnings": warnings})
+        return
+    _warn(file)
+    found = counted(len(file.schedules), "schedule")
+    typer.echo(f"{path}: good, {found} of project {file.project}")
+    for sentence in in_words([(key, "over") for key in over]):
+        typer.echo(sentence)
+    if note := unsaid_zones_in_words(unsaid):
+        typer.echo(note)
+
+
+def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
+    """Compare a file with the code that is to run it.
+
+    Raises:
+        ScheduleFileError: with every schedule that does not fit.
+        EngineError: the code cannot be imported.
+    """
+    # Users' code, and Temporal's SDK, take longer to load than all that `check` does without.
+    from engine.flow.definition import definition_of  # noqa: PLC0415
+    from engine.runtime.apply.code_check import misfits  # noqa: PLC0415
+    from engine.runtime.discovery import import_user_code  # noqa: PLC0415
+
+    code = import_user_code(imports)
+    definitions = {each.type: each for cls in code.workflows if (each := definition_of(cls))}
+    if found := misfits(file.schedules, definitions, types=code.types):
+        raise ScheduleFileError(file.name, tuple(placed(found, Source(path))))
+
+
+def apply_file(
+    context: typer.Context,
+    path: File = DEFAULT_FILE,
+    schedules: SameFile = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Also retire keys the file no longer has.")
+    ] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Apply a lower revision; prune more than half of a project."),
+    ] = False,
+    *,
+    take_from: TakeFrom = None,
+    imports: CodeToo = None,
+    wait: WaitForWorker = False,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Apply a schedule file: make it the newest word on its project.
+
+    All of it in one transaction. What another project owns is refused. A schedule whose workflow
+    no worker has is refused alone: then the others are applied, and the command ends with 1. With
+    --import inputs that do not fit the code are named; another version of it may take them. It
+    warns where no worker lives that starts what comes due.
+    """
+    path = one_file(context, path, schedules)
+    more = as_json or prune or force or take_from or imports or wait
+    if not more and asyncio.run(_is_unchanged(path, data_dir)):
+        return
+    file = ScheduleService.check(path)
+    if not as_json:
+        _warn(file)
+
+    async def write() -> tuple[ApplyReport, tuple[str, ...], str]:
+        async with service(data_dir) as opened:
+            report = await opened.apply(file, force=force, prune=prune, take_from=take_from)
+            retired = await _prune(opened, file, path, force=force) if prune else ()
+            return report, retired, await nobody_serves(opened, file.project)
+
+    async def wait_for_workers() -> None:
+        async with service(data_dir) as opened:
+            await wait_for_worker(partial(nobody_serves, opened, file.project, unknown=True))
+
+    # Before: code that fails to import changes nothing.
+    wrong = wrong_inputs_of(file, path, imports)
+    report, retired, alone = asyncio.run(write())
+    if as_json:
+        lists = {"warnings": map(asdict, file.warnings), "problems": map(asdict, wrong)}
+        told = {name: [*problems] for name, problems in lists.items()}
+        print_json({**asdict(report), "retired": retired, **told})
+    else:
+        _tell_applied(report, path, retired, prune=prune)
+        for problem in wrong:
+            typer.echo(problem.located(file.name))
+    if alone:
+        typer.echo(alone, err=True)
+    if wait:
+        asyncio.run(wait_for_workers())
+    if report.refused:
+        raise typer.Exit(1)
+
+
+def _tell_applied(
+    report: ApplyReport, path: Path, retired: tuple[str, ...], *, prune: bool
+) -> None:
+    typer.echo(str(report))
+    for line in report.queues:
+        typer.echo(line)
+    for remark in located(report, Source(path)):
+        typer.echo(remark)
+    if report.absent and not prune:
+        typer.echo(f"not in the file: {', '.join(report.absent)} (--prune retires them)")
+    if retired:
+        typer.echo(f"retired: {', '.join(retired)}")
+
+
+def wrong_inputs_of(file: ScheduleFile, path: Path, imports: list[str] | None) -> list[Problem]:
+    """Return where inputs do not fit the code of these packages.
+
+    Raises:
+        EngineError: the code cannot be imported.
+    """
+    if not imports:
+        return []
+    # As above.
+    from engine.runtime.apply.attempts import wrong_inputs  # noqa: PLC0415
+    from engine.runtime.discovery import import_user_code  # noqa: PLC0415
+
+    return wrong_inputs(file, Source(path), import_user_code(imports).types)
+
+
+def _over(file: ScheduleFile, now: datetime) -> list[str]:
+    """Return the keys of what has had its last window; only ``at`` and ``end`` end one."""
+    ending = [each for each in file.schedules if each.at is not None or each.end is not None]
+    return [each.key for each in ending if each.enabled and each.spec.next(now) is None]
+
+
+async def _is_unchanged(path: Path, data_dir: Path) -> bool:
+    """Say what there is to say of a file that is applied already; it is hashed, and not read.
+
+    A file that cannot be used, and a ledger that is away, are for whoever reads and writes them.
+    """
+    with suppress(ScheduleFileError, LedgerError):
+        if of := find_target(data_dir):
+            async with open_service(of) as opened:
+                if report := await opened.unchanged(path):
+                    alone = await nobody_serves(opened, report.project)
+                    typer.echo(str(report))
+                    if alone:
+                        typer.echo(alone, err=True)
+                    return True
+    return False
+
+
+def _warn(file: ScheduleFile) -> None:
+    for warning in file.warnings:
+        typer.echo(f"warning: {warning.located(file.name)}", err=True)
+
+
+async def _prune(
+    opened: ScheduleService, file: ScheduleFile, path: Path, *, force: bool
+) -> tuple[str, ...]:
+    """Retire what the file has lacked for long enough, and does still lack then."""
+    heads = await opened.schedules(file.project)
+    named = {schedule.key for schedule in file.schedules}
+    if any(head.state != "retired" and head.key not in named for head in heads):
+        seconds = PRUNE_AFTER.total_seconds()
+        typer.echo(
+            f"waiting {seconds:.0f} s, so that no half-saved file retires a schedule", err=True
+        )
+        await asyncio.sleep(seconds)
+    if ScheduleService.check(path).digest != file.digest:
+        typer.echo(f"{path} has changed meanwhile: nothing retired", err=True)
+        return ()
+    return (await opened.prune(file, force=force)).retired
+
+
+def migrate(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) -> None:
+    """Bring the ledger's schema up to date.
+
+    Every other command does so too when it connects, but leaves large indexes to this one and to
+    the workers.
+    """
+
+    async def connect() -> tuple[tuple[int, ...], list[str]]:
+        async with service(data_dir) as opened:
+            return opened.migrated, await opened.build_indexes(patience=_WAITS_FOR_SESSIONS)
+
+    applied, left = asyncio.run(connect())
+    if as_json:
+        print_json({"applied": applied, "indexes_left": left})
+        return
+    names = ", ".join(f"{version:04}" for version in applied)
+    typer.echo(f"applied {names}" if applied else "the ledger is up to date")
+    if left:
+        text = f"left for later: the indexes {', '.join(left)}"
+        typer.echo(f"{text}; workers that may build them, and `sched migrate`", err=True)
+
+
+# --- plan ---
+# ``sched plan``: what applying a schedule file would change.
+
+CHANGES = 3
+"""The exit code when something would change."""
+
+_SIGNS = {"added": "+", "changed": "~", "returned": "+", "retired": "-"}
+_COLOURS = {"+": "green", "~": "yellow", "-": "red", "!": "magenta"}
+_LINES = 12
+"""Keys that are only listed; a project may have thousands."""
+
+
+def plan(
+    context: typer.Context,
+    path: File = DEFAULT_FILE,
+    schedules: SameFile = None,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Also what `apply --prune` would retire.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="As `apply --force` would.")] = False,
+    *,
+    take_from: TakeFrom = None,
+    imports: CodeToo = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Show what applying a schedule file would change, and which fires move.
+
+    Nothing is changed: the apply itself is run and taken back. Ends with 0 when nothing would
+    change, with 3 when something would, with 2 when the file cannot be applied, and with 1 when
+    all that is new would be refused.
+    """
+    path = one_file(context, path, schedules)
+    file = ScheduleService.check(path)
+
+    async def ask() -> Rehearsal:
+        async with service(data_dir) as opened:
+            return await opened.plan(file, prune=prune, force=force, take_from=take_from)
+
+    found = asyncio.run(ask())
+    problems = placed(unknown_workflows(found.unknown), Source(path))
+    problems += wrong_inputs_of(file, path, imports)
+    if as_json:
+        told = [asdict(problem) for problem in problems]
+        print_json({**as_document(found, file), "problems": told})
+    else:
+        _show(found, file, problems)
+    if found.refused is not None:
+        if not as_json:
+            typer.echo(f"sched: {found.refused.code}: {found.refused}", err=True)
+        raise typer.Exit(2)
+    if found.changes or found.queues:
+        raise typer.Exit(CHANGES)
+    raise typer.Exit(1 if found.refused_keys else 0)
+
+
+def _show(found: Rehearsal, file: ScheduleFile, problems: Sequence[Problem]) -> None:
+    out = console()
+    for line in lines(found, file):
+        out.print(Text(line, style=_COLOURS.get(line[:1], "")))
+    for line in _some([problem.located(file.name) for problem in problems]):
+        out.print(Text(line, style="red"), soft_wrap=True)
+    if note := unsaid_zones_in_words(unsaid_zones(file)):
+        typer.echo(note, err=True)
+
+
+def lines(found: Rehearsal, file: ScheduleFile) -> Iterator[str]:
+    """Yield what people read."""
+    zones = {schedule.key: schedule.timezone for schedule in file.schedules}
+    yield f"project {found.project}, {_applied(found)}"
+    for change in found.changes:
+        yield from _change(change, zones.get(change.key, "UTC"))
+    yield from _some([f"~ {line}" for line in found.queues])
+    foreign = [f"! {key}: belongs to {owner}" for key, owner in found.foreign.items()]
+    yield from _some(foreign)
+    if found.absent and not any(change.kind == "retired" for change in found.changes):
+        absent = [f"  {key}: not in the file, goes on firing (--prune)" for key in found.absent]
+        yield from _some(absent)
+    yield from _some([f"! {line}" for line in drift(found)])
+    if found.refused is None:
+        yield _sum(found)
+
+
+def _applied(found: Rehearsal) -> str:
+    if found.last is None:
+        return "never applied before"
+    last = found.last
+    revision = f" revision {last.revision}" if last.revision is not None else ""
+    same = "this very file" if found.same else f"{last.file_name}{revision}"
+    return f"applied last from {same} at {instant(last.applied_at)} by {last.applied_by}"
+
+
+def _change(change: Change, zone: str) -> Iterator[str]:
+    edits = f": {', '.join(change.edits)}" if change.edits else ""
+    yield f"{_SIGNS[change.kind]} {change.key} {change.kind}{edits}"
+    for sign, starts in (("-", change.moved.vanish), ("+", change.moved.appear)):
+        yield from _starts(sign, starts, zone)
+    if change.fires:
+        moments = ", ".join(clock(at, zone) for at in change.fires[:_LINES])
+        yield f"    fires on apply: {len(change.fires)} ({moments})"
+
+
+def _starts(sign: str, starts: Starts, zone: str) -> Iterator[str]:
+    for at in starts.first:
+        yield f"    {sign} {clock(at, zone)}" + (f"  {instant(at)}" if zone != "UTC" else "")
+    if more := starts.count - len(starts.first):
+        yield f"    {sign} and {more} more"
+
+
+def _some(all_of_them: Sequence[str]) -> list[str]:
+    more = len(all_of_them) - _LINES
+    return [*all_of_them[:_LINES], *([f"  and {more} more"] if more > 0 else [])]
+
+
+def drift(found: Rehearsal) -> list[str]:
+    """Return what stands otherwise than the file alone would have it, a sentence each."""
+    told = [sentence for row in found.drift for sentence in _drift(row)]
+    return [*told, *(f"{key}: the file says paused, and it was resumed" for key in found.resumed)]
+
+
+def _drift(row: DriftRow) -> Iterator[str]:
+    if row.origin == "api":
+        yield f"{row.key}: an application asked for it, no file has it"
+    if row.pause is not None:
+        by = f" by {row.pause.by}" if row.pause.by else ""
+        until = f" until {instant(row.pause.until)}" if row.pause.until else ""
+        why = f": {row.pause.reason}" if row.pause.reason else ""
+        yield f"{row.key}: paused since {instant(row.pause.at)}{until}{by}{why}"
+    if row.skipped:
+        first = instant(row.skipped[0])
+        yield f"{row.key}: {counted(len(row.skipped), 'coming window')} skipped, first {first}"
+
+
+def _sum(found: Rehearsal) -> str:
+    kinds = ("added", "changed", "returned", "retired")
+    counts = {kind: sum(each.kind == kind for each in found.changes) for kind in kinds}
+    named = [f"{count} {kind}" for kind, count in counts.items() if count]
+    named.append(f"{len(found.unchanged)} unchanged")
+    if found.refused_keys:
+        named.append(f"{len(found.refused_keys)} refused")
+    return f"{', '.join(named)}; fires on apply: {found.fires}"
+
+
+def as_document(found: Rehearsal, file: ScheduleFile) -> dict[str, Any]:
+    """Return what ``--json`` prints."""
+    last = found.last
+    return {
+        "file": file.name,
+        "project": found.project,
+        "from": instant(found.now),
+        "to": instant(found.until),
+        "last": last and {**asdict(last), "applied_at": instant(last.applied_at)},
+        "same_file": found.same,
+        "refused": found.refused and {"code": found.refused.code, "message": str(found.refused)},
+        "refused_keys": found.refused_keys,
+        "changes": [_change_json(change) for change in found.changes],
+        "unchanged": len(found.unchanged),
+        "absent": found.absent,
+        "foreign": found.foreign,
+        "fires_on_apply": found.fires,
+        "drift": [
+            {
+                "key": row.key,
+                "origin": row.origin,
+                "paused_since": instant(row.pause.at) if row.pause else None,
+                "paused_until": instant(row.pause.until) if row.pause else None,
+                "paused_by": row.pause.by if row.pause else None,
+                "reason": row.pause.reason if row.pause else None,
+                "skipped": _instants(row.skipped),
+            }
+            for row in found.drift
+        ],
+        "resumed": found.resumed,
+        "queues": found.queues,
+    }
+
+
+def _change_json(change: Change) -> dict[str, Any]:
+    moved = {"appear": change.moved.appear, "vanish": change.moved.vanish}
+    return {
+        "key": change.key,
+        "change": change.kind,
+        "edits": change.edits,
+        **{
+            name: {"count": starts.count, "fire_times": _instants(starts.first)}
+            for name, starts in moved.items()
+        },
+        "fires_on_apply": _instants(change.fires),
+    }
+
+
+def _instants(moments: Sequence[datetime]) -> list[str | None]:
+    return [instant(moment) for moment in moments]

@@ -1,0 +1,102 @@
+"""Follow mode of the command fires.
+
+``sched fires --follow``: what becomes of windows, as it happens, and how far runs are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+
+from temporalio.api.sdk.v1 import WorkflowMetadata
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from engine.cli.target import Target, open_service
+from engine.cli.temporal import connected
+from engine.errors import TemporalUnavailable
+from engine.ledger.fires import Fire, Status
+from engine.service import ScheduleService
+
+_EVERY = 1.0
+_LOOKED_AT = 200
+_ASKED = 20
+"""Of how many open runs the progress is asked in one round, the newest first."""
+_PATIENCE = timedelta(seconds=2)
+_DETAILS = "__temporal_workflow_metadata"
+"""A query that the SDK answers for every workflow."""
+
+Say = Callable[[Fire, str], None]
+"""Is given a fire that is new or has moved on, and what its run says of its progress."""
+
+
+class Follower:
+    """Tells each fire once in every status, the oldest first, and each progress once.
+
+    Args:
+        key, status: which fires; None is all.
+        limit: how many of those that are there already.
+        say: hears of them.
+    """
+
+    def __init__(self, key: str | None, status: Status | None, limit: int, *, say: Say) -> None:
+        self._key, self._status, self._limit, self._say = key, status, limit, say
+        self._told: dict[str, tuple[str, str]] = {}
+
+    async def run(self, of: Target, *, warn: Callable[[str], None]) -> None:
+        """Follow until cancelled.
+
+        Raises:
+            EngineError: when the ledger cannot be read, or has no such schedule.
+        """
+        try:
+            client: Client | None = await connected(of)
+        except TemporalUnavailable as error:
+            warn(f"progress of runs is not shown: {error}")
+            client = None
+        async with open_service(of) as service:
+            if self._key:
+                await service.schedule(self._key)
+            self.begin(await self._fires(service))
+            while True:
+                if client is not None:
+                    await self._ask(service, client)
+                await asyncio.sleep(_EVERY)
+                self.tell(await self._fires(service), {})
+
+    def begin(self, fires: Sequence[Fire]) -> None:
+        """Say the newest of what is there already; of the others, only how they move on."""
+        self._told = {fire.workflow_id: (fire.status, "") for fire in fires[self._limit :]}
+        self.tell(fires[: self._limit], {})
+
+    def tell(self, fires: Iterable[Fire], progress: dict[str, str]) -> None:
+        """Say what is new of these fires, which come with the newest first."""
+        for fire in reversed([*fires]):
+            before = self._told.get(fire.workflow_id, ("", ""))
+            now = (fire.status, progress.get(fire.workflow_id, before[1]))
+            if now != before:
+                self._told[fire.workflow_id] = now
+                self._say(fire, now[1] if fire.status == "started" else "")
+
+    async def _fires(self, service: ScheduleService) -> list[Fire]:
+        limit = max(_LOOKED_AT, self._limit)
+        return await service.fires(key=self._key, status=self._status, limit=limit)
+
+    async def _ask(self, service: ScheduleService, client: Client) -> None:
+        if self._status not in {None, "started"}:
+            return
+        fires = await service.fires(key=self._key, status="started", limit=_ASKED)
+        said = await asyncio.gather(*(_progress(client, fire.workflow_id) for fire in fires))
+        told = {fire.workflow_id: text for fire, text in zip(fires, said, strict=True) if text}
+        self.tell([fire for fire in fires if fire.workflow_id in told], told)
+
+
+async def _progress(client: Client, workflow_id: str) -> str | None:
+    """What a run says of itself; nothing where no worker answers for it."""
+    handle = client.get_workflow_handle(workflow_id)
+    try:
+        found = await handle.query(_DETAILS, result_type=WorkflowMetadata, rpc_timeout=_PATIENCE)
+    except (RPCError, RuntimeError):
+        return None
+    return str(found.current_details) or None

@@ -1,0 +1,309 @@
+"""Commands list, fires and log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+from rich.text import Text
+
+from engine.cli.options import DEFAULT_DATA_DIR, AnyKey, DataDir, Json, Limit, one_of
+from engine.cli.output import (
+    colour_of,
+    console,
+    fire_json,
+    fire_lag,
+    instant,
+    is_to_be_laid,
+    print_json,
+    print_table,
+    problem_of,
+    schedule_json,
+    unserved,
+    why,
+)
+from engine.cli.target import service, target
+from engine.ledger.fires import Fire, Status
+from engine.ledger.records import ActionRow, Backfill, ScheduleRow
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("list")(list_schedules)
+    app.command("fires")(list_fires)
+    app.command("log")(list_actions)
+
+
+# --- list ---
+# ``sched list``: every schedule on one line.
+
+_SPARE = ("WORKFLOW", "LAST FIRE", "WHEN", "ORIGIN", "PROJECT", "LAST STATUS")
+_LATE = timedelta(seconds=30)
+"""A worker looks every second; what is due for so long is started by none."""
+_NAMED = 5
+_EMPTY = "the ledger has no schedule yet; `sched apply` or a worker brings those of a file"
+
+
+def list_schedules(
+    project: Annotated[
+        str | None, typer.Option("--project", metavar="NAME", help="Only this project's.")
+    ] = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Show every schedule: what it runs, when, and how it fares."""
+
+    async def read() -> tuple[list[ScheduleRow], str]:
+        async with service(data_dir) as opened:
+            rows = await opened.schedules(project)
+            if rows or project is None:
+                if not rows:
+                    return rows, _EMPTY
+                late = overdue(rows, datetime.now(UTC))
+                alone = late or unserved(rows, await opened.served())
+                return rows, "\n".join(filter(None, [alone, *await opened.left_alone(rows)]))
+            return rows, _nothing_of(project, {row.project for row in await opened.schedules()})
+
+    rows, remark = asyncio.run(read())
+    if as_json:
+        print_json([schedule_json(row) for row in rows])
+    elif rows:
+        _print(rows)
+    if remark:
+        typer.echo(remark, err=as_json)
+
+
+def _nothing_of(project: str, known: Collection[str]) -> str:
+    if not known:
+        return _EMPTY
+    near = get_close_matches(project.lower(), known, n=1)
+    cure = f"did you mean {near[0]}?" if near else f"there is {', '.join(sorted(known)[:_NAMED])}"
+    return f"no schedule of project {project}; {cure}"
+
+
+def overdue(rows: Sequence[ScheduleRow], now: datetime) -> str:
+    """Say which windows nobody starts, and since when; empty when all is well.
+
+    The ledger cannot tell why. A schedule with a problem of its own says so on its line.
+    """
+    late = [
+        (row.next_fire_at, row.key)
+        for row in rows
+        if row.next_fire_at and row.state == "active" and not problem_of(row)
+        and row.next_fire_at < now - _LATE
+    ]  # fmt: skip
+    if not late:
+        return ""
+    keys = [key for _, key in sorted(late)]
+    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
+    return (
+        f"nobody starts what is due since {instant(min(late)[0])}"
+        f" ({', '.join(keys[:_NAMED])}{more}):"
+        " start a worker (`sched up` or `sched worker`), or see what yours says"
+    )
+
+
+def _print(rows: Sequence[ScheduleRow]) -> None:
+    columns = ["KEY", "WORKFLOW", "WHEN", "STATE", "NEXT FIRE", "LAST FIRE", "LAST STATUS"]
+    problems = [problem_of(row) for row in rows]
+    cells = [_schedule_row(row) for row in rows]
+    if len({row.project for row in rows}) > 1:
+        columns.append("PROJECT")
+        cells = [[*cell, row.project] for cell, row in zip(cells, rows, strict=True)]
+    if any(row.origin == "api" for row in rows):
+        columns.append("ORIGIN")
+        cells = [[*cell, row.origin] for cell, row in zip(cells, rows, strict=True)]
+    if any(problems):
+        columns.append("PROBLEM")
+        cells = [[*cell, problem] for cell, problem in zip(cells, problems, strict=True)]
+    print_table(columns, cells, spare=_SPARE)
+
+
+def _schedule_row(row: ScheduleRow) -> list[object]:
+    when = row.schedule.when if row.schedule else "?"
+    if row.schedule and row.schedule.kind == "cron" and row.schedule.timezone != "UTC":
+        when += f" {row.schedule.timezone}"
+    return [
+        row.key, row.workflow, when, row.state,
+        instant(row.next_start_at), instant(row.last_fire_at), row.last_status,
+    ]  # fmt: skip
+
+
+# --- fires ---
+# ``sched fires``: what became of each window.
+
+_STATUSES: tuple[str, ...] = get_args(Status)
+
+
+def _completed(typed: str) -> list[str]:
+    return [status for status in _STATUSES if status.startswith(typed)]
+
+
+def list_fires(
+    key: AnyKey = None,
+    status: Annotated[
+        Status | None,
+        typer.Option(
+            "--status",
+            metavar="STATUS",
+            help=f"Only {', '.join(_STATUSES)}.",
+            parser=one_of("status", _STATUSES),
+            autocompletion=_completed,
+        ),
+    ] = None,
+    limit: Limit = 20,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Go on: show what changes, and how far runs are."),
+    ] = False,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Show what became of each window, newest first.
+
+    With --follow the oldest comes first, and each further line is something that has changed: a
+    window's status, or the progress that a run tells with ctx.progress. Ctrl-C ends it. With
+    --json each line is a document.
+    """
+    if follow:
+        _follow(key, status, limit, data_dir, as_json=as_json)
+        return
+
+    fires, laying = asyncio.run(_read(key, status, limit, data_dir))
+    if as_json:
+        print_json([fire_json(fire, laying) for fire in fires])
+    elif fires:
+        print_table(
+            ("FIRE TIME", "KEY", "STATUS", "TIMING", "LAG", "RUN", "REASON"),
+            (_fire_row(fire, laying) for fire in fires),
+            spare=("TIMING", "LAG", "RUN"),
+        )
+    else:
+        of = f" of {key}" if key else ""
+        typer.echo(f"no window{of} {f'is {status} now' if status else 'has been decided yet'}")
+
+
+async def _read(
+    key: str | None, status: Status | None, limit: int, data_dir: Path
+) -> tuple[list[Fire], list[Backfill]]:
+    async with service(data_dir) as opened:
+        found = await opened.fires(key=key, status=status, limit=limit)
+        if key and not found:
+            await opened.schedule(key)  # raises when there is none
+        return found, await opened.laying()
+
+
+def _follow(
+    key: str | None, status: Status | None, limit: int, data_dir: Path, *, as_json: bool
+) -> None:
+    # Temporal's SDK takes longer to load than a list of fires.
+    from engine.cli.follow import Follower  # noqa: PLC0415
+
+    out = console()
+
+    def say(fire: Fire, progress: str) -> None:
+        if as_json:
+            line = json.dumps({**fire_json(fire), "progress": progress or None}, ensure_ascii=False)
+            typer.echo(line)
+            return
+        told = progress or why(fire)
+        out.print(Text.assemble(
+            f"{instant(fire.fire_time)}  {fire.key}  ",
+            (fire.status, colour_of(fire.status)),
+            f"  {fire.workflow_id}" + (f"  {told}" if told else ""),
+        ))  # fmt: skip
+
+    follower, of = Follower(key, status, limit, say=say), target(data_dir)
+
+    async def run() -> None:
+        # It only reads, so nothing has to be finished; and Temporal's SDK may hang when a call that
+        # it is in the middle of is cancelled, as the end of a loop does.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _leave_at_once)
+        await follower.run(of, warn=lambda text: typer.echo(f"sched: {text}", err=True))
+
+    asyncio.run(run())
+
+
+def _leave_at_once() -> None:
+    with contextlib.suppress(OSError):  # whoever read it may have gone first
+        sys.stdout.flush()
+    os._exit(128 + signal.SIGINT)
+
+
+def _fire_row(fire: Fire, laying: list[Backfill]) -> tuple[object, ...]:
+    to_come = ["a backfill is still to come to it"] if is_to_be_laid(fire, laying) else []
+    return (
+        instant(fire.fire_time), fire.key, fire.status, fire.timing, fire_lag(fire),
+        fire.workflow_id, "; ".join(filter(None, [why(fire), *to_come])),
+    )  # fmt: skip
+
+
+# --- log ---
+# ``sched log``: who did what to schedules and runs, and why.
+
+
+def list_actions(
+    key: AnyKey = None,
+    limit: Limit = 20,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Show who did what to schedules and runs, and why, newest first."""
+
+    async def read() -> list[ActionRow]:
+        async with service(data_dir) as opened:
+            found = await opened.actions(key=key, limit=limit)
+            if key and not found:
+                await opened.schedule(key)  # raises when there is none
+            return found
+
+    rows = asyncio.run(read())
+    if as_json:
+        print_json([action_json(row) for row in rows])
+    elif rows:
+        print_table(
+            ("AT", "BY", "VERB", "KEY", "RUN", "REASON", "STATE"),
+            map(_action_row, rows),
+            spare=("STATE", "RUN", "BY"),
+        )
+    else:
+        typer.echo(f"nobody has done anything{f' to {key}' if key else ''} yet")
+
+
+def action_json(row: ActionRow) -> dict[str, object]:
+    """Return one action as ``sched log --json`` shows it."""
+    return {
+        "at": instant(row.at),
+        "by": row.by,
+        "verb": row.verb,
+        "key": row.key,
+        "project": row.project,
+        "reason": row.reason,
+        "workflow_id": row.workflow_id,
+        "before": row.before,
+        "after": row.after,
+    }
+
+
+def _action_row(row: ActionRow) -> tuple[object, ...]:
+    return (
+        instant(row.at), row.by, row.verb, row.key, row.workflow_id, row.reason,
+        _change(row.before, row.after),
+    )  # fmt: skip
+
+
+def _change(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
+    if before is None and after is None:
+        return ""
+    texts = [json.dumps(value, ensure_ascii=False, default=str) for value in (before, after)]
+    return texts[1] if before is None else " → ".join(texts)

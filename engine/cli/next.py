@@ -1,0 +1,368 @@
+"""Command next."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated
+
+import typer
+
+from engine.cli.options import (
+    DEFAULT_DATA_DIR,
+    DEFAULT_FILE,
+    AnyKey,
+    DataDir,
+    Json,
+    Schedules,
+    is_date,
+    moment,
+    whole_number,
+)
+from engine.cli.output import (
+    clock,
+    counted,
+    instant,
+    local,
+    paused_until,
+    print_json,
+    print_table,
+    relative,
+)
+from engine.cli.target import Target, find_target, open_service
+from engine.errors import ScheduleNotFound
+from engine.ledger.records import ScheduleRow
+from engine.schedules import Cron, Schedule
+from engine.schedules.describe import dst_notes
+from engine.schedules.describe.wording import read_aloud
+from engine.schedules.timing.spec import Spec
+from engine.schedules.units import HORIZON, TICK, from_seconds
+from engine.service import ScheduleService, not_found
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command("next")(show_next)
+
+
+# --- next fires ---
+# The next fires of one schedule, or the next one of each. Pure: ``after`` is given.
+
+LAST = "last fire"
+SPARE = ("TIMEZONE", "LOCAL TIME", "FROM NOW")
+"""The table's columns that a narrow terminal can do without; the least important first."""
+
+_NONE: Mapping[datetime, str] = MappingProxyType({})
+_END = from_seconds(HORIZON)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What fires: a when-part, and the clock its people look at."""
+
+    key: str
+    spec: Spec
+    timezone: str
+    schedule: Schedule | None = None
+    skips: Mapping[datetime, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, schedule: Schedule, skips: Mapping[datetime, str] = _NONE) -> Source:
+        """Return what fires by this schedule, but for windows that somebody skipped."""
+        return cls(schedule.key, schedule.spec, schedule.timezone, schedule, skips)
+
+    def starts(self, after: datetime) -> Iterator[datetime]:
+        """Return the windows after ``after`` that start a run: none excluded, none skipped."""
+        when = self.spec.fires if self.schedule is None else self.schedule.starts
+        return (fire for fire in when(after, _END) if fire not in self.skips)
+
+    def skipped(self, after: datetime, until: datetime) -> str:
+        """Say which windows in between would start, had nobody skipped them; empty for none."""
+        between = (at for at in sorted(self.skips) if after < at < until)
+        return "; ".join(f"{instant(at)} is skipped ({self.skips[at]})" for at in between)
+
+    def aloud(self, now: datetime) -> str:
+        """Return when it fires, in a sentence."""
+        return read_aloud(self.spec if self.schedule is None else self.schedule, now=now)
+
+
+@dataclass(frozen=True, slots=True)
+class Upcoming:
+    """One window that will open; ``remark`` is what was decided of it ahead."""
+
+    source: Source
+    fire_time: datetime
+    remark: str = ""
+
+    @property
+    def note(self) -> str:
+        """What somebody should know of it; empty for an ordinary fire."""
+        last = "" if next(self.source.starts(self.fire_time), None) else LAST
+        clocks = dst_notes.note(self.source.spec, self.fire_time)
+        return "; ".join(filter(None, (self.remark, clocks, last)))
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as ``sched next --json`` shows it; ``local_time`` is ISO with its offset.
+
+        ``key`` is null where a cron expression was given.
+        """
+        shown = local(self.fire_time, self.source.timezone)
+        precision = "milliseconds" if shown.microsecond else "seconds"
+        return {
+            "key": self.source.key or None,
+            "fire_time": instant(self.fire_time),
+            "local_time": shown.isoformat(timespec=precision),
+            "timezone": self.source.timezone,
+            "bucket": self.source.spec.bucket(self.fire_time),
+            "note": self.note,
+        }
+
+
+def table(
+    rows: Sequence[Upcoming], now: datetime, *, with_key: bool
+) -> tuple[list[str], list[list[str | None]]]:
+    """Return the columns and cells that show these fires to people."""
+    columns = ["FIRE TIME", "LOCAL TIME", "TIMEZONE", "FROM NOW"]
+    cells = [
+        [
+            instant(row.fire_time), clock(row.fire_time, row.source.timezone),
+            row.source.timezone, relative(row.fire_time, now),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    if with_key:
+        columns = ["KEY", *columns]
+        cells = [[row.source.key, *cell] for row, cell in zip(rows, cells, strict=True)]
+    notes = [row.note for row in rows]
+    if any(notes):
+        columns = [*columns, "NOTE"]
+        cells = [[*cell, note] for cell, note in zip(cells, notes, strict=True)]
+    return columns, cells
+
+
+def upcoming(source: Source, after: datetime, count: int) -> list[Upcoming]:
+    """Return the first ``count`` fires strictly after ``after``."""
+    times = [*islice(source.starts(after), count)]
+    between = zip([after, *times], times, strict=False)
+    return [Upcoming(source, time, source.skipped(before, time)) for before, time in between]
+
+
+def missing(rows: Sequence[Upcoming], after: datetime) -> list[str]:
+    """Return what does not happen between ``after`` and the last of these fires of one source."""
+    if not rows:
+        return []
+    return [gap.note for gap in dst_notes.missing(rows[0].source.spec, after, rows[-1].fire_time)]
+
+
+def one_of_each(sources: Iterable[Source], after: datetime) -> list[Upcoming]:
+    """Return the next fire of each, the earliest first, at one instant by key.
+
+    A schedule that fires every second does not hide the others. What never fires again is left
+    out.
+    """
+    found = [fire for one in sources for fire in upcoming(one, after, 1)]
+    return sorted(found, key=lambda each: (each.fire_time, each.source.key))
+
+
+# --- command ---
+# ``sched next``: when something will fire.
+
+Expression = Annotated[
+    str | None,
+    typer.Option("--cron", metavar="EXPR", help="Of this cron expression; asks nobody."),
+]
+Zone = Annotated[
+    str | None,
+    typer.Option("--timezone", metavar="TZ", help="The expression's IANA zone; UTC without."),
+]
+Start = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="ISO",
+        help="After this moment instead of now; on the clock of --timezone where it has no offset."
+        " A date alone begins with its midnight, in UTC without --timezone.",
+    ),
+]
+Count = Annotated[
+    int, typer.Option("--count", "-n", metavar="N", help="At most so many.", parser=whole_number)
+]
+
+_H = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])")
+_NAMED = 5
+
+
+def show_next(
+    context: typer.Context,
+    key: AnyKey = None,
+    *,
+    cron: Expression = None,
+    timezone: Zone = None,
+    start: Start = None,
+    count: Count = 10,
+    schedules: Schedules = DEFAULT_FILE,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Show what fires next: each schedule once, or so many fires of one.
+
+    With --cron the fires of an expression, which need neither ledger nor file.
+
+    The ledger is asked where there is one, and otherwise, or where --schedules is given, the
+    schedule file.
+    """
+    now = datetime.now(UTC)
+    after = now if start is None else _after(start, timezone)
+    if cron is not None:
+        if key is not None:
+            raise typer.BadParameter("KEY and --cron: name one of the two")
+        found = _of_expression(cron, timezone or "UTC")
+    elif timezone is not None:
+        raise typer.BadParameter("--timezone is the zone of --cron; a schedule has its own")
+    else:
+        named = context.get_parameter_source("schedules")
+        ledger = None if named and named.name == "COMMANDLINE" else find_target(data_dir)
+        found = asyncio.run(_of_ledger(ledger, key)) if ledger else _of_file(schedules, key)
+    if key is None and cron is None:
+        _print_each(found, after, now, count, as_json=as_json)
+    else:
+        _print_one(found, after, now, count, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What may fire, where that was read, and in words what will not fire."""
+
+    sources: tuple[Source, ...]
+    origin: str
+    silent: tuple[str, ...] = ()
+
+
+def _after(text: str, timezone: str | None) -> datetime:
+    """Return the instant after which ``--from`` begins: who names a day means all of it."""
+    begin = moment(text, "--from", timezone=timezone)
+    return begin - TICK if is_date(text) else begin
+
+
+def _of_expression(cron: str, timezone: str) -> Found:
+    source = Source("", Cron(cron, timezone=timezone), timezone)
+    spread = "H is spread by a schedule's key; these are the times of an empty one"
+    return Found((source,), "of the expression", (spread,) if _H.search(cron) else ())
+
+
+async def _of_ledger(ledger: Target, key: str | None) -> Found:
+    async with open_service(ledger) as opened:
+        rows = await opened.schedules() if key is None else [await opened.schedule(key)]
+    kept, silent = [], []
+    for row in rows:
+        if why := _silence(row):
+            if key or why != "retired":  # what has long gone is a riddle to who did not ask
+                silent.append((row.key, why))
+        elif row.schedule:
+            kept.append(Source.of(row.schedule, row.skips))
+    return Found(tuple(kept), f"of the ledger {ledger.place}", in_words(silent))
+
+
+def _silence(row: ScheduleRow) -> str | None:
+    if row.pause and row.pause.until and row.state == "paused":
+        return f"paused {paused_until(row.pause)}"
+    if row.state != "active":
+        return row.state
+    return None if row.schedule else "unreadable for this version"
+
+
+def _of_file(path: Path, key: str | None) -> Found:
+    file = ScheduleService.check(path)
+    by_key = {schedule.key: schedule for schedule in file.schedules}
+    if key is not None:
+        if key not in by_key:
+            raise _not_in(path, key, list(by_key))
+        by_key = {key: by_key[key]}
+    held = {name: _held(schedule) for name, schedule in by_key.items()}
+    return Found(
+        tuple(Source.of(schedule) for name, schedule in by_key.items() if not held[name]),
+        f"of the file {path}",
+        in_words([(name, why) for name, why in held.items() if why]),
+    )
+
+
+def _not_in(path: Path, key: str, keys: Sequence[str]) -> ScheduleNotFound:
+    return not_found(key, keys, see=f"{path} has {counted(len(keys), 'schedule')}")
+
+
+def _held(schedule: Schedule) -> str | None:
+    if not schedule.enabled:
+        return "disabled"
+    return "paused at first" if schedule.paused else None
+
+
+def in_words(silent: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """One sentence per reason: a herd of paused schedules is one line."""
+    by_reason: dict[str, list[str]] = {}
+    for key, why in silent:
+        by_reason.setdefault(why, []).append(key)
+    return tuple(
+        f"{why}, so that nothing fires: {', '.join(keys[:_NAMED])}"
+        + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
+        for why, keys in by_reason.items()
+    )
+
+
+def _print_one(found: Found, after: datetime, now: datetime, count: int, *, as_json: bool) -> None:
+    rows = [row for source in found.sources for row in upcoming(source, after, count)]
+    said = [*missing(rows, after), *found.silent]
+    if found.sources and len(rows) < count:
+        said.append(_ended(len(rows), after))
+    if not as_json:
+        for source in found.sources:
+            typer.echo(source.aloud(now))
+    _print(found, rows, said, now, as_json=as_json, with_key=False)
+
+
+def _print_each(found: Found, after: datetime, now: datetime, count: int, *, as_json: bool) -> None:
+    rows = one_of_each(found.sources, after)
+    fire = {row.source.key for row in rows}
+    over = [(one.key, "over") for one in found.sources if one.key not in fire]
+    said = [*found.silent, *in_words(over)]
+    if not found.sources and not said:
+        said.append("there is no schedule yet")
+    if len(rows) > count:
+        said.append(f"and {len(rows) - count} more later; -n {len(rows)} shows them all")
+    _print(found, rows[:count], said, now, as_json=as_json, with_key=True)
+
+
+def _print(
+    found: Found,
+    rows: Sequence[Upcoming],
+    said: Sequence[str],
+    now: datetime,
+    *,
+    as_json: bool,
+    with_key: bool,
+) -> None:
+    if as_json:
+        print_json([row.as_json() for row in rows])
+        if rows:
+            return  # a last fire's note says so; an empty list alone would say nothing
+    else:
+        if rows:
+            columns, cells = table(rows, now, with_key=with_key)
+            print_table(columns, cells, spare=SPARE)
+        said = [*said, f"({found.origin})"]
+    for sentence in said:
+        typer.echo(sentence, err=as_json)
+
+
+def _ended(shown: int, after: datetime) -> str:
+    if shown:
+        return f"after {'that one' if shown == 1 else 'those'} nothing fires any more"
+    begin = after + TICK
+    if not begin.microsecond:  # a day was named, and all of it counts
+        return f"nothing fires from {begin:%Y-%m-%d %H:%M:%S} UTC on"
+    return f"nothing fires after {after:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,506 @@
+"""Commands pause, resume, skip, unskip, trigger, rerun and cancel."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import asdict, replace
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Any, get_args
+
+import typer
+
+from engine.cli.options import (
+    DEFAULT_DATA_DIR,
+    AsOverlap,
+    At,
+    DataDir,
+    Input,
+    Json,
+    Key,
+    Reason,
+    given_input,
+    keys_in_the_file,
+    moment,
+    one_of,
+    whole_number,
+)
+from engine.cli.output import (
+    WaitForWorker,
+    counted,
+    fire_json,
+    instant,
+    nobody_starts_key,
+    pause_json,
+    paused_until,
+    print_json,
+    wait_for_worker,
+    why,
+)
+from engine.cli.target import service
+from engine.errors import LedgerError
+from engine.schedules.model import CatchUp
+from engine.schedules.units import Rate, parse_duration, parse_rate
+from engine.schedules.validators import MOST_CAUGHT_UP, Order, Policy
+from engine.service import ScheduleService
+from engine.service.pausing import Paused, Resumed, Skipped
+from engine.service.runs import Cancelled, Requested
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(pause)
+    app.command()(resume)
+    app.command()(skip)
+    app.command()(unskip)
+    app.command()(trigger)
+    app.command()(rerun)
+    app.command()(cancel)
+
+
+# --- pause and resume ---
+# ``sched pause`` and ``sched resume``.
+
+_POLICIES: tuple[str, ...] = get_args(get_args(Policy)[0])
+_ORDERS: tuple[str, ...] = get_args(get_args(Order)[0])
+
+Made = Annotated[
+    str | None,
+    typer.Option(
+        "--catch-up",
+        metavar="POLICY",
+        help=f"What becomes of the windows of the pause: {', '.join(_POLICIES)}."
+        "  [default: the schedule's catchUp.pause]",
+        parser=one_of("policy", _POLICIES),
+        show_default=False,
+    ),
+]
+Most = Annotated[
+    int | None,
+    typer.Option(
+        "--max", metavar="N", help="Of `all`: the newest so many.", parser=whole_number,
+        show_default=False,
+    ),
+]  # fmt: skip
+Ordered = Annotated[
+    str | None,
+    typer.Option(
+        "--order", metavar="ORDER", help="Of `all`: oldest or newest first.",
+        parser=one_of("order", _ORDERS), show_default=False,
+    ),
+]  # fmt: skip
+Paced = Annotated[
+    str | None,
+    typer.Option("--rate", metavar="RATE", help="Of `all`: so fast.", show_default=False),
+]
+Within = Annotated[
+    str | None,
+    typer.Option("--window", metavar="TIME", help="No window older than this.", show_default=False),
+]
+
+
+def pause(
+    key: Key,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why.")],
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="ISO", help="When it ends by itself.", show_default=False),
+    ] = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Let a schedule rest; no deploy wakes it.
+
+    What nobody has begun to send is skipped; runs that are open go on. Pausing again replaces
+    reason and end.
+    """
+    end = moment(until, "--until") if until is not None else None
+    if not reason.strip():
+        raise typer.BadParameter(
+            "it is empty; say why, for whoever wonders", param_hint="'--reason'"
+        )
+
+    async def act() -> Paused:
+        async with service(data_dir) as opened:
+            return await opened.pause(key, reason=reason, until=end)
+
+    done = asyncio.run(act())
+    if as_json:
+        before, after = pause_json(done.before), pause_json(done.pause)
+        print_json({"key": key, "paused": after, "before": before})
+        return
+    again = "again " if done.before else ""
+    typer.echo(f"{key} is paused {again}{paused_until(done.pause)}: {reason}")
+
+
+def resume(
+    key: Key,
+    *,
+    reason: Reason = None,
+    policy: Made = None,
+    most: Most = None,
+    order: Ordered = None,
+    rate: Paced = None,
+    window: Within = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Let a paused schedule fire again. Replays nothing unless asked.
+
+    With --catch-up what is not named is as in the schedule's own catchUp.
+    """
+    asked = _asked(policy, most=most, order=order, rate=rate, window=window)
+
+    async def act() -> Resumed:
+        async with service(data_dir) as opened:
+            make_up = await _made_up(opened, key, asked) if asked else None
+            return await opened.resume(key, reason=reason, make_up=make_up)
+
+    done = asyncio.run(act())
+    if as_json:
+        print_json(
+            {
+                "key": key,
+                "before": pause_json(done.before),
+                "next_fire_at": instant(done.next_fire_at),
+                "caught_up": done.caught_up,
+            }
+        )
+        return
+    typer.echo(_told_of_resume(done))
+
+
+def _asked(
+    policy: str | None,
+    *,
+    most: int | None,
+    order: str | None,
+    rate: str | None,
+    window: str | None,
+) -> dict[str, Any]:
+    """Return the fields of ``catchUp`` that the command line names.
+
+    Raises:
+        typer.BadParameter: one of them is none, or does not go with the others.
+    """
+    of_all = {"max": most, "order": order, "rate": rate}
+    for name, value in of_all.items():
+        if value is not None and policy != "all":
+            raise typer.BadParameter("goes with `--catch-up all`", param_hint=f"'--{name}'")
+    if window is not None and policy in {None, "none"}:
+        raise typer.BadParameter("goes with `--catch-up latest` or `all`", param_hint="'--window'")
+    if most is not None and most > MOST_CAUGHT_UP:
+        raise typer.BadParameter(
+            f"{most} is more than one resume can hold; write at most {MOST_CAUGHT_UP}",
+            param_hint="'--max'",
+        )
+    asked = {"policy": policy, **of_all, "rate": _rate(rate), "window": _window(window)}
+    return {name: value for name, value in asked.items() if value is not None}
+
+
+def _rate(text: str | None) -> Rate | None:
+    try:
+        return None if text is None else parse_rate(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r}; {error}", param_hint="'--rate'") from None
+
+
+def _window(text: str | None) -> timedelta | None:
+    try:
+        return None if text is None else parse_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r}; {error}", param_hint="'--window'") from None
+
+
+async def _made_up(opened: ScheduleService, key: str, asked: dict[str, Any]) -> CatchUp:
+    row = await opened.schedule(key)
+    if row.schedule is None:
+        raise LedgerError(f"the definition of {key} cannot be read", cure="use a newer version")
+    return row.schedule.catch_up.model_copy(update=asked)
+
+
+def _told_of_resume(done: Resumed) -> str:
+    if done.before is None:
+        return f"{done.key} was not paused"
+    following = instant(done.next_fire_at)
+    told = (
+        f"{done.key} fires again, next at {following}"
+        if following
+        else (f"{done.key} is not paused any more, but no fire is to come")
+    )
+    if done.caught_up:
+        told += f"; caught up: {counted(done.caught_up, 'window')} of the pause"
+    return told
+
+
+# --- skip and unskip ---
+# ``sched skip`` and ``sched unskip``: one window that is to come.
+
+
+def skip(
+    key: Key,
+    at: At,
+    reason: Reason = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Skip one window before its run is sent."""
+    opens = moment(at, "--at")
+    done = _done(data_dir, lambda opened: opened.skip(key, opens, reason=reason))
+    _tell(done, "will not start" if done.changed else "was skipped before", as_json=as_json)
+
+
+def unskip(
+    key: Key,
+    at: At,
+    reason: Reason = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Let a window start that was skipped before it came."""
+    opens = moment(at, "--at")
+    done = _done(data_dir, lambda opened: opened.unskip(key, opens, reason=reason))
+    _tell(done, "starts as declared" if done.changed else "was not skipped", as_json=as_json)
+
+
+def _done(data_dir: Path, verb: Callable[[ScheduleService], Awaitable[Skipped]]) -> Skipped:
+    async def act() -> Skipped:
+        async with service(data_dir) as opened:
+            return await verb(opened)
+
+    return asyncio.run(act())
+
+
+def _tell(done: Skipped, told: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "key": done.key,
+                "fire_time": instant(done.fire_time),
+                "workflow_id": done.workflow_id,
+                "changed": done.changed,
+            }
+        )
+    else:
+        typer.echo(f"{done.workflow_id} of {instant(done.fire_time)} {told}")
+
+
+# --- trigger and rerun ---
+# ``sched trigger`` and ``sched rerun``: runs that somebody asks for.
+
+_NO_RUN = {"skipped", "rejected"}
+_LONGEST = 18
+"""Digits that a database's number surely holds."""
+_SOON = {"claimed": "starts at once", "queued": "starts when what is open has ended"}
+_ASKS = "starts at once, unless a run is open: that is looked at first"
+_HELD = "waits for the end of the pause"
+_LOOK_TAKES = 5.0
+"""Seconds for which a command waits for a look at what may be in the way."""
+_EVERY = 0.1
+
+
+def bucket_number(text: str | int) -> int:
+    """Return the number of a window, from what was typed.
+
+    Raises:
+        typer.BadParameter: it is none.
+    """
+    digits = str(text)
+    if not digits.isascii() or not digits.isdigit() or len(digits) > _LONGEST:
+        raise typer.BadParameter(
+            f"{text!r} is no bucket; write the number in the run's id, as `sched fires` shows it"
+        )
+    return int(digits)
+
+
+def trigger(
+    key: Key,
+    request_id: Annotated[
+        str | None,
+        typer.Option(
+            "--request-id", metavar="ID", help="Names the run: one run, however often asked.",
+            show_default=False,
+        ),
+    ] = None,
+    overlap: AsOverlap = None,
+    own_input: Input = None,
+    *,
+    wait: WaitForWorker = False,
+    reason: Reason = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Start a run now, besides the schedule's windows.
+
+    Also of a schedule that is paused. Ends with 1 when overlap left it without a run, and warns
+    where no worker lives that would start it.
+    """
+    argument = given_input(own_input)
+    ask(
+        data_dir,
+        lambda opened: opened.trigger(
+            key, reason=reason, request_id=request_id, overlap=overlap, own_input=argument
+        ),
+        wait=wait,
+        as_json=as_json,
+    )
+
+
+def rerun(
+    key: Key,
+    bucket: Annotated[
+        int,
+        typer.Argument(
+            metavar="BUCKET", help="The window's number, as in its run id.", parser=bucket_number
+        ),
+    ],
+    series: Annotated[
+        int | None,
+        typer.Option(
+            "--series", metavar="N", help="Where several series have that number.",
+            parser=whole_number, show_default=False,
+        ),
+    ] = None,
+    overlap: AsOverlap = None,
+    own_input: Input = None,
+    reason: Reason = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:  # fmt: skip
+    """Start one more run of a window that was decided.
+
+    Whatever became of it, under the present definition. Ends with 1 when overlap left it without
+    a run.
+    """
+    argument = given_input(own_input)
+    ask(
+        data_dir,
+        lambda opened: opened.rerun(
+            key, bucket, reason=reason, series=series, overlap=overlap, own_input=argument
+        ),
+        as_json=as_json,
+    )
+
+
+def ask(
+    data_dir: Path,
+    request: Callable[[ScheduleService], Awaitable[Requested]],
+    *,
+    wait: bool = False,
+    as_json: bool,
+) -> None:
+    """Make a request of the service and tell what came of it; ends with 1 without a run.
+
+    ``wait``: for a worker that would start it.
+    """
+
+    async def act() -> tuple[Requested, str, bool]:
+        async with service(data_dir) as opened:
+            asked = await request(opened)
+            row = await opened.schedule(asked.fire.key)
+            if wait and asked.fire.status in _SOON:
+                await wait_for_worker(partial(nobody_starts_key, opened, row.key))
+            alone, held = await nobody_starts_key(opened, row.key), row.state == "paused"
+            if asked.asks and not alone and not held:
+                asked = await _looked_at(opened, asked)
+            return asked, alone, held
+
+    asked, alone, held = asyncio.run(act())
+    if as_json:
+        print_json({**fire_json(asked.fire), "new": asked.new})
+    else:
+        typer.echo(told(asked, alone=bool(alone), held=held))
+    if alone and asked.fire.status in _SOON:
+        typer.echo(alone, err=True)
+    if asked.fire.status in _NO_RUN:
+        raise typer.Exit(1)
+
+
+async def _looked_at(opened: ScheduleService, asked: Requested) -> Requested:
+    """Return what a worker's look has made of a request, unless that takes too long."""
+    end = monotonic() + _LOOK_TAKES
+    while monotonic() < end:
+        fire = await opened.fire(asked.fire.workflow_id)
+        if fire is not None and fire.status != "queued":
+            return replace(asked, fire=fire, asks=False)
+        await asyncio.sleep(_EVERY)
+    return asked
+
+
+def told(asked: Requested, *, alone: bool, held: bool = False) -> str:
+    """Return what people read.
+
+    Args:
+        asked: the request.
+        alone: no worker lives, so nothing is promised.
+        held: the schedule is paused, so what waits goes on waiting.
+    """
+    fire = asked.fire
+    first = "" if asked.new else "asked for before: "
+    soon = _ASKS if asked.asks else _SOON.get(fire.status)
+    if held and fire.status == "queued":
+        soon = _HELD
+    more = ("" if alone else soon) or why(fire)
+    return f"{first}{fire.workflow_id} {fire.status}{': ' if more else ''}{more}"
+
+
+# --- cancel ---
+# ``sched cancel``: ends runs.
+
+_NAMED = 20
+"""Runs that are named each; thousands may be open."""
+
+
+def cancel(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY|RUN-ID",
+            help="A schedule, for all its open runs, or one run.",
+            autocompletion=keys_in_the_file,
+        ),
+    ],
+    terminate: Annotated[
+        bool, typer.Option("--terminate", help="End it at once; it undoes nothing then.")
+    ] = False,
+    reason: Reason = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    as_json: Json = False,
+) -> None:
+    """Cancel a run, every open run of a schedule, or all of one that is in no file.
+
+    A cancelled run may take its time to undo what it did. What nobody has begun to send is
+    skipped, and a backfill of the key ends. What a file declares fires on; what an application or
+    `sched at` asked for is over for good when its key is cancelled.
+    """
+
+    async def act() -> Cancelled:
+        async with service(data_dir) as opened:
+            return await opened.cancel(name, reason=reason, terminate=terminate)
+
+    done = asyncio.run(act())
+    if as_json:
+        print_json(asdict(done))
+        return
+    for line in _told(done, "terminated" if terminate else "cancelled"):
+        typer.echo(line)
+
+
+def _told(done: Cancelled, word: str) -> Iterator[str]:
+    """Yield what people read: what became of the schedule, and of its runs."""
+    if done.retired:
+        yield f"{done.key} is cancelled for good: none of its windows will come"
+    if done.was_retired:
+        yield f"{done.key} was cancelled before"
+    yield from done.backfills
+    for runs, told in (
+        (done.asked, f"is being {word}"),
+        (done.skipped, "had not begun to start, and will not"),
+        (done.already, f"was to be {word} before"),
+    ):
+        yield from (f"{run} {told}" for run in runs[:_NAMED])
+        if len(runs) > _NAMED:
+            yield f"and {len(runs) - _NAMED} more {told}; --json names them all"

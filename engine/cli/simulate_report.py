@@ -1,0 +1,445 @@
+"""Reports of a simulation: text, minute map and HTML page."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+from itertools import groupby
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from engine.cli.output import console, counted, print_table
+from engine.schedules.simulation import LONGEST, Fate, Outcome, Simulation
+from engine.schedules.units import MINUTE_MS, epoch_ms
+
+# --- minute map ---
+# How many runs start when: a map of minutes, as rows of cells. Pure, and for any output.
+
+HOUR, DAY, WEEK = 60, 24 * 60, 7 * 24 * 60
+_SHAPES = ((2 * DAY, HOUR, 1), (62 * DAY, DAY, 30))
+"""Up to this many minutes: the minutes of a row, and of a cell."""
+_LONG_SHAPE = (WEEK, 180)
+_WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONDAY = 4 * DAY
+"""The first Monday after the epoch, in minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One hour, day or week (UTC). A cell is the busiest minute of its stretch; None is outside."""
+
+    begin: datetime
+    cells: tuple[int | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadMap:
+    """All rows, and the minutes that one of them and one cell of it stand for."""
+
+    rows: tuple[Row, ...]
+    per_row: int
+    per_cell: int
+
+    def name(self, row: Row) -> str:
+        """Return how a row is called."""
+        if self.per_row == HOUR:
+            return f"{row.begin:%Y-%m-%d %H}h"
+        return f"{row.begin:%a %Y-%m-%d}"
+
+    @property
+    def ruler(self) -> dict[int, str]:
+        """What stands above which column: minutes, hours or weekdays."""
+        if self.per_row == HOUR:
+            return {minute: f"{minute:02}" for minute in range(0, 60, 10)}
+        if self.per_row == DAY:
+            return {2 * hour: f"{hour:02}" for hour in range(0, 24, 3)}
+        return {8 * day: name for day, name in enumerate(_WEEK)}
+
+
+def load_map(simulation: Simulation, values: Sequence[int]) -> LoadMap:
+    """Return the map of one value per minute; the longer the time, the coarser."""
+    minutes = len(values)
+    fitting = [shape[1:] for shape in _SHAPES if minutes <= shape[0]]
+    per_row, per_cell = fitting[0] if fitting else _LONG_SHAPE
+    first = epoch_ms(simulation.first) // MINUTE_MS
+    before = (first - (_MONDAY if per_row == WEEK else 0)) % per_row
+    rows = []
+    for begin in range(-before, minutes, per_row):
+        cells = tuple(
+            max(values[max(at, 0) : max(at + per_cell, 0)], default=None)  # None is outside
+            for at in range(begin, begin + per_row, per_cell)
+        )
+        rows.append(Row(simulation.minute(begin), cells))
+    return LoadMap(tuple(rows), per_row, per_cell)
+
+
+@dataclass(frozen=True, slots=True)
+class Peak:
+    """A value that a minute, or each of a stretch of them, has on one or more days (UTC).
+
+    ``clock`` is the minute, or the first and the last of the stretch.
+    """
+
+    value: int
+    clock: str
+    days: tuple[datetime, ...]
+
+    @property
+    def when(self) -> str:
+        """The days in words."""
+        more = len(self.days) - 1
+        first = f"on {self.days[0]:%Y-%m-%d}"
+        return f"{first} and {counted(more, 'more day')}" if more else first
+
+
+def busiest(simulation: Simulation, values: Sequence[int], most: int = 5) -> list[Peak]:
+    """Return the highest values, each with its clock time; equal days are one peak."""
+    stretches = ((-value, n, last) for value, n, last in _stretches(simulation, values) if value)
+    grouped: dict[tuple[int, str], list[datetime]] = {}
+    for value, n, last in heapq.nsmallest(LONGEST.days * most, stretches):
+        begin, end = simulation.minute(n), simulation.minute(last)
+        clock = f"{begin:%H:%M}" if n == last else f"{begin:%H:%M} to {end:%H:%M}"
+        grouped.setdefault((-value, clock), []).append(begin)
+    return [Peak(value, at, tuple(days)) for (value, at), days in [*grouped.items()][:most]]
+
+
+def _stretches(simulation: Simulation, values: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Yield each value with the first and the last minute that have it, a day (UTC) at most."""
+    first = epoch_ms(simulation.first) // MINUTE_MS
+    minutes = groupby(enumerate(values), lambda each: (each[1], (first + each[0]) // DAY))
+    for (value, _), stretch in minutes:
+        numbers = [n for n, _ in stretch]
+        yield value, numbers[0], numbers[-1]
+
+
+def length(minutes: int) -> str:
+    """Return how a cell's length is said."""
+    return f"{minutes} min" if minutes < HOUR else f"{minutes // HOUR} h"
+
+
+def utc(moment: datetime) -> str:
+    """Return a moment for a headline."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+
+
+# --- text ---
+# What ``sched simulate`` prints for people: a table, and maps of bars.
+
+_BARS = "▁▂▃▄▅▆▇█"
+_COLOURS = ("green", "green", "green", "yellow", "yellow", "yellow", "red", "red")
+_SHOWN = 20
+_NAMED = 5
+_UNUSUAL: tuple[Outcome, ...] = (
+    "late", "caught_up", "queued", "overlapped", "coalesced", "expired",
+)  # fmt: skip
+
+
+def print_simulation(found: Simulation) -> None:
+    """Print what becomes of the windows, and a map for each load."""
+    windows = sum(fate.windows for fate in found.fates)
+    typer.echo(
+        f"{utc(found.start)} to {utc(found.end)}: "
+        f"{counted(len(found.fates), 'schedule')}, {windows:,} windows"
+    )
+    for gap in found.outages:
+        typer.echo(f"outage {utc(gap.begin)} to {utc(gap.end)}")
+    typer.echo()
+    _print_fates(found)
+    if any(found.starts):
+        _print_map(found, found.starts, "starts")
+    if any(found.most_open):
+        _print_map(found, found.most_open, "open runs")
+
+
+def _print_fates(found: Simulation) -> None:
+    first = any(fate.first_sight for fate in found.fates)
+    columns = ["KEY", "WINDOWS", *(name.upper().replace("_", " ") for name in found.totals)]
+    columns += ["FIRST SIGHT"] if first else []
+
+    def row(fate: Fate) -> list[str]:
+        counts = [fate.windows, *(fate.counts.get(name, 0) for name in found.totals)]
+        counts += [fate.first_sight] if first else []
+        return [fate.key, *(f"{count:,}" for count in counts)]
+
+    # What did not go as usual comes first, then what fires most.
+    fates = sorted(found.fates, key=lambda fate: (-_unusual(fate), -fate.windows, fate.key))
+    total = [found.total] if len(fates) > 1 else []
+    print_table(columns, map(row, [*fates[:_SHOWN], *total]))
+    if len(fates) > _SHOWN:
+        typer.echo(f"({len(fates) - _SHOWN:,} more schedules are in `all`; --json lists them)")
+    for remark in (overlap_remark(found), dependency_remark(found)):
+        if remark:
+            typer.echo(remark)
+
+
+def overlap_remark(found: Simulation) -> str:
+    """Say of which schedules it is not known what gets in the way of what; empty if of none."""
+    unknown = [fate.key for fate in found.fates if fate.overlap_unknown]
+    if not unknown:
+        return ""
+    more = f" and {len(unknown) - _NAMED:,} more" if len(unknown) > _NAMED else ""
+    cure = (
+        "overlap is not simulated across an --outage"
+        if found.outages
+        else "say with --duration how long its runs take"
+    )
+    return (
+        f"not known how runs get in each other's way: {', '.join(unknown[:_NAMED])}{more};"
+        f" counted as with `overlap: allow`; {cure}"
+    )
+
+
+def dependency_remark(found: Simulation) -> str:
+    """Say which schedules wait for others, whose runs are not simulated; empty if none does."""
+    follows = [fate.key for fate in found.fates if fate.follows]
+    if not follows:
+        return ""
+    more = f" and {len(follows) - _NAMED:,} more" if len(follows) > _NAMED else ""
+    return (
+        f"not simulated that they wait for other schedules: {', '.join(follows[:_NAMED])}{more};"
+        " counted as if each started at its window"
+    )
+
+
+def _unusual(fate: Fate) -> int:
+    return sum(fate.counts.get(name, 0) for name in _UNUSUAL)
+
+
+def _print_map(found: Simulation, values: Sequence[int], noun: str) -> None:
+    drawn, out = load_map(found, values), console()
+    cell = "; a cell is the busiest minute of " + length(drawn.per_cell)
+    cell = "" if drawn.per_cell == 1 else cell
+    out.print()
+    out.print(Text(f"{noun} per minute, UTC{cell}", style="bold"))
+    _print_cells(drawn, max(values), out)
+    out.print()
+    for number, peak in enumerate(busiest(found, values)):
+        begin = "busiest  " if number == 0 else "         "
+        typer.echo(f"{begin}{peak.clock} UTC: {_named(peak.value, noun)}, {peak.when}")
+
+
+def _print_cells(drawn: LoadMap, top: int, out: Console) -> None:
+    margin = max(len(drawn.name(row)) for row in drawn.rows) + 2
+    out.print(Text(" " * margin + _ruler(drawn), style="dim"))
+    for row in drawn.rows:
+        line = Text(drawn.name(row).ljust(margin))
+        for value in row.cells:
+            line.append(*_cell(value, top))
+        line.rstrip()
+        out.print(line)
+    one = f"{_cell(1, top)[0]} 1  " if top > 1 else ""
+    out.print(Text(f"{' ' * margin}· none  {one}{_BARS[-1]} {top:,}"))
+
+
+def _named(value: int, noun: str) -> str:
+    return f"{value:,} {noun.removesuffix('s') if value == 1 else noun}"
+
+
+def _ruler(drawn: LoadMap) -> str:
+    line = ""
+    for column, name in drawn.ruler.items():
+        line = line.ljust(column) + name
+    return line
+
+
+def _cell(value: int | None, top: int) -> tuple[str, str]:
+    if value is None:
+        return " ", ""
+    if value == 0:
+        return "·", "dim"
+    level = (value * len(_BARS) - 1) // top
+    return _BARS[level], _COLOURS[level]
+
+
+# --- HTML page ---
+# The page of ``sched simulate --html``: one file, nothing to load, for light and for dark.
+
+_WIDTH, _LEFT, _TOP, _PLOT = 960, 56, 10, 200
+_MOST_BARS = 300
+_NAME, _ROW = 130, 18
+_SHOWN_ROWS = 500
+
+_STYLE = """
+:root { color-scheme: light dark; --paper: #fbfaf8; --card: #fff; --ink: #1d2129;
+  --quiet: #667085; --line: #e6e3de; --bar: #3f78c9; --gap: #cf3f5222; --none: #efedea; }
+@media (prefers-color-scheme: dark) { :root { --paper: #14161a; --card: #1b1e24; --ink: #e7e9ed;
+  --quiet: #98a0ae; --line: #2c313a; --bar: #5b93e4; --gap: #ef647433; --none: #23272e; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; padding: 3rem 2rem; max-width: 66rem; background: var(--paper);
+  color: var(--ink); font: 16px/1.5 system-ui, sans-serif; font-variant-numeric: tabular-nums; }
+h1 { margin: 0; font-size: 2rem; letter-spacing: -.02em; }
+h2 { margin: 0 0 .2rem; font-size: 1.1rem; }
+p { margin: .1rem 0 1rem; color: var(--quiet); font-size: .95rem; }
+section { margin-top: 1.5rem; padding: 1.4rem 1.6rem; overflow-x: auto; background: var(--card);
+  border: 1px solid var(--line); border-radius: 10px; }
+svg { display: block; width: 100%; min-width: 40rem; height: auto; }
+svg text { fill: var(--quiet); font-size: 13px; }
+.grid { stroke: var(--line); } .bar { fill: var(--bar); } .gap { fill: var(--gap); }
+.none { fill: var(--none); }
+ol { margin: 1rem 0 0; padding-left: 1.4rem; }
+table { width: 100%; border-collapse: collapse; font-size: .92rem; }
+th { color: var(--quiet); font-weight: 500; }
+th, td { padding: .45rem .7rem; border-bottom: 1px solid var(--line); text-align: right; }
+th:first-child, td:first-child { padding-left: 0; text-align: left; overflow-wrap: anywhere; }
+tr:last-child td { border-bottom: 0; font-weight: 600; }
+td.zero { color: var(--quiet); }
+"""
+
+
+def page(found: Simulation, name: str) -> str:
+    """Return the page about a simulated file called ``name``."""
+    windows = sum(fate.windows for fate in found.fates)
+    said = f"{counted(len(found.fates), 'schedule')}, {windows:,} windows"
+    charts = [_section(found, found.starts, "Starts per minute", "starts")]
+    if any(found.most_open):
+        charts.append(_section(found, found.most_open, "Open runs", "open at once"))
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(name)} simulated</title><style>{_STYLE}</style></head><body>"
+        f"<header><h1>{escape(name)}</h1><p>Simulated from {utc(found.start)} to "
+        f"{utc(found.end)}: {said}{_outages(found)}</p></header>"
+        f"{''.join(charts)}{_table(found)}</body></html>\n"
+    )
+
+
+def _outages(found: Simulation) -> str:
+    gaps = [f"{utc(gap.begin)} to {utc(gap.end)}" for gap in found.outages]
+    return f"<br>Outages: {'; '.join(gaps)}" if gaps else ""
+
+
+def _section(found: Simulation, values: Sequence[int], title: str, noun: str) -> str:
+    peaks = "".join(
+        f"<li>{peak.clock} UTC: {peak.value:,} {noun}, {peak.when}</li>"
+        for peak in busiest(found, values)
+    )
+    drawn = load_map(found, values)
+    return (
+        f"<section><h2>{title}</h2><p>{_words(drawn, len(values))}</p>"
+        f"{_bars(found, values, title)}"
+        f"{_heat(drawn, title)}{f'<ol>{peaks}</ol>' if peaks else ''}</section>"
+    )
+
+
+def _words(drawn: LoadMap, minutes: int) -> str:
+    step, cell = -(-minutes // _MOST_BARS), drawn.per_cell
+    bar = "a minute" if step == 1 else f"the busiest minute of {length(step)}"
+    part = "a minute" if cell == 1 else f"the busiest minute of {length(cell)}"
+    return f"Times are UTC. Each bar is {bar}, each cell below {part}."
+
+
+def _bars(found: Simulation, values: Sequence[int], title: str) -> str:
+    """Draw the busiest minute of each of at most some hundreds of stretches, over time."""
+    step = -(-len(values) // _MOST_BARS)
+    top = _round_up(max(values, default=0))
+    slot = (_WIDTH - _LEFT) * step / len(values)
+    parts = [_gap(found, gap.begin, gap.end) for gap in found.outages]
+    for share in (0, 0.5, 1):
+        y = _TOP + _PLOT * (1 - share)
+        parts.append(
+            f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH}" y1="{y}" y2="{y}"/>'
+            f'<text x="{_LEFT - 8}" y="{y + 4}" text-anchor="end">{top * share:,.0f}</text>'
+        )
+    for n, begin in enumerate(range(0, len(values), step)):
+        value = max(values[begin : begin + step])
+        if value:
+            height = max(value / top * _PLOT, 1.0)
+            parts.append(
+                f'<rect class="bar" x="{_LEFT + n * slot:.2f}" y="{_TOP + _PLOT - height:.1f}" '
+                f'width="{max(slot - 0.4, 0.6):.2f}" height="{height:.1f}">'
+                f"<title>{utc(found.minute(begin))}: {value:,}</title></rect>"
+            )
+    for n in range(6):
+        x = _LEFT + (_WIDTH - _LEFT) * n / 6
+        label = f"{found.minute(len(values) * n // 6):%m-%d %H:%M}"
+        parts.append(f'<text x="{x:.0f}" y="{_TOP + _PLOT + 18}">{label}</text>')
+    return _svg(_TOP + _PLOT + 34, title, parts)
+
+
+def _gap(found: Simulation, begin: datetime, end: datetime) -> str:
+    first = epoch_ms(found.first)
+    scale = (_WIDTH - _LEFT) / (len(found.starts) * MINUTE_MS)
+    x, width = (epoch_ms(begin) - first) * scale, (epoch_ms(end) - epoch_ms(begin)) * scale
+    return (
+        f'<rect class="gap" x="{_LEFT + x:.1f}" y="{_TOP}" width="{max(width, 1):.1f}" '
+        f'height="{_PLOT}"><title>outage</title></rect>'
+    )
+
+
+def _heat(drawn: LoadMap, title: str) -> str:
+    top = max((value or 0 for row in drawn.rows for value in row.cells), default=0)
+    width = (_WIDTH - _NAME) / (drawn.per_row // drawn.per_cell)
+    parts = [
+        f'<text x="{_NAME + column * width:.1f}" y="13">{name}</text>'
+        for column, name in drawn.ruler.items()
+    ]
+    for n, row in enumerate(drawn.rows, start=1):
+        parts.append(f'<text x="0" y="{n * _ROW + 13}">{drawn.name(row)}</text>')
+        parts += _heat_row(row, n * _ROW, top)
+    return _svg((len(drawn.rows) + 1) * _ROW + 2, f"{title}, as a map", parts)
+
+
+def _heat_row(row: Row, y: int, top: int) -> list[str]:
+    width = (_WIDTH - _NAME) / len(row.cells)
+    parts = []
+    for n, value in enumerate(row.cells):
+        if value is None:
+            continue
+        # A tenth is still seen, so that one run is told from none.
+        look = f'class="bar" opacity="{0.1 + 0.9 * value / top:.2f}"' if value else 'class="none"'
+        parts.append(
+            f'<rect {look} x="{_NAME + n * width:.2f}" y="{y}" width="{width - 1:.2f}" '
+            f'height="{_ROW - 2}"><title>{value:,}</title></rect>'
+        )
+    return parts
+
+
+def _table(found: Simulation) -> str:
+    names = [*found.totals]
+    fates = sorted(found.fates, key=lambda fate: (-fate.windows, fate.key))
+    heads = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in names)
+    rows = "".join(_table_row(fate, names) for fate in fates[:_SHOWN_ROWS])
+    more = len(fates) - _SHOWN_ROWS
+    note = (
+        f"<p>Of {len(fates):,} schedules the {_SHOWN_ROWS} with most windows.</p>"
+        if more > 0
+        else ""
+    )
+    return (
+        f"<section><h2>What becomes of each window</h2>{note}<table><tr><th>key</th>"
+        f"<th>windows</th>{heads}</tr>{rows}{_table_row(found.total, names)}</table>"
+        f"{_remark(found)}</section>"
+    )
+
+
+def _remark(found: Simulation) -> str:
+    remarks = (overlap_remark(found), dependency_remark(found))
+    return "".join(f"<p>{escape(remark)}</p>" for remark in remarks if remark)
+
+
+def _table_row(fate: Fate, names: Sequence[Outcome]) -> str:
+    cells = (fate.counts.get(name, 0) for name in names)
+    numbers = "".join(
+        f"<td>{count:,}</td>" if count else '<td class="zero">0</td>' for count in cells
+    )
+    return f"<tr><td>{escape(fate.key)}</td><td>{fate.windows:,}</td>{numbers}</tr>"
+
+
+def _round_up(highest: int) -> int:
+    """Return the smallest round even number from ``highest`` upwards."""
+    size = 1
+    while size * 10 < highest:
+        size *= 10
+    return next(size * n for n in (2, 4, 6, 8, 10) if size * n >= highest)
+
+
+def _svg(height: int, label: str, parts: Sequence[str]) -> str:
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(label)}">'
+        f"{''.join(parts)}</svg>"
+    )

@@ -1,0 +1,215 @@
+"""Target of a command: the servers of the environment, or those of sched up."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from engine.cli.options import DEFAULT_DATA_DIR, DEFAULT_FILE
+from engine.errors import LedgerRequired, LedgerTimeout, LedgerUnavailable, ScheduleFileError
+from engine.runtime import settings
+from engine.runtime.apply.source import DEFAULT_PROJECT, Source
+from engine.runtime.settings import unknown_names
+from engine.service import ScheduleService
+
+# --- environment ---
+# Which ledger a command means: the environment's, or that of the ``sched up`` beside it.
+
+UP_FILE = "up.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a command works on.
+
+    Attributes:
+        database_url: the ledger's database.
+        namespace: the Temporal namespace it is asked about.
+        ui_url: where Temporal's Web UI is, if that is known.
+        temporal: where the Temporal server of a `sched up` is; else the environment names it.
+        project: whose schedules that `sched up` runs.
+    """
+
+    database_url: str
+    namespace: str
+    ui_url: str | None = None
+    temporal: str | None = None
+    project: str | None = None
+
+    @property
+    def place(self) -> str:
+        """The ledger's address without user, password and options."""
+        address = self.database_url.partition("?")[0].rpartition("://")[2]
+        return address.rpartition("@")[2]
+
+
+def note_running(data_dir: Path, target: Target) -> None:
+    """Let other commands in this folder find the ledger of the ``sched up`` that runs here."""
+    path = data_dir / UP_FILE
+    path.unlink(missing_ok=True)
+    # The address has a password in it.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(asdict(target), file)
+
+
+def forget_running(data_dir: Path) -> None:
+    """Undo ``note_running``."""
+    (data_dir / UP_FILE).unlink(missing_ok=True)
+
+
+def find_target(data_dir: Path = DEFAULT_DATA_DIR) -> Target | None:
+    """Return what ``SCHED_DATABASE_URL`` names, or else the ``sched up`` that runs here."""
+    noted = _noted(data_dir)
+    url = settings.url()
+    if url is not None:
+        here = noted if noted and noted.database_url == url else None
+        noted = replace(here or Target(url, ""), namespace=_namespace())
+    if noted is None:
+        return None
+    ui = os.environ.get("SCHED_UI_URL") or noted.ui_url
+    return replace(noted, ui_url=ui.rstrip("/") if ui else None)
+
+
+def _namespace() -> str:
+    # Temporal's SDK takes longer to load than what most commands do; only it knows the variables.
+    from engine.runtime.temporal_client import temporal_target  # noqa: PLC0415
+
+    return str(temporal_target()["namespace"])
+
+
+def _noted(data_dir: Path) -> Target | None:
+    try:
+        noted = json.loads((data_dir / UP_FILE).read_text(encoding="utf-8"))
+        # An older `sched up` noted less.
+        return Target(
+            noted["database_url"], noted["namespace"], noted.get("ui_url"), noted.get("temporal"),
+            noted.get("project"),
+        )  # fmt: skip
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def target(data_dir: Path = DEFAULT_DATA_DIR) -> Target:
+    """Return what a command works on.
+
+    Raises:
+        LedgerRequired: when neither the environment nor ``data_dir`` names a ledger.
+    """
+    warn_of_unknown_names()
+    found = find_target(data_dir)
+    if found is None:
+        begin = "" if DEFAULT_FILE.exists() else "; `sched init` writes a project to begin with"
+        raise LedgerRequired(
+            "no ledger to work on: SCHED_DATABASE_URL is not set, and no `sched up` runs here",
+            cure=f"set the variable, or start `sched up` in this folder{begin}",
+        )
+    return found
+
+
+def project_here(of: Target) -> str:
+    """Return the project that a command in this folder means, where nobody names one.
+
+    That of the `sched up` it works on, or else that of the schedule file.
+    """
+    if of.project is not None:
+        return of.project
+    with suppress(ScheduleFileError):
+        return Source(Path(os.environ.get("SCHED_SCHEDULES") or DEFAULT_FILE)).look().project()
+    return DEFAULT_PROJECT
+
+
+def warn_of_unknown_names() -> None:
+    """Tell of variables that are surely meant for us, and are none of ours."""
+    for warning in unknown_names():
+        print(f"sched: {warning}", file=sys.stderr)
+
+
+@asynccontextmanager
+async def service(data_dir: Path = DEFAULT_DATA_DIR) -> AsyncIterator[ScheduleService]:
+    """Open the service that a command works on.
+
+    Raises:
+        LedgerRequired: when neither the environment nor ``data_dir`` names a ledger.
+    """
+    async with open_service(target(data_dir)) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def open_service(of: Target) -> AsyncIterator[ScheduleService]:
+    """Open the service of this ledger.
+
+    Raises:
+        LedgerUnavailable: when it cannot be reached.
+    """
+    try:
+        async with ScheduleService.connect(
+            of.database_url, namespace=of.namespace, schema=settings.schema(), actor=actor()
+        ) as opened:
+            yield opened
+    except LedgerUnavailable as error:
+        if settings.url() is not None or isinstance(error, LedgerTimeout):
+            raise
+        # Whoever is killed with -9 leaves its note behind; then nobody is there to let us wait.
+        cure = "the `sched up` of this folder seems not to run; start it"
+        if isinstance(error.__cause__, TimeoutError):
+            cure = "it is there and does not answer; see what the `sched up` of this folder says"
+        raise LedgerUnavailable(error.message, cure=cure) from error
+
+
+def actor() -> str:
+    """Return who runs this command."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+# --- service of sched up ---
+# One service for everything that ``sched up`` asks of its ledger besides the replica.
+
+
+class Desk:
+    """Opens the service when it is first asked for, so that a ledger may be away at the start."""
+
+    def __init__(self, database_url: str, namespace: str) -> None:
+        self._url, self._namespace = database_url, namespace
+        self._stack = AsyncExitStack()
+        self._opening = asyncio.Lock()
+        self._service: ScheduleService | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    @asynccontextmanager
+    async def service(self) -> AsyncIterator[ScheduleService]:
+        """Yield the service.
+
+        Raises:
+            LedgerUnavailable: when the database cannot be reached; ask again later.
+        """
+        async with self._opening:
+            if self._service is None:
+                self._service = await self._stack.enter_async_context(
+                    ScheduleService.connect(
+                        self._url,
+                        namespace=self._namespace,
+                        schema=settings.schema(),
+                        actor="sched up",
+                    )
+                )
+        yield self._service

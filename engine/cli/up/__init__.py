@@ -1,0 +1,1 @@
+"""Commands up and worker."""

@@ -1,0 +1,221 @@
+"""State of the live table.
+
+What the live table of ``sched up`` shows. Pure: it hears events and is told what is next.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import get_args
+
+from engine.cli.output import ASKED_LATER, UNANSWERED, clock, counted
+from engine.ledger.fires import Claim, Evidence, Fire, Outcome, shown_timing
+from engine.ledger.fires import Closed as ClosedWord
+from engine.ledger.records import NextFire
+from engine.runtime.events import Closed, Decided, Event, Settled
+from engine.schedules.planner.planner import FIRST_SIGHT
+from engine.schedules.units import TICK
+
+_KEPT = 200
+_CLOSED = frozenset(get_args(ClosedWord))
+WRONG = frozenset({"failed", "timed_out", "terminated", "rejected", "expired", "unvouched"})
+"""What somebody may have to look into: it outlasts what went well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One window, or a row of windows without a run: what was decided, and what became of it.
+
+    Attributes:
+        fire_time: of several windows, the last one's.
+    """
+
+    key: str
+    fire_time: datetime
+    timezone: str
+    status: str
+    lag: timedelta | None
+    workflow_id: str
+    run_id: str | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """How the schedule file stands.
+
+    Attributes:
+        since: when its schedules were applied; None before anybody said that they were.
+        schedules: how many of them go on.
+        problems: why it is not applied as it is now; empty while it is good.
+    """
+
+    name: str
+    since: datetime | None
+    schedules: int
+    problems: tuple[str, ...] = ()
+
+    @property
+    def trouble(self) -> str:
+        """What a broken file means."""
+        count = counted(self.schedules, "schedule")
+        return f"{self.name} is broken; the last good definitions go on ({count})"
+
+
+@dataclass(slots=True)
+class Board:
+    """The windows seen lately, the newest first, and how many came to which end.
+
+    Attributes:
+        counts: the windows heard of since the start, by status; each counts once, under its newest.
+        upcoming: what fires next; None while it is not known.
+        file: how the schedule file stands; None before anybody said.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    upcoming: Sequence[NextFire] | None = None
+    file: FileState | None = None
+    _lines: dict[str, Line] = field(default_factory=dict)
+    _open: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def lines(self) -> list[Line]:
+        """The newest fire time first."""
+        return sorted(self._lines.values(), key=_age)[::-1]
+
+    def foremost(self, room: int) -> tuple[list[Line], list[Line]]:
+        """Return the newest lines, and what went wrong before them.
+
+        The latter fill at most a third of the room, and cost one row more: a heading.
+        """
+        lines = self.lines
+        wrong = [number for number, line in enumerate(lines) if line.status in WRONG]
+        for newest in range(min(room, len(lines)), 0, -1):
+            older = [number for number in wrong if number >= newest][: room // 3]
+            if newest + len(older) + bool(older) <= room:
+                return lines[:newest], [lines[number] for number in older]
+        return lines[:room], []
+
+    def hear(self, event: Event) -> None:
+        """Take in what a replica tells."""
+        match event:
+            case Settled(claim, outcome, lag):
+                self._settled(claim, outcome, lag)
+            case Decided():
+                self._decided(event)
+            case Closed(evidence):
+                self._closed(evidence)
+            case _:
+                pass
+
+    def stand(self, file: FileState) -> None:
+        """Take in how the schedule file stands; that nothing fires may no longer be true."""
+        self.file, self.upcoming = file, self.upcoming or None
+
+    def expect(self, upcoming: Sequence[NextFire]) -> None:
+        """Take in what the ledger says fires next. Nothing, before the file is applied, is no news.
+
+        A broken file is applied by nobody: then the ledger knows what goes on.
+        """
+        known = self.file is None or self.file.since or self.file.problems
+        self.upcoming = upcoming if upcoming or known else None
+
+    def remember(self, fires: Sequence[Fire], timezones: Mapping[str, str]) -> None:
+        """Show what the ledger knows from before; it is not counted."""
+        for fire in fires:
+            lag = None
+            if fire.lag_ms is not None and fire.timing not in ASKED_LATER:
+                lag = timedelta(milliseconds=fire.lag_ms)
+            timezone = timezones.get(fire.key, "UTC")
+            note = fire.error or fire.reason or ""
+            self._lines[fire.workflow_id] = Line(
+                fire.key, fire.last_fire_time, timezone, fire.status, lag, fire.workflow_id,
+                fire.run_id, _several(fire.windows, fire.fire_time, timezone) + note,
+            )  # fmt: skip
+
+    def _settled(self, claim: Claim, outcome: Outcome, lag: timedelta) -> None:
+        before = self._lines.get(claim.workflow_id)
+        if before and before.status in _CLOSED:
+            return  # its close was heard first
+        started = outcome.status == "started"
+        status = UNANSWERED if outcome.status == "starting" else outcome.status
+        note = manner(claim, outcome) if started else outcome.reason or outcome.error or ""
+        asked_later = shown_timing(claim.kind, outcome.timing) in ASKED_LATER
+        self._count(claim.workflow_id, status)
+        self._move_on(claim)
+        self._keep(
+            Line(
+                claim.key, claim.fire_time, claim.schedule.timezone, status,
+                lag if started and not asked_later else None,
+                claim.workflow_id, outcome.run_id, note,
+            )
+        )  # fmt: skip
+
+    def _decided(self, event: Decided) -> None:
+        decision = event.decision
+        first = decision.window
+        self.counts[decision.verdict] += decision.windows
+        self._keep(
+            Line(
+                first.key, decision.last or first.fire_time, event.timezone, decision.verdict,
+                None, event.workflow_id, None,
+                _several(decision.windows, first.fire_time, event.timezone)
+                + (decision.reason or ""),
+            )
+        )  # fmt: skip
+
+    def _move_on(self, claim: Claim) -> None:
+        """What has been started is no longer next, also before the ledger is asked again."""
+        if any(fire.key == claim.key and fire.fire_time <= claim.fire_time
+               for fire in self.upcoming or ()):  # fmt: skip
+            after = claim.schedule.first_start(claim.fire_time + TICK)
+            rest = [fire for fire in self.upcoming or () if fire.key != claim.key]
+            if after:
+                rest.append(NextFire(claim.key, after, claim.schedule.timezone))
+            self.upcoming = sorted(rest, key=lambda fire: (fire.fire_time, fire.key))
+
+    def _closed(self, evidence: Evidence) -> None:
+        if evidence.closed is None:
+            return
+        if evidence.workflow_id in self._open:  # not a run of an earlier session
+            self._count(evidence.workflow_id, evidence.closed)
+        before = self._lines.get(evidence.workflow_id)
+        if before:
+            note = evidence.error or before.note
+            self._keep(replace(before, status=evidence.closed, note=note))
+
+    def _count(self, workflow_id: str, status: str) -> None:
+        """Count a window under its new status; what has ended is not looked up again."""
+        before = self._open.pop(workflow_id, None)
+        if before:
+            self.counts[before] -= 1
+        self.counts[status] += 1
+        if status not in _CLOSED:
+            self._open[workflow_id] = status
+
+    def _keep(self, line: Line) -> None:
+        self._lines[line.workflow_id] = line
+        if len(self._lines) > 2 * _KEPT:  # rarely: a herd is a thousand lines at once
+            kept = [line for part in self.foremost(_KEPT) for line in part]
+            self._lines = {each.workflow_id: each for each in kept}
+
+
+def _age(line: Line) -> tuple[datetime, str]:
+    return (line.fire_time, line.key)
+
+
+def _several(windows: int, first: datetime, timezone: str) -> str:
+    """Say that a line stands for more windows than the one whose fire time it shows."""
+    since = clock(first, timezone, seconds=True)
+    return f"{windows} windows since {since}: " if windows > 1 else ""
+
+
+def manner(claim: Claim, outcome: Outcome) -> str:
+    """Say how a window was started: ``on time``, ``first sight``, ``caught up, …``."""
+    timing = shown_timing(claim.kind, outcome.timing)
+    words = claim.reason if claim.reason == FIRST_SIGHT else (timing or "")
+    caught_up = f", stands for {claim.missed} missed" if claim.missed else ""
+    return words.replace("_", " ") + caught_up

@@ -1,0 +1,419 @@
+"""Live table of sched up, and its log lines."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Literal, Self
+
+from rich.cells import cell_len
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from engine.cli.output import (
+    ASKED_LATER,
+    UNANSWERED,
+    clock,
+    colour_of,
+    console,
+    counted,
+    relative,
+    run_link,
+)
+from engine.cli.target import Desk, Target
+from engine.cli.up.board import WRONG, Board, FileState, Line, manner
+from engine.ledger.fires import shown_timing
+from engine.ledger.records import NextFire
+from engine.runtime.events import Alert, Applied, Closed, Decided, Event, Held, Remark, Settled
+from engine.runtime.loop import Loop
+
+# --- table ---
+# The live table of ``sched up`` as rich draws it. Pure: the time and the terminal are given.
+
+_BROKEN_LINES = 6
+_PRECISE = 10.0
+"""Seconds of lag below which milliseconds tell something."""
+_LEAST_ROWS = 3
+_ABOVE = 8
+"""One line in so many is left for what is said above the table."""
+_NOW = timedelta(seconds=5)
+"""For so long a window that is due may simply be on its way."""
+_WIDE = 110
+"""Columns of a terminal that has room for the fire time in UTC as well."""
+_GAP, _LONGEST_KEY, _LEAST_RUN = 2, 28, 12
+_NO_RUN = frozenset({"skipped", "expired", "rejected"})
+_JUSTIFY: dict[str, Literal["right"]] = {"LAG": "right"}
+
+
+def picture(
+    board: Board,
+    now: datetime,
+    width: int,
+    height: int,
+    run_address: Callable[[str, str], str] | None = None,
+) -> RenderableType:
+    """Return the whole live region for a terminal of this size."""
+    below = [Text(), *_next_lines(board.upcoming, now), Text(), *_file_lines(board.file)]
+    room = height - len(below) - 5 - height // _ABOVE  # headings and counts
+    newest, wrong = board.foremost(max(_LEAST_ROWS, room))
+    windows = _windows(newest, wrong, width, run_address)
+    return Group(Text(), windows, _counts(board), *below)
+
+
+def _windows(
+    newest: list[Line],
+    wrong: list[Line],
+    width: int,
+    run_address: Callable[[str, str], str] | None,
+) -> RenderableType:
+    lines = [*newest, *wrong]
+    if not lines:
+        return Text("no window yet", style="dim")
+    elsewhere = any(line.timezone != "UTC" for line in lines)
+    rows = [_cells(line, utc=elsewhere and width >= _WIDE) for line in lines]
+    widths = {name: max(len(name), *(cell_len(row[name]) for row in rows)) for name in rows[0]}
+    room = width - sum(widths.values()) - _GAP * len(widths)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for name, needed in widths.items():
+        table.add_column(name, no_wrap=True, width=needed, justify=_JUSTIFY.get(name, "left"))
+    if room >= _LEAST_RUN:
+        table.add_column("RUN", no_wrap=True)
+    for number, (line, row) in enumerate(zip(lines, rows, strict=True)):
+        if number == len(newest):
+            table.add_row(Text("…", "dim"), Text("what went wrong before", "dim"))
+        run = _run(line, room, run_address)
+        status = Text(row.pop("STATUS"), style=colour_of(line.status))
+        table.add_row(*row.values(), status, *([run] if room >= _LEAST_RUN else []))
+    return table
+
+
+def _cells(line: Line, *, utc: bool) -> dict[str, str]:
+    return {
+        "KEY": line.key if len(line.key) <= _LONGEST_KEY else f"{line.key[: _LONGEST_KEY - 1]}…",
+        "FIRE TIME": clock(line.fire_time, line.timezone, seconds=True),
+        **({"UTC": f"{line.fire_time:%H:%M:%S}Z"} if utc else {}),
+        "LAG": _lag(line.lag),
+        "STATUS": line.status,
+    }
+
+
+def _run(line: Line, room: int, run_address: Callable[[str, str], str] | None) -> Text:
+    """The run's id and a note; where something went wrong, why, and the id if it fits whole."""
+    run = Text(line.workflow_id if line.status not in _NO_RUN else "")
+    note = Text(line.note if line.note != "on time" else "", "dim")
+    parts = [run, note]
+    if note and line.status in WRONG:
+        fits = note.cell_len + _GAP + run.cell_len <= room
+        parts = [note, run] if fits else [note]
+    shown = Text("  ").join(part for part in parts if part)
+    if run_address and line.run_id:
+        shown.stylize(f"link {run_address(line.workflow_id, line.run_id)}")
+    shown.truncate(room, overflow="ellipsis")  # a time or a status is worth more than a note
+    return shown
+
+
+def _counts(board: Board) -> RenderableType:
+    text = Text("\n")
+    shown = [(status, count) for status, count in sorted(board.counts.items()) if count]
+    if not shown:
+        return text.append("nothing has fired since the start", "dim")
+    for number, (status, count) in enumerate(shown):
+        text.append(" · " if number else "")
+        text.append(f"{count} {status}", colour_of(status))
+    return text.append("  since the start", "dim")
+
+
+def _next_lines(upcoming: Sequence[NextFire] | None, now: datetime) -> list[Text]:
+    if upcoming is None:
+        return []
+    if not upcoming:
+        return [Text("nothing will fire", style="dim")]
+    words = [_from_now(fire.fire_time, now) for fire in upcoming]
+    key_width, width = max(len(fire.key) for fire in upcoming), max(map(len, words))
+    lines = []
+    for number, (fire, from_now) in enumerate(zip(upcoming, words, strict=True)):
+        text = Text("      " if number else "next  ", "bold", no_wrap=True, overflow="ellipsis")
+        text.append(f"{fire.key:<{key_width}}  ", "not bold")
+        colour = "yellow" if from_now.startswith("due") else "cyan"
+        text.append(f"{from_now:<{width}}  ", f"{colour} not bold")
+        local = clock(fire.fire_time, fire.timezone, seconds=True)
+        utc = "" if local.endswith("UTC") else f"  {fire.fire_time:%Y-%m-%d %H:%M:%S}Z"
+        lines.append(text.append(f"{local}{utc}", "not bold"))
+    return lines
+
+
+def _from_now(moment: datetime, now: datetime) -> str:
+    if moment < now - _NOW:
+        return f"due {relative(moment, now)}"  # nobody has started it
+    return relative(max(moment, now), now)
+
+
+def _file_lines(file: FileState | None) -> list[Text]:
+    if file is None:
+        return []
+    if not file.problems:
+        count = counted(file.schedules, "schedule")
+        text = Text(f"{file.name}  ", style="bold")
+        applied = f"applied {file.since:%H:%M:%S}Z" if file.since else "not applied yet"
+        text.append(f"{count}, {applied}; saving it applies it", "not bold")
+        return [text]
+    head = Text(file.trouble, style="bold red")
+    shown = [Text(f"  {problem}", style="red") for problem in file.problems[:_BROKEN_LINES]]
+    if (more := len(file.problems) - _BROKEN_LINES) > 0:
+        shown.append(Text(f"  and {more} more: sched check {file.name}", style="red"))
+    return [head, *shown]
+
+
+def _lag(lag: timedelta | None) -> str:
+    if lag is None:
+        return ""
+    seconds = lag.total_seconds()
+    return f"{seconds:.3f} s" if seconds < _PRECISE else f"{seconds:,.1f} s"
+
+
+# --- log lines ---
+# One line per thing that happens, for a log, and above the live table of a terminal.
+
+_REPEATED = 10
+_BAD = {"failed", "timed_out", "terminated"}
+
+
+class LinePrinter:
+    """Prints events as they come; colours only on a terminal (``NO_COLOR`` is honoured).
+
+    Attributes:
+        on_closed: called when whoever read the lines has gone, as ``head`` when it has seen
+            enough; in any thread. Nothing is printed from then on.
+        closed: whether that has happened.
+        last: what was said last, with its time and style.
+
+    Args:
+        out: where to; standard output without it.
+        after: whose lines stand above the first one, and are repeated with these.
+    """
+
+    def __init__(self, out: Console | None = None, *, after: LinePrinter | None = None) -> None:
+        self._console = out or console()
+        self._lock = threading.Lock()
+        self._told: tuple[str, ...] = ()
+        self.last: deque[tuple[datetime, str, str]] = (
+            after.last if after else deque(maxlen=_REPEATED)
+        )
+        self.on_closed: Callable[[], None] | None = None
+        self.closed = False
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print a sentence with the time before it."""
+        now = datetime.now(UTC)
+        self.last.append((now, text, style))
+        self._say(now, text, style)
+
+    def repeat(self) -> None:
+        """Print again what was said last, after the screen has been wiped."""
+        for said in list(self.last):
+            self._say(*said)
+
+    def _say(self, moment: datetime, text: str, style: str) -> None:
+        with self._lock:
+            if self.closed:
+                return
+            try:
+                self._print(f"{moment:%H:%M:%S}  ", text, style)
+            except BrokenPipeError:
+                self.closed = True
+                _give_up_stdout()
+        if self.closed and self.on_closed:
+            self.on_closed()
+
+    def _print(self, stamp: str, text: str, style: str) -> None:
+        indented = text.replace("\n", "\n" + " " * len(stamp))
+        if not self._console.is_terminal:
+            # Rich takes ten times as long, which a worker feels when a thousand are due.
+            self._console.file.write(f"{stamp}{indented}\n")
+        elif self._console.soft_wrap:
+            self._console.print(Text.assemble((stamp, "dim"), (indented, style)))
+        else:
+            line = Table.grid()  # where lines are folded, they are indented
+            line.add_row(Text(stamp, "dim"), Text(text, style))
+            self._console.print(line)
+        self._console.file.flush()
+
+    def show(self, file: FileState) -> None:
+        """Say what is wrong with the schedule file, unless that was the last word on it."""
+        told, self._told = self._told, file.problems
+        if file.problems and file.problems != told:
+            self.say(f"{file.trouble}\n" + "\n".join(file.problems), "red")
+
+    async def run(self, project: str) -> None:
+        """Nothing: a line is printed once."""
+
+    def restore(self) -> None:
+        """Nothing: the terminal is as it was."""
+
+    def __call__(self, event: Event) -> None:
+        """Print one event; what a person need not know is left out."""
+        match event:
+            case Settled(claim, outcome, lag) if outcome.status == "started":
+                moment = f"{claim.fire_time:%Y-%m-%d %H:%M:%S}Z"
+                words = manner(claim, outcome)
+                if shown_timing(claim.kind, outcome.timing) not in ASKED_LATER:
+                    words += f"  lag {lag.total_seconds():.3f} s"
+                self.say(f"{claim.key:<16} {moment}  {words}  {claim.workflow_id}")
+            case Settled(claim, outcome):
+                why = outcome.reason or outcome.error or "no answer yet"
+                status = UNANSWERED if outcome.status == "starting" else outcome.status
+                self.say(f"{claim.key:<16} {status}: {why}  {claim.workflow_id}", "yellow")
+            # What is rejected an alert says.
+            case Decided(decision, workflow_id) if decision.verdict != "rejected":
+                self.say(f"{decision.window.key:<16} {event}  {workflow_id}", "yellow")
+            case Closed(evidence) if evidence.closed in _BAD:
+                error = evidence.error or ""
+                self.say(f"{evidence.workflow_id} {evidence.closed}: {error}", "red")
+            case Applied(text, good):
+                self._told = tuple(text.splitlines())
+                self.say(text, "" if good else "red")
+            case Remark(text, good):
+                self.say(text, "" if good else "red")
+            case Alert(code, text):
+                self.say(f"{code}: {text}", "red")
+            case Held(loop, reason):
+                self.say(f"{loop} holds: {reason}" if reason else f"{loop} goes on", "yellow")
+            case _:
+                pass
+
+
+def _give_up_stdout() -> None:
+    """Send to nowhere what is still to be printed: nobody reads it, and that is no error."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+# --- terminal ---
+# The terminal of ``sched up``: a live table at the bottom, other words scroll away above it.
+
+_DRAW = 0.5
+_HERD, _ASK = timedelta(seconds=0.1), timedelta(seconds=2)
+"""A herd of news is drawn once; the ledger is asked what is next."""
+_NEXT = 5
+_REMEMBERED = 100
+
+
+def wants_live(*, lines: bool) -> bool:
+    """Whether a live table can be shown: on a terminal that nobody else writes to."""
+    logs = logging.getLogger().isEnabledFor(logging.INFO)
+    out = console()
+    return not (lines or logs) and sys.stdout.isatty() and not out.is_dumb_terminal
+
+
+class Screen:
+    """Shows what happens; it is to a terminal what ``LinePrinter`` is to a log.
+
+    What the user's own steps print goes above the table, too.
+
+    Args:
+        target: whose pages in the Web UI the runs link to.
+        desk: asked for what was before, and what is next.
+        timezones: of the schedules, by key; UTC for others.
+        after: what has printed above the table.
+    """
+
+    def __init__(
+        self, target: Target, desk: Desk, timezones: Mapping[str, str], *, after: LinePrinter
+    ) -> None:
+        self._target, self._desk, self._timezones = target, desk, timezones
+        self._board = Board()
+        self._console = console(wraps=True)
+        self._live = Live(console=self._console, auto_refresh=False)
+        self._lines = LinePrinter(self._console, after=after)
+        self._size = self._console.size
+        self._news = asyncio.Event()
+        self._remembers = False
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._draw()
+        finally:
+            self._live.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Take in an event: windows go to the table, the rest is said."""
+        self._board.hear(event)
+        if isinstance(event, (Settled, Decided, Closed)):
+            self._news.set()
+        else:
+            self._lines(event)
+
+    def say(self, text: str, style: str = "") -> None:
+        """Print a sentence above the table."""
+        self._lines.say(text, style)
+
+    def show(self, file: FileState) -> None:
+        """Show how the schedule file stands."""
+        self._board.stand(file)
+        self._news.set()
+
+    def restore(self) -> None:
+        """Give the terminal back at once."""
+        self._live.stop()
+
+    async def run(self, project: str) -> None:
+        """Draw, and ask the ledger, until cancelled."""
+
+        async def ask() -> timedelta:
+            async with self._desk.service() as service:
+                if not self._remembers:
+                    self._board.remember(await service.fires(limit=_REMEMBERED), self._timezones)
+                    self._remembers = True
+                file = self._board.file
+                upcoming = await service.upcoming(project, _NEXT)
+                if file is self._board.file:  # otherwise it may be what was before the file
+                    self._board.expect(upcoming)
+            return _ASK
+
+        async with asyncio.TaskGroup() as group:
+            for name, turn in (("live table", self._redraw), ("what is next", ask)):
+                group.create_task(Loop(name, turn, tell=self).run())
+
+    async def _redraw(self) -> timedelta:
+        """Soon after news, and otherwise twice a second."""
+        self._draw()
+        self._news.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_DRAW):
+                await self._news.wait()
+        return _HERD
+
+    def _draw(self) -> None:
+        size = self._console.size
+        if size != self._size:
+            self._size = size
+            self._wipe()
+        shown = picture(self._board, datetime.now(UTC), size.width, size.height, self._address)
+        self._live.update(shown, refresh=True)
+
+    def _wipe(self) -> None:
+        """Begin again on an empty screen.
+
+        How a terminal moves lines when it is resized, and so where the old table is by now,
+        differs from one to the next.
+        """
+        with self._console:  # all of it at once, so that nothing flickers
+            self._console.clear()
+            self._lines.repeat()
+
+    def _address(self, workflow_id: str, run_id: str) -> str:
+        return run_link(self._target.ui_url or "", self._target.namespace, workflow_id, run_id)

@@ -1,0 +1,288 @@
+"""Command up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import webbrowser
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    AsyncExitStack,
+    nullcontext,
+)
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from temporalio.client import Client
+
+from engine.cli.options import (
+    DEFAULT_DATA_DIR,
+    DEFAULT_FILE,
+    DataDir,
+    Imports,
+    Schedules,
+    TaskQueue,
+    port_number,
+)
+from engine.cli.target import (
+    UP_FILE,
+    Desk,
+    Target,
+    forget_running,
+    note_running,
+    warn_of_unknown_names,
+)
+from engine.cli.up.file_watch import FileWatch
+from engine.cli.up.live_table import LinePrinter, Screen, wants_live
+from engine.cli.up.worker import Signals, serve
+from engine.embedded import EmbeddedServers, servers
+from engine.errors import ScheduleFileError
+from engine.runtime import SchedulePlugin
+from engine.runtime import settings as database
+from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
+from engine.runtime.events import Event, Listener
+from engine.runtime.settings import Settings
+from engine.schedules import ScheduleFile
+from engine.service import ScheduleService
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(up)
+
+
+# --- browser ---
+# Opens a page in the browser of whoever sits at this machine.
+
+
+async def open_page(url: str) -> str:
+    """Open the page and return a sentence that says whether that worked."""
+    # Without a display Python would choose a text browser, which takes the terminal.
+    names = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
+    seen = sys.platform == "darwin" or any(os.environ.get(name) for name in names)
+    if seen and await asyncio.to_thread(webbrowser.open, url):
+        return f"opened {url}"
+    return f"no browser to open here (BROWSER names one): {url}"
+
+
+# --- command ---
+# ``sched up``: embedded servers, the schedules and one replica, from nothing.
+
+_NAMESPACE = "default"
+
+TemporalPort = Annotated[
+    int, typer.Option(metavar="PORT", help="Temporal's port.", parser=port_number)
+]
+UiPort = Annotated[int, typer.Option(metavar="PORT", help="The Web UI's port.", parser=port_number)]
+PostgresPort = Annotated[
+    int, typer.Option(metavar="PORT", help="PostgreSQL's port.", parser=port_number)
+]
+Open = Annotated[bool, typer.Option("--open", help="Open the Web UI in a browser.")]
+Lines = Annotated[
+    bool,
+    typer.Option(
+        "--lines",
+        help="No live table: a line for each start, failure and window without a run,"
+        " as into a file.",
+    ),
+]
+
+
+def up(
+    schedules: Schedules = DEFAULT_FILE,
+    task_queue: TaskQueue = "sched",
+    imports: Imports = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    temporal_port: TemporalPort = 7233,
+    ui_port: UiPort = 8233,
+    postgres_port: PostgresPort = 5433,
+    *,
+    open_ui: Open = False,
+    lines: Lines = False,
+) -> None:
+    """Run it all here: two servers, the schedules and one worker.
+
+    Saving the schedule file applies it; a broken one is shown, and the last good one goes on.
+    A key that it lacks is retired after 30 seconds, but never more than half of them at once.
+    Data stay in the data folder, so that a second start goes on where the first one ended.
+    Ctrl-C drains the worker, then stops both servers.
+    """
+    warn_of_unknown_names()
+    settings = Settings.from_environment()  # before any server is started
+    file = _read(schedules)
+    if isinstance(file, ScheduleFileError) and not data_dir.exists():
+        raise file
+    own_database = database.url()
+    application = _Application(
+        schedules=schedules,
+        task_queue=task_queue,
+        code=import_user_code(imports or imports_from_environment()),
+        file=file,
+        data_dir=data_dir,
+        own_database=own_database,
+        # Whoever runs it all here means the file that is beside it.
+        settings=replace(settings, apply="on-start"),
+        open_ui=open_ui,
+        live=wants_live(lines=lines),
+    )
+    running = servers(
+        data_dir,
+        temporal_port=temporal_port,
+        ui_port=ui_port,
+        postgres_port=postgres_port,
+        with_postgres=own_database is None,
+    )
+    raise typer.Exit(asyncio.run(application.run(running)))
+
+
+@dataclass
+class _Application:
+    """What runs between the start and the stop of the servers."""
+
+    schedules: Path
+    task_queue: str
+    code: UserCode
+    file: ScheduleFile | ScheduleFileError
+    data_dir: Path
+    own_database: str | None
+    settings: Settings
+    open_ui: bool
+    live: bool
+    fallen: bool = False
+
+    async def run(self, running: AbstractAsyncContextManager[EmbeddedServers]) -> int:
+        lines = LinePrinter()
+        async with AsyncExitStack() as stack:
+            signals = stack.enter_context(Signals())
+            lines.on_closed = signals.leave
+            if sys.stdout.isatty():  # for whoever waits; a log needs the outcome only
+                servers_named = "Temporal" if self.own_database else "PostgreSQL and Temporal"
+                lines.say(f"starting {servers_named}")
+            embedded = await stack.enter_async_context(running)
+            forget = partial(forget_running, self.data_dir)
+            signals.before_leaving_at_once += [embedded.abandon, forget]  # until all has ended
+            target = self._announce(embedded, lines)
+            stack.callback(forget)
+            source = self.schedules if isinstance(self.file, ScheduleFileError) else self.file
+            hearing = _Hearing()
+            plugin = SchedulePlugin(
+                source, database_url=target.database_url, settings=self.settings, on_event=hearing
+            )
+            note_running(self.data_dir, replace(target, project=plugin.project))
+            desk = await stack.enter_async_context(Desk(target.database_url, _NAMESPACE))
+            living = await self._living(desk, plugin.project)
+            if self.open_ui and target.ui_url:
+                lines.say(await open_page(target.ui_url))
+            with self._screen(target, desk, lines) as screen:
+                signals.before_leaving_at_once.append(screen.restore)
+                watch = FileWatch(
+                    self.schedules, self.file, desk,
+                    project=plugin.project, living=living, types=self.code.types,
+                    data_dir=self.data_dir,
+                    show=screen.show, tell=screen,
+                )  # fmt: skip
+                hearing.listeners = (screen, watch.hear)
+                await self._serve(embedded, plugin, watch, screen, signals)
+            lines.say("stopping the servers")
+        lines.say("stopped")
+        if lines.closed:
+            raise BrokenPipeError
+        return 1 if self.fallen else 0
+
+    def _screen(
+        self, target: Target, desk: Desk, lines: LinePrinter
+    ) -> AbstractContextManager[Screen | LinePrinter]:
+        if not self.live:
+            return nullcontext(lines)
+        known = self.file.schedules if isinstance(self.file, ScheduleFile) else ()
+        timezones = {schedule.key: schedule.timezone for schedule in known}
+        return Screen(target, desk, timezones, after=lines)
+
+    def _announce(self, embedded: EmbeddedServers, lines: LinePrinter) -> Target:
+        url = self.own_database or (embedded.postgres.url if embedded.postgres else "")
+        target = Target(url, _NAMESPACE, embedded.temporal.ui_url, embedded.temporal.address)
+        # The steps of the example, and users' own, find their database and their folder here.
+        os.environ["SCHED_DATABASE_URL"] = url
+        os.environ["SCHED_DATA_DIR"] = str(self.data_dir.absolute())
+        if embedded.ended_orphans:
+            lines.say("ended the servers of a `sched up` that was killed")
+        lines.say(f"Temporal     {embedded.temporal.address}")
+        lines.say(f"Web UI       {target.ui_url}")
+        lines.say(f"PostgreSQL   {target.place} (address with password: {self.data_dir / UP_FILE})")
+        return target
+
+    async def _living(self, desk: Desk, project: str) -> int:
+        """A broken file is no reason to stop what runs, but with nothing to run it is."""
+        if not isinstance(self.file, ScheduleFileError):
+            return len(self.file.schedules)
+        async with desk.service() as service:
+            living = await service.count(project)
+        if not living:
+            raise self.file
+        return living
+
+    async def _serve(
+        self,
+        embedded: EmbeddedServers,
+        plugin: SchedulePlugin,
+        watch: FileWatch,
+        screen: Screen | LinePrinter,
+        signals: Signals,
+    ) -> None:
+        client = await Client.connect(
+            embedded.temporal.address, namespace=_NAMESPACE, plugins=[plugin]
+        )
+        jobs = (
+            self._notice_a_fall(embedded, signals, screen),
+            watch.run(),
+            screen.run(plugin.project),
+        )
+        beside = [asyncio.create_task(job) for job in jobs]
+        try:
+            await serve(client, plugin, self.code, self.task_queue, signals, say=screen.say)
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.wait(beside)
+
+    async def _notice_a_fall(
+        self, embedded: EmbeddedServers, signals: Signals, screen: Screen | LinePrinter
+    ) -> None:
+        """A server that ends by itself ends everything, with a sentence."""
+        named = {"temporal": embedded.temporal, "postgres": embedded.postgres}
+        waits = {
+            asyncio.create_task(server.wait()): name for name, server in named.items() if server
+        }
+        try:
+            done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                name, log = waits[task], self.data_dir / f"{waits[task]}.log"
+                screen.say(f"{name} ended with code {task.result()}; see {log}", "red")
+            self.fallen = True
+            signals.asked.set()
+        finally:
+            for task in waits:
+                task.cancel()
+
+
+class _Hearing:
+    """Passes on what the replica tells, to listeners that are made after it."""
+
+    def __init__(self) -> None:
+        self.listeners: tuple[Listener, ...] = ()
+
+    def __call__(self, event: Event) -> None:
+        for listener in self.listeners:
+            listener(event)
+
+
+def _read(schedules: Path) -> ScheduleFile | ScheduleFileError:
+    try:
+        return ScheduleService.check(schedules)
+    except ScheduleFileError as error:
+        return error

@@ -1,0 +1,192 @@
+"""Calls of steps.
+
+One call of a step: checked before anything is sent, started at most once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final, TypedDict
+
+import temporalio.workflow
+from temporalio.common import Priority
+
+from engine.flow.retries import Retry, duration
+from engine.flow.steps import (
+    DEFAULT_TIMEOUT,
+    StepDefinition,
+    StepNote,
+    checked_queue,
+    lane_of,
+    noted,
+    step_definition_of,
+    step_key,
+    turn_key,
+)
+
+NOT_GIVEN: Final[Any] = object()  # None is an input like any other
+
+
+_PRIORITIES: Final = (1, 2, 3, 4, 5)  # Temporal's own
+
+
+class Place(TypedDict):
+    """Where a step waits for a worker, and in which turn."""
+
+    task_queue: str | None
+    priority: Priority
+
+
+def place_of(queue: str | None, priority: int | None) -> Place:
+    """Return where a step of this run waits; without a queue on the run's own task queue."""
+    if queue is None:
+        return {"task_queue": None, "priority": Priority(priority_key=priority)}
+    return {
+        "task_queue": lane_of(temporalio.workflow.info().task_queue, queue),
+        "priority": Priority(priority_key=priority, fairness_key=turn_key()),
+    }
+
+
+class StepOptions(TypedDict, total=False):
+    """How one call of a step differs from what ``@step`` declares; see ``Context.step``."""
+
+    retry: Retry | None
+    timeout: timedelta | float | None
+    queue: str | None
+    priority: int | None
+    idempotency_key: str | None
+    summary: str | None
+
+
+@dataclass(frozen=True)
+class StepCall:
+    """A step with its input and its rules, ready to start."""
+
+    fn: Callable[..., Any]
+    args: list[Any]
+    timeout: timedelta
+    retry: Retry | None
+    priority: int | None = None
+    key: str | None = None
+    summary: str | None = None
+    queue: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The step's name, for people."""
+        definition = step_definition_of(self.fn)
+        return definition.name if definition else getattr(self.fn, "__name__", repr(self.fn))
+
+    def idempotency_key(self, place: str) -> str:
+        """Return the key that the step sees when it is called at this place of the run."""
+        return self.key or step_key(origin_of(temporalio.workflow.info()), place)
+
+    def start(
+        self,
+        place: str,
+        *,
+        undoes: str | None = None,
+        undo: Mapping[str, Any] | None = None,
+    ) -> temporalio.workflow.ActivityHandle[Any]:
+        """Start it. A cancel waits until the step says that it has stopped.
+
+        Args:
+            place: what tells this call from the others of its run: the activity's id.
+            undoes: the idempotency key of the step that it takes back.
+            undo: how to take this one back, for whoever reads the history.
+        """
+        with noted(self._note(undoes, undo)):
+            return temporalio.workflow.start_activity(
+                self.fn,
+                args=self.args,
+                activity_id=place,
+                start_to_close_timeout=self.timeout,
+                retry_policy=None if self.retry is None else self.retry.to_policy(),
+                # With Temporal's default an undo could run while the step still works.
+                cancellation_type=temporalio.workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+                summary=self.summary,
+                **place_of(self.queue, self.priority),
+            )
+
+    def _note(self, undoes: str | None, undo: Mapping[str, Any] | None) -> StepNote:
+        rules = {} if self.retry is None else self.retry.told_to_worker()
+        info = temporalio.workflow.info()
+        origin = origin_of(info)
+        is_reset = origin != info.run_id
+        return StepNote(
+            origin=origin if is_reset else None, key=self.key, undoes=undoes, undo=undo, **rules
+        )
+
+
+def call_of(fn: Callable[..., Any], given: Any, options: StepOptions) -> StepCall:
+    """Return the call ``ctx.step`` was asked for; ``given`` is its input or ``NOT_GIVEN``.
+
+    Raises:
+        TypeError: ``fn`` is not a step, or its signature and the input do not fit.
+        ValueError: A value of ``options`` is out of its bounds.
+    """
+    definition = _checked(fn, "ctx.step needs")
+    retry, timeout = options.get("retry"), options.get("timeout")
+    if definition is not None:
+        if given is not NOT_GIVEN and not definition.accepts_input:
+            raise TypeError(f"the step {definition.name!r} takes no input")
+        if given is NOT_GIVEN and definition.requires_input:
+            raise TypeError(f"the step {definition.name!r} needs an input")
+        retry = retry or definition.retry
+        timeout = definition.timeout if timeout is None else timeout
+    return StepCall(
+        fn,
+        [] if given is NOT_GIVEN else [given],
+        duration(DEFAULT_TIMEOUT if timeout is None else timeout, "timeout"),
+        retry,
+        _checked_priority(options.get("priority")),
+        _checked_key(options.get("idempotency_key")),
+        options.get("summary"),
+        checked_queue(options.get("queue")) or (definition.queue if definition else None),
+    )
+
+
+def undo_of(fn: Callable[..., Any], call: StepCall) -> StepCall:
+    """Return the call that undoes ``call``: with the same input, or none where it takes none.
+
+    Raises:
+        TypeError: ``fn`` is not a step, or needs an input that ``call`` does not have.
+    """
+    definition = _checked(fn, "compensate= needs")
+    takes_input = definition is None or definition.accepts_input
+    given = call.args[0] if call.args and takes_input else NOT_GIVEN
+    return call_of(fn, given, {"summary": f"undo of {call.name}"})
+
+
+def origin_of(info: temporalio.workflow.Info) -> str:
+    """Return the run that this one began as: an operator's reset makes a new run of it."""
+    return info.original_execution_run_id or info.run_id
+
+
+def _checked_priority(priority: int | None) -> int | None:
+    if priority is not None and priority not in _PRIORITIES:
+        raise ValueError(f"priority is from 1 (first) to 5 (last); got {priority!r}")
+    return priority
+
+
+def _checked_key(key: str | None) -> str | None:
+    if key is not None and not key:
+        raise ValueError("idempotency_key is a text that is not empty")
+    return key
+
+
+def _checked(fn: Callable[..., Any], who_needs: str) -> StepDefinition | None:
+    definition = step_definition_of(fn)
+    if definition is None and not hasattr(fn, "__temporal_activity_definition"):
+        raise TypeError(f"{who_needs} a function marked with @step: {_cure(fn)}")
+    return definition
+
+
+def _cure(fn: object) -> str:
+    name, module = getattr(fn, "__qualname__", None), getattr(fn, "__module__", None)
+    if callable(fn) and name and module:
+        return f"mark {name} in {module} with @step"
+    # Most likely the step was called: what it returned is here, not the step.
+    return f"got a {type(fn).__name__}; pass the function itself, and its input as an argument"

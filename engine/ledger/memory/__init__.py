@@ -1,0 +1,1 @@
+"""Ledger in memory, for stateless mode and tests."""

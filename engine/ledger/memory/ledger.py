@@ -1,0 +1,853 @@
+"""The in-memory ledger."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID, uuid4
+
+from engine.ledger.fires import (
+    DENIED,
+    Claim,
+    DataGap,
+    Evidence,
+    Fire,
+    InTheWay,
+    OpenRun,
+    Outcome,
+    Status,
+    StopOrder,
+    apart,
+)
+from engine.ledger.memory.operations import backfills_of, is_to_follow, laying_of, waits_for_nothing
+from engine.ledger.memory.tables import FireEntry, Tables, check_gaps, told_gaps, write_fire
+from engine.ledger.memory.transaction import MemoryTransaction
+from engine.ledger.records import (
+    ActionRow,
+    Backfill,
+    Lineage,
+    NextFire,
+    PolledQueue,
+    Probe,
+    ScheduleRow,
+    ScheduleState,
+    Served,
+    Serving,
+    SlotAsk,
+    SlotsHeld,
+    Wanted,
+    as_served,
+    state_of,
+)
+from engine.schedules.ids import resolve_type
+from engine.schedules.planner.planner import TIME_RULES
+
+# --- open runs ---
+# What the in-memory ledger knows of open runs: seen, lost, to be ended, waited for.
+
+_SOON, _LATEST = timedelta(seconds=1), timedelta(seconds=30)
+_RUNNING = {"claimed", "starting", "started"}
+
+
+class MemoryRuns:
+    """See ``engine.ledger.interface.Ledger``."""
+
+    clock: Callable[[], datetime]
+    living: Callable[[timedelta], list[Serving]]
+    _tables: Tables
+    _lock: asyncio.Lock
+
+    async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> None:
+        """See ``Ledger``."""
+        async with self._lock:
+            for workflow_id in workflow_ids:
+                number = self._tables.runs.get(workflow_id)
+                if number and (fire := self._tables.fires[number]).status == "started":
+                    seen = max(fire.open_at, at) if fire.open_at else at
+                    self._tables.fires[number] = replace(fire, open_at=seen, lost_at=None)
+
+    async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
+        """See ``Ledger``."""
+        lost = []
+        async with self._lock:
+            for workflow_id in workflow_ids:
+                number = self._tables.runs.get(workflow_id)
+                fire = self._tables.fires[number] if number else None
+                if number and fire and fire.status == "started" and fire.lost_at is None:
+                    gone = replace(fire, lost_at=self.clock(), error=error)
+                    self._tables.fires[number] = gone
+                    lost.append(workflow_id)
+        return lost
+
+    async def unknown_runs(self, workflow_ids: Sequence[str]) -> set[str]:
+        """See ``Ledger``."""
+        runs, fires = self._tables.runs, self._tables.fires
+        return {
+            name for name in workflow_ids if name not in runs or fires[runs[name]].new.windows > 1
+        }
+
+    async def in_the_way(
+        self, replica: str, *, alive: timedelta, orphans: bool, limit: int
+    ) -> list[InTheWay]:
+        """See ``Ledger``."""
+        living = {serving.replica for serving in self.living(alive)}
+        fires = self._tables.fires.values()
+        lines: dict[str, int] = {}
+        for number, fire in self._tables.fires.items():
+            if fire.status == "queued":
+                lines.setdefault(fire.new.key, number)
+        found = [
+            InTheWay(fire.new.workflow_id, fire.new.key)
+            for fire in fires
+            if fire.new.key in lines and fire.status == "started" and fire.lost_at is None
+            and fire.kind != "handler"
+            and (fire.replica == replica or (orphans and fire.replica not in living))
+        ]  # fmt: skip
+        return sorted(found, key=lambda run: lines[run.key])[:limit]
+
+    async def first_run(self, workflow_id: str) -> str | None:
+        """See ``Ledger``."""
+        number = self._tables.runs.get(workflow_id)
+        fire = self._tables.fires[number] if number else None
+        return fire.first_run_id or fire.run_id if fire and fire.new.windows == 1 else None
+
+    async def anything_ended(self) -> bool:
+        """See ``Ledger``."""
+        return any(map(is_to_follow, self._tables.fires.values()))
+
+    async def wake(self) -> list[str]:
+        """See ``Ledger``."""
+        async with self._lock:
+            running = Counter(
+                fire.new.key
+                for fire in self._tables.fires.values()
+                if fire.lost_at is None and fire.kind != "handler" and fire.status in _RUNNING
+            )
+            waiting = {
+                fire.new.key
+                for number, fire in self._tables.fires.items()
+                if fire.status == "queued" and fire.lost_at is None
+                and (fire.awaits or running[fire.new.key] < self._places(fire.new.key))
+                and waits_for_nothing(self._tables, number, fire)
+            }  # fmt: skip
+            now, woken = self.clock(), []
+            for key in sorted(waiting):
+                row = self._tables.schedules[key]
+                if row.state.hold is None and (row.next_fire_at is None or row.next_fire_at > now):
+                    self._tables.schedules[key] = replace(row, next_fire_at=now)
+                    woken.append(key)
+            return woken
+
+    async def make_due(self, keys: Sequence[str]) -> None:
+        """See ``Ledger``."""
+        async with self._lock:
+            now = self.clock()
+            for key in keys:
+                if row := self._tables.due_now(key, now):
+                    self._tables.schedules[key] = row
+
+    def _places(self, key: str) -> int:
+        return self._tables.schedules[key].state.schedule.max_concurrent_runs
+
+    async def children(self, key: str) -> list[str]:
+        """See ``Ledger``."""
+        return [
+            name
+            for name, row in sorted(self._tables.schedules.items())
+            if row.state.retired_at is None
+            and any(rule.parent == key for rule in row.state.schedule.follows)
+        ]
+
+    async def take_stops(
+        self, serving: Serving, *, limit: int, lease: timedelta
+    ) -> list[StopOrder]:
+        """See ``Ledger``."""
+        async with self._lock:
+            now, orders = self.clock(), []
+            due = sorted(
+                (fire.stop_at, number)
+                for number, fire in self._tables.fires.items()
+                if fire.stop and fire.stop_at and fire.stop_at <= now
+                and fire.status == "started" and fire.new.project == serving.project
+            )  # fmt: skip
+            for _, number in due[:limit]:
+                fire = replace(self._tables.fires[number], stop_at=now + lease)
+                asked_at, grace = fire.stop_asked_at, fire.stop_grace
+                if asked_at and grace is not None and asked_at + grace <= now:
+                    fire = replace(fire, stop="terminate")
+                self._tables.fires[number] = fire
+                if fire.stop:
+                    asked = fire.stop == "cancel" and fire.stop_asked_at is not None
+                    orders.append(
+                        StopOrder(number, fire.new.workflow_id, fire.first_run_id, fire.stop,
+                                  fire.stop_grace, fire.stop_reason, asked)
+                    )  # fmt: skip
+            return orders
+
+    async def stopped(self, orders: Sequence[StopOrder]) -> None:
+        """See ``Ledger``."""
+        async with self._lock:
+            for order in orders:
+                fire = self._tables.fires[order.fire_id]
+                if fire.stop != order.stop:
+                    continue
+                now = self.clock()
+                asked_at = fire.stop_asked_at or now
+                look_at = now + min(max(now - asked_at, _SOON), _LATEST)
+                if fire.stop == "cancel" and fire.stop_grace is not None:
+                    look_at = min(look_at, asked_at + fire.stop_grace)
+                self._tables.fires[order.fire_id] = replace(
+                    fire, stop_at=look_at, stop_asked_at=asked_at,
+                    first_run_id=fire.first_run_id or order.first_run_id,
+                )  # fmt: skip
+
+    async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
+        """See ``Ledger``."""
+        rows = [row for row in self._tables.actions.values() if key in {None, row.key}]
+        return rows[::-1][:limit]
+
+
+# --- fires ---
+# What becomes of fires in the in-memory ledger: leases, outcomes, evidence, and reading them.
+
+_WITHOUT_RUN = DENIED | {"queued"}
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_LOOKED_AT = 5000
+
+
+class MemoryFires(MemoryRuns):
+    """The part of ``Ledger`` that moves and reads fires; ``MemoryLedger`` is the whole.
+
+    Args:
+        clock: the ledger's clock.
+    """
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self.clock = clock
+        self._tables = Tables()
+        self._lock = asyncio.Lock()
+        self._retentions: list[tuple[timedelta, datetime, datetime]] = []
+
+    async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
+        """See ``Ledger``."""
+        async with self._lock:
+            now = self.clock()
+            stale = [
+                (fire.lease_until, number)
+                for number, fire in self._tables.fires.items()
+                if self._leased(fire, serving) and fire.lease_until and fire.lease_until <= now
+            ]
+            claims = []
+            for _, number in sorted(stale)[:limit]:
+                if claim := self._take(number, serving.replica, now, lease):
+                    claims.append(claim)
+            return claims
+
+    def _take(self, number: int, replica: str, now: datetime, lease: timedelta) -> Claim | None:
+        fire = self._tables.fires[number]
+        hold = self._tables.schedules[fire.new.key].state.hold
+        fresh = fire.status == "claimed"
+        fire = replace(fire, attempts=fire.attempts + 1)
+        asked_for = fire.kind != "window" or fire.timing == "backfill"
+        retired = hold == "retired" and fire.kind != "handler"
+        if fresh and (retired or (hold == "paused" and not asked_for)):
+            gone = replace(fire, status="skipped", reason=hold, token=None, lease_until=None)
+            self._write_fire(number, gone)
+            return None
+        starting_at = fire.starting_at or now
+        token = uuid4()
+        self._write_fire(number, replace(
+            fire, status="starting", token=token, replica=replica, lease_until=now + lease,
+            starting_at=starting_at,
+        ))  # fmt: skip
+        retention = self._smallest_retention(starting_at)
+        new = replace(fire.new, token=token, timing=fire.timing, reason=fire.reason)
+        claim = new.claim(
+            number, starting_at, data_from=self._tables.fires[number].data_from,
+            rules=self._tables.rules_of(new),
+        )  # fmt: skip
+        return replace(
+            claim, attempts=fire.attempts, fresh=fresh, retention=retention,
+            own_input=fire.own_input, kind=fire.kind,
+        )  # fmt: skip
+
+    async def renew(self, claims: Sequence[Claim], lease: timedelta) -> set[int]:
+        """See ``Ledger``."""
+        now, renewed = self.clock(), set()
+        async with self._lock:
+            for claim in claims:
+                fire = self._tables.fires.get(claim.fire_id)
+                if fire is None or (fire.status, fire.token) != ("starting", claim.token):
+                    continue
+                if fire.lease_until is not None and fire.lease_until > now:
+                    until = max(fire.lease_until, now + lease)
+                    self._tables.fires[claim.fire_id] = replace(fire, lease_until=until)
+                    renewed.add(claim.fire_id)
+        return renewed
+
+    def note_retention(self, retention: timedelta, now: datetime) -> None:
+        """Remember what the namespace's retention is: the stretch goes on, or a new one begins."""
+        begun = now
+        if self._retentions and self._retentions[-1][0] == retention:
+            _, begun, _ = self._retentions.pop()
+        self._retentions.append((retention, begun, now))
+
+    def _smallest_retention(self, since: datetime) -> timedelta | None:
+        """In force since then: what was seen after it, and the stretch it fell into."""
+        fell_into = max((begun for _, begun, _ in self._retentions if begun <= since), default=None)
+        in_force = [
+            retention
+            for retention, begun, until in self._retentions
+            if until >= since or begun == fell_into
+        ]
+        return min(in_force, default=None)
+
+    async def settle(self, outcomes: Sequence[Outcome]) -> int:
+        """See ``Ledger``."""
+        written = 0
+        async with self._lock:
+            for outcome in outcomes:
+                fire = self._tables.fires.get(outcome.fire_id)
+                if fire is None or (fire.status, fire.token) != ("starting", outcome.token):
+                    continue
+                written += 1
+                waits = outcome.status == "starting"
+                retry_at = self.clock() + (outcome.retry_after or timedelta())
+                written_as = replace(
+                    fire,
+                    status=outcome.status,
+                    run_id=outcome.run_id or fire.run_id,
+                    first_run_id=fire.first_run_id or outcome.first_run_id,
+                    started_at=outcome.started_at or fire.started_at,
+                    timing=outcome.timing or fire.timing,
+                    reason=outcome.reason or fire.reason,
+                    error=outcome.error,
+                    lease_until=retry_at if waits else None,
+                    token=fire.token if waits else None,
+                )
+                self._write_fire(outcome.fire_id, written_as)
+        return written
+
+    async def witness(self, evidence: Sequence[Evidence]) -> list[str]:
+        """See ``Ledger``."""
+        changed = []
+        async with self._lock:
+            for seen in evidence:
+                number = self._tables.runs.get(seen.workflow_id)
+                fire = self._tables.fires[number] if number else None
+                if number is None or fire is None or fire.new.windows != 1:
+                    continue
+                if not fire.is_news(seen):
+                    continue
+                was_denied = fire.status in _WITHOUT_RUN
+                ends = fire.closed_at is None or seen.closed is not None  # else it was reset
+                seen_as = replace(
+                    fire,
+                    status=seen.closed or "started",
+                    run_id=seen.run_id,
+                    first_run_id=fire.first_run_id or seen.first_run_id,
+                    stop=fire.stop if ends else None,
+                    stop_at=fire.stop_at if ends else None,
+                    started_at=fire.started_at or seen.started_at,
+                    closed_at=seen.closed_at,
+                    seen_at=fire.seen_at if seen.closed is None else self.clock(),
+                    timing=fire.timing or "late",
+                    error=seen.error,
+                    not_undone=seen.not_undone,
+                    dealt_at=None,
+                    followed=False,
+                    token=None,
+                    lease_until=None,
+                    lost_at=None,
+                    awaits=None,
+                    reason=None if was_denied else fire.reason,
+                    history=(*fire.history, fire.denied) if was_denied else fire.history,
+                )
+                self._write_fire(number, seen_as)
+                changed.append(seen.workflow_id)
+        return changed
+
+    async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
+        """See ``Ledger``."""
+        runs = [(fire.seen_at or fire.started_at or _EPOCH, number)
+                for number, fire in self._tables.fires.items()
+                if fire.status == "started" and fire.lost_at is None]  # fmt: skip
+        found = []
+        for _, number in sorted(run for run in runs if run[0] < started_before)[:limit]:
+            fire = replace(self._tables.fires[number], seen_at=self.clock())
+            self._tables.fires[number] = fire
+            found.append(
+                OpenRun(fire.new.workflow_id, fire.run_id or "", fire.started_at or _EPOCH)
+            )
+        return found
+
+    async def fires(
+        self, *, key: str | None = None, status: Status | None = None, limit: int = 50
+    ) -> list[Fire]:
+        """See ``Ledger``."""
+        found = [fire.as_fire() for fire in self._tables.fires.values()
+                 if key in {None, fire.new.key} and status in {None, fire.status}]  # fmt: skip
+        found.sort(key=lambda fire: fire.key)
+        found.sort(key=lambda fire: fire.fire_time, reverse=True)
+        return found[:limit]
+
+    async def overflow(self, key: str) -> tuple[int, datetime | None]:
+        """See ``Ledger``."""
+        skipped = await self.fires(key=key, status="skipped", limit=_LOOKED_AT)
+        full = [fire for fire in skipped if fire.overflowed]
+        last = max((fire.last_fire_time for fire in full), default=None)
+        return sum(fire.windows for fire in full), last
+
+    async def fire(self, workflow_id: str) -> Fire | None:
+        """See ``Ledger``."""
+        number = self._tables.runs.get(workflow_id)
+        return self._tables.fires[number].as_fire() if number else None
+
+    async def backfills(self, key: str, *, limit: int = 20) -> list[Backfill]:
+        """See ``Ledger``."""
+        return backfills_of(self._tables, key)[:limit]
+
+    async def laying(self) -> list[Backfill]:
+        """See ``Ledger``."""
+        found = [each for each in self._tables.backfills.values() if each.state == "laying"]
+        return sorted(found, key=lambda each: (each.key, each.first))
+
+    async def check_data_gaps(self, *, rest: timedelta, limit: int) -> list[DataGap]:
+        """See ``Ledger``."""
+        async with self._lock:
+            return check_gaps(self._tables, self.clock(), rest, limit)
+
+    async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
+        """See ``Ledger``."""
+        return apart(told_gaps(self._tables, key))[:limit]
+
+    def _write_fire(self, number: int, fire: FireEntry) -> None:
+        write_fire(self._tables, number, fire, self.clock())
+
+    @staticmethod
+    def _leased(fire: FireEntry, serving: Serving) -> bool:
+        return fire.status in {"claimed", "starting"} and fire.new.project == serving.project
+
+
+# --- queue slots ---
+# The slots of queues, in memory: the rules of ``hold_slots.sql``.
+
+
+class MemorySlots:
+    """See ``Slots``. Nothing here waits, so that no two calls get in each other's way."""
+
+    _tables: Tables
+    clock: Callable[[], datetime]
+    _slots: dict[tuple[str, int], tuple[str, str, datetime]]
+    """(lane, slot) → queue, holder and end of the lease."""
+    _last_asks: dict[str, int]
+    """Holder → the number of what it asked last."""
+
+    async def hold_slots(
+        self,
+        holder: str,
+        asks: Sequence[SlotAsk],
+        lease: timedelta,
+        *,
+        take_over: bool,
+        number: int,
+    ) -> dict[str, int]:
+        """See ``Slots``."""
+        if number < self._last_asks.get(holder, 0):
+            return {}
+        self._last_asks[holder] = number
+        held: Counter[str] = Counter()
+        beyond: Counter[str] = Counter()
+        now = self.clock()
+        asked = {ask.lane: ask for ask in asks}
+        places: Counter[str] = Counter()
+        for lane, slot in self._of(holder):
+            places[lane] += 1
+            ask = asked.get(lane)
+            most = self._concurrency(ask.queue) if ask else 0
+            if ask and (
+                places[lane] <= ask.running or (places[lane] <= ask.wanted and slot < most)
+            ):
+                self._hold(lane, slot, ask.queue, holder, now + lease)
+                held[lane] += 1
+                beyond[lane] += slot >= most
+            else:
+                del self._slots[lane, slot]
+        for ask in asks:
+            most = self._concurrency(ask.queue)
+            taken = {
+                slot
+                for (lane, slot), (_, other, until) in self._slots.items()
+                if lane == ask.lane and (other == holder or not take_over or until > now)
+            }
+            room = min(ask.wanted - held[ask.lane], most - len(taken))
+            for slot in [slot for slot in range(most) if slot not in taken][: max(room, 0)]:
+                self._slots.pop((ask.lane, slot), None)
+                self._hold(ask.lane, slot, ask.queue, holder, now + lease)
+                held[ask.lane] += 1
+        usable = held - beyond
+        return dict(usable)
+
+    async def give_back_slots(self, holder: str) -> None:
+        """See ``Slots``."""
+        for place in self._of(holder):
+            del self._slots[place]
+
+    async def slots_held(self) -> list[SlotsHeld]:
+        """See ``Slots``."""
+        now = self.clock()
+        counted = Counter(
+            (lane, queue, holder)
+            for (lane, _), (queue, holder, until) in self._slots.items()
+            if until > now
+        )
+        return [SlotsHeld(*found, slots) for found, slots in sorted(counted.items())]
+
+    def _of(self, holder: str) -> list[tuple[str, int]]:
+        return sorted(place for place, (_, owner, _) in self._slots.items() if owner == holder)
+
+    def _hold(self, lane: str, slot: int, queue: str, holder: str, until: datetime) -> None:
+        _, _, before = self._slots.get((lane, slot), ("", "", until))
+        self._slots[lane, slot] = (queue, holder, max(before, until))
+
+    def _concurrency(self, queue: str) -> int:
+        row = self._tables.queues.get(queue)
+        return row.limits.concurrency or 0 if row else 0
+
+
+# --- ledger ---
+# The ledger in memory: what the engine uses without ``SCHED_DATABASE_URL``.
+#
+# It keeps every rule of the PostgreSQL ledger inside one process and forgets all of it when the
+# process ends. Several replicas with one each are guarded by the run id alone.
+
+STATELESS_ID = UUID("00000000-0000-0000-0000-000000000000")
+"""The ledger id in memos of stateless replicas: they have no memory to tell them apart by."""
+
+_KEPT_FIRES = 10_000
+"""Closed fires beyond this many are forgotten, oldest first."""
+
+
+def _local_clock() -> datetime:
+    return datetime.now(UTC)
+
+
+class MemoryLedger(MemorySlots, MemoryFires):
+    """The memory of every window, for as long as the process lives.
+
+    Args:
+        clock: the ledger's clock; by default the machine's.
+        identity: goes into the memo of every run.
+        remembers: True where nothing came before this process, as in a simulation.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], datetime] = _local_clock,
+        identity: UUID = STATELESS_ID,
+        remembers: bool = False,
+    ) -> None:
+        super().__init__(clock)
+        self.remembers = self._tables.remembers = remembers
+        self._identity = identity
+        self._replicas: dict[str, tuple[Serving, datetime]] = {}
+        self._doubted_at: datetime | None = None
+        self._hearing: list[Callable[[], None]] = []
+        self._duties: dict[str, tuple[str, datetime, datetime]] = {}
+        self._polled: dict[str, PolledQueue] = {}
+        self._slots = {}
+        self._last_asks = {}
+
+    def travel(self, now: datetime) -> None:
+        """Let the clock stand at ``now`` from here on."""
+        self.clock = lambda: now
+
+    async def build_indexes(
+        self,
+        *,
+        patience: float | None = None,  # noqa: ARG002 - there is nothing to wait for
+    ) -> list[str]:
+        """See ``Ledger``."""
+        return []
+
+    async def identity(self) -> str:
+        """See ``Ledger``."""
+        return str(self._identity)
+
+    async def close(self) -> None:
+        """See ``Ledger``."""
+
+    @asynccontextmanager
+    async def transaction(
+        self,
+        *,
+        long: bool = False,  # noqa: ARG002 - no limits to lift here
+    ) -> AsyncIterator[MemoryTransaction]:
+        """See ``Ledger``. One at a time; what a failing block wrote is undone."""
+        async with self._lock:
+            asked = self._asked_for()
+            with self._tables.undoable():
+                yield MemoryTransaction(self._tables, self.clock, self._announced, self.living)
+            self._tables.forget_closed(_KEPT_FIRES)
+            if self._asked_for() != asked:
+                for wake in self._hearing:
+                    wake()
+
+    def _asked_for(self) -> tuple[int, int]:
+        """What grows with each verb and each apply, and with nothing else."""
+        return self._tables.counters["action"], self._tables.counters["epoch"]
+
+    async def hear(self, wake: Callable[[], None]) -> None:
+        """See ``Ledger``. Only what is asked for in this process is heard."""
+        self._hearing.append(wake)
+        try:
+            wake()
+            await asyncio.Event().wait()
+        finally:
+            self._hearing.remove(wake)
+
+    async def probe(
+        self,
+        serving: Serving,
+        *,
+        ahead: timedelta | None = None,  # noqa: ARG002 - nothing is left out
+    ) -> Probe:
+        """See ``Ledger``."""
+        due = [row.next_fire_at for row in self._tables.schedules.values()
+               if row.next_fire_at is not None and row.servable(serving)]  # fmt: skip
+        leases = [fire.lease_until for fire in self._tables.fires.values()
+                  if fire.lease_until and self._leased(fire, serving)]  # fmt: skip
+        stops = [fire.stop_at for fire in self._tables.fires.values()
+                 if fire.stop_at and fire.stop and fire.status == "started"
+                 and fire.new.project == serving.project]  # fmt: skip
+        rows = self._tables.schedules.values()
+        return Probe(
+            chained=any(
+                row.state.schedule.follows for row in rows if row.state.project == serving.project
+            ),
+            now=self.clock(),
+            ledger_id=self._identity,
+            epoch=self._tables.counters["epoch"],
+            due_at=min(due, default=None),
+            stale_at=min(leases, default=None),
+            stop_at=min(stops, default=None),
+            doubted_at=self._doubted_at,
+            lay_at=min((each.next_at for each in laying_of(self._tables, serving)), default=None),
+        )
+
+    async def prepare(self) -> bool:
+        """See ``Ledger``. Nothing is parsed here."""
+        return False
+
+    async def lineage(self) -> tuple[Lineage, Lineage]:
+        """See ``Ledger``. A process has one history."""
+        return Lineage(), Lineage()
+
+    async def note_lineage(
+        self,
+        lineage: Lineage,  # noqa: ARG002 - as above
+        *,
+        doubted: bool,
+    ) -> datetime | None:
+        """See ``Ledger``."""
+        if doubted:
+            self._doubted_at = self.clock()
+        return self._doubted_at
+
+    async def announce(
+        self,
+        serving: Serving,
+        *,
+        engine: str,  # noqa: ARG002 - told to nobody
+        tzdata: str,  # noqa: ARG002 - told to nobody
+        retention: timedelta | None,
+    ) -> None:
+        """See ``Ledger``."""
+        async with self._lock:
+            now = self.clock()
+            self._replicas[serving.replica] = (serving, now)
+            if retention is not None:
+                self.note_retention(retention, now)
+            for name in serving.types:
+                self._tables.rules[serving.task_queue, name] = serving.rules.get(name) or None
+            for key, row in list(self._tables.schedules.items()):
+                schedule = row.state.schedule
+                found = resolve_type(schedule.workflow, self._announced(schedule.task_queue))
+                if found and not schedule.external:
+                    state = replace(row.state, workflow_type=found)
+                    self._tables.schedules[key] = replace(row, state=state)
+
+    async def newer_rules(
+        self,
+        project: str,  # noqa: ARG002 - one process has one set of rules
+    ) -> tuple[int, str]:
+        """See ``Ledger``."""
+        return 0, TIME_RULES
+
+    async def other_rules(
+        self,
+        project: str,  # noqa: ARG002 - one process has one set of rules
+        *,
+        alive: timedelta,  # noqa: ARG002 - as above
+    ) -> list[str]:
+        """See ``Ledger``."""
+        return []
+
+    async def replicas(self, *, alive: timedelta) -> int:
+        """See ``Ledger``."""
+        return len(self.living(alive))
+
+    async def withdraw(self, serving: Serving) -> None:
+        """See ``Ledger``."""
+        self._replicas.pop(serving.replica, None)
+
+    async def served(self, *, alive: timedelta) -> Served:
+        """See ``Ledger``."""
+        return as_served(
+            (other.project, other.task_queue, other.types) for other in self.living(alive)
+        )
+
+    def living(self, alive: timedelta) -> list[Serving]:
+        """Return the replicas that announced within ``alive``."""
+        now = self.clock()
+        return [other for other, seen in self._replicas.values() if seen > now - alive]
+
+    async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
+        """See ``Ledger``."""
+        now = self.clock()
+        other, expires, watermark = self._duties.get(duty, (holder, now, _EPOCH))
+        if other != holder and expires >= now:
+            return None
+        self._duties[duty] = (holder, now + lease, watermark)
+        return watermark
+
+    async def external_queues(self) -> list[str]:
+        """See ``Ledger``."""
+        states = (row.state for row in self._tables.schedules.values())
+        return sorted({
+            state.schedule.task_queue
+            for state in states
+            if state.schedule.external and state.retired_at is None
+        })  # fmt: skip
+
+    async def note_polls(
+        self, seen: Mapping[str, tuple[datetime | None, int]], *, of: Sequence[str]
+    ) -> list[PolledQueue]:
+        """See ``Ledger``."""
+        now = self.clock()
+        for queue, (polled_at, waiting) in seen.items():
+            before = self._polled.get(queue)
+            since, known = (before.since, before.polled_at) if before else (now, None)
+            newest = max(filter(None, (polled_at, known)), default=None)
+            self._polled[queue] = PolledQueue(queue, newest, waiting, since, now)
+        self._polled = {queue: row for queue, row in self._polled.items() if queue in of}
+        return [self._polled[queue] for queue in seen if queue in of]
+
+    async def polled_queues(self, *, within: timedelta) -> list[PolledQueue]:
+        """See ``Ledger``."""
+        now = self.clock()
+        return [row for _, row in sorted(self._polled.items()) if row.looked_at > now - within]
+
+    async def release_duty(self, duty: str, holder: str) -> None:
+        """See ``Ledger``."""
+        other, _, watermark = self._duties.get(duty, ("", _EPOCH, _EPOCH))
+        if other == holder:
+            self._duties[duty] = (holder, _EPOCH, watermark)
+
+    async def set_watermark(self, duty: str, holder: str, watermark: datetime) -> None:
+        """See ``Ledger``."""
+        other, expires, before = self._duties[duty]
+        if other == holder:
+            self._duties[duty] = (holder, expires, max(before, watermark))
+
+    async def schedules(
+        self, project: str | None = None, *, key: str | None = None
+    ) -> list[ScheduleRow]:
+        """See ``Ledger``."""
+        rows = []
+        for name, row in sorted(self._tables.schedules.items()):
+            if project not in {None, row.state.project} or key not in {None, name}:
+                continue
+            newest = await self._newest(name)
+            rows.append(
+                ScheduleRow(
+                    key=name,
+                    project=row.state.project,
+                    workflow=row.state.schedule.workflow,
+                    schedule=row.state.schedule,
+                    state=state_of(row.state.hold, row.next_fire_at),
+                    next_fire_at=row.next_fire_at,
+                    last_fire_at=newest.last_fire_time if newest else None,
+                    last_status=newest.status if newest else None,
+                    workflow_type=row.state.workflow_type,
+                    definition_version=row.state.definition_version,
+                    series=row.state.series,
+                    effective_from=row.state.effective_from,
+                    error=row.error,
+                    rules=row.state.rules,
+                    pause=row.state.pause,
+                    origin=row.state.origin,
+                    skips=self._skips(row.state),
+                )
+            )
+        return rows
+
+    async def _newest(self, key: str) -> Fire | None:
+        """The key's newest fire; not one that was skipped before it came."""
+        now, fires = self.clock(), await self.fires(key=key, limit=_KEPT_FIRES)
+        numbers, kept = self._tables.runs, self._tables.fires
+        return next(
+            (
+                fire
+                for fire in fires
+                if fire.fire_time <= now and kept[numbers[fire.workflow_id]].kind != "handler"
+            ),
+            None,
+        )
+
+    async def count_schedules(self, project: str) -> int:
+        """See ``Ledger``."""
+        rows = self._tables.schedules.values()
+        return sum(row.state.project == project and row.state.retired_at is None for row in rows)
+
+    async def wanted(self, project: str) -> list[Wanted]:
+        """See ``Ledger``."""
+        found = Counter(
+            (row.lane, row.state.schedule.workflow, row.state.workflow_type)
+            for row in self._tables.schedules.values()
+            if row.state.project == project and row.state.hold is None and row.next_fire_at
+        )
+        return [Wanted(*kind, count) for kind, count in found.items()]
+
+    async def upcoming(self, project: str, limit: int) -> list[NextFire]:
+        """See ``Ledger``."""
+        found = [
+            NextFire(name, moment, row.state.schedule.timezone)
+            for name, row in self._tables.schedules.items()
+            if row.state.project == project
+            and row.next_fire_at is not None
+            and (
+                moment := row.state.schedule.first_start(
+                    row.next_fire_at, but=self._skips(row.state)
+                )
+            )
+        ]
+        return sorted(found, key=lambda fire: (fire.fire_time, fire.key))[:limit]
+
+    def _skips(self, state: ScheduleState) -> dict[datetime, str]:
+        """Return the windows to come that somebody skipped, and why."""
+        fires = (self._tables.fires[number] for number in self._tables.of_key(state.key))
+        return {
+            fire.new.fire_time: fire.reason or ""
+            for fire in fires
+            if fire.kind == "window" and fire.status == "skipped"
+            and fire.new.series == state.series and fire.new.fire_time > state.cursor
+        }  # fmt: skip
+
+    def _announced(self, task_queue: str) -> list[str]:
+        return [name for queue, name in self._tables.rules if queue == task_queue]

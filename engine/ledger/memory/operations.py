@@ -1,0 +1,643 @@
+"""Operator actions of the in-memory ledger."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from engine.ledger.fires import (
+    DIED,
+    ENDED_BADLY,
+    NO_RUN_BEFORE,
+    SURELY_NOT_RUN,
+    Claim,
+    DeadLetter,
+    Ended,
+    Evidence,
+    Fire,
+    FollowUp,
+    Kind,
+    Status,
+    Timing,
+    as_left,
+    cause_of,
+)
+from engine.ledger.memory.tables import FireEntry, MemoryRows, ScheduleEntry, Tables
+from engine.ledger.records import (
+    UNDECLARED,
+    Action,
+    ActionRow,
+    Backfill,
+    InLine,
+    NewFire,
+    NewRequest,
+    Pause,
+    ScheduleState,
+    Serving,
+    SkippedAhead,
+    Step,
+    ToLay,
+    noted,
+)
+from engine.schedules.ids import Window, parse_workflow_id
+from engine.schedules.model import Schedule
+from engine.schedules.planner.decisions import (
+    IN_LINE,
+    Awaited,
+    Became,
+    Hold,
+    Move,
+    OpenFire,
+    Piece,
+    is_pending,
+    unmet,
+)
+from engine.schedules.policies import ReasonCode, Rule, Stop, reason_code
+
+# --- operator actions ---
+# What the in-memory ledger does for operators: the verbs' half of a transaction.
+
+
+class MemoryOperating(MemoryRows):
+    """See ``engine.ledger.interface.Transaction``."""
+
+    async def pause(self, key: str, pause: Pause) -> None:
+        """See ``Transaction``."""
+        row = self._tables.schedules[key]
+        following = pause.until if row.state.schedule.enabled else None
+        self._put(replace(row, state=replace(row.state, pause=pause), next_fire_at=following))
+        for number, fire in self._of(key, "claimed"):
+            if fire.kind == "window":
+                self._settle(number, "skipped", "paused")
+
+    async def resume(self, key: str, next_fire_at: datetime | None) -> None:
+        """See ``Transaction``."""
+        row = self._tables.schedules[key]
+        following = next_fire_at if row.state.schedule.enabled else None
+        self._put(replace(row, state=replace(row.state, pause=None), next_fire_at=following))
+
+    async def move(self, state: ScheduleState, moves: Sequence[Move]) -> None:
+        """See ``Transaction``."""
+        for move in moves:
+            number, fire = move.fire.fire_id, self._tables.fires.get(move.fire.fire_id)
+            if fire is None:
+                continue
+            if move.to == "start" and fire.status == "queued":
+                started = replace(
+                    fire, status="claimed", lease_until=move.not_before or self._clock(),
+                    reason=fire.awaits.reason if fire.awaits else fire.reason, awaits=None,
+                )  # fmt: skip
+                self._tables.put(self._tables.fires, number, started)
+            elif move.to == "release" and fire.awaits:
+                released = replace(fire, reason=fire.awaits.reason, awaits=None)
+                self._tables.put(self._tables.fires, number, released)
+            elif move.to == "skip" and fire.status in {"claimed", "queued"}:
+                self._settle(number, "skipped", move.reason)
+            elif move.to in {"cancel", "terminate"}:
+                grace = state.schedule.cancel_grace
+                self._wish(number, move.to, grace, move.reason or "")
+
+    async def stop(self, fire_ids: Sequence[int], stop: Stop, *, reason: str) -> None:
+        """See ``Transaction``."""
+        for fire_id in fire_ids:
+            self._wish(fire_id, stop, None, reason)
+
+    def _wish(self, fire_id: int, stop: Stop, grace: timedelta | None, reason: str) -> None:
+        fire = self._tables.fires[fire_id]
+        stronger = fire.stop is None or (fire.stop == "cancel" and stop == "terminate")
+        if fire.status in {"starting", "started"} and stronger:
+            asked = replace(
+                fire, stop=stop, stop_at=self._clock(), stop_grace=grace, stop_reason=reason,
+                stop_asked_at=None,
+            )  # fmt: skip
+            self._tables.put(self._tables.fires, fire_id, asked)
+
+    async def request(self, state: ScheduleState, new: NewRequest) -> bool:
+        """See ``Transaction``."""
+        if new.workflow_id in self._tables.runs:
+            return False
+        window = Window(state.key, new.series, new.bucket, new.fire_time)
+        entry = self._entry(state, window, new.workflow_id, new.status, new.kind)
+        entry = replace(entry, kind=new.kind, overlap=new.overlap, own_input=new.own_input)
+        self._add(replace(entry, reason=new.reason))
+        return True
+
+    async def make_due(self, keys: Sequence[str]) -> None:
+        """See ``Transaction``."""
+        for key in keys:
+            if row := self._tables.due_now(key, self._clock()):
+                self._put(row)
+
+    async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
+        """See ``Transaction``."""
+        number = self._tables.windows.get((key, series, fire_time))
+        if number is None or not self._skipped_ahead(self._tables.fires[number]):
+            return False
+        self._remove(number)
+        return True
+
+    async def lift_skips(self, keys: Sequence[str]) -> list[SkippedAhead]:
+        """See ``Transaction``."""
+        lifted = []
+        for key in keys:
+            series = self._tables.schedules[key].state.series
+            for number, fire in self._of(key, "skipped"):
+                if fire.new.series == series and self._skipped_ahead(fire):
+                    self._remove(number)
+                    new = fire.new
+                    lifted.append(
+                        SkippedAhead(key, new.fire_time, new.workflow_id, fire.reason or "")
+                    )
+        return lifted
+
+    async def give_up(self, workflow_ids: Sequence[str], reason: str) -> frozenset[str]:
+        """See ``Transaction``."""
+        given_up = set()
+        for workflow_id in workflow_ids:
+            number = self._tables.runs.get(workflow_id)
+            if number is not None and self._tables.fires[number].status in {"claimed", "queued"}:
+                self._settle(number, "skipped", reason)
+                given_up.add(workflow_id)
+        return frozenset(given_up)
+
+    async def note_ahead(self, step: Step) -> None:
+        """See ``Transaction``."""
+        for decision in step.decisions:
+            new = NewFire.of(step, decision, None)
+            if (new.key, new.series, new.fire_time) not in self._tables.windows:
+                self._add(FireEntry.of(new))
+
+    async def fire(self, workflow_id: str) -> Fire | None:
+        """See ``Transaction``."""
+        number = self._tables.runs.get(workflow_id)
+        return self._tables.fires[number].as_fire() if number else None
+
+    async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:
+        """See ``Transaction``."""
+        found = [fire for fire in self._windows(key)
+                 if fire.bucket == bucket and series in {None, fire.series}]  # fmt: skip
+        return max(found, key=lambda fire: fire.series, default=None)
+
+    async def count_reruns(self, window: Window, workflow_id: str) -> int:  # noqa: ARG002 - PostgreSQL finds them by it
+        """See ``Transaction``."""
+        before = f"{workflow_id}:rerun:"
+        numbers = [
+            name.removeprefix(before) for name in self._tables.runs if name.startswith(before)
+        ]
+        return max((int(each) for each in numbers if each.isdecimal()), default=0)
+
+    async def act(self, actions: Sequence[Action], *, by: str) -> None:
+        """See ``Transaction``."""
+        for each in actions:
+            row = ActionRow(
+                self._clock(), by, each.verb, each.key, each.project, each.reason,
+                each.workflow_id, _as_noted(each.before), _as_noted(each.after),
+            )  # fmt: skip
+            self._tables.put(self._tables.actions, self._tables.count("action"), row)
+
+
+def _as_noted(state: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Return a state as it comes back from a database."""
+    text = noted(state)
+    return None if text is None else dict(json.loads(text))
+
+
+# --- backfill ---
+# What the in-memory ledger does with windows of the past: finds, carves and fills them.
+
+
+class MemoryBackfilling(MemoryRows):
+    """See ``engine.ledger.interface.Transaction``."""
+
+    async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
+        """See ``Transaction``."""
+        found = [fire for fire in self._windows(key)
+                 if fire.last_fire_time >= first and fire.fire_time <= last]  # fmt: skip
+        return sorted(found, key=lambda fire: fire.fire_time)
+
+    async def covering(self, key: str, fire_time: datetime) -> Fire | None:
+        """See ``Transaction``."""
+        found = await self.between(key, fire_time, fire_time)
+        return max(found, key=lambda fire: fire.series, default=None)
+
+    async def definition(self, key: str, version: int) -> Schedule:
+        """See ``Transaction``."""
+        return self._tables.definitions[key, version]
+
+    async def forgotten_until(self, key: str) -> datetime | None:
+        """See ``Transaction``."""
+        return self._tables.forgotten.get(key)
+
+    async def carve(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
+        """See ``Transaction``."""
+        number = self._tables.windows[row.key, row.series, row.fire_time]
+        gone = self._tables.fires[number]
+        self._remove(number)
+        for piece in pieces:
+            new = replace(
+                gone.new,
+                bucket=piece.window.bucket,
+                fire_time=piece.window.fire_time,
+                windows=piece.windows,
+                last_fire_time=piece.last,
+                workflow_id=piece.window.workflow_id(suffixed),
+            )
+            self._add(replace(gone, new=new))
+
+    async def lock_laying(self, serving: Serving) -> str | None:
+        """See ``Transaction``."""
+        now = self._clock()
+        turns = [(each.next_at, each.id, each.key)
+                 for each in laying_of(self._tables, serving) if each.next_at <= now]  # fmt: skip
+        return min(turns)[2] if turns else None
+
+    async def backfills(
+        self, key: str, *, laying: bool = False, limit: int = 100
+    ) -> list[Backfill]:
+        """See ``Transaction``."""
+        found = [each for each in backfills_of(self._tables, key)
+                 if not laying or each.state == "laying"]  # fmt: skip
+        if laying:
+            found.sort(key=lambda each: each.next_at)
+        return found[:limit]
+
+    async def request_backfill(self, new: Backfill) -> int:
+        """See ``Transaction``."""
+        number = self._tables.count("backfill")
+        self._tables.put(self._tables.backfills, number, replace(new, id=number))
+        return number
+
+    async def move_backfill(self, to: Backfill) -> None:
+        """See ``Transaction``."""
+        if self._tables.backfills[to.id].state == "laying":
+            self._tables.put(self._tables.backfills, to.id, to)
+
+    async def backfill_looked_at(self, key: str, at: datetime) -> None:
+        """See ``Transaction``."""
+        for each in await self.backfills(key, laying=True):
+            seen = max(each.looked_at or at, at)
+            moved = replace(each, looked_at=seen, next_at=self._clock())
+            self._tables.put(self._tables.backfills, each.id, moved)
+
+    async def put_off_backfills(self, key: str, wait: timedelta, error: str | None = None) -> None:
+        """See ``Transaction``."""
+        for each in await self.backfills(key, laying=True):
+            later = replace(each, next_at=self._clock() + wait, error=error)
+            self._tables.put(self._tables.backfills, each.id, later)
+
+    async def count_waiting(self, key: str, most: int) -> int:
+        """See ``Transaction``."""
+        return min(most, sum(not fire.awaits for _, fire in self._of(key, "queued")))
+
+    async def count_windows(
+        self, key: str, spans: Sequence[tuple[datetime, datetime]]
+    ) -> list[Counter[tuple[Status, ReasonCode | None]]]:
+        """See ``Transaction``."""
+        rows = [fire for fire in self._windows(key) if fire.windows == 1]
+        return [
+            Counter(
+                (fire.status, fire.reason_code) for fire in rows if after < fire.fire_time <= until
+            )
+            for after, until in spans
+        ]
+
+    async def ranges_between(self, key: str, after: datetime, until: datetime) -> list[Fire]:
+        """See ``Transaction``."""
+        rows = (fire for fire in self._windows(key) if fire.windows > 1)
+        return [row for row in rows if row.fire_time <= until and row.last_fire_time > after]
+
+    async def lay(
+        self,
+        state: ScheduleState,
+        windows: Sequence[ToLay],
+        *,
+        overlap: InLine,
+        owner: str,
+        lease: timedelta,
+    ) -> tuple[list[Claim], set[str]]:
+        """See ``Transaction``."""
+        claims: list[Claim] = []
+        laid: set[str] = set()
+        for each in windows:
+            number = self._tables.runs.get(each.workflow_id)
+            was = self._tables.fires[number] if number is not None else None
+            if not (_may_refill(was, each) if each.again else self._is_free(each)):
+                continue
+            new = NewFire.backfilled(state, each.window, each.workflow_id, sent=overlap == "allow")
+            entry = replace(FireEntry.of(new), overlap=overlap)
+            now = self._clock()
+            if new.token:
+                entry = replace(entry, token=new.token, lease_until=now + lease, starting_at=now,
+                                attempts=1, replica=owner)  # fmt: skip
+            if number is not None and was is not None:
+                history = (*was.history, was.denied)
+                entry = replace(entry, history=history, decided_at=was.decided_at)
+                self._write(number, entry)
+            else:
+                number = self._add(entry)
+            laid.add(each.workflow_id)
+            if new.token:
+                claims.append(self._claim(new, number, now))
+        if buckets := [each.window.bucket for each in windows if not each.again]:
+            row = self._tables.schedules[state.key]
+            used = (*buckets, *([] if row.state.max_bucket is None else [row.state.max_bucket]))
+            self._put(replace(row, state=replace(row.state, max_bucket=max(used))))
+        return claims, laid
+
+    def _is_free(self, each: ToLay) -> bool:
+        place = (each.window.key, each.window.series, each.window.fire_time)
+        return each.workflow_id not in self._tables.runs and place not in self._tables.windows
+
+    async def found(
+        self,
+        seen: Evidence,
+        window: Window,
+        version: int,  # noqa: ARG002 - the present one will do for as long as a process lives
+        timing: Timing,
+        data_from: datetime | None,
+    ) -> None:
+        """See ``Transaction``."""
+        if seen.workflow_id in self._tables.runs:
+            return
+        state = self._tables.schedules[window.key].state
+        entry = self._entry(state, window, seen.workflow_id, "started", timing)
+        self._add(
+            replace(
+                entry,
+                kind=_kind_of(seen.workflow_id, timing),
+                run_id=seen.run_id,
+                first_run_id=seen.first_run_id,
+                started_at=seen.started_at,
+                history=({"status": "lost"},),
+                data_from=data_from or NO_RUN_BEFORE,
+            )
+        )
+
+
+def _kind_of(workflow_id: str, timing: Timing) -> Kind:
+    parsed = parse_workflow_id(workflow_id)
+    if parsed and parsed.handler:
+        return "handler"
+    return timing if timing == "manual" or timing == "rerun" else "window"  # noqa: PLR1714 - so that mypy sees it
+
+
+def backfills_of(tables: Tables, key: str) -> list[Backfill]:
+    """Return the backfills of a key, newest first."""
+    found = [each for each in tables.backfills.values() if each.key == key]
+    return sorted(found, key=lambda each: each.id, reverse=True)
+
+
+def laying_of(tables: Tables, serving: Serving) -> Iterator[Backfill]:
+    """Return the backfills that this replica could lay, or has to end."""
+    for each in tables.backfills.values():
+        row = tables.schedules[each.key]
+        goes_on = each.ends(row.state) or not each.is_halted(row.state)
+        if each.state == "laying" and goes_on and row.servable(serving):
+            yield each
+
+
+def _may_refill(was: FireEntry | None, each: ToLay) -> bool:
+    if was is None or was.run_id or was.new.windows > 1:
+        return False
+    return was.status in SURELY_NOT_RUN and was.new.fire_time == each.window.fire_time
+
+
+# --- dead letters ---
+# Dead letters in the in-memory ledger.
+
+
+class MemoryLetters(MemoryRows):
+    """See ``engine.ledger.interface.Transaction``."""
+
+    async def letters(
+        self,
+        key: str | None = None,
+        *,
+        workflow_id: str | None = None,
+        bucket: int | None = None,
+        limit: int = 50,
+    ) -> list[DeadLetter]:
+        """See ``Transaction``."""
+        found = [
+            self._letter(fire)
+            for fire in self._tables.fires.values()
+            if fire.status in DIED
+            and fire.dealt_at is None
+            and key in {None, fire.new.key}
+            and workflow_id in {None, fire.new.workflow_id}
+            and bucket in {None, fire.new.bucket}
+        ]
+        found.sort(key=lambda letter: letter.workflow_id)
+        found.sort(key=lambda letter: letter.fire_time, reverse=True)
+        return found[:limit]
+
+    async def deal(self, workflow_ids: Collection[str]) -> set[str]:
+        """See ``Transaction``."""
+        dealt = set()
+        for name in workflow_ids:
+            number = self._tables.runs.get(name)
+            fire = self._tables.fires[number] if number else None
+            if number and fire and fire.status in DIED and fire.dealt_at is None:
+                done = replace(fire, dealt_at=self._clock())
+                self._tables.put(self._tables.fires, number, done)
+                dealt.add(name)
+        return dealt
+
+    def _letter(self, fire: FireEntry) -> DeadLetter:
+        new = fire.new
+        return DeadLetter(
+            key=new.key,
+            project=new.project,
+            series=new.series,
+            bucket=new.bucket,
+            fire_time=new.fire_time,
+            windows=new.windows,
+            last_fire_time=new.last_fire_time,
+            kind=fire.kind,
+            workflow_id=new.workflow_id,
+            run_id=fire.run_id,
+            workflow_type=new.workflow_type,
+            task_queue=new.task_queue,
+            status=fire.status,  # type: ignore[arg-type] # one of DIED
+            reason=fire.reason,
+            error=fire.error,
+            attempts=fire.attempts,
+            started_at=fire.started_at,
+            died_at=fire.closed_at or fire.decided_at or new.fire_time,
+            definition_version=new.definition_version,
+            arguments=fire.arguments,
+            not_undone=as_left(fire.not_undone),
+        )
+
+
+# --- follow-up runs ---
+# What follows fires that ended badly, in the in-memory ledger.
+
+
+class MemoryFollowUps(MemoryRows):
+    """See ``engine.ledger.interface.Transaction``."""
+
+    async def ended(self, limit: int) -> list[Ended]:
+        """See ``Transaction``."""
+        found = [(n, fire) for n, fire in self._tables.fires.items() if is_to_follow(fire)]
+        return [self._ended(number, fire) for number, fire in found[:limit]]
+
+    async def follow(self, looked_at: Collection[int], news: Sequence[FollowUp]) -> set[str]:
+        """See ``Transaction``."""
+        written = set()
+        for each in news:
+            if each.workflow_id not in self._tables.runs:
+                self._add(self._following(each))
+                written.add(each.workflow_id)
+        for number in looked_at:
+            fire = self._tables.fires[number]
+            self._tables.put(self._tables.fires, number, replace(fire, followed=True))
+        return written
+
+    def _following(self, each: FollowUp) -> FireEntry:
+        followed = self._tables.fires[each.fire_id]
+        of = followed.new
+        new = replace(
+            of,
+            windows=1,
+            last_fire_time=of.fire_time,
+            workflow_id=each.workflow_id,
+            workflow_type=each.workflow_type,
+            status="rejected" if each.reason else "claimed",
+            reason=each.reason,
+            timing="manual",
+            missed=0,
+            missed_from=None,
+            not_before=None,
+            token=None,
+        )
+        fire = FireEntry.of(new)
+        due = None if each.reason else self._clock()
+        return replace(fire, kind="handler", own_input=(dict(each.argument),), lease_until=due,
+                       data_from=followed.data_from)  # fmt: skip
+
+    def _ended(self, number: int, fire: FireEntry) -> Ended:
+        new, schedule = fire.new, fire.new.schedule
+        return Ended(
+            fire_id=number,
+            key=new.key,
+            project=new.project,
+            series=new.series,
+            bucket=new.bucket,
+            fire_time=new.fire_time,
+            windows=new.windows,
+            workflow_id=new.workflow_id,
+            run_id=fire.run_id,
+            workflow_type=new.workflow_type,
+            workflow=schedule.workflow,
+            task_queue=new.task_queue,
+            status=fire.status,  # type: ignore[arg-type] # one of those
+            error=fire.error or fire.reason,
+            attempts=fire.attempts,
+            arguments=fire.arguments,
+            not_undone=as_left(fire.not_undone),
+            on_dead=schedule.on_dead,
+            rules=None if schedule.external else self._tables.rules_of(new),
+        )
+
+
+def is_to_follow(fire: FireEntry) -> bool:
+    """Whether it ended badly, and nobody has looked yet what follows it."""
+    return fire.status in ENDED_BADLY and not fire.followed and fire.kind != "handler"
+
+
+# --- dependencies of windows ---
+# What became of the windows that fires wait for, in the in-memory ledger: see ``awaited``.
+
+_UNSENT = {"claimed", "queued", "starting"}
+
+
+def with_awaited(tables: Tables, entry: FireEntry, fire: OpenFire) -> OpenFire:
+    """Return an open fire with what became of everything that it waits for."""
+    return replace(fire, awaited=awaited(tables, entry)) if entry.awaits else fire
+
+
+def awaited(tables: Tables, entry: FireEntry) -> tuple[Awaited, ...]:
+    """Return what became of each window that a fire waits for."""
+    rules = entry.awaits.rules if entry.awaits else ()
+    return tuple(_awaited(tables, rule, entry.new.fire_time) for rule in rules)
+
+
+def waits_for_nothing(tables: Tables, number: int, fire: FireEntry) -> bool:
+    """Whether what waits in a queue could go on, as far as other schedules are concerned."""
+    if fire.awaits:
+        found = awaited(tables, fire)
+        return unmet(found) is not None or not is_pending(found)
+    if tables.schedules[fire.new.key].state.schedule.overlap not in IN_LINE:
+        return True
+    return not any(tables.fires[n].awaits for n in tables.of_key(fire.new.key) if n < number)
+
+
+def _awaited(tables: Tables, rule: Rule, at: datetime) -> Awaited:
+    parent = tables.schedules.get(rule.parent)
+    if parent is None:
+        return Awaited(rule.parent, rule.when, "absent")
+    held = _held(parent, at)
+    state = parent.state
+    due = parent.next_fire_at is not None and parent.next_fire_at <= at
+    undecided = state.cursor < at and (state.failures > 0 or due)
+    row = _window(tables, rule, at)
+    if _may_be_laid(tables, rule, parent, row, at):
+        return Awaited(rule.parent, rule.when, "pending")
+    if row is None or (rule.window == "latest" and held is None and undecided):
+        nothing: Became = held or ("pending" if undecided else "nothing")
+        return Awaited(rule.parent, rule.when, nothing)
+    learnt = row.closed_at and max(row.closed_at, row.seen_at or row.closed_at)
+    return Awaited(rule.parent, rule.when, _became(row), row.reason, learnt)
+
+
+def _may_be_laid(
+    tables: Tables, rule: Rule, parent: ScheduleEntry, row: FireEntry | None, at: datetime
+) -> bool:
+    """Whether a backfill may still become the window that is meant, or one behind it."""
+    state = parent.state
+    for each in tables.backfills.values():
+        if each.key != rule.parent or each.state != "laying" or each.cursor >= at:
+            continue
+        if each.ends(state) or each.is_halted(state):
+            continue
+        if rule.window == "same":
+            cause = cause_of(row.status, reason_code(row.reason)) if row else UNDECLARED
+            if each.is_pending(cause, at, at):
+                return True
+        elif row is None or row.new.last_fire_time < min(each.last, at):
+            return True
+    return False
+
+
+def _became(row: FireEntry) -> Became:
+    if row.status in _UNSENT:
+        return "pending"
+    if row.status == "started":
+        return "lost" if row.lost_at else "pending"
+    return row.status  # type: ignore[return-value] # the four above aside
+
+
+def _held(parent: ScheduleEntry, at: datetime) -> Hold | None:
+    """Why nobody is to wait for it: a schedule that is held decides when it goes on."""
+    pause = parent.state.pause
+    if parent.state.hold == "paused" and pause and pause.until and pause.until <= at:
+        return None
+    return parent.state.hold
+
+
+def _window(tables: Tables, rule: Rule, at: datetime) -> FireEntry | None:
+    rows = [
+        row
+        for row in map(tables.fires.__getitem__, tables.of_key(rule.parent))
+        if row.kind == "window" and row.new.fire_time <= at
+    ]
+    if rule.window == "latest":
+        ran = [row for row in rows if row.status not in {"skipped", "expired"}]
+        return max(ran, key=lambda row: (row.new.fire_time, row.new.series), default=None)
+    same = [row for row in rows if row.new.last_fire_time >= at]
+    return max(same, key=lambda row: (row.new.series, row.new.fire_time), default=None)

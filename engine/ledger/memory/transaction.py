@@ -1,0 +1,417 @@
+"""Transactions of the in-memory ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from engine.errors import LedgerError
+from engine.ledger.fires import OPEN, Claim
+from engine.ledger.memory.operations import (
+    MemoryBackfilling,
+    MemoryFollowUps,
+    MemoryLetters,
+    MemoryOperating,
+    with_awaited,
+)
+from engine.ledger.memory.tables import FireEntry, MemoryRows, ScheduleEntry, Tables
+from engine.ledger.records import (
+    DriftRow,
+    NewDefinition,
+    NewFire,
+    Pause,
+    ProjectRow,
+    QueueRow,
+    ScheduleState,
+    Serving,
+    Step,
+)
+from engine.schedules.diff import Head
+from engine.schedules.ids import resolve_type
+from engine.schedules.model import Queue, Schedule, ScheduleFile
+from engine.schedules.planner.decisions import ALL_READ, OpenFire, Unread
+from engine.schedules.planner.overlap import ahead
+from engine.schedules.planner.planner import TIME_RULES, reading_at
+
+# --- declarations ---
+# What the in-memory ledger does for whoever declares schedules.
+
+_BY_THE_FILE = "paused: true in the file"
+
+
+class MemoryDeclaring(MemoryRows):
+    """See ``engine.ledger.interface.Transaction``."""
+
+    _announced: Callable[[str], list[str]]
+
+    async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
+        """See ``Transaction``. The one lock of the ledger is held already."""
+
+    async def lock_project(self, project: str) -> ProjectRow | None:
+        """See ``Transaction``."""
+        return self._tables.projects.get(project)
+
+    async def heads(self, project: str, keys: Sequence[str]) -> dict[str, Head]:
+        """See ``Transaction``."""
+        named = set(keys)
+        return {
+            key: Head(
+                key=key,
+                project=row.state.project,
+                digest=row.state.digest,
+                retired=row.state.retired_at is not None,
+                origin=row.state.origin,
+            )
+            for key, row in self._tables.schedules.items()
+            if key in named or row.state.project == project
+        }
+
+    async def resolve(
+        self, wanted: Iterable[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], str | None]:
+        """See ``Transaction``."""
+        return {
+            (task_queue, workflow): resolve_type(workflow, self._announced(task_queue))
+            for task_queue, workflow in wanted
+        }
+
+    async def announced(self, task_queues: Collection[str]) -> Mapping[str, Sequence[str]]:
+        """See ``Transaction``."""
+        return {task_queue: self._announced(task_queue) for task_queue in task_queues}
+
+    async def define(
+        self,
+        definitions: Sequence[NewDefinition],
+        *,
+        by: str,  # noqa: ARG002 - no audit here
+    ) -> None:
+        """See ``Transaction``."""
+        for new in definitions:
+            key = new.schedule.key
+            before = self._tables.schedules.get(key)
+            paused = Pause(self._clock(), _BY_THE_FILE) if new.paused else None
+            cursor = new.cursor
+            if before and before.state.series == new.series:
+                cursor = max(cursor, before.state.cursor)
+            state = ScheduleState(
+                key=key,
+                project=new.project,
+                schedule=new.schedule,
+                definition_version=new.version,
+                digest=new.schedule.digest,
+                series=new.series,
+                suffixed=new.suffixed,
+                max_bucket=new.max_bucket,
+                effective_from=new.effective_from,
+                cursor=cursor,
+                workflow_type=new.workflow_type,
+                retired_at=None,
+                # The operator's pause is not the file's to change.
+                pause=before.state.pause if before else paused,
+                absent_since=None,
+                failures=0,
+                rules=TIME_RULES,
+                cursor_reading=reading_at(new.schedule, new.cursor),
+                origin=new.origin,
+            )
+            self._put(ScheduleEntry(state, new.next_fire_at))
+            self._tables.put(self._tables.definitions, (key, new.version), new.schedule)
+            if new.request_id is not None:
+                self._tables.put(self._tables.requests, new.request_id, key)
+
+    async def drift(self, project: str) -> list[DriftRow]:
+        """See ``Transaction``."""
+        found = []
+        for key, row in sorted(self._tables.schedules.items()):
+            if row.state.project != project or row.state.retired_at is not None:
+                continue
+            skipped = sorted(
+                fire.new.fire_time
+                for _, fire in self._of(key, "skipped")
+                if fire.new.series == row.state.series and self._skipped_ahead(fire)
+            )
+            asked_for = row.state.origin == "api" and row.next_fire_at is not None
+            if row.state.pause or skipped or asked_for:
+                found.append(DriftRow(key, row.state.origin, row.state.pause, tuple(skipped)))
+        return found
+
+    async def asked_under(self, request_id: str) -> str | None:
+        """See ``Transaction``."""
+        return self._tables.requests.get(request_id)
+
+    async def raise_epoch(self) -> None:
+        """See ``Transaction``."""
+        self._tables.count("epoch")
+
+    async def retire(self, keys: Sequence[str], at: datetime) -> None:
+        """See ``Transaction``."""
+        for key in keys:
+            state = self._tables.schedules[key].state
+            self._put(ScheduleEntry(replace(state, retired_at=at, absent_since=None), None))
+        for number, fire in list(self._tables.fires.items()):
+            waits = fire.status in {"claimed", "queued"} and fire.kind != "handler"
+            if fire.new.key in keys and waits:
+                self._settle(number, "skipped", "retired")
+
+    async def move_to_project(self, keys: Sequence[str], old: str, new: str) -> None:
+        """See ``Transaction``."""
+        tables = self._tables
+        for key in keys:
+            entry = tables.schedules[key]
+            self._put(replace(entry, state=replace(entry.state, project=new, absent_since=None)))
+        for number, fire in list(tables.fires.items()):
+            if fire.new.key in keys and fire.status in OPEN:
+                moved = replace(fire, new=replace(fire.new, project=new))
+                tables.put(tables.fires, number, moved)
+        for number, each in list(tables.backfills.items()):
+            if each.key in keys and each.state == "laying":
+                tables.put(tables.backfills, number, replace(each, project=new))
+        if left := tables.projects.get(old):
+            tables.put(tables.projects, old, replace(left, file_digest=""))
+
+    async def mark_absent(
+        self, project: str, absent: Sequence[str], at: datetime
+    ) -> dict[str, datetime]:
+        """See ``Transaction``."""
+        since = {}
+        for key, row in list(self._tables.schedules.items()):
+            if row.state.project != project or row.state.retired_at:
+                continue
+            moment = (row.state.absent_since or at) if key in absent else None
+            self._put(replace(row, state=replace(row.state, absent_since=moment)))
+            if moment:
+                since[key] = moment
+        return since
+
+    async def save_project(
+        self, file: ScheduleFile, *, by: str, refused: Collection[str] = ()
+    ) -> None:
+        """See ``Transaction``."""
+        now = self._clock()
+        row = ProjectRow(file.revision, file.digest, now, file.name, by, tuple(refused))
+        self._tables.put(self._tables.projects, file.project, row)
+        self._tables.count("epoch")
+
+
+# --- queues ---
+# The queues of steps, as a transaction of the in-memory ledger declares them.
+
+
+class MemoryQueues(MemoryRows):
+    """See ``engine.ledger.interface.Declaring``."""
+
+    async def queues(self) -> dict[str, QueueRow]:
+        """See ``Transaction``."""
+        return dict(sorted(self._tables.queues.items()))
+
+    async def declare_queues(
+        self,
+        project: str,
+        queues: Mapping[str, Queue],
+        *,
+        by: str,  # noqa: ARG002 - told to nobody
+    ) -> None:
+        """See ``Transaction``."""
+        now, table = self._clock(), self._tables.queues
+        for name, limits in queues.items():
+            if name not in table or table[name].project == project:
+                self._tables.put(table, name, QueueRow(name, project, limits, now))
+        for name, row in list(table.items()):
+            if row.project == project and name not in queues and row.dropped_at is None:
+                self._tables.put(table, name, replace(row, dropped_at=now))
+
+
+# --- transaction ---
+# One transaction of the in-memory ledger.
+
+
+class MemoryTransaction(
+    MemoryOperating,
+    MemoryBackfilling,
+    MemoryDeclaring,
+    MemoryQueues,
+    MemoryLetters,
+    MemoryFollowUps,
+):
+    """See ``engine.ledger.interface.Transaction``."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        clock: Callable[[], datetime],
+        announced: Callable[[str], list[str]],
+        living: Callable[[timedelta], list[Serving]],
+    ) -> None:
+        self._tables, self._clock, self._announced = tables, clock, announced
+        self._living = living
+
+    async def now(self) -> datetime:
+        """See ``Transaction``."""
+        return self._clock()
+
+    async def lock_due(
+        self,
+        serving: Serving,
+        limit: int,
+        *,
+        but: Collection[str] = (),
+        only: Collection[str] | None = None,
+    ) -> list[str]:
+        """See ``Transaction``."""
+        now = self._clock()
+        due = [
+            (row.next_fire_at, key)
+            for key, row in self._tables.schedules.items()
+            if row.next_fire_at
+            and row.next_fire_at <= now
+            and row.servable(serving)
+            and key not in but
+            and (only is None or key in only)
+        ]
+        return [key for _, key in sorted(due)[:limit]]
+
+    async def lock(self, keys: Sequence[str]) -> None:
+        """See ``Transaction``. The one lock of the ledger is held already."""
+
+    async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
+        """See ``Transaction``."""
+        old = [
+            key
+            for key, row in sorted(self._tables.schedules.items())
+            if key > after
+            and row.state.project == serving.project
+            and row.lane in serving.lanes
+            and row.state.retired_at is None
+            and row.state.rules < TIME_RULES
+        ]
+        return old[:limit]
+
+    async def lock_unsent(self, fire_ids: Collection[int]) -> set[int]:
+        """See ``Transaction``. The one lock of the ledger is held already."""
+        fires = self._tables.fires
+        return {n for n in fire_ids if n in fires and fires[n].status in {"claimed", "queued"}}
+
+    async def read(
+        self,
+        keys: Sequence[str],
+        *,
+        all_open: bool = False,
+        at_once: bool = False,  # noqa: ARG002 - nothing is parsed here
+    ) -> list[ScheduleState]:
+        """See ``Transaction``."""
+        rows = self._tables.schedules
+        return [self._known(rows[key].state, all_open) for key in keys if key in rows]
+
+    def _known(self, state: ScheduleState, all_open: bool) -> ScheduleState:  # noqa: FBT001 - private
+        """Add what a plan must know of the key's fires."""
+        fires = self._tables.fires
+        mine = [(number, fires[number]) for number in self._tables.of_key(state.key)]
+        queued = any(fire.status == "queued" for _, fire in mine)
+        asked = all_open or queued or state.schedule.overlap != "allow"
+        in_the_way = [
+            with_awaited(self._tables, fire, found)
+            for number, fire in mine
+            if asked and (found := fire.in_the_way(number))
+        ]
+        open_fires, unread = self._ahead(state.schedule, in_the_way)
+        if all_open:
+            open_fires, unread = tuple(in_the_way), ALL_READ
+        return replace(
+            state,
+            known={
+                fire.new.fire_time: fire.status not in {"skipped", "expired", "rejected"}
+                for _, fire in mine
+                if fire.kind == "window"
+                and fire.new.series == state.series
+                and fire.new.fire_time > state.cursor
+            },
+            open_fires=open_fires,
+            unread=unread,
+        )
+
+    @staticmethod
+    def _ahead(
+        schedule: Schedule, fires: Sequence[OpenFire]
+    ) -> tuple[tuple[OpenFire, ...], Unread]:
+        running = [fire for fire in fires if fire.status != "queued"]
+        pending = [fire for fire in fires if fire.awaited]
+        return ahead(
+            fires, schedule.overlap, schedule.max_concurrent_runs,
+            running=min(len(running), schedule.max_concurrent_runs), pending=len(pending),
+            waiting=len(fires) - len(running) - len(pending),
+        )  # fmt: skip
+
+    async def record(
+        self,
+        steps: Sequence[Step],
+        *,
+        owner: str | None = None,
+        lease: timedelta = timedelta(0),
+        strict: bool = False,  # noqa: ARG002 - nothing can fail here that would not fail all
+    ) -> list[Claim]:
+        """See ``Transaction``."""
+        claims = []
+        for step in steps:
+            for decision in step.decisions:
+                claims += self._insert(NewFire.of(step, decision, owner), owner, lease)
+            await self.move(step.state, step.moves)
+            state = self._tables.schedules[step.state.key].state
+            cursor = max(state.cursor, step.cursor)
+            state = replace(
+                state, cursor=cursor, max_bucket=step.max_bucket, failures=0,
+                rules=TIME_RULES, cursor_reading=step.reading,
+                pause=None if step.resumed else state.pause,
+            )  # fmt: skip
+            self._put(ScheduleEntry(state, step.next_fire_at))
+        return claims
+
+    async def unservable(
+        self, serving: Serving, *, alive: timedelta, steady: timedelta, limit: int
+    ) -> list[str]:
+        """See ``Transaction``."""
+        now = self._clock()
+        able = [serving, *self._living(alive)]
+        keys = [
+            key
+            for key, row in self._tables.schedules.items()
+            if row.state.project == serving.project
+            and row.lane == serving.task_queue
+            and row.next_fire_at is not None
+            and row.next_fire_at < now - row.state.schedule.grace
+            and row.state.schedule.grace + alive <= steady
+            and row.state.rules <= TIME_RULES
+            and not any(row.servable(other) for other in able)
+        ]
+        return keys[:limit]
+
+    async def back_off(self, key: str, error: str) -> None:
+        """See ``Transaction``."""
+        state = self._tables.schedules[key].state
+        wait = timedelta(seconds=min(2.0 ** min(state.failures, 10), 300.0))
+        state = replace(state, failures=state.failures + 1)
+        self._put(ScheduleEntry(state, self._clock() + wait, error))
+
+    def _insert(self, new: NewFire, owner: str | None, lease: timedelta) -> list[Claim]:
+        window = (new.key, new.series, new.fire_time)
+        if window in self._tables.windows:
+            return []
+        if new.workflow_id in self._tables.runs:
+            raise LedgerError(f"{new.workflow_id} is another window's run")
+        now = self._clock()
+        leases = {"starting": now + lease, "claimed": new.not_before or now}
+        fire = FireEntry(
+            new=new,
+            status=new.status,
+            reason=new.reason,
+            timing=new.timing,
+            token=new.token,
+            lease_until=leases.get(new.status),
+            starting_at=now if new.token else None,
+            attempts=1 if new.token else 0,
+            replica=owner if new.token else None,
+            awaits=new.awaits,
+            overlap=new.overlap,
+        )
+        number = self._add(fire)
+        return [self._claim(new, number, now)] if new.token else []

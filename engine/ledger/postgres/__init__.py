@@ -1,0 +1,1 @@
+"""Ledger in PostgreSQL."""

@@ -1,0 +1,65 @@
+"""Check of a database address, without a driver.
+
+The check of a database's address, which loads no driver: commands that need none ask it too.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import SplitResult, parse_qsl, urlsplit
+
+from engine.errors import LedgerError
+
+_FORM = "write postgresql://user:password@host:5432/database"
+_ENCODED = f"{_FORM}, and in a password %2F for /, %23 for #, %3F for ?, %5B for [ and %25 for %"
+_SCHEMES = frozenset({"postgresql", "postgres"})
+_PORTS = range(1, 1 << 16)
+
+
+def checked_address(url: str) -> str:
+    """Return the address of a PostgreSQL database if it surely is one.
+
+    A driver would take a part of an odd password for a host or a port, name it in its error, or
+    try for ever to reach it. So nothing of the address is in ours.
+
+    Raises:
+        LedgerError: when it is none.
+    """
+    scheme, separator, _ = url.partition("://")
+    if not separator or not scheme.isalpha():
+        raise _unusable("is not the address of a PostgreSQL database", _FORM)
+    if scheme.lower() not in _SCHEMES:
+        raise _unusable(f"begins with {scheme}://, and the ledger is in PostgreSQL", _FORM)
+    try:
+        url.encode()
+        parts = urlsplit(url)
+        sound = _is_sound(parts)
+    except ValueError:
+        sound = False
+    if not sound:
+        raise _unusable("cannot be divided into user, password, host and database", _ENCODED)
+    return url
+
+
+def _is_sound(parts: SplitResult) -> bool:
+    """Whether it divides as its writer meant it: no sign of a password has ended it early."""
+    parse_qsl(parts.query, strict_parsing=bool(parts.query))
+    if parts.fragment or "@" in parts.path or ("@" in parts.query and not parts.path):
+        return False
+    hosts = parts.netloc.rpartition("@")[2]
+    return all(map(_is_host, hosts.split(",")))
+
+
+def _is_host(text: str) -> bool:
+    """Whether it is ``host``, ``host:port`` or ``[address]:port``."""
+    bracketed, bracket, port = text.rpartition("]")
+    if not bracket:
+        _, colon, port = text.partition(":")
+    else:
+        colon, port = port[:1], port[1:]
+        if not bracketed.startswith("[") or colon not in {"", ":"}:
+            return False
+    return not colon or (port.isdecimal() and int(port) in _PORTS)
+
+
+def _unusable(what: str, cure: str) -> LedgerError:
+    return LedgerError(f"SCHED_DATABASE_URL {what}", cure=cure)

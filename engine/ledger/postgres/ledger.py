@@ -1,0 +1,615 @@
+"""The PostgreSQL ledger."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+
+import asyncpg
+
+from engine.errors import EngineError, LedgerError, LedgerTimeout, LedgerUnavailable
+from engine.ledger.fires import (
+    Claim,
+    DataGap,
+    Evidence,
+    Fire,
+    InTheWay,
+    OpenRun,
+    Outcome,
+    Status,
+    StopOrder,
+    apart,
+)
+from engine.ledger.floors import EVER, LOOK_AGAIN, Floor, Floors, Moments, again_after
+from engine.ledger.postgres.connections import PATIENCE, PATIENCE_LONG, Connections
+from engine.ledger.postgres.maintenance import Upkeep
+from engine.ledger.postgres.rows import (
+    as_action,
+    as_claim,
+    as_fire,
+    as_next_fire,
+    as_schedule,
+    parse_apart,
+)
+from engine.ledger.postgres.schema import (
+    build_indexes,
+    check_schema_name,
+    migrate,
+    migrations,
+    query,
+)
+from engine.ledger.postgres.transaction import PostgresTransaction, read_backfill
+from engine.ledger.records import (
+    ActionRow,
+    Backfill,
+    Lineage,
+    NextFire,
+    PolledQueue,
+    Probe,
+    ScheduleRow,
+    Served,
+    Serving,
+    SlotAsk,
+    SlotsHeld,
+    Wanted,
+    as_served,
+)
+from engine.schedules.planner.decisions import FAILED, QUEUE_FULL
+from engine.schedules.planner.planner import TIME_RULES
+from engine.schedules.timing.zones import TZDATA_VERSION
+
+# --- fires and runs ---
+# The PostgreSQL ledger's statements about fires and their runs, outside any transaction.
+
+logger = logging.getLogger("sched")
+
+_SOON = timedelta(seconds=60)
+_FEW = 10_000
+"""The number in ``list_fires.sql`` by which the planner knows that few rows are wanted."""
+
+
+class PostgresFires:
+    """The part of ``Ledger`` that moves and reads fires; ``PostgresLedger`` is the whole."""
+
+    _connections: Connections
+    _namespace: str
+    _floors: Floors
+    _unseen: Floor
+
+    async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
+        """See ``Ledger``."""
+        rows = await self._run(
+            "take_over", serving.project, serving.replica, limit, lease, self._floors.of(serving)[1]
+        )
+        claims = []
+        for row in rows:
+            try:
+                claims.append(as_claim(row))
+            except EngineError as error:
+                # One that this version cannot read is left to a replica that can.
+                told = f"its definition cannot be read: {error}"
+                later = Outcome(row["id"], row["token"], "starting", error=told, retry_after=_SOON)
+                await self.settle([later])
+        return claims
+
+    async def renew(self, claims: Sequence[Claim], lease: timedelta) -> set[int]:
+        """See ``Ledger``. One statement for all of them."""
+        ids, tokens = [claim.fire_id for claim in claims], [claim.token for claim in claims]
+        return {row["id"] for row in await self._run("renew", ids, tokens, lease)}
+
+    async def settle(self, outcomes: Sequence[Outcome]) -> int:
+        """See ``Ledger``."""
+        fields = ("fire_id", "token", "status", "timing", "run_id", "started_at", "reason",
+                  "error", "retry_after", "first_run_id")  # fmt: skip
+        return len(await self._write("settle", fields, outcomes))
+
+    async def witness(self, evidence: Sequence[Evidence]) -> list[str]:
+        """See ``Ledger``."""
+        fields = ("workflow_id", "run_id", "started_at", "closed", "closed_at", "error", "last",
+                  "not_undone", "first_run_id")  # fmt: skip
+        rows = await self._write("witness", fields, evidence, self._namespace)
+        return [row["workflow_id"] for row in rows]
+
+    async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> None:
+        """See ``Ledger``."""
+        await self._run("seen_open", list(workflow_ids), at)
+
+    async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
+        """See ``Ledger``."""
+        rows = await self._run("lose", list(workflow_ids), error)
+        return [row["workflow_id"] for row in rows]
+
+    async def unknown_runs(self, workflow_ids: Sequence[str]) -> set[str]:
+        """See ``Ledger``."""
+        rows = await self._run("unknown_runs", list(workflow_ids))
+        return {row["workflow_id"] for row in rows}
+
+    async def in_the_way(
+        self, replica: str, *, alive: timedelta, orphans: bool, limit: int
+    ) -> list[InTheWay]:
+        """See ``Ledger``."""
+        rows = await self._run("in_the_way", replica, alive, orphans, limit)
+        return [InTheWay(**row) for row in rows]
+
+    async def first_run(self, workflow_id: str) -> str | None:
+        """See ``Ledger``."""
+        rows = await self._run("first_run", workflow_id)
+        return rows[0]["first_run_id"] if rows else None
+
+    async def anything_ended(self) -> bool:
+        """See ``Ledger``."""
+        (row,) = await self._run("anything_ended")
+        return bool(row["ended"])
+
+    async def take_stops(
+        self, serving: Serving, *, limit: int, lease: timedelta
+    ) -> list[StopOrder]:
+        """See ``Ledger``."""
+        rows = await self._run("take_stops", serving.project, limit, lease)
+        return [StopOrder(**row) for row in rows]
+
+    async def stopped(self, orders: Sequence[StopOrder]) -> None:
+        """See ``Ledger``."""
+        asked = [(order.fire_id, order.stop, order.first_run_id) for order in orders]
+        await self._run("stopped", *map(list, zip(*asked, strict=True)))
+
+    async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
+        """See ``Ledger``."""
+        begin, begun = self._unseen.begin(), time.monotonic()
+        rows = await self._run("open_runs", limit, started_before, begin)
+        oldest = [row["unseen_since"] for row in rows]
+        # Those that were found are seen now, and all others were seen after them.
+        self._unseen.learn(max(oldest) if len(rows) == limit else started_before, begun)
+        return [OpenRun(row["workflow_id"], row["run_id"], row["started_at"]) for row in rows]
+
+    async def fires(
+        self, *, key: str | None = None, status: Status | None = None, limit: int = 50
+    ) -> list[Fire]:
+        """See ``Ledger``."""
+        text = query("list_fires")
+        if limit > _FEW:
+            text = text.replace(f"LIMIT {_FEW}", f"LIMIT {limit}")
+        rows = await self._connections.fetch(text, self._namespace, key, status, limit)
+        return [as_fire(row) for row in rows]
+
+    async def fire(self, workflow_id: str) -> Fire | None:
+        """See ``Ledger``."""
+        rows = await self._run("fire_of_run", workflow_id)
+        return as_fire(rows[0]) if rows else None
+
+    async def backfills(self, key: str, *, limit: int = 20) -> list[Backfill]:
+        """See ``Ledger``."""
+        return list(map(read_backfill, await self._run("backfills", key, False, limit)))
+
+    async def laying(self) -> list[Backfill]:
+        """See ``Ledger``."""
+        return list(map(read_backfill, await self._run("laying")))
+
+    async def check_data_gaps(self, *, rest: timedelta, limit: int) -> list[DataGap]:
+        """See ``Ledger``."""
+        return [DataGap.of(**row) for row in await self._run("check_data_gaps", rest, limit)]
+
+    async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
+        """See ``Ledger``."""
+        return apart([DataGap.of(**row) for row in await self._run("data_gaps", key, limit)])
+
+    async def overflow(self, key: str) -> tuple[int, datetime | None]:
+        """See ``Ledger``."""
+        (row,) = await self._run("overflow", key, QUEUE_FULL)
+        return row["windows"], row["last"]
+
+    async def _write(
+        self, name: str, fields: Sequence[str], values: Sequence[object], *first: object
+    ) -> list[asyncpg.Record]:
+        """Write all at once; when that fails one by one, so that a bad one is lost alone."""
+        columns = [[storable(getattr(value, field)) for value in values] for field in fields]
+        try:
+            return await self._connections.fetch(query(name), *first, *columns)
+        except (asyncpg.PostgresError, asyncpg.DataError, UnicodeError):
+            if len(values) == 1:
+                logger.exception("%s: %r could not be written", name, values[0])
+                return []
+        return [row for value in values for row in await self._write(name, fields, [value], *first)]
+
+    async def _run(self, name: str, *arguments: object) -> list[asyncpg.Record]:
+        """Run ``queries/<name>.sql``; its first argument is the namespace."""
+        return await self._connections.fetch(query(name), self._namespace, *arguments)
+
+
+def storable(value: object) -> object:
+    """Return a text without what PostgreSQL's ``text`` cannot hold; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+# --- queue slots ---
+# The PostgreSQL ledger's statements about slots of queues, outside any transaction.
+
+
+class PostgresSlots:
+    """See ``Slots``."""
+
+    _connections: Connections
+    _namespace: str
+
+    async def hold_slots(
+        self,
+        holder: str,
+        asks: Sequence[SlotAsk],
+        lease: timedelta,
+        *,
+        take_over: bool,
+        number: int,
+    ) -> dict[str, int]:
+        """See ``Slots``. One statement for all lanes."""
+        columns = [
+            [getattr(ask, field) for ask in asks]
+            for field in ("lane", "queue", "running", "wanted")
+        ]
+        rows = await self._connections.fetch(
+            query("hold_slots"), self._namespace, holder, *columns, lease, take_over, number
+        )
+        return {row["lane"]: row["usable"] for row in rows}
+
+    async def give_back_slots(self, holder: str) -> None:
+        """See ``Slots``."""
+        await self._connections.fetch(query("give_back_slots"), self._namespace, holder)
+
+    async def slots_held(self) -> list[SlotsHeld]:
+        """See ``Slots``."""
+        rows = await self._connections.fetch(query("slots_held"), self._namespace)
+        return [SlotsHeld(**row) for row in rows]
+
+
+# --- lineage of the database ---
+# Asks a PostgreSQL server which history of which system it goes on with.
+
+# The identifier is made by `initdb`, and a primary shares it with its standbys.
+_SYSTEM = "SELECT system_identifier::text FROM pg_control_system()"
+# Right at once: the control file has a new timeline only after the checkpoint that follows a
+# promotion.
+_TIMELINE = "SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint"
+
+
+async def lineage_of(connections: Connections) -> Lineage:
+    """Return what the server says of itself; None is what it, or the role's rights, keep back."""
+    system = await _told(connections, _SYSTEM)
+    timeline = await _told(connections, _TIMELINE)
+    return Lineage(
+        None if system is None else str(system), None if timeline is None else int(timeline)
+    )
+
+
+async def _told(connections: Connections, text: str) -> str | int | None:
+    """Each question by itself: a function that may not be called fails its whole statement."""
+    try:
+        ((told,),) = await connections.fetch(text)
+    except LedgerUnavailable:
+        raise
+    except (LedgerError, asyncpg.PostgresError):
+        return None  # forbidden, or not there: managed databases differ
+    return told  # type: ignore[no-any-return] # what the two statements above return
+
+
+# --- ledger ---
+# The ledger in PostgreSQL 15 or newer.
+
+_FAR = timedelta(days=36500)
+_AT_ONCE = timedelta(0)
+_BEHIND = timedelta(minutes=5)
+"""How long a row of `schedules` may be behind its position, as in ``move_cursors.sql``."""
+_ROWS = 500
+_LOOKED_AT = 5000
+"""Schedules that `upcoming` looks at, at most, for some whose next windows are not excluded."""
+
+_ASKED = 200
+"""Of the windows of a key that wait for other schedules, how many are asked about at once."""
+_ASKED_OF_ALL = 5000
+
+
+def _in_order(fire: NextFire) -> tuple[datetime, str]:
+    return fire.fire_time, fire.key
+
+
+class PostgresLedger(PostgresFires, PostgresSlots):
+    """The memory of every window of one Temporal namespace, shared by all replicas."""
+
+    remembers = True
+
+    def __init__(
+        self,
+        connections: Connections,
+        namespace: str,
+        migrated: Sequence[int] = (),
+        *,
+        schema: str = "sched",
+    ) -> None:
+        self._connections, self._namespace, self._schema = connections, namespace, schema
+        self.migrated = tuple(migrated)
+        self._resolved: tuple[str, int] | None = None
+        self._unparsed: set[str] = set()
+        self._late: list[str] = []
+        self._floors, self._unseen = Floors(), Floor()
+        self._look_at = -math.inf
+        self._older = True
+
+    @classmethod
+    async def connect(
+        cls, url: str, *, namespace: str = "default", schema: str = "sched", connections: int = 5
+    ) -> PostgresLedger:
+        """Connect, and migrate the schema.
+
+        Raises:
+            LedgerUnavailable: when the database cannot be reached.
+            LedgerTooNew: when it was written by a newer version.
+            LedgerError: when it is older than PostgreSQL 15, or the role may not use it.
+        """
+        check_schema_name(schema)
+        opened = await Connections.open(url, schema=schema, most=connections)
+        try:
+            migrated = await migrate(opened, schema)
+        except BaseException:
+            await opened.close()
+            raise
+        return cls(opened, namespace, migrated, schema=schema)
+
+    async def close(self) -> None:
+        """See ``Ledger``."""
+        await self._connections.close()
+
+    async def build_indexes(self, *, patience: float | None = None) -> list[str]:
+        """See ``Ledger``."""
+        return await build_indexes(self._connections, self._schema, patience=patience)
+
+    async def identity(self) -> str:
+        """See ``Ledger``."""
+        (row,) = await self._connections.fetch("SELECT ledger_id FROM ledger")
+        return str(row["ledger_id"])
+
+    @asynccontextmanager
+    async def transaction(self, *, long: bool = False) -> AsyncIterator[PostgresTransaction]:
+        """See ``Ledger``."""
+        async with self._connections.transaction(long=long) as connection:
+            patience = PATIENCE_LONG if long else PATIENCE
+            yield PostgresTransaction(
+                connection, self._namespace, patience, floors=self._floors, older=self._older,
+                unparsed=self._unparsed,
+            )  # fmt: skip
+
+    @asynccontextmanager
+    async def upkeep(self) -> AsyncIterator[Upkeep]:
+        """Begin a transaction of the janitor, under the limits of a tick's."""
+        async with self.transaction() as transaction:
+            yield Upkeep(transaction)
+
+    async def probe(self, serving: Serving, *, ahead: timedelta = _FAR) -> Probe:
+        """See ``Ledger``. One statement, outside any transaction."""
+        return await self._probe(serving, self._floors.of(serving), ahead)
+
+    async def _probe(self, serving: Serving, begin: Moments, ahead: timedelta = _FAR) -> Probe:
+        types = list(serving.types)
+        (row,) = await self._run(
+            "probe", serving.project, serving.lanes, types, TIME_RULES, *begin, ahead
+        )
+        probe = Probe(**row)
+        self._floors.learn(serving, probe, begin)
+        return probe
+
+    async def prepare(self) -> bool:
+        """See ``Ledger``."""
+        had_some = bool(self._unparsed)
+        while self._unparsed:
+            await parse_apart(self._unparsed.pop())
+        return had_some
+
+    async def lineage(self) -> tuple[Lineage, Lineage]:
+        """See ``Ledger``. Two questions to the server, and one to the table."""
+        here = await lineage_of(self._connections)
+        (row,) = await self._connections.fetch("SELECT system, timeline FROM ledger")
+        return here, Lineage(**row)
+
+    async def note_lineage(self, lineage: Lineage, *, doubted: bool) -> datetime | None:
+        """See ``Ledger``."""
+        fetch = self._connections.fetch
+        await fetch(query("doubt"), lineage.system, lineage.timeline, doubted)
+        (row,) = await fetch("SELECT doubted_at FROM ledger")
+        return row["doubted_at"]  # type: ignore[no-any-return] # a column of its own
+
+    async def hear(self, wake: Callable[[], None]) -> None:
+        """See ``Ledger``. A connection more, for as long as it lasts."""
+        await self._connections.hear(self._schema, self._namespace, wake)
+
+    async def wake(self) -> list[str]:
+        """See ``Ledger``."""
+        rows = await self._run("wake", sorted(FAILED), _ASKED, random.random(), _ASKED_OF_ALL)
+        woken = [row["key"] for row in rows if row["woken"]]
+        due = [row["key"] for row in rows if not row["woken"] and not row["locked"]]
+        if due:
+            woken += [row["key"] for row in await self._run("wake_moved", due)]
+        locked = [row["key"] for row in rows if row["locked"]]
+        late = [key for key in dict.fromkeys([*self._late, *locked]) if key not in woken]
+        self._late = []
+        while late:
+            key = late.pop(0)
+            try:
+                woken += [row["key"] for row in await self._run("wake_key", key)]
+            except LedgerTimeout:  # held for seconds, and so may be the others: at the next wake
+                self._late = [*late, key]
+                break
+        return woken
+
+    async def make_due(self, keys: Sequence[str]) -> None:
+        """See ``Ledger``. One that somebody holds for seconds keeps no other waiting."""
+        try:
+            await self._run("make_due", list(keys))
+        except LedgerTimeout:
+            if len(keys) == 1:
+                raise
+            failed: LedgerTimeout | None = None
+            for key in keys:
+                try:
+                    await self._run("make_due", [key])
+                except LedgerTimeout as error:
+                    if failed:
+                        break  # many are held, and each would be waited for
+                    failed = error
+            if failed:
+                raise failed from None
+
+    async def children(self, key: str) -> list[str]:
+        """See ``Ledger``."""
+        return [row["key"] for row in await self._run("children", key)]
+
+    async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
+        """See ``Ledger``."""
+        return [as_action(row) for row in await self._run("list_actions", key, limit)]
+
+    async def announce(
+        self, serving: Serving, *, engine: str, tzdata: str, retention: timedelta | None
+    ) -> None:
+        """See ``Ledger``."""
+        await self._announce(serving, engine, tzdata, retention)
+        await self._regard_older_replicas()
+        if (begun := time.monotonic()) >= self._look_at:
+            # Here and not in a tick: beside an old snapshot this look takes its time.
+            await self._probe(serving, (EVER, EVER, EVER))
+            ended = time.monotonic()
+            self._look_at = ended + again_after(ended - begun, least=LOOK_AGAIN)
+
+    async def _regard_older_replicas(self) -> None:
+        """See whether replicas live that read schedules and not positions."""
+        older = (await self._run("older_replicas"))[0]["live"]
+        began, self._older = older and not self._older, older
+        if began:
+            await self.write_through(_AT_ONCE)
+
+    async def write_through(self, age: timedelta = _BEHIND) -> int:
+        """Bring rows of ``schedules`` up that were behind for so long; return how many."""
+        after, written = "", 0
+        while rows := await self._run("write_through", after, age, _ROWS):
+            after = max(row["key"] for row in rows)
+            written += len(rows)
+        return written
+
+    async def _announce(
+        self, serving: Serving, engine: str, tzdata: str, retention: timedelta | None
+    ) -> None:
+        types = sorted(serving.types)
+        (state,) = await self._connections.fetch("SELECT epoch FROM ledger")
+        seen = (task_queue := serving.task_queue, int(state["epoch"]))
+        # At 100,000 schedules a new version takes seconds to reach them all.
+        async with self.transaction(long=True) as transaction:
+            run = transaction.run
+            await run(
+                "announce_replica", serving.replica, serving.project, task_queue, types, engine,
+                tzdata, migrations()[-1].version,
+            )  # fmt: skip
+            if retention is not None:
+                await run("announce_retention", retention)
+            await run("forget_replicas")
+            rules = [serving.rules.get(name) for name in types]
+            said = [json.dumps(each) if each else None for each in rules]
+            changes = await run("announce_types", task_queue, types, said)
+            if not any(row["news"] for row in changes) and self._resolved == seen:
+                return  # at 100,000 schedules the look below costs 60 ms
+            rows = await run("wanted_workflows", task_queue)
+            wanted = {(task_queue, row["workflow"]) for row in rows}
+            resolved = await transaction.resolve(wanted)
+            found = {workflow: kind for (_, workflow), kind in resolved.items() if kind}
+            changed = 0
+            if found:
+                (row,) = await run("set_types", task_queue, list(found), list(found.values()))
+                changed = row["changed"]
+        # The epoch was read before the look: whatever an apply commits meanwhile raises it. What
+        # another replica announces does not, and two at once may overwrite each other's types;
+        # so whoever wrote last looks once more, with everything committed before its eyes.
+        self._resolved = None if changed else seen
+        if changed:
+            self._floors.forget()  # what was due long ago may be ours only now
+
+    async def count_schedules(self, project: str) -> int:
+        """See ``Ledger``."""
+        (row,) = await self._run("count_schedules", project)
+        return int(row["living"])
+
+    async def newer_rules(self, project: str) -> tuple[int, str]:
+        """See ``Ledger``."""
+        (row,) = await self._run("newer_rules", project, TIME_RULES)
+        return row["schedules"], row["rules"] or TIME_RULES
+
+    async def other_rules(self, project: str, *, alive: timedelta) -> list[str]:
+        """See ``Ledger``."""
+        rows = await self._run("other_rules", project, TZDATA_VERSION, alive)
+        return [row["tzdata"] for row in rows]
+
+    async def served(self, *, alive: timedelta) -> Served:
+        """See ``Ledger``."""
+        rows = await self._run("served", alive)
+        return as_served((row["project"], row["task_queue"], row["types"]) for row in rows)
+
+    async def wanted(self, project: str) -> list[Wanted]:
+        """See ``Ledger``."""
+        return [Wanted(*row) for row in await self._run("wanted", project)]
+
+    async def external_queues(self) -> list[str]:
+        """See ``Ledger``."""
+        return [row["task_queue"] for row in await self._run("external_queues")]
+
+    async def note_polls(
+        self, seen: Mapping[str, tuple[datetime | None, int]], *, of: Sequence[str]
+    ) -> list[PolledQueue]:
+        """See ``Ledger``."""
+        polled, waiting = [at for at, _ in seen.values()], [number for _, number in seen.values()]
+        rows = await self._run("note_polls", list(seen), polled, waiting, list(of))
+        return [PolledQueue(**row) for row in rows]
+
+    async def polled_queues(self, *, within: timedelta) -> list[PolledQueue]:
+        """See ``Ledger``."""
+        return [PolledQueue(**row) for row in await self._run("polled_queues", within)]
+
+    async def replicas(self, *, alive: timedelta) -> int:
+        """See ``Ledger``."""
+        (row,) = await self._run("living", alive)
+        return int(row["replicas"])
+
+    async def withdraw(self, serving: Serving) -> None:
+        """See ``Ledger``."""
+        await self._run("withdraw", serving.replica)
+
+    async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
+        """See ``Ledger``."""
+        rows = await self._run("hold_duty", duty, holder, lease)
+        return rows[0]["watermark"] if rows else None
+
+    async def release_duty(self, duty: str, holder: str) -> None:
+        """See ``Ledger``."""
+        await self._run("release_duty", duty, holder)
+
+    async def set_watermark(self, duty: str, holder: str, watermark: datetime) -> None:
+        """See ``Ledger``."""
+        await self._run("set_watermark", duty, holder, watermark)
+
+    async def schedules(
+        self, project: str | None = None, *, key: str | None = None
+    ) -> list[ScheduleRow]:
+        """See ``Ledger``."""
+        return [as_schedule(row) for row in await self._run("list_schedules", project, key)]
+
+    async def upcoming(self, project: str, limit: int) -> list[NextFire]:
+        """See ``Ledger``."""
+        looked_at = limit
+        while True:
+            rows = await self._run("upcoming", project, looked_at)
+            found = sorted(filter(None, map(as_next_fire, rows)), key=_in_order)[:limit]
+            # A schedule that is looked at later starts no earlier than that.
+            certain = len(found) == limit and found[-1].fire_time <= rows[-1]["fire_time"]
+            if certain or len(rows) < looked_at or looked_at >= _LOOKED_AT:
+                return found
+            looked_at = min(looked_at * 10, _LOOKED_AT)

@@ -1,0 +1,181 @@
+"""Maintenance statements of the PostgreSQL ledger.
+
+What the janitor does to a ledger in PostgreSQL. The one in memory forgets by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Final
+
+from engine.errors import EngineError
+from engine.ledger.fires import DayPart, KeyChores, LongRow, OldFire, OldSnapshot
+from engine.ledger.postgres.rows import parse_definition
+from engine.ledger.postgres.schema import query
+from engine.ledger.postgres.transaction import PostgresTransaction
+from engine.schedules.model import Schedule
+from engine.schedules.planner.planner import TIME_RULES
+
+FILLS: Final[Mapping[int, str]] = {11: "fill_reason_codes"}
+"""By migration, the query that fills its columns in the rows below an id; see CONTRIBUTING.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What one statement did to old rows that lack a new column.
+
+    Attributes:
+        lowest: from here on rows are filled; 0 when there are none below.
+        looked_at: rows.
+        filled: of these.
+        held: whether somebody wrote to one of them, so that they have to be looked at again.
+    """
+
+    lowest: int
+    looked_at: int
+    filled: int
+    held: bool
+
+
+class Upkeep:
+    """The janitor's statements of one transaction. Each takes milliseconds, by its limits.
+
+    Args:
+        transaction: whatever is written is visible to others all at once when it commits.
+    """
+
+    def __init__(self, transaction: PostgresTransaction) -> None:
+        self.transaction = transaction
+        self._run = transaction.run
+
+    async def now(self) -> datetime:
+        """Return the ledger's clock."""
+        return await self.transaction.now()
+
+    async def remembered_for(self) -> timedelta | None:
+        """Return how long Temporal may still remember a closed run; None when nobody has said."""
+        (row,) = await self._run("remembered_for")
+        retention: timedelta | None = row["retention"]
+        return retention
+
+    async def keys(self, after: str, limit: int) -> list[KeyChores]:
+        """Return keys in order from ``after`` on, retired ones too."""
+        rows = [dict(row) for row in await self._run("chores", after, limit)]
+        return [KeyChores(schedule=_readable(row.pop("definition")), **row) for row in rows]
+
+    async def edge_of_kept(self, key: str, keep: int) -> datetime | None:
+        """Return the fire time of the ``keep``-th newest row; None when there are fewer."""
+        rows = await self._run("edge_of_kept", key, keep)
+        return rows[0]["fire_time"] if rows else None
+
+    async def old_fires(
+        self, key: str, since: datetime, until: datetime, limit: int, *, windows: bool = True
+    ) -> list[OldFire]:
+        """Return rows of ``since <= fire_time < until``; without ``windows`` those asked for."""
+        rows = await self._run("old_fires", key, since, until, limit, windows)
+        return [OldFire(**row) for row in rows]
+
+    async def definition(self, key: str, version: int) -> Schedule:
+        """Return one version of a schedule's definition."""
+        return await self.transaction.definition(key, version)
+
+    async def over_days(self, key: str, since: datetime, until: datetime) -> list[LongRow]:
+        """Return the rows whose windows belong to several days, some of them between the two."""
+        return [LongRow(**row) for row in await self._run("over_days", key, since, until)]
+
+    async def summarise(
+        self, key: str, since: datetime, until: datetime, parts: Sequence[DayPart]
+    ) -> None:
+        """Count the days between two midnights again; ``parts``: what long rows add to them."""
+        columns = [(each.project, each.day.date(), each.windows, each.status) for each in parts]
+        await self._run("summarise", key, since, until, *_columns(columns, 4))
+
+    async def open_days(self, after: tuple[str, date], limit: int) -> list[tuple[str, date]]:
+        """Return days with runs that were open when they were counted, in order."""
+        rows = await self._run("open_days", *after, limit)
+        return [(row["key"], row["day"]) for row in rows]
+
+    async def unchanged(self, rows: Sequence[OldFire]) -> set[int]:
+        """Lock those of these rows that nobody holds; return the ids of those still the same."""
+        versions = {row.id: row.version for row in rows}
+        found = await self._run("lock_old", [*versions])
+        return {row["id"] for row in found if versions[row["id"]] == row["version"]}
+
+    async def merge(self, groups: Sequence[Sequence[OldFire]]) -> None:
+        """Let the first row of each group stand for all of it."""
+        ranges = [
+            (
+                group[0].id,
+                sum(row.windows for row in group),
+                group[-1].last_fire_time,
+                max(row.rested_since for row in group),
+            )
+            for group in groups
+        ]
+        gone = [row.id for group in groups for row in group[1:]]
+        await self._run("merge_fires", *_columns(ranges, 4), gone)
+
+    async def remove(self, key: str, rows: Sequence[OldFire]) -> None:
+        """Delete rows; the days they counted to are never counted again."""
+        days = {row.fire_time.date() for row in rows} | {row.last_fire_time.date() for row in rows}
+        await self._run("freeze_days", key, sorted(days))
+        await self._run("remove_fires", [row.id for row in rows])
+
+    async def done(
+        self,
+        key: str,
+        *,
+        summarised: datetime | None = None,
+        merged: datetime | None = None,
+        settled: datetime | None = None,
+        forgotten: datetime | None = None,
+    ) -> None:
+        """Note how far the janitor has come; nothing goes back."""
+        await self._run("chores_done", key, summarised, merged, settled, forgotten)
+
+    async def to_fill(self) -> Mapping[int, int | None]:
+        """Return the migrations whose columns old rows lack, and from which fire on none does."""
+        rows = await self._run("to_fill", [*FILLS])
+        return {row["version"]: row["filled_from"] for row in rows}
+
+    async def fill(self, version: int, below: int | None, limit: int) -> Filled:
+        """Fill the columns of a migration in some rows below an id; None is all there are."""
+        (row,) = await self._run(FILLS[version], below, limit)
+        filled = Filled(**row)
+        if not filled.held:
+            await self._run("note_filled", version, filled.lowest)
+        return filled
+
+    async def old_snapshots(self, age: timedelta, rows: int) -> list[OldSnapshot]:
+        """Return what has kept so many dead rows from being removed, for longer than ``age``."""
+        found = await self.transaction.connection.fetch(query("old_snapshots"), age, rows)
+        return [OldSnapshot(**row) for row in found]
+
+    async def next_fires(
+        self, project: str, after: str, limit: int
+    ) -> Mapping[str, datetime | None]:
+        """Return the cached next fire time of schedules that do not back off, in key order."""
+        rows = await self._run("next_fires", project, after, TIME_RULES, limit)
+        return {row["key"]: row["next_fire_at"] for row in rows}
+
+    async def lock_free(self, keys: Sequence[str]) -> Mapping[str, datetime | None]:
+        """Lock the schedules that nobody holds; return their cached next fire times."""
+        rows = await self._run("lock_free", keys)
+        return {row["key"]: row["next_fire_at"] for row in rows}
+
+    async def correct_next(self, key: str, next_fire_at: datetime) -> None:
+        """Write the next fire time of a schedule that is locked."""
+        await self._run("correct_next", key, next_fire_at)
+
+
+def _columns(rows: Sequence[tuple[object, ...]], count: int) -> list[list[object]]:
+    return [[row[place] for row in rows] for place in range(count)]
+
+
+def _readable(definition: str) -> Schedule | None:
+    try:
+        return parse_definition(definition)
+    except EngineError:
+        return None

@@ -1,0 +1,201 @@
+"""Conversion of PostgreSQL rows to records.
+
+Turns rows of PostgreSQL into records.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import OrderedDict
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from engine.errors import EngineError
+from engine.ledger.fires import Claim, Fire, begins
+from engine.ledger.records import (
+    ActionRow,
+    DriftRow,
+    NextFire,
+    Pause,
+    ScheduleRow,
+    ScheduleState,
+    hold_of,
+    state_of,
+)
+from engine.schedules.model import Schedule
+from engine.schedules.planner.decisions import ALL_READ, Awaited, OpenFire
+from engine.schedules.planner.overlap import ahead
+
+Row = Any
+"""An ``asyncpg.Record``: its columns are typed by the query, not by Python."""
+
+
+LARGE = 16_000
+"""Characters from which on a definition is kept shortly: its input makes it large, and of what has
+an input of its own most starts once."""
+
+
+class Parsed:
+    """Definitions by their texts: those used last, as many as ``most`` characters hold.
+
+    Bounded by size, since what one takes is some four times its text, be that 200 characters or
+    50,000.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most, self._size = most, 0
+        self._found: OrderedDict[str, Schedule] = OrderedDict()
+
+    def get(self, text: str) -> Schedule:
+        """Return the schedule that a text holds; equal texts share one."""
+        found = self._found.get(text)
+        if found is not None:
+            self._found.move_to_end(text)
+            return found
+        return self.put(text, _parse(text))
+
+    def __contains__(self, text: str) -> bool:
+        return text in self._found
+
+    def put(self, text: str, schedule: Schedule) -> Schedule:
+        """Keep what a text holds."""
+        if text not in self._found:
+            self._size += len(text)
+        self._found[text] = schedule
+        while self._size > self._most:
+            oldest, _ = self._found.popitem(last=False)
+            self._size -= len(oldest)
+        return schedule
+
+
+_small, _large = Parsed(64_000_000), Parsed(8_000_000)
+
+
+def parse_definition(text: str) -> Schedule:
+    """Return the schedule that a ``definitions.definition`` holds; equal texts share one."""
+    return _kept(text).get(text)
+
+
+def is_parsed(text: str) -> bool:
+    """Whether ``parse_definition`` has its answer already."""
+    return text in _kept(text)
+
+
+async def parse_apart(text: str) -> None:
+    """Parse a definition beside the event loop, for ``parse_definition`` to have it.
+
+    One that cannot be read is left to whoever asks for it.
+    """
+    with suppress(EngineError, ValueError):
+        _kept(text).put(text, await asyncio.to_thread(_parse, text))
+
+
+def _parse(text: str) -> Schedule:
+    return Schedule.from_json(json.loads(text), stored=True)
+
+
+def _kept(text: str) -> Parsed:
+    return _small if len(text) < LARGE else _large
+
+
+def as_state(row: Row, *, all_open: bool) -> ScheduleState:
+    """Return the state read by ``read_schedules.sql``; ``all_open``: of every open fire."""
+    fields = dict(row)
+    pause = _as_pause(fields)
+    known, ran = fields.pop("known") or (), fields.pop("ran") or ()
+    schedule = parse_definition(fields.pop("definition"))
+    counted = {name: fields.pop(name) or 0 for name in ("running", "waiting", "pending")}
+    open_fires = tuple(map(_as_open, json.loads(fields.pop("open") or "[]")))
+    unread = ALL_READ
+    if not all_open:
+        places = schedule.max_concurrent_runs
+        open_fires, unread = ahead(open_fires, schedule.overlap, places, **counted)
+    return ScheduleState(
+        schedule=schedule,
+        pause=pause,
+        known=dict(zip(known, ran, strict=True)),
+        open_fires=open_fires,
+        unread=unread,
+        **fields,
+    )
+
+
+def as_drift(row: Row) -> DriftRow:
+    """Return the line read by ``drift.sql``."""
+    fields = dict(row)
+    return DriftRow(pause=_as_pause(fields), skipped=tuple(fields.pop("skipped") or ()), **fields)
+
+
+def _as_pause(fields: dict[str, Any]) -> Pause | None:
+    """Take the pause out of a row's fields."""
+    pause = [fields.pop(f"paused_{name}") for name in ("at", "reason", "by", "until")]
+    return Pause(*pause) if pause[0] else None
+
+
+def _as_open(fields: dict[str, Any]) -> OpenFire:
+    moments = {
+        name: datetime.fromisoformat(fields[name]).astimezone(UTC)
+        for name in ("fire_time", "open_at")
+        if fields[name]
+    }
+    awaited = tuple(map(_as_awaited, fields["awaited"] or ()))
+    return OpenFire(**{**fields, **moments, "awaited": awaited})
+
+
+def _as_awaited(fields: dict[str, Any]) -> Awaited:
+    since = fields["since"]
+    return Awaited(**{**fields, "since": since and datetime.fromisoformat(since).astimezone(UTC)})
+
+
+def as_claim(row: Row) -> Claim:
+    """Return the claim taken by ``take_over.sql``."""
+    fields = dict(row)
+    own, rules = fields.pop("input"), fields.pop("rules")
+    return Claim(
+        fire_id=fields.pop("id"),
+        schedule=parse_definition(fields.pop("definition")),
+        own_input=() if own is None else (json.loads(own),),
+        rules=rules and json.loads(rules),
+        data_from=begins(fields.pop("data_from")),
+        **fields,
+    )
+
+
+def as_schedule(row: Row) -> ScheduleRow:
+    """Return the line read by ``list_schedules.sql``, also of a definition nobody can read."""
+    fields = dict(row)
+    retired, pause = fields.pop("retired_at"), _as_pause(fields)
+    skipped_at, skipped_why = fields.pop("skipped_at") or (), fields.pop("skipped_why") or ()
+    skips = dict(zip(skipped_at, skipped_why, strict=True))
+    schedule: Schedule | None
+    try:
+        schedule = parse_definition(fields.pop("definition"))
+    except EngineError as error:
+        schedule = None
+        fields["error"] = f"its definition cannot be read: {error}"
+    state = state_of(hold_of(retired, schedule, pause), fields["next_fire_at"])
+    return ScheduleRow(schedule=schedule, state=state, pause=pause, skips=skips, **fields)
+
+
+def as_next_fire(row: Row) -> NextFire | None:
+    """Return what ``upcoming.sql`` read; None when all to come is excluded or skipped."""
+    moment = row["fire_time"]
+    if row["definition"] is not None:
+        with suppress(EngineError):  # of a later version: then its looks are all that is known
+            definition = parse_definition(row["definition"])
+            moment = definition.first_start(moment, but=row["skipped_at"] or ())
+    return NextFire(row["key"], moment, row["timezone"]) if moment else None
+
+
+def as_action(row: Row) -> ActionRow:
+    """Return the line read by ``list_actions.sql``."""
+    states = {name: json.loads(row[name]) if row[name] else None for name in ("before", "after")}
+    return ActionRow(**{**dict(row), **states})
+
+
+def as_fire(row: Row) -> Fire:
+    """Return the fire read by ``list_fires.sql``."""
+    fields = {name: row[name] for name in Fire.__dataclass_fields__}
+    return Fire(**{**fields, "history": tuple(json.loads(row["history"]))})

@@ -1,0 +1,535 @@
+"""Database schema: migrations and query files."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from importlib.resources import files
+from typing import Any
+
+import asyncpg
+
+from engine.errors import LedgerError, LedgerTooNew, LedgerUnavailable, ScheduleError
+from engine.ledger.postgres.connections import Connection, Connections
+
+# --- sessions that hold up a migration ---
+# Sessions that hold up a change of the schema, by name: they are the operator's to end.
+#
+# It stands alone because migrations and indexes both wait for them.
+
+logger = logging.getLogger("sched")
+_EVERY = 0.5
+"""Seconds between two looks: a lock is waited for at most a second."""
+_HOLDERS = """
+SELECT DISTINCT b.pid, a.application_name AS name, a.usename AS role, a.state,
+       round(extract(epoch FROM clock_timestamp() - a.xact_start))::bigint AS age
+FROM unnest(pg_blocking_pids($1)) AS b (pid) LEFT JOIN pg_stat_activity a ON a.pid = b.pid
+ORDER BY b.pid
+"""
+
+
+@dataclass
+class Holders:
+    """Who held it up when it was looked at last.
+
+    Attributes:
+        last: the sessions, in words.
+        since: the loop's time since when somebody does without a break; None while nobody does.
+    """
+
+    last: str = "another session"
+    since: float | None = None
+    told: set[int] = field(default_factory=set)
+
+    @property
+    def lasted(self) -> float:
+        """For how many seconds somebody does by now."""
+        return asyncio.get_running_loop().time() - self.since if self.since is not None else 0.0
+
+
+@asynccontextmanager
+async def naming_who_holds_it_up(
+    connections: Connections, connection: Connection | asyncpg.Connection[asyncpg.Record], what: str
+) -> AsyncIterator[Holders]:
+    """Log each session once for which ``connection`` waits while the block lasts."""
+    holders = Holders()
+    task = asyncio.create_task(_watch(connections, connection.get_server_pid(), what, holders))
+    try:
+        yield holders
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _watch(connections: Connections, pid: int, what: str, holders: Holders) -> None:
+    while True:
+        await asyncio.sleep(_EVERY)
+        with suppress(LedgerError):  # the wait itself says what is wrong
+            rows = await connections.fetch(_HOLDERS, pid)
+            if not rows:
+                holders.since = None
+                continue
+            if holders.since is None:
+                holders.since = asyncio.get_running_loop().time()
+            holders.last = "; ".join(map(_said, rows))
+            pids = {row["pid"] for row in rows}
+            if not pids <= holders.told:
+                holders.told |= pids
+                logger.warning("%s waits for %s", what, holders.last)
+
+
+def _said(row: asyncpg.Record) -> str:
+    if row["pid"] == 0:
+        return "a prepared transaction"
+    words = [row["name"], row["role"] and f"role {row['role']}", row["state"]]
+    if row["age"] is not None:
+        words.append(f"in a transaction for {row['age']} s")
+    return f"session {row['pid']} ({', '.join(filter(None, words))})"
+
+
+# --- migrations ---
+# Migrations: the numbered SQL files that bring a ledger's schema up to what this code knows.
+#
+# A running fleet survives them: every step of a file is a short transaction that waits at most a
+# second for its lock, and each file says the oldest code that may work beside it. A released file
+# is never edited. How to write one: CONTRIBUTING.md; why they are made so: ADR 24.
+
+_NAME = re.compile(r"^(\d{4})_[a-z0-9_]+\.sql$")
+_BESIDE = re.compile(r"^-- beside: (\d+)$", re.MULTILINE)
+_STEP = re.compile(r"^-- step\b.*\n", re.MULTILINE)
+_COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
+_APART = re.compile(
+    r"\s*(?P<verb>CREATE|DROP)\s+(?:UNIQUE\s+)?INDEX\s+CONCURRENTLY\s+"
+    r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?(?P<index>\w+)"
+)
+_LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('sched-engine migrations ' || $1, 0))"
+"""The key under which the code before 0011 migrates, which waits for it in its transaction."""
+_LOCK_TIMEOUT = "1s"
+"""Ticks stand behind a statement that waits for a lock of their table."""
+_STEP_TIMEOUT = 600.0
+"""Seconds of one step. What takes long in it, like VALIDATE CONSTRAINT, is in nobody's way."""
+PATIENCE = 60.0
+"""Seconds until a caller learns that its migration has to wait for another session."""
+_LONGEST_PAUSE = 5.0
+_POLL = 0.05
+
+
+@dataclass(frozen=True)
+class Migration:
+    """One file.
+
+    Attributes:
+        version: its number.
+        beside: the newest migration of the oldest code that may work with the ledger afterwards;
+            None when code has to know this migration.
+        steps: its SQL, in order. Each is done once and noted.
+    """
+
+    version: int
+    beside: int | None
+    steps: tuple[str, ...]
+
+    @classmethod
+    def of(cls, version: int, text: str) -> Migration:
+        """Read a file."""
+        beside = _BESIDE.search(text)
+        parts = _STEP.split(text)
+        steps = tuple(part for part in parts if _COMMENT.sub("", part).strip())
+        return cls(version, int(beside[1]) if beside else None, steps)
+
+    @cached_property
+    def apart(self) -> Mapping[int, IndexStep]:
+        """The steps by number (from 0) that no transaction may hold, and nothing depends on."""
+        found = {}
+        for number, sql in enumerate(self.steps):
+            if match := _APART.match(_COMMENT.sub("", sql)):
+                drops = match["verb"] == "DROP"
+                found[number] = IndexStep(self.version, number, sql, match["index"], drops=drops)
+        return found
+
+    @property
+    def at_once(self) -> str:
+        """All of it for a ledger without rows, where an index is built faster in a transaction."""
+        return "\n;\n".join(
+            sql.replace("CONCURRENTLY", "") if number in self.apart else sql
+            for number, sql in enumerate(self.steps)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStep:
+    """A step that builds an index, or drops one, while others write to its table."""
+
+    version: int
+    number: int
+    sql: str
+    index: str
+    drops: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What the ledger has noted of a migration; ``steps`` is None where all of it is done."""
+
+    beside: int | None
+    steps: frozenset[int] | None
+
+    def lacks(self, number: int) -> bool:
+        """Whether a step is still to be done."""
+        return self.steps is not None and number not in self.steps
+
+
+_NOTHING = Applied(None, frozenset())
+
+
+def check_schema_name(schema: str) -> str:
+    """Return ``schema`` if PostgreSQL takes it unquoted.
+
+    Raises:
+        ScheduleError: when it does not.
+    """
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
+        raise ScheduleError(
+            f"SCHED_SCHEMA is {schema!r}", cure="use lower-case letters, digits and underscores"
+        )
+    return schema
+
+
+@cache
+def migrations() -> list[Migration]:
+    """Return every migration this code carries, in order."""
+    folder = files("engine.ledger.postgres") / "migrations"
+    found = [
+        Migration.of(int(match[1]), file.read_text(encoding="utf-8"))
+        for file in folder.iterdir()
+        if (match := _NAME.match(file.name))
+    ]
+    return sorted(found, key=lambda each: each.version)
+
+
+async def migrate(
+    connections: Connections,
+    schema: str = "sched",
+    *,
+    known: Sequence[Migration] | None = None,
+    patience: float = PATIENCE,
+) -> list[int]:
+    """Do every step that is missing, except those of indexes; return the versions completed here.
+
+    Any number of replicas may start at once: each step is done by one of them.
+
+    Args:
+        connections: to the database.
+        schema: of the ledger.
+        known: what this code carries; tests give another list.
+        patience: seconds for which a lock that another session holds is asked for again.
+
+    Raises:
+        LedgerTooNew: when the ledger has a migration that this code may not work beside.
+        LedgerUnavailable: when a lock could not be had in time; what is done stays done.
+    """
+    check_schema_name(schema)
+    turn = _Turn(connections, schema, migrations() if known is None else known)
+    deadline = asyncio.get_running_loop().time() + patience
+    while not await turn.is_up_to_date():
+        if not await turn.take(deadline):
+            await asyncio.sleep(_POLL)
+            if asyncio.get_running_loop().time() > deadline:
+                raise LedgerUnavailable("another process migrates the ledger, and does not end")
+    return turn.completed
+
+
+async def read_applied(connections: Connections, schema: str) -> dict[int, Applied] | None:
+    """Return what the ledger has noted; None when it is still to be made."""
+    (row,) = await connections.fetch(
+        "SELECT CASE WHEN to_regnamespace($1) IS NULL THEN NULL"
+        " ELSE to_regclass($1 || '.migrations') END IS NOT NULL AS made",
+        schema,
+    )
+    return _as_applied(await connections.fetch(_read(schema))) if row["made"] else None
+
+
+def missing_indexes(known: Sequence[Migration], have: Mapping[int, Applied]) -> list[IndexStep]:
+    """Return the steps of indexes that nobody has done yet, in order."""
+    return [
+        step
+        for each in known
+        for number, step in each.apart.items()
+        if have.get(each.version, _NOTHING).lacks(number)
+    ]
+
+
+@dataclass
+class _Turn:
+    """One process that migrates: a transaction at a time, under a lock that ends with it.
+
+    Nobody waits *in* that lock, because who waits has a snapshot, for which others wait that build
+    an index.
+    """
+
+    connections: Connections
+    schema: str
+    known: Sequence[Migration]
+    completed: list[int] = field(default_factory=list)
+
+    async def is_up_to_date(self) -> bool:
+        """Asked first, so that a role without CREATE can use a ledger that is up to date."""
+        have = await read_applied(self.connections, self.schema)
+        if have is None:
+            return False
+        _require_not_newer(have, self.known)
+        return _next(self.known, have) is None
+
+    async def take(self, deadline: float) -> bool:
+        """Do the next step, or all of a new ledger; False while another process does one."""
+        async with self.connections.transaction(long=True) as connection:
+            if not await connection.fetchval(_LOCK, self.schema):
+                return False
+            await connection.execute(f"SET LOCAL search_path = {self.schema}")
+            await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+            if await self._is_new(connection):
+                self.completed += await self._make(connection)
+                return True
+            await self._ask_again_until(deadline, connection)
+        return True
+
+    async def _is_new(self, connection: Connection) -> bool:
+        if await connection.fetchval("SELECT to_regnamespace($1)", self.schema) is None:
+            await connection.execute(f"CREATE SCHEMA {self.schema}")
+        place = f"{self.schema}.migrations"
+        return await connection.fetchval("SELECT to_regclass($1)", place) is None
+
+    async def _make(self, connection: Connection) -> list[int]:
+        """Nobody uses it yet: one transaction."""
+        await connection.execute(
+            "CREATE TABLE migrations (version integer PRIMARY KEY,"
+            " applied_at timestamptz NOT NULL DEFAULT clock_timestamp(),"
+            " beside integer, steps integer[], filled_from bigint)"
+        )
+        for each in self.known:
+            await connection.execute(each.at_once, timeout=_STEP_TIMEOUT)
+        await connection.executemany(
+            "INSERT INTO migrations (version, beside, steps, filled_from) VALUES ($1, $2, $3, 0)",
+            [(each.version, each.beside, [*range(len(each.steps))]) for each in self.known],
+        )
+        return [each.version for each in self.known]
+
+    async def _ask_again_until(self, deadline: float, connection: Connection) -> None:
+        """Try the next step until its lock is had, with pauses in which ticks get theirs.
+
+        The pauses are part of the transaction: it has neither a snapshot nor a lock of a table
+        then, and keeps the replicas that start beside this one from trying in its pauses.
+        """
+        tries = 0
+        loop = asyncio.get_running_loop()
+        async with naming_who_holds_it_up(self.connections, connection, "a migration") as named:
+            while True:
+                try:
+                    async with connection.transaction():
+                        await self._next_step(connection)
+                except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as error:
+                    tries += 1
+                    pause = min(1.0 + tries, _LONGEST_PAUSE)
+                    if loop.time() + pause > deadline:
+                        raise LedgerUnavailable(
+                            f"a migration waits for a lock that {named.last} holds",
+                            cure="end that session, or wait: the steps that are done stay done",
+                        ) from error
+                    await asyncio.sleep(pause)
+                else:
+                    return
+
+    async def _next_step(self, connection: Connection) -> None:
+        """Read again, since another process may have done it, and do what is next."""
+        columns = await connection.fetchval(
+            "SELECT count(*) FROM pg_attribute WHERE attrelid = 'migrations'::regclass"
+            " AND attname IN ('beside', 'steps', 'filled_from')"
+        )
+        if columns < len(("beside", "steps", "filled_from")):
+            await connection.execute(
+                "ALTER TABLE migrations ADD COLUMN IF NOT EXISTS beside integer,"
+                " ADD COLUMN IF NOT EXISTS steps integer[],"
+                " ADD COLUMN IF NOT EXISTS filled_from bigint"
+            )
+            return
+        have = _as_applied(await connection.fetch(_read(self.schema)))
+        _require_not_newer(have, self.known)
+        following = _next(self.known, have)
+        if following is None:
+            return
+        migration, number = following
+        if number is not None:
+            await connection.execute(migration.steps[number], timeout=_STEP_TIMEOUT)
+        await note_step(connection, migration.version, number, migration.beside)
+        done = have.get(migration.version, _NOTHING).steps or frozenset()
+        if _left(migration, Applied(None, done | {number} if number is not None else done)) == []:
+            self.completed.append(migration.version)
+
+
+async def note_step(
+    connection: Connection | asyncpg.Connection[asyncpg.Record],
+    version: int,
+    number: int | None,
+    beside: int | None = None,
+) -> None:
+    """Note that a step is done; without a number that none of its transactions is left."""
+    await connection.execute(
+        "INSERT INTO migrations AS m (version, beside, steps) VALUES ($1, $2, $3)"
+        " ON CONFLICT (version) DO UPDATE"
+        " SET steps = m.steps || excluded.steps, applied_at = clock_timestamp()",
+        version,
+        beside,
+        [] if number is None else [number],
+    )
+
+
+def _read(schema: str) -> str:
+    # By way of JSON: the code before 0011 has made the table without these columns.
+    return (
+        "SELECT version, (to_jsonb(m) ->> 'beside')::int AS beside,"  # noqa: S608 - a checked name
+        f" to_jsonb(m) ->> 'steps' AS steps FROM {schema}.migrations m"
+    )
+
+
+def _as_applied(rows: Sequence[asyncpg.Record]) -> dict[int, Applied]:
+    return {
+        row["version"]: Applied(
+            row["beside"], frozenset(json.loads(row["steps"])) if row["steps"] else None
+        )
+        for row in rows
+    }
+
+
+def _require_not_newer(have: Mapping[int, Applied], known: Sequence[Migration]) -> None:
+    mine = {each.version for each in known}
+    newest = max(mine)
+    unknown = {version: each for version, each in have.items() if version not in mine}
+    if any(each.beside is None or each.beside > newest for each in unknown.values()):
+        raise LedgerTooNew(
+            f"the ledger is at version {max(unknown)}, this sched-engine knows {newest}",
+            cure="run the newer sched-engine, or point SCHED_DATABASE_URL elsewhere",
+        )
+
+
+def _next(
+    known: Sequence[Migration], have: Mapping[int, Applied]
+) -> tuple[Migration, int | None] | None:
+    """Return the next step to do; a migration of indexes alone is only noted."""
+    for each in known:
+        left = _left(each, have.get(each.version))
+        if left is None:
+            return each, None
+        if left:
+            return each, left[0]
+    return None
+
+
+def _left(migration: Migration, applied: Applied | None) -> list[int] | None:
+    """Return the numbers of the steps to be done before workers use it; None: note that first."""
+    numbers = [n for n in range(len(migration.steps)) if n not in migration.apart]
+    if applied is None:
+        return numbers or None
+    return [number for number in numbers if applied.lacks(number)]
+
+
+# --- index builds ---
+# Index builds: the steps of migrations that no transaction may hold, done while others write.
+#
+# Nothing depends on them for being right, so a worker does not wait for them: an index that is
+# built concurrently waits for every transaction that was open before it, a dump of hours for
+# instance. It stands alone because workers build in the background what ``migrate`` has left.
+
+_BUILD_LOCK = "SELECT pg_try_advisory_lock(hashtextextended('sched-engine indexes ' || $1, 0))"
+"""Of the session, so that an index that is not valid is known to be built by nobody."""
+_UNLIMITED = (
+    "SELECT set_config($1, '0', false), set_config('lock_timeout', '0', false),"
+    " set_config('statement_timeout', '0', false),"
+    " set_config('application_name', 'sched-engine indexes', false)"
+)
+_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)"
+_LONG = 7 * 86_400.0
+"""Seconds of one build. It is in nobody's way while it waits."""
+_LOOK = 0.5
+
+
+async def build_indexes(
+    connections: Connections,
+    schema: str,
+    *,
+    known: Sequence[Migration] | None = None,
+    patience: float | None = None,
+) -> list[str]:
+    """Build and drop what migrations ask for; return the names of the indexes that are left.
+
+    One process at a time does; the others leave it to that one. A build that was broken off, by a
+    crash or by ``patience``, is begun anew.
+
+    Args:
+        connections: to the database.
+        schema: of the ledger.
+        known: what this code carries; tests give another list.
+        patience: seconds to wait for other sessions at a stretch; None is as long as it takes.
+
+    Raises:
+        LedgerError: when the role does not own the tables.
+    """
+    known = migrations() if known is None else known
+    if not (missing := missing_indexes(known, await read_applied(connections, schema) or {})):
+        return []
+    async with connections.apart() as connection:
+        if not await connection.fetchval(_BUILD_LOCK, schema):
+            return [step.index for step in missing]
+        await connection.execute(_UNLIMITED, connections.limit)
+        # Somebody may have finished between the look and the lock.
+        missing = missing_indexes(known, await read_applied(connections, schema) or {})
+        while missing and await _do(connections, connection, schema, missing[0], patience):
+            await note_step(connection, missing[0].version, missing[0].number)
+            del missing[0]
+    return [step.index for step in missing]
+
+
+async def _do(
+    connections: Connections,
+    connection: asyncpg.Connection[Any],
+    schema: str,
+    step: IndexStep,
+    patience: float | None,
+) -> bool:
+    """Do one step, also where an earlier try was broken off; False when patience ended."""
+    valid = await connection.fetchval(_VALID, f"{schema}.{step.index}")
+    if valid and not step.drops:
+        return True
+    what = f"the index {step.index} of migration {step.version:04}"
+    async with naming_who_holds_it_up(connections, connection, what) as holders:
+        drop = f"DROP INDEX CONCURRENTLY IF EXISTS {schema}.{step.index}"
+        for sql in [drop] if step.drops else [drop, step.sql]:
+            work = asyncio.create_task(connection.execute(sql, timeout=_LONG))
+            try:
+                while not work.done():
+                    await asyncio.wait({work}, timeout=_LOOK)
+                    if patience is not None and holders.lasted > patience:
+                        return False
+            finally:
+                if not work.done():
+                    work.cancel()
+                    with suppress(asyncio.CancelledError, asyncpg.QueryCanceledError):
+                        await work
+            await work
+    return True
+
+
+# --- query files ---
+# The queries, one per file, by name.
+
+
+@cache
+def query(name: str) -> str:
+    """Return the text of ``queries/<name>.sql``."""
+    return (files("engine.ledger.postgres") / "queries" / f"{name}.sql").read_text(encoding="utf-8")

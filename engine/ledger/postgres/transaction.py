@@ -1,0 +1,714 @@
+"""Transactions of the PostgreSQL ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import asyncpg
+
+from engine.errors import EngineError
+from engine.ledger.fires import (
+    Claim,
+    DeadLetter,
+    Ended,
+    Evidence,
+    Fire,
+    FollowUp,
+    Status,
+    Timing,
+    as_ended,
+    as_letter,
+    begins,
+)
+from engine.ledger.floors import Floors
+from engine.ledger.postgres.connections import Connection
+from engine.ledger.postgres.rows import as_drift, as_fire, as_state, is_parsed, parse_definition
+from engine.ledger.postgres.schema import query
+from engine.ledger.records import (
+    Action,
+    Backfill,
+    DriftRow,
+    InLine,
+    NewDefinition,
+    NewFire,
+    NewRequest,
+    Pause,
+    ProjectRow,
+    QueueRow,
+    ScheduleState,
+    Serving,
+    SkippedAhead,
+    Step,
+    ToLay,
+    as_backfill,
+    noted,
+)
+from engine.schedules.diff import Head
+from engine.schedules.ids import Window, resolve_type
+from engine.schedules.model import Queue, Schedule, ScheduleFile
+from engine.schedules.planner.decisions import READ_AHEAD, Move, Piece
+from engine.schedules.planner.planner import TIME_RULES, reading_at
+from engine.schedules.policies import ReasonCode, Stop
+
+# --- common statements ---
+# What every part of a PostgreSQL transaction is made of.
+
+_FIRE_COLUMNS = (
+    "project",
+    "key",
+    "series",
+    "bucket",
+    "fire_time",
+    "windows",
+    "last_fire_time",
+    "definition_version",
+    "workflow_id",
+    "workflow_type",
+    "task_queue",
+    "status",
+    "reason",
+    "timing",
+    "missed",
+    "missed_from",
+    "not_before",
+    "token",
+    "awaits",
+    "overlap",
+)
+"""The order of the arrays in ``insert_fires.sql``."""
+
+
+class Statements:
+    """The connection of one transaction, and what each part of it needs."""
+
+    def __init__(self, connection: Connection, namespace: str, patience: float) -> None:
+        self.connection = connection
+        self._namespace, self._patience = namespace, patience
+
+    async def now(self) -> datetime:
+        """See ``Transaction``."""
+        now: datetime = await self.connection.fetchval("SELECT clock_timestamp()")
+        return now
+
+    async def back_off(self, key: str, error: str) -> None:
+        """See ``Transaction``."""
+        await self.run("back_off", key, error)
+
+    async def _insert(
+        self, fires: Sequence[NewFire], owner: str | None, lease: timedelta
+    ) -> list[Claim]:
+        if not fires:
+            return []
+        columns = [[_stored(fire, field) for fire in fires] for field in _FIRE_COLUMNS]
+        rows = await self.run("insert_fires", owner, lease, *columns)
+        return claimed(fires, rows)
+
+    async def _move(self, moves: Sequence[tuple[timedelta, Move]]) -> None:
+        """Carry out what plans decided about fires that are open already."""
+        promoted = [(move.fire.fire_id, move.not_before) for _, move in moves if move.to == "start"]
+        if promoted:
+            await self.run("promote", *map(list, zip(*promoted, strict=True)))
+        if released := [move.fire.fire_id for _, move in moves if move.to == "release"]:
+            await self.run("release", released)
+        if skipped := [(move.fire.fire_id, move.reason) for _, move in moves if move.to == "skip"]:
+            await self.run("give_up", *map(list, zip(*skipped, strict=True)))
+        wishes = [
+            (move.fire.fire_id, move.to, grace, move.reason)
+            for grace, move in moves
+            if move.to in {"cancel", "terminate"}
+        ]
+        if wishes:
+            await self.run("wish_stops", *map(list, zip(*wishes, strict=True)))
+
+    async def run(self, name: str, *arguments: object) -> list[asyncpg.Record]:
+        """Run ``queries/<name>.sql``; its first argument is the namespace."""
+        return await self.connection.fetch(
+            query(name), self._namespace, *arguments, timeout=self._patience
+        )
+
+
+def _stored(fire: NewFire, field: str) -> object:
+    if field == "awaits":
+        return json.dumps(fire.awaits.to_json()) if fire.awaits else None
+    return getattr(fire, field)
+
+
+def claimed(fires: Sequence[NewFire], rows: Sequence[asyncpg.Record]) -> list[Claim]:
+    """Return the orders to start those that have a token, and were written as ``rows`` say."""
+    written = {row["workflow_id"]: row for row in rows}
+    return [
+        fire.claim(
+            row["id"], row["starting_at"], data_from=begins(row["data_from"]),
+            rules=row["rules"] and json.loads(row["rules"]),
+        )
+        for fire in fires
+        if fire.token is not None and (row := written.get(fire.workflow_id))
+    ]  # fmt: skip
+
+
+# --- declarations ---
+# The PostgreSQL ledger's statements for whoever declares schedules.
+
+_AT_ONCE = 5000
+"""Rows turned into records before the loop's other tasks get their turn: about 10 ms."""
+
+_MOST_CHARACTERS = 4_000_000
+"""Of the definitions in one statement; one that is longer goes alone."""
+
+
+def bounded(
+    definitions: Sequence[NewDefinition], most: int = _MOST_CHARACTERS
+) -> Iterator[list[tuple[NewDefinition, str]]]:
+    """Yield definitions with their JSON, as many at once as one statement is to carry."""
+    part: list[tuple[NewDefinition, str]] = []
+    size = 0
+    for new in definitions:
+        text = json.dumps(new.schedule.to_json())
+        if part and size + len(text) > most:
+            yield part
+            part, size = [], 0
+        part.append((new, text))
+        size += len(text)
+    if part:
+        yield part
+
+
+class PostgresDeclaring(Statements):
+    """What an apply, and whoever else declares schedules, needs; see ``Declaring``."""
+
+    async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
+        """See ``Transaction``."""
+        await self.run("lock_edited", project, keys)
+
+    async def lock_project(self, project: str) -> ProjectRow | None:
+        """See ``Transaction``.
+
+        One apply at a time in the whole namespace: two projects may reach for the same key.
+        An advisory lock, because at first there is no row to lock.
+        """
+        await self.connection.fetch(
+            "SELECT pg_advisory_xact_lock(hashtextextended('sched-engine apply ' || $1, 0))",
+            self._namespace,
+            timeout=self._patience,
+        )
+        rows = await self.run("lock_project", project)
+        return ProjectRow(**{**rows[0], "refused": tuple(rows[0]["refused"])}) if rows else None
+
+    async def heads(self, project: str, keys: Sequence[str]) -> dict[str, Head]:
+        """See ``Transaction``."""
+        found = {}
+        for number, row in enumerate(await self.run("heads", project, keys)):
+            found[row["key"]] = Head(*row)
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return found
+
+    async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
+        """See ``Transaction``."""
+        for part in bounded(definitions):
+            await self._define(part, by)
+
+    async def _define(self, definitions: Sequence[tuple[NewDefinition, str]], by: str) -> None:
+        values = [(new, new.schedule) for new, _ in definitions]
+        columns = zip(
+            *(
+                (s.key, n.project, n.version, s.digest, n.series, n.suffixed, n.max_bucket,
+                 n.effective_from, n.cursor, n.next_fire_at, s.workflow, n.workflow_type,
+                 s.task_queue, s.external, s.grace, s.enabled, n.paused,
+                 reading_at(s, n.cursor), n.origin, n.request_id,
+                 " ".join(rule.parent for rule in s.follows))
+                for n, s in values
+            ),
+            strict=True,
+        )  # fmt: skip
+        await self.run("define_schedules", TIME_RULES, *map(list, columns))
+        versions = zip(
+            *(
+                (n.schedule.key, n.version, n.series, n.project, text, n.schedule.digest,
+                 n.effective_from)
+                for n, text in definitions
+            ),
+            strict=True,
+        )  # fmt: skip
+        await self.run("define_versions", by, *map(list, versions))
+
+    async def drift(self, project: str) -> list[DriftRow]:
+        """See ``Transaction``."""
+        return [as_drift(row) for row in await self.run("drift", project)]
+
+    async def asked_under(self, request_id: str) -> str | None:
+        """See ``Transaction``."""
+        rows = await self.run("asked_under", request_id)
+        return rows[0]["key"] if rows else None
+
+    async def raise_epoch(self) -> None:
+        """See ``Transaction``."""
+        await self.connection.execute(query("raise_epoch"), timeout=self._patience)
+
+    async def retire(self, keys: Sequence[str], at: datetime) -> None:
+        """See ``Transaction``."""
+        await self.run("retire", keys, at)
+        await self.run("revoke", keys, "retired", True)
+
+    async def move_to_project(self, keys: Sequence[str], old: str, new: str) -> None:
+        """See ``Transaction``."""
+        await self.run("move_to_project", keys, old, new)
+
+    async def mark_absent(
+        self, project: str, absent: Sequence[str], at: datetime
+    ) -> dict[str, datetime]:
+        """See ``Transaction``."""
+        rows = await self.run("mark_absent", project, absent, at)
+        return {row["key"]: row["absent_since"] for row in rows if row["absent_since"]}
+
+    async def save_project(
+        self, file: ScheduleFile, *, by: str, refused: Collection[str] = ()
+    ) -> None:
+        """See ``Transaction``."""
+        await self.run(
+            "save_project", file.project, file.revision, file.name, file.digest, by, list(refused)
+        )
+        await self.run("hint")
+
+    async def queues(self) -> dict[str, QueueRow]:
+        """See ``Transaction``."""
+        return {row["queue"]: QueueRow.of(**dict(row)) for row in await self.run("read_queues")}
+
+    async def declare_queues(self, project: str, queues: Mapping[str, Queue], *, by: str) -> None:
+        """See ``Transaction``."""
+        names = list(queues)
+        most = [queue.concurrency for queue in queues.values()]
+        rates = [str(queue.rate) if queue.rate else None for queue in queues.values()]
+        await self.run("declare_queues", project, names, most, rates, by)
+        await self.run("drop_queues", project, names)
+
+    async def resolve(
+        self, wanted: Iterable[tuple[str, str]]
+    ) -> Mapping[tuple[str, str], str | None]:
+        """See ``Transaction``."""
+        pairs = set(wanted)
+        queues = {task_queue for task_queue, _ in pairs}
+        announced = await self.announced(queues) if queues else {}
+        return {
+            (task_queue, workflow): resolve_type(workflow, announced.get(task_queue, ()))
+            for task_queue, workflow in pairs
+        }
+
+    async def announced(self, task_queues: Collection[str]) -> Mapping[str, Sequence[str]]:
+        """See ``Transaction``."""
+        announced: dict[str, list[str]] = {}
+        for row in await self.run("announced_types", list(task_queues)):
+            announced.setdefault(row["task_queue"], []).append(row["type"])
+        return announced
+
+
+# --- operator actions ---
+# The PostgreSQL ledger's statements for operators and applications.
+
+_NO_TIME = timedelta(0)
+
+
+class PostgresOperating(Statements):
+    """What operators and applications need; see ``Operating``."""
+
+    async def pause(self, key: str, pause: Pause) -> None:
+        """See ``Transaction``."""
+        await self.run("pause", key, pause.at, pause.reason, pause.by, pause.until)
+        await self.run("revoke", [key], "paused", False)
+
+    async def resume(self, key: str, next_fire_at: datetime | None) -> None:
+        """See ``Transaction``."""
+        await self.run("resume", key, next_fire_at)
+
+    async def move(self, state: ScheduleState, moves: Sequence[Move]) -> None:
+        """See ``Transaction``."""
+        await self._move([(state.schedule.cancel_grace, move) for move in moves])
+
+    async def stop(self, fire_ids: Sequence[int], stop: Stop, *, reason: str) -> None:
+        """See ``Transaction``."""
+        many = len(fire_ids)
+        await self.run("wish_stops", fire_ids, [stop] * many, [None] * many, [reason] * many)
+
+    async def request(self, state: ScheduleState, new: NewRequest) -> bool:
+        """See ``Transaction``."""
+        rows = await self.run(
+            "request_fire", state.project, state.key, new.series, new.bucket, new.fire_time,
+            new.kind, state.definition_version, new.workflow_id, state.workflow_type,
+            state.schedule.task_queue, new.status, new.reason, new.kind, new.overlap,
+            json.dumps(new.own_input[0]) if new.own_input else None,
+        )  # fmt: skip
+        return bool(rows)
+
+    async def make_due(self, keys: Sequence[str]) -> None:
+        """See ``Transaction``."""
+        await self.run("make_due", list(keys))
+
+    async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
+        """See ``Transaction``."""
+        return bool(await self.run("unskip", key, series, fire_time))
+
+    async def lift_skips(self, keys: Sequence[str]) -> list[SkippedAhead]:
+        """See ``Transaction``."""
+        return [SkippedAhead(**row) for row in await self.run("lift_skips", keys)]
+
+    async def give_up(self, workflow_ids: Sequence[str], reason: str) -> frozenset[str]:
+        """See ``Transaction``."""
+        rows = await self.run("give_up_runs", workflow_ids, reason)
+        return frozenset(row["workflow_id"] for row in rows)
+
+    async def note_ahead(self, step: Step) -> None:
+        """See ``Transaction``."""
+        await self._insert(
+            [NewFire.of(step, each, None) for each in step.decisions], None, _NO_TIME
+        )
+
+    async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:
+        """See ``Transaction``."""
+        rows = await self.run("window_fire", key, bucket, series)
+        return as_fire(rows[0]) if rows else None
+
+    async def count_reruns(self, window: Window, workflow_id: str) -> int:
+        """See ``Transaction``."""
+        (row,) = await self.run("count_reruns", workflow_id, window.key, window.fire_time)
+        return int(row["reruns"])
+
+    async def fire(self, workflow_id: str) -> Fire | None:
+        """See ``Transaction``."""
+        rows = await self.run("fire_of_run", workflow_id)
+        return as_fire(rows[0]) if rows else None
+
+    async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
+        """See ``Transaction``."""
+        return [as_fire(row) for row in await self.run("fires_between", key, first, last)]
+
+    async def definition(self, key: str, version: int) -> Schedule:
+        """See ``Transaction``."""
+        (row,) = await self.run("definition", key, version)
+        return parse_definition(row["definition"])
+
+    async def forgotten_until(self, key: str) -> datetime | None:
+        """See ``Transaction``."""
+        rows = await self.run("forgotten_until", key)
+        return rows[0]["forgotten_until"] if rows else None
+
+    async def carve(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
+        """See ``Transaction``."""
+        columns = [
+            (piece.window.bucket, piece.window.fire_time, piece.windows, piece.last,
+             piece.window.workflow_id(suffixed))
+            for piece in pieces
+        ]  # fmt: skip
+        await self.run(
+            "carve", row.key, row.series, row.fire_time, *map(list, zip(*columns, strict=True)),
+            row.windows, row.last_fire_time,
+        )  # fmt: skip
+
+    async def covering(self, key: str, fire_time: datetime) -> Fire | None:
+        """See ``Transaction``."""
+        rows = await self.run("covering_fire", key, fire_time)
+        return as_fire(rows[0]) if rows else None
+
+    async def found(
+        self,
+        seen: Evidence,
+        window: Window,
+        version: int,
+        timing: Timing,
+        data_from: datetime | None,
+    ) -> None:
+        """See ``Transaction``."""
+        await self.run(
+            "found_run", window.key, window.series, window.bucket, window.fire_time, version,
+            seen.workflow_id, timing, seen.run_id, seen.started_at, seen.first_run_id, data_from,
+        )  # fmt: skip
+
+    async def letters(
+        self,
+        key: str | None = None,
+        *,
+        workflow_id: str | None = None,
+        bucket: int | None = None,
+        limit: int = 50,
+    ) -> list[DeadLetter]:
+        """See ``Transaction``."""
+        rows = await self.run("letters", key, workflow_id, bucket, limit)
+        return [as_letter(row) for row in rows]
+
+    async def deal(self, workflow_ids: Collection[str]) -> set[str]:
+        """See ``Transaction``."""
+        rows = await self.run("deal", list(workflow_ids))
+        return {row["workflow_id"] for row in rows}
+
+    async def ended(self, limit: int) -> list[Ended]:
+        """See ``Transaction``."""
+        return [as_ended(row) for row in await self.run("ended", limit)]
+
+    async def follow(self, looked_at: Collection[int], news: Sequence[FollowUp]) -> set[str]:
+        """See ``Transaction``."""
+        columns = [
+            (each.fire_id, each.workflow_id, each.workflow_type, each.reason,
+             json.dumps(each.argument))
+            for each in news
+        ]  # fmt: skip
+        rows = await self.run("follow", *map(list, zip(*columns, strict=True))) if columns else []
+        await self.run("followed", list(looked_at))
+        return {row["workflow_id"] for row in rows}
+
+    async def act(self, actions: Sequence[Action], *, by: str) -> None:
+        """See ``Transaction``."""
+        columns = [
+            (each.project, each.key, each.verb, each.reason, each.workflow_id,
+             noted(each.before), noted(each.after))
+            for each in actions
+        ]  # fmt: skip
+        if columns:
+            await self.run("act", by, *map(list, zip(*columns, strict=True)))
+            await self.run("hint")
+
+
+# --- backfills ---
+# The PostgreSQL ledger's statements about backfills. None is run for each window.
+
+
+class PostgresBackfilling(Statements):
+    """See ``engine.ledger.interface.Backfilling``."""
+
+    async def lock_laying(self, serving: Serving) -> str | None:
+        """See ``Transaction``."""
+        types = list(serving.types)
+        rows = await self.run("lock_laying", serving.project, serving.lanes, types, TIME_RULES)
+        return rows[0]["key"] if rows else None
+
+    async def backfills(
+        self, key: str, *, laying: bool = False, limit: int = 100
+    ) -> list[Backfill]:
+        """See ``Transaction``."""
+        return list(map(read_backfill, await self.run("backfills", key, laying, limit)))
+
+    async def request_backfill(self, new: Backfill) -> int:
+        """See ``Transaction``."""
+        (row,) = await self.run(
+            "request_backfill", new.project, new.key, new.series, new.definition_version,
+            new.first, new.last, new.cursor, new.overlap, list(new.include), new.reason,
+            new.requested_by, new.requested_at, new.windows,
+        )  # fmt: skip
+        return int(row["id"])
+
+    async def move_backfill(self, to: Backfill) -> None:
+        """See ``Transaction``."""
+        await self.run(
+            "move_backfill", to.id, to.cursor, to.state, to.ended_reason, to.next_at, to.laid_at,
+            to.ended_at, to.laid, json.dumps(dict(to.left_alone)), to.error,
+        )  # fmt: skip
+
+    async def backfill_looked_at(self, key: str, at: datetime) -> None:
+        """See ``Transaction``."""
+        await self.run("backfill_looked_at", key, at)
+
+    async def put_off_backfills(self, key: str, wait: timedelta, error: str | None = None) -> None:
+        """See ``Transaction``."""
+        await self.run("put_off_backfills", key, wait, error)
+
+    async def count_waiting(self, key: str, most: int) -> int:
+        """See ``Transaction``."""
+        (row,) = await self.run("count_waiting", key, most)
+        return int(row["waiting"])
+
+    async def count_windows(
+        self, key: str, spans: Sequence[tuple[datetime, datetime]]
+    ) -> list[Counter[tuple[Status, ReasonCode | None]]]:
+        """See ``Transaction``. One statement, however many spans."""
+        counts = [Counter[tuple[Status, ReasonCode | None]]() for _ in spans]
+        after, until = map(list, zip(*spans, strict=True)) if spans else ([], [])
+        for row in await self.run("count_windows", key, after, until):
+            counts[row["number"] - 1][row["status"], row["reason_code"]] = row["windows"]
+        return counts
+
+    async def ranges_between(self, key: str, after: datetime, until: datetime) -> list[Fire]:
+        """See ``Transaction``."""
+        return list(map(as_fire, await self.run("ranges_between", key, after, until)))
+
+    async def lay(
+        self,
+        state: ScheduleState,
+        windows: Sequence[ToLay],
+        *,
+        overlap: InLine,
+        owner: str,
+        lease: timedelta,
+    ) -> tuple[list[Claim], set[str]]:
+        """See ``Transaction``. Two statements, however many windows."""
+        claims: list[Claim] = []
+        laid: set[str] = set()
+        about = (state.project, state.key, state.definition_version, state.workflow_type,
+                 state.schedule.task_queue)  # fmt: skip
+        for name, again in (("refill", True), ("insert_backfill", False)):
+            fires = [
+                NewFire.backfilled(state, each.window, each.workflow_id, sent=overlap == "allow")
+                for each in windows
+                if each.again is again
+            ]
+            if not fires:
+                continue
+            columns = [(fire.series, fire.bucket, fire.fire_time, fire.workflow_id, fire.token)
+                       for fire in fires]  # fmt: skip
+            rows = await self.run(
+                name, *about, overlap, owner, lease,
+                *map(list, zip(*columns, strict=True)),
+            )  # fmt: skip
+            laid |= {row["workflow_id"] for row in rows}
+            claims += claimed(fires, rows)
+        new = [each.window.bucket for each in windows if not each.again]
+        if new and (state.max_bucket is None or max(new) > state.max_bucket):
+            await self.run("raise_max_bucket", state.key, max(new))
+        return claims, laid
+
+
+def read_backfill(row: asyncpg.Record) -> Backfill:
+    """Return what ``backfills.sql`` and ``laying.sql`` read."""
+    return as_backfill(dict(row), json.loads(row["left_alone"]))
+
+
+# --- statements of a tick ---
+# One transaction of the PostgreSQL ledger: what a tick needs, on top of the other parts.
+
+_FOLDED = 20
+"""Changes of a line from which on they are folded into one."""
+_PARSED_AT_ONCE = 100_000
+"""Characters of definitions that a tick parses in its transaction: some tens of milliseconds."""
+
+
+class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfilling):
+    """See ``engine.ledger.interface.Transaction``.
+
+    Args:
+        floors: from when on to look for what is due.
+        older: whether replicas live that read ``schedules`` and not ``positions``.
+        unparsed: takes in definitions that ``read`` has left out.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        namespace: str,
+        patience: float,
+        *,
+        floors: Floors,
+        older: bool,
+        unparsed: set[str],
+    ) -> None:
+        super().__init__(connection, namespace, patience)
+        self._floors, self._older, self._unparsed = floors, older, unparsed
+
+    async def lock_due(
+        self,
+        serving: Serving,
+        limit: int,
+        *,
+        but: Collection[str] = (),
+        only: Collection[str] | None = None,
+    ) -> list[str]:
+        """See ``Transaction``."""
+        types, (due, *_) = list(serving.types), self._floors.of(serving)
+        rows = await self.run(
+            "lock_due", serving.project, serving.lanes, types, TIME_RULES, limit, due,
+            list(but), None if only is None else list(only),
+        )  # fmt: skip
+        return [row["key"] for row in rows]
+
+    async def lock(self, keys: Sequence[str]) -> None:
+        """See ``Transaction``."""
+        await self.run("lock", keys)
+
+    async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
+        """See ``Transaction``."""
+        rows = await self.run(
+            "lock_outdated", serving.project, TIME_RULES, after, serving.lanes, limit
+        )
+        return [row["key"] for row in rows]
+
+    async def lock_unsent(self, fire_ids: Collection[int]) -> set[int]:
+        """See ``Transaction``."""
+        return {row["id"] for row in await self.run("lock_unsent", list(fire_ids))}
+
+    async def read(
+        self, keys: Sequence[str], *, all_open: bool = False, at_once: bool = False
+    ) -> list[ScheduleState]:
+        """See ``Transaction``."""
+        states, unparsed = [], 0
+        for row in await self.run("read_schedules", keys, all_open, READ_AHEAD, random.random()):
+            text = row["definition"]
+            if at_once and not is_parsed(text):
+                unparsed += len(text)
+                if unparsed > _PARSED_AT_ONCE:
+                    self._unparsed.add(text)
+                    continue
+            try:
+                states.append(as_state(row, all_open=all_open))
+            except (EngineError, ValueError) as error:
+                await self.back_off(row["key"], f"its definition cannot be read: {error}")
+        return states
+
+    async def record(
+        self,
+        steps: Sequence[Step],
+        *,
+        owner: str | None = None,
+        lease: timedelta = timedelta(0),
+        strict: bool = False,
+    ) -> list[Claim]:
+        """See ``Transaction``. All steps at once; when that fails, one by one."""
+        if not steps:
+            return []
+        try:
+            async with self.connection.transaction():
+                return await self._record(steps, owner, lease)
+        except asyncpg.PostgresError as error:
+            if strict or self.connection.is_closed():
+                raise
+            if len(steps) == 1:
+                await self.back_off(steps[0].state.key, str(error))
+                return []
+        claims = []
+        for step in steps:
+            claims += await self.record([step], owner=owner, lease=lease)
+        return claims
+
+    async def unservable(
+        self, serving: Serving, *, alive: timedelta, steady: timedelta, limit: int
+    ) -> list[str]:
+        """See ``Transaction``."""
+        types = list(serving.types)
+        rows = await self.run(
+            "unservable",
+            serving.project,
+            serving.task_queue,
+            alive,
+            types,
+            steady,
+            limit,
+            TIME_RULES,
+        )
+        return [row["key"] for row in rows]
+
+    async def _record(
+        self, steps: Sequence[Step], owner: str | None, lease: timedelta
+    ) -> list[Claim]:
+        fires = [NewFire.of(step, decision, owner) for step in steps for decision in step.decisions]
+        claims = await self._insert(fires, owner, lease)
+        await self._move([(step.state.schedule.cancel_grace, move)
+                          for step in steps for move in step.moves])  # fmt: skip
+        moved = [
+            (s.state.key, s.cursor, s.next_fire_at, s.max_bucket, s.reading, s.resumed,
+             owner is None or self._older or not s.plain)
+            for s in steps
+        ]  # fmt: skip
+        await self.run("move_cursors", TIME_RULES, *map(list, zip(*moved, strict=True)))
+        if long := [s.state.key for s in steps if s.state.line_changes > _FOLDED]:
+            await self.run("fold_lines", long)
+        return claims

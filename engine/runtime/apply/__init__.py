@@ -1,0 +1,1 @@
+"""Application of schedule files to the ledger."""

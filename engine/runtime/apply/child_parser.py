@@ -1,0 +1,250 @@
+"""Parser of large schedule files in a child process."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import pickle
+import re
+import stat
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from signal import Signals, strsignal
+from threading import Lock, Timer
+from typing import IO, Any, Final
+
+from engine.errors import Code, Problem, ScheduleFileError
+from engine.schedules import Schedule, ScheduleFile
+from engine.schedules.loader.entries import OpenIcs
+from engine.schedules.loader.loader import NamedText, load_several
+
+# --- calendar files ---
+# Opens the .ics files that schedule files name.
+
+MAX_BYTES: Final = 5_000_000
+"""The largest calendar: far more than the 5000 days off that one may have."""
+
+
+def calendars_beside(name: str) -> OpenIcs:
+    """Return what opens the calendars that the file ``name`` names, by a path from its folder.
+
+    It raises OSError or, with what is wrong and the cure, ValueError.
+    """
+    folder = Path(name).parent
+    return lambda calendar: _text(folder / calendar)
+
+
+def _text(path: Path) -> str:
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):  # a pipe would keep its reader waiting for ever
+        raise ValueError("it is no ordinary file", "name an .ics file")
+    data = b""
+    if found.st_size <= MAX_BYTES:
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)  # it may be growing
+    if max(len(data), found.st_size) > MAX_BYTES:
+        what = f"it is larger than {MAX_BYTES // 1_000_000} MB"
+        raise ValueError(what, "export the days off alone")
+    try:
+        return data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8", "export it again, as UTF-8") from None
+
+
+# --- child process ---
+# Reads large schedule files, and those that name calendars, in a process of their own.
+#
+# There neither a crash of libyaml nor Python's lock, which a thread would share, can hold up a
+# worker. The child is one command, not ``multiprocessing``: that would import the user's main
+# module again.
+
+SMALL: Final = 256_000
+"""Characters that are read at once, in this process: less time than a child takes to begin."""
+
+_CALENDAR: Final = re.compile(r"\bics\b")
+"""What a text has that names a calendar: to write its repeated events out may take long."""
+
+PATIENCE: Final = 60.0
+"""Seconds for a child and every 16 million characters begun: twice what a busy machine needs."""
+
+_BATCH: Final = 200
+"""Schedules unpacked in one go, some milliseconds, during which no other thread runs."""
+
+_LENGTH: Final = struct.Struct("!I")
+
+# Ctrl-C reaches the child too; the parent ends it.
+_CHILD: Final = """\
+import json, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.path[:] = json.loads(sys.argv[1])
+from engine.runtime.apply.child_parser import serve_parent
+serve_parent()
+"""
+
+
+class Stopped(Exception):
+    """Nobody wants the file any more."""
+
+
+class Stopper:
+    """Ends a reading, at once, from another thread."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self.stopped = False
+
+    def stop(self) -> None:
+        """End the child that reads, or that would."""
+        with self._lock:
+            self.stopped = True
+            if self._process is not None:
+                self._process.kill()
+
+    def watch(self, process: subprocess.Popen[bytes]) -> None:
+        """Know the child."""
+        with self._lock:
+            self._process = process
+            if self.stopped:
+                process.kill()
+
+
+def parse(
+    texts: Sequence[NamedText],
+    name: str,
+    *,
+    expectations: bool = False,
+    small: int = SMALL,
+    stopper: Stopper | None = None,
+) -> ScheduleFile:
+    """Return what ``load_several`` returns. It takes long: call it from a thread.
+
+    Raises:
+        ScheduleFileError: with every problem of the files, or that they could not be read.
+        Stopped: ``stopper`` was asked to end the child.
+    """
+    # A frozen application's executable is the application, not Python.
+    alone = not sys.executable or getattr(sys, "frozen", False)
+    if alone or (_size(texts) <= small and not any(_CALENDAR.search(each.text) for each in texts)):
+        return load_several(texts, name, open_ics=calendars_beside, expectations=expectations)
+    patience = PATIENCE * (1 + _size(texts) // 16_000_000)
+    child = _Child(name, patience, stopper or Stopper())
+    return child.read((tuple(texts), name, expectations))
+
+
+def _size(texts: Sequence[NamedText]) -> int:
+    return sum(len(each.text) for each in texts)
+
+
+class _Child:
+    """One process that reads, and this side of the pipes to it."""
+
+    def __init__(self, name: str, patience: float, stopper: Stopper) -> None:
+        self._name, self._patience, self._stopper = name, patience, stopper
+        self._late = False
+
+    def read(self, asked: tuple[Any, ...]) -> ScheduleFile:
+        path = json.dumps([str(entry) for entry in sys.path])
+        # -P: nothing of the working directory may stand for a module of Python's own.
+        command = [sys.executable, "-P", "-c", _CHILD, path]
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - this very Python, and a text of ours
+        except OSError as error:
+            what = f"the process that reads it could not begin: {error.strerror}"
+            problem = Problem(Code.FILE_UNREADABLE, what, "see what the system is short of")
+            raise ScheduleFileError(self._name, (problem,)) from None
+        with process:
+            assert process.stdin is not None  # noqa: S101 - for mypy
+            assert process.stdout is not None  # noqa: S101 - for mypy
+            impatience = Timer(self._patience, self._end, (process,))
+            impatience.daemon = True
+            impatience.start()
+            self._stopper.watch(process)
+            try:
+                with suppress(BrokenPipeError), process.stdin as pipe:  # it says why at its end
+                    pickle.dump(asked, pipe, protocol=pickle.HIGHEST_PROTOCOL)
+                return self._joined(process.stdout)
+            except EOFError:
+                code = process.wait()
+                if self._stopper.stopped:
+                    raise Stopped from None
+                raise self._broken(code) from None
+            finally:
+                impatience.cancel()
+                process.kill()  # nothing is left to do when all has been read
+
+    def _end(self, process: subprocess.Popen[bytes]) -> None:
+        self._late = True
+        process.kill()
+
+    def _joined(self, pipe: IO[bytes]) -> ScheduleFile:
+        schedules: list[Schedule] = []
+        for kind, value in _messages(pipe):
+            if kind == "problems":
+                raise ScheduleFileError(*value)
+            if kind == "file":
+                file: ScheduleFile = value
+                return replace(file, schedules=tuple(schedules))
+            schedules += value
+        raise EOFError
+
+    def _broken(self, code: int) -> ScheduleFileError:
+        if self._late:
+            what, cure = f"reading it took longer than {self._patience:.0f} s", "split it"
+        else:
+            end = f"with code {code}"
+            if code < 0:
+                end = f"by {Signals(-code).name} ({strsignal(-code)})"
+            what = f"the process that reads it was ended {end}"
+            cure = "see whether memory is short, or split the file"
+        problem = Problem(Code.FILE_UNREADABLE, what, cure)
+        return ScheduleFileError(self._name, (problem,))
+
+
+def _messages(pipe: IO[bytes]) -> Iterator[tuple[str, Any]]:
+    """Yield what the child says, to its end."""
+    while header := pipe.read(_LENGTH.size):
+        if len(header) < _LENGTH.size:
+            return
+        (length,) = _LENGTH.unpack(header)
+        data = pipe.read(length)
+        if len(data) < length:
+            return
+        yield pickle.loads(data)  # noqa: S301 - our own child wrote it
+
+
+def serve_parent() -> None:
+    """Be the child: read what standard input asks for, answer on standard output."""
+    gc.disable()  # a third of the time; nothing here lives long enough to need it
+    with os.fdopen(os.dup(1), "wb") as pipe:
+        os.dup2(2, 1)  # whatever is printed must not get in between
+        asked = pickle.load(sys.stdin.buffer)  # noqa: S301 - our own parent wrote it
+        for message in _answers(*asked):
+            data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+            pipe.write(_LENGTH.pack(len(data)) + data)
+        pipe.flush()
+    os._exit(0)  # there is nothing to tidy up, and much to free
+
+
+def _answers(
+    texts: tuple[NamedText, ...],
+    name: str,
+    expectations: bool,  # noqa: FBT001 - as it came through the pipe
+) -> Iterator[tuple[str, Any]]:
+    try:
+        file = load_several(texts, name, open_ics=calendars_beside, expectations=expectations)
+    except ScheduleFileError as error:
+        yield "problems", (error.name, error.problems, error.digest, error.calendars)
+        return
+    for at in range(0, len(file.schedules), _BATCH):
+        batch = file.schedules[at : at + _BATCH]
+        for schedule in batch:
+            _ = schedule.digest  # here, so that the worker need not
+        yield "schedules", batch
+    yield "file", replace(file, schedules=())

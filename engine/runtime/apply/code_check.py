@@ -1,0 +1,134 @@
+"""Check of schedules against the code that is to run them.
+
+Schedules that do not fit the code which is to run them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from engine.errors import Code, WorkflowUnknown
+from engine.flow.definition import WorkflowDefinition
+from engine.runtime.apply.locations import Misfit
+from engine.schedules import Schedule
+from engine.schedules.ids import nearest_name, resolve_type
+from engine.schedules.model import jsonable
+
+_NAMED: Final = 5
+"""Fields of one input that are named; a list may have thousands."""
+
+
+def misfits(
+    schedules: Sequence[Schedule],
+    code: Mapping[str, WorkflowDefinition],
+    *,
+    types: Collection[str] | None = None,
+) -> list[Misfit]:
+    """Return what is wrong with schedules, seen from the code.
+
+    Args:
+        schedules: external ones are not looked at: their code may be anywhere.
+        code: the workflows whose inputs are known, by Temporal type.
+        types: every type that there is; None where nobody can know that, and a workflow that is
+            not in ``code`` is no problem.
+    """
+    found: list[Misfit] = []
+    for schedule in schedules:
+        if schedule.external:
+            continue
+        kind = resolve_type(schedule.workflow, code if types is None else types)
+        if kind is None and types is not None:
+            found.append(_unknown(schedule.key, "workflow", schedule.workflow, types, "workflow"))
+        elif kind is not None and kind in code:
+            found += _input(schedule, code[kind])
+    # Most handlers are those of `defaults`: each is named once.
+    told = {each.on_dead: each for each in reversed(schedules) if not each.external}
+    for schedule in reversed(told.values()):
+        found += _handler(schedule, code, types)
+    return found
+
+
+def _unknown(key: str, what: str, name: str, types: Collection[str], field: str) -> Misfit:
+    near = nearest_name(name, types)
+    cure = f"did you mean {near}?" if near else "import the package that has it"
+    message = f"{key}: there is no {what} {name}"
+    return Misfit(WorkflowUnknown.code, key, message, cure, (field,))
+
+
+def _handler(
+    schedule: Schedule, code: Mapping[str, WorkflowDefinition], types: Collection[str] | None
+) -> Iterator[Misfit]:
+    """A handler is a workflow like any other, and is always given what ended badly."""
+    key, name = schedule.key, schedule.on_dead
+    if name is None:
+        return
+    kind = resolve_type(name, code if types is None else types)
+    if kind is None and types is not None:
+        yield _unknown(key, "onDead workflow", name, types, "onDead")
+    elif kind is not None and kind in code and not code[kind].accepts_input:
+        what = f"{key}: the workflow {kind} takes no input, and onDead gives it one"
+        yield Misfit(Code.INPUT_INVALID, key, what, "add a parameter to its run", ("onDead",))
+
+
+def _input(schedule: Schedule, definition: WorkflowDefinition) -> Iterator[Misfit]:
+    """Compare the input that a file gives with the one that the workflow takes."""
+    key, kind = schedule.key, definition.type
+    if not schedule.has_input:
+        if definition.requires_input:
+            what, cure = f"{key}: the workflow {kind} needs an input", "add input:"
+            yield Misfit(Code.INPUT_INVALID, key, what, cure, ("workflow",))
+        return
+    if not definition.accepts_input:
+        what, cure = f"{key}: the workflow {kind} takes no input", "remove input:"
+        yield Misfit(Code.INPUT_INVALID, key, what, cure, ("input",))
+        return
+    for path, said in _faults(schedule.input, definition.input_type):
+        name = ".".join(["input", *map(str, path)])
+        cure = f"the workflow {kind} takes {_name(definition.input_type)}"
+        yield Misfit(Code.INPUT_INVALID, key, f"{key}: {name}: {said}", cure, ("input", *path))
+    for name in _left_out(schedule.input, definition.input_type):
+        near = nearest_name(name, [each.name for each in fields(definition.input_type)])
+        what = f"{key}: input.{name}: {_name(definition.input_type)} has no such field"
+        cure = f"did you mean {near}?" if near else "remove it"
+        yield Misfit(Code.INPUT_INVALID, key, what, cure, ("input", name))
+
+
+def _left_out(value: Any, wanted: Any) -> list[str]:
+    """The fields that decoding would drop without a word, of a dataclass without rules of its own.
+
+    A model of pydantic says itself what it does with others.
+    """
+    if not is_dataclass(wanted) or hasattr(wanted, "__pydantic_config__"):
+        return []
+    known = {each.name for each in fields(wanted)}
+    return [name for name in value if name not in known] if isinstance(value, Mapping) else []
+
+
+def _faults(value: Any, wanted: Any) -> list[tuple[tuple[str | int, ...], str]]:
+    """Decode an input as a worker with the plugin does; return where it does not fit, and why."""
+    adapter = _adapter(wanted)
+    if adapter is None:
+        return []
+    try:
+        adapter.validate_json(json.dumps(jsonable(value)))
+    except ValidationError as error:
+        return [(each["loc"], each["msg"]) for each in error.errors()[:_NAMED]]
+    return []
+
+
+@lru_cache(maxsize=1000)
+def _adapter(wanted: Any) -> TypeAdapter[Any] | None:
+    try:
+        return None if wanted is None else TypeAdapter(wanted)
+    except Exception:  # noqa: BLE001 - a type that pydantic does not know is decoded by others
+        return None
+
+
+def _name(wanted: Any) -> str:
+    return getattr(wanted, "__name__", None) or str(wanted)

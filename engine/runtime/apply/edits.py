@@ -1,0 +1,537 @@
+"""Edits that one apply writes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from engine.errors import DefinitionUnreadable, KeyForeign, WorkflowUnknown
+from engine.ledger import Ledger, Transaction
+from engine.ledger.records import (
+    Action,
+    NewDefinition,
+    QueueRow,
+    ScheduleState,
+    Serving,
+    SkippedAhead,
+    Step,
+)
+from engine.runtime import planning
+from engine.runtime.apply.definitions import first_definition, next_definition
+from engine.runtime.planning import decided_to_the_end, end, holding, owes_many, planned
+from engine.schedules import Schedule, ScheduleFile, Window
+from engine.schedules.diff import Diff, diff, edits
+from engine.schedules.planner.decisions import Decision
+
+# --- refused schedules ---
+# Which schedules of a file are not applied, because no worker has their workflow.
+#
+# A misspelt name, or a version that is not deployed yet, would otherwise take the place of what
+# works, and be found out when its windows are rejected: docs/adr/0023-what-an-apply-refuses.md.
+
+_GOES_ON = "its last good definition goes on"
+
+Types = Mapping[tuple[str, str], str | None]
+"""For a task queue and a ``workflow:`` the Temporal type, None where nobody announced one."""
+
+
+async def refused(
+    transaction: Transaction, schedules: Sequence[Schedule], compared: Diff, types: Types
+) -> dict[str, str]:
+    """Return the keys that are not to be applied, each with the reason.
+
+    Refused is what would be written, were it enabled, and names a workflow that nobody announced,
+    although somebody serves its task queue. And so is all that would be written of those that it
+    is linked with by ``after`` and ``needs``: half of a chain would wait for the wrong windows.
+
+    Args:
+        transaction: knows what was announced.
+        schedules: all of the file.
+        compared: the file with the ledger.
+        types: what the file's workflows are.
+    """
+    written = {*compared.added, *compared.changed, *compared.returned}
+    nameless = [each for each in schedules if each.key in written and _is_unknown(each, types)]
+    if not nameless:
+        return {}
+    announced = await transaction.announced({each.task_queue for each in nameless})
+    reasons = {
+        each.key: planning.explained(each, announced[each.task_queue])
+        for each in nameless
+        if announced.get(each.task_queue)
+    }
+    for key, cause in kin(schedules, reasons).items():
+        if key in written:
+            reasons[key] = f"after or needs links it with {cause}, which is refused"
+    return {
+        key: f"refused: {reasons[key]}" + (f"; {_GOES_ON}" if key in compared.changed else "")
+        for key in (each.key for each in schedules)
+        if key in reasons
+    }
+
+
+def _is_unknown(schedule: Schedule, types: Types) -> bool:
+    if schedule.external or not schedule.enabled:
+        return False
+    return types[schedule.task_queue, schedule.workflow] is None
+
+
+def kin(schedules: Iterable[Schedule], keys: Collection[str]) -> dict[str, str]:
+    """Return whoever is linked with one of these keys, however far, each with one that it is.
+
+    The keys themselves are not among them.
+    """
+    links: dict[str, list[str]] = defaultdict(list)
+    for schedule in schedules:
+        for rule in schedule.follows:
+            links[schedule.key].append(rule.parent)
+            links[rule.parent].append(schedule.key)
+    found = {key: key for key in keys}
+    new = list(found)
+    while new:
+        key = new.pop()
+        for other in links.get(key, ()):
+            if other not in found:
+                found[other] = found[key]
+                new.append(other)
+    return {key: cause for key, cause in found.items() if key not in keys}
+
+
+# --- operator skips ---
+# What operators skipped ahead, when the definition changes under it.
+#
+# A skip means a moment: it stays while a window opens then, whatever number that has now. Where
+# none does any more it is dropped, and somebody is told.
+
+Dropped = dict[str, tuple[str, ...]]
+"""Moments whose skip was dropped, as text, by key."""
+
+
+async def renew_skips(
+    transaction: Transaction, lifted: Sequence[SkippedAhead], *, by: str
+) -> Dropped:
+    """Write skips anew under the definitions that are in force now.
+
+    Args:
+        transaction: has written the new definitions.
+        lifted: what was skipped under the old ones.
+        by: who edits.
+
+    Returns:
+        What could not be kept.
+    """
+    if not lifted:
+        return {}
+    keys = sorted({skip.key for skip in lifted})
+    states = {state.key: state for state in await transaction.read(keys)}
+    dropped: dict[str, list[datetime]] = {}
+    for skip in sorted(lifted, key=lambda each: each.fire_time):
+        state = states[skip.key]
+        if state.schedule.spec.previous(skip.fire_time) == skip.fire_time:
+            decision = Decision(state.window(skip.fire_time), "skipped", skip.reason)
+            await transaction.note_ahead(Step(state, (decision,), state.cursor, None))
+        else:
+            dropped.setdefault(skip.key, []).append(skip.fire_time)
+            await transaction.act([_forgotten(states, skip)], by=by)
+    return {
+        key: tuple(f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in moments)
+        for key, moments in dropped.items()
+    }
+
+
+def _forgotten(states: Mapping[str, ScheduleState], skip: SkippedAhead) -> Action:
+    before = {"status": "skipped", "fire_time": skip.fire_time, "reason": skip.reason}
+    reason = "edited: no window opens then any more"
+    project = states[skip.key].project
+    return Action(project, skip.key, "unskip", reason, skip.workflow_id, before=before)
+
+
+# --- queues ---
+# What a file changes of its project's queues of steps.
+
+
+async def write_queues(transaction: Transaction, file: ScheduleFile, *, by: str) -> tuple[str, ...]:
+    """Make the file's queues those of its project; return what changes, a sentence each.
+
+    Raises:
+        KeyForeign: another project has a queue of this name; nothing is written then.
+    """
+    rows = await transaction.queues()
+    edits = queue_edits(file, rows)
+    if edits:
+        await transaction.declare_queues(file.project, file.queues, by=by)
+    return edits
+
+
+def queue_edits(file: ScheduleFile, rows: Mapping[str, QueueRow]) -> tuple[str, ...]:
+    """Return what the file changes of the queues that the ledger has, a sentence each.
+
+    Raises:
+        KeyForeign: another project has a queue of this name.
+    """
+    foreign = [
+        f"{name} (of {rows[name].project})"
+        for name in file.queues
+        if name in rows and rows[name].project != file.project
+    ]
+    if foreign:
+        raise KeyForeign(
+            f"{file.name} declares queues of others: {', '.join(foreign)}",
+            cure="rename them; the name of a queue is, as a key, one project's in a namespace",
+        )
+    edits = []
+    for name, queue in file.queues.items():
+        row = rows.get(name)
+        if row is None:
+            edits.append(f"queue {name}: {queue}")
+        elif row.dropped_at is not None:
+            edits.append(f"queue {name} is back: {queue}")
+        elif row.limits != queue:
+            edits.append(f"queue {name}: {queue} (was {row.limits})")
+    edits += [
+        f"queue {name} is in no file any more; its limits go on holding: {row.limits}"
+        for name, row in rows.items()
+        if row.project == file.project and row.dropped_at is None and name not in file.queues
+    ]
+    return tuple(edits)
+
+
+# --- schedules of older time rules ---
+# Takes over schedules that older rules of time computed.
+
+_BATCH = 1000
+_ROWS = 20
+"""Rows of one schedule at most; what else an outage left is the tick's, as at any other time."""
+
+
+async def adopt(ledger: Ledger, serving: Serving) -> int:
+    """Decide by our rules what schedules of our lanes owe, where older rules computed them.
+
+    As with an edit, runs that are owed are left to the sweepers. Returns how many were adopted.
+    A local time that has fired by the older rules does not fire again; see ``planned``.
+    """
+    adopted, after = 0, ""
+    while True:
+        async with ledger.transaction(long=True) as transaction:
+            keys = await transaction.lock_outdated(serving, after, _BATCH)
+            now = await transaction.now()
+            steps = []
+            for state in await transaction.read(keys):
+                try:
+                    steps.append(planned(state, now, rows=_ROWS))
+                except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
+                    await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
+            # What is being sent meanwhile is not given up: a tick decides it by our rules as well.
+            steps = await holding(transaction, steps)
+            await transaction.record(steps)
+        if not keys:
+            return adopted
+        adopted, after = adopted + len(steps), keys[-1]
+
+
+# --- reports ---
+# What applying a file did, and what pruning did: values that others put into words.
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyReport:
+    """What applying a file did.
+
+    Attributes:
+        edits: for each changed key what is another than in the ledger before, a few words a field.
+        refused: for each key that was not applied the reason; see ``refusing``.
+        waiting: for each new definition whose task queue nobody ever served, that this is so.
+        unskipped: for each key the moments that somebody had skipped and at which no window opens
+            any more.
+        queues: what changed of the queues of steps, a sentence each.
+        already_applied: nothing was written, this text was the last one applied.
+
+    The others but ``project`` hold keys.
+    """
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    returned: tuple[str, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    expired: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()
+    edits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    unskipped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    queues: tuple[str, ...] = ()
+    project: str = "default"
+    already_applied: bool = False
+
+    def __str__(self) -> str:
+        if self.already_applied:
+            return f"project {self.project}: nothing changed since the last apply"
+        named = ("added", "changed", "returned", "unchanged", "refused")
+        counts = [f"{len(getattr(self, name))} {name}" for name in named if getattr(self, name)]
+        if self.absent:
+            counts.append(f"{len(self.absent)} not in the file and still firing")
+        return f"project {self.project}: {', '.join(counts)}"
+
+    @property
+    def unknown(self) -> dict[str, str]:
+        """For each key whose workflow nobody can run what is known of it, refused or not."""
+        return {**self.refused, **self.waiting}
+
+    @property
+    def remarks(self) -> list[str]:
+        """What somebody should hear of single keys, a sentence each."""
+        return [
+            *(f"{key}: its moment had passed, booked as expired" for key in self.expired),
+            *(
+                f"{key}: owed windows were rejected, no worker knew the workflow it had before"
+                for key in self.rejected
+            ),
+            *(f"{WorkflowUnknown.code}: {key}: {what}" for key, what in self.unknown.items()),
+            *(
+                f"{key}: no window opens at {', '.join(moments)} any more, which was to be skipped"
+                for key, moments in self.unskipped.items()
+            ),
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class PruneReport:
+    """What pruning did: keys that were retired, and keys that are not absent for long enough."""
+
+    retired: tuple[str, ...] = ()
+    waiting: tuple[str, ...] = ()
+
+
+# --- edits ---
+# What one apply writes: first sights, edits and returns, in its transaction (rule L3).
+
+_PART = 100
+
+
+class OwesManyError(Exception):
+    """Of these keys more is to be decided first than the transaction of an edit should hold."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        super().__init__(keys)
+        self.keys = keys
+
+
+class Edit:
+    """One apply, inside its transaction.
+
+    ``ahead`` are keys of which so much as can be was decided before it.
+    """
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        file: ScheduleFile,
+        *,
+        by: str,
+        look_back: bool,
+        ahead: Collection[str] = (),
+    ) -> None:
+        self._transaction, self._file, self._by = transaction, file, by
+        self._look_back, self._ahead = look_back, ahead
+        self._types: Mapping[tuple[str, str], str | None] = {}
+        self._expired: list[str] = []
+        self._rejected: list[str] = []
+        self._edits: dict[str, tuple[str, ...]] = {}
+        self._unknown: dict[str, str] = {}
+        self._dropped: Dropped = {}
+
+    async def write(self) -> ApplyReport:
+        """Write it all.
+
+        Raises:
+            OwesManyError: what keys owe is to be decided ahead; nothing is written then.
+            KeyForeign: when another project owns a key of the file; nothing is written then.
+            DefinitionUnreadable: when a key that changes was written by a newer version.
+        """
+        transaction, file = self._transaction, self._file
+        schedules = {schedule.key: schedule for schedule in file.schedules}
+        heads = await transaction.heads(file.project, list(schedules))
+        compared = diff(file.project, file.schedules, heads)
+        if compared.foreign:
+            raise _foreign(file, {key: heads[key].owner for key in compared.foreign})
+        queues = await write_queues(transaction, file, by=self._by)
+        self._types = await transaction.resolve(
+            (schedule.task_queue, schedule.workflow)
+            for schedule in file.schedules
+            if not schedule.external
+        )
+        refusals = await refused(transaction, file.schedules, compared, self._types)
+        compared = compared.without(refusals)
+        edited = [*compared.changed, *compared.returned]
+        await transaction.lock_edited(file.project, [*edited, *compared.absent])
+        now = await transaction.now()
+        for part in parts(compared.added):
+            await self._define([self._first(schedules[key], now) for key in part], {}, now)
+        for part in parts(edited):
+            await self._edit(part, schedules, now)
+        await transaction.mark_absent(file.project, compared.absent, now)
+        await transaction.save_project(file, by=self._by, refused=refusals)
+        return self._report(compared, refusals, queues)
+
+    def _report(
+        self, compared: Diff, refusals: Mapping[str, str], queues: tuple[str, ...]
+    ) -> ApplyReport:
+        return ApplyReport(
+            added=compared.added,
+            changed=compared.changed,
+            returned=compared.returned,
+            unchanged=compared.unchanged,
+            absent=compared.absent,
+            expired=tuple(self._expired),
+            edits={key: self._edits[key] for key in compared.changed},
+            refused=refusals,
+            waiting=self._unknown,
+            queues=queues,
+            unskipped=self._dropped,
+            rejected=tuple(self._rejected),
+            project=self._file.project,
+        )
+
+    async def _edit(
+        self, keys: Sequence[str], schedules: Mapping[str, Schedule], now: datetime
+    ) -> None:
+        """Decide what these keys owe under their old definitions, and write the new ones."""
+        states = await readable(self._transaction, keys)
+        if behind := [s.key for s in states if s.key not in self._ahead and owes_many(s, now)]:
+            raise OwesManyError(behind)
+        owed = await end(
+            self._transaction, states, lambda state: _owed(state, schedules[state.key], now)
+        )
+        before = {state.key: state for state in states}
+        self._edits |= {key: edits(before[key].schedule, schedules[key]) for key in keys}
+        self._rejected += [
+            step.state.key
+            for step in owed
+            if any(decision.verdict == "rejected" for decision in step.decisions)
+        ]
+        new = [self._next(step, schedules[step.state.key], now) for step in owed]
+        lifted = await self._transaction.lift_skips(keys)
+        await self._define(new, before, now)
+        self._dropped |= await renew_skips(self._transaction, lifted, by=self._by)
+
+    async def _define(
+        self, new: list[NewDefinition], before: Mapping[str, ScheduleState], now: datetime
+    ) -> None:
+        await self._transaction.define(new, by=self._by)
+        self._expired += await self._book_past_moments(new, before, now)
+        self._unknown |= await self._waiting(new)
+        await asyncio.sleep(0)  # the loop's other tasks are due
+
+    async def _waiting(self, new: Sequence[NewDefinition]) -> dict[str, str]:
+        """What is known of the workflows that nobody can run."""
+        waiting = [item.schedule for item in new if item.workflow_type is None]
+        queues = {schedule.task_queue for schedule in waiting}
+        announced = await self._transaction.announced(queues) if queues else {}
+        return {
+            schedule.key: planning.explained(schedule, announced.get(schedule.task_queue, ()))
+            for schedule in waiting
+        }
+
+    def _first(self, schedule: Schedule, now: datetime) -> NewDefinition:
+        return first_definition(
+            schedule, now, project=self._file.project, workflow_type=self._type(schedule),
+            look_back=self._look_back,
+        )  # fmt: skip
+
+    def _next(self, owed: Step, schedule: Schedule, now: datetime) -> NewDefinition:
+        return next_definition(
+            owed, schedule, now, project=self._file.project, workflow_type=self._type(schedule)
+        )
+
+    async def _book_past_moments(
+        self,
+        definitions: list[NewDefinition],
+        before: Mapping[str, ScheduleState],
+        now: datetime,
+    ) -> tuple[str, ...]:
+        """An ``at`` that had passed when it was declared never runs, and the ledger says so."""
+        past = {}
+        for new in definitions:
+            schedule = new.schedule
+            moment = schedule.spec.previous(now) if schedule.kind == "at" else None
+            if moment is None or moment > new.cursor:
+                continue
+            if not _decided(before.get(schedule.key), moment):
+                past[schedule.key] = moment
+        if not past:
+            return ()
+        steps = []
+        for state in await self._transaction.read(list(past)):
+            moment = past[state.key]
+            window = Window(state.key, state.series, state.schedule.spec.bucket(moment), moment)
+            decision = Decision(window, "expired", "had passed when it was declared")
+            steps.append(Step(state, (decision,), state.cursor, None))
+        await self._transaction.record(steps, strict=True)
+        return tuple(past)
+
+    def _type(self, schedule: Schedule) -> str | None:
+        if schedule.external:
+            return schedule.workflow
+        return self._types[schedule.task_queue, schedule.workflow]
+
+
+async def take(transaction: Transaction, file: ScheduleFile, old: str) -> None:
+    """Let what the file declares, and another project has from its own file, be this project's."""
+    heads = await transaction.heads(old, ())
+    theirs = {key for key, each in heads.items() if each.origin == "file" and not each.retired}
+    keys = sorted(theirs & {schedule.key for schedule in file.schedules})
+    if keys and old != file.project:
+        await transaction.lock_edited(old, keys)
+        await transaction.move_to_project(keys, old, file.project)
+
+
+def _foreign(file: ScheduleFile, owners: Mapping[str, str]) -> KeyForeign:
+    named = ", ".join(f"{key} (of {owner})" for key, owner in owners.items())
+    cure = "rename them, or let their owners retire or cancel them"
+    owner, *others = {*owners.values()}
+    if not others and owner.startswith("project "):
+        cure = (
+            f"where the {owner} was renamed, let `sched apply --take-from"
+            f" {owner.removeprefix('project ')}` move them: until then nobody starts them, unless"
+            f" a worker still serves it; else {cure}"
+        )
+    return KeyForeign(f"{file.name} declares keys of others: {named}", cure=cure)
+
+
+def parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Divide keys into so many as keep the event loop, and the database, for tens of ms."""
+    return (keys[first : first + _PART] for first in range(0, len(keys), _PART))
+
+
+async def readable(transaction: Transaction, keys: Sequence[str]) -> list[ScheduleState]:
+    """Read these locked schedules, every one: what one owes must be decided first.
+
+    Raises:
+        DefinitionUnreadable: one was written by a version that knows more.
+    """
+    states = await transaction.read(keys)
+    if missing := sorted(set(keys) - {state.key for state in states}):
+        raise DefinitionUnreadable(
+            f"the present definitions of {', '.join(missing)} cannot be read by this version",
+            cure="apply with the version that wrote them",
+        )
+    return states
+
+
+def _owed(state: ScheduleState, new: Schedule, now: datetime) -> Step:
+    """Decide everything the present definition still owes, now that another takes its place."""
+    ended = state.hold == "disabled" and new.enabled
+    make_up = new.catch_up.after("deploy") if ended else None
+    return decided_to_the_end(state, now, make_up=make_up)
+
+
+def _decided(before: ScheduleState | None, moment: datetime) -> bool:
+    """Whether an earlier definition had this very moment and came to it."""
+    if before is None or before.schedule.kind != "at":
+        return False
+    same = before.schedule.spec.previous(moment) == moment
+    return same and (before.retired_at is None or before.cursor >= moment)

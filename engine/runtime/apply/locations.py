@@ -1,0 +1,130 @@
+"""Source positions of fields in schedule files.
+
+Where in a file a schedule says something: found again when there is something to say of it.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from engine.errors import Code, Problem, ScheduleFileError, WorkflowUnknown
+from engine.runtime.apply.edits import ApplyReport
+from engine.runtime.apply.source import Source
+from engine.schedules import ScheduleFile
+from engine.schedules.loader.loader import parse_text
+from engine.schedules.loader.nodes import ListNode, MapNode, Node, Scalar, Unreadable
+
+Known: TypeAlias = "collections.abc.Mapping[str, str]"
+"""For each key what is known of its workflow."""
+
+_LARGEST: Final = 500_000
+"""Characters of a text that is parsed once more: about a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Something that is wrong with one schedule, and which of its fields says it."""
+
+    code: Code
+    key: str
+    message: str
+    cure: str
+    path: tuple[str | int, ...]
+
+
+def placed(found: Sequence[Misfit], source: Source | ScheduleFile | None) -> list[Problem]:
+    """Return problems with file, line and column, as far as they can be found.
+
+    Args:
+        found: what is wrong.
+        source: the files; they are parsed again, unless they are large or have changed too much.
+    """
+    if not found:
+        return []
+    files = _still_there(source) if isinstance(source, ScheduleFile) else source
+    places = _Places(files) if files else None
+    return [_problem(each, places) for each in found]
+
+
+def _still_there(file: ScheduleFile) -> Source | None:
+    """Return where a file was read from, if that is what it says still."""
+    source = Source(Path(file.name))
+    try:
+        return source if source.look().digest() == file.digest else None
+    except ScheduleFileError:
+        return None
+
+
+def unknown_workflows(known: Known) -> list[Misfit]:
+    """Return the workflows that nobody can run, of the keys that name them."""
+    return [
+        Misfit(WorkflowUnknown.code, key, f"{key}: {what}", "", ("workflow",))
+        for key, what in known.items()
+    ]
+
+
+def located(report: ApplyReport, source: Source | ScheduleFile | None) -> list[str]:
+    """Return the remarks of a report, those on unknown workflows with their places."""
+    misfits = unknown_workflows(report.unknown)
+    plain = {f"{each.code}: {each.message}" for each in misfits}
+    name = source.name if isinstance(source, ScheduleFile | Source) else ""
+    return [
+        *(remark for remark in report.remarks if remark not in plain),
+        *(each.located(name) if name else each.message for each in placed(misfits, source)),
+    ]
+
+
+class _Places:
+    """The schedules of files as they are written."""
+
+    def __init__(self, source: Source) -> None:
+        self._schedules: dict[str, tuple[str, MapNode]] = {}
+        try:
+            texts = source.texts()
+        except ScheduleFileError:
+            return
+        for each in texts:
+            if len(each.text) > _LARGEST:
+                continue
+            try:
+                root = parse_text(each.text, each.name).root
+            except Unreadable:
+                continue
+            for node in _schedules(root):
+                key = node.entries["key"][1].plain() if "key" in node.entries else None
+                if isinstance(key, str):
+                    self._schedules.setdefault(key, (each.name, node))
+
+    def of(self, key: str, path: Sequence[str | int]) -> tuple[str, Node] | None:
+        """Return the file, and the node as near to the path as it is written."""
+        if key not in self._schedules:
+            return None
+        file, node = self._schedules[key]
+        found: Node = node
+        for part in path:
+            if isinstance(found, MapNode) and part in found.entries:
+                found = found.entries[str(part)][1]
+            elif isinstance(found, ListNode) and isinstance(part, int) and part < len(found.items):
+                found = found.items[part]
+            else:
+                break
+        return file, found
+
+
+def _schedules(root: Node | None) -> list[MapNode]:
+    if isinstance(root, MapNode) and "schedules" in root.entries:
+        root = root.entries["schedules"][1]
+    items = root.items if isinstance(root, ListNode) else []
+    return [item for item in items if isinstance(item, MapNode)]
+
+
+def _problem(each: Misfit, places: _Places | None) -> Problem:
+    place = places.of(each.key, each.path) if places else None
+    file, node = place or (None, Scalar(None, 0, 0))
+    return Problem(
+        each.code, each.message, each.cure, node.line, node.column, key=each.key, file=file
+    )

@@ -1,0 +1,261 @@
+"""Sources of schedules: a file, several files or a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from engine.errors import Code, Problem, ScheduleFileError
+from engine.runtime.apply.child_parser import Stopper, calendars_beside, parse
+from engine.schedules import ScheduleFile
+from engine.schedules.loader.loader import (
+    DEFAULT_PROJECT,
+    NamedText,
+    decoded,
+    file_digest,
+    joint_digest,
+)
+from engine.schedules.loader.nodes import MAX_BYTES
+
+# --- sources ---
+# Where schedules come from: a file, several, or a folder of them.
+
+__all__ = ["DEFAULT_PROJECT", "Paths", "Source", "digest_of", "read_file"]
+
+Paths: TypeAlias = "str | Path | Sequence[str | Path]"
+
+_ENDINGS: Final = {".yaml", ".yml", ".json"}
+
+# Each expression begins with a letter, and looks back from it: in megabytes that is ten times
+# faster to search than a beginning of a line.
+_PROJECT = re.compile(r"""project:(?<![^\n]project:)[ \t]*["']?([a-z0-9._-]+)""")
+_JSON_HEAD = re.compile(
+    r"""\s*\{\s*(?:(?:"(?:version|revision)"\s*:\s*\d+|"\$schema"\s*:\s*"[^"\\]*")\s*,\s*)*"""
+    r""""project"\s*:\s*"([a-z0-9._-]+)"\s*[,}]"""
+)
+_HEAD = re.compile(
+    r"""(?:[ \t]*(?:#.*|---|version:[ \t]*1|revision:[ \t]*\d+)?[ \t]*\n)*"""
+    r"""project:[ \t]+(?:([a-z0-9._-]+)|"[a-z0-9._-]+"|'[a-z0-9._-]+')[ \t]*(?:#.*)?\n"""
+)
+"""A text that says its project before anything else: then nothing later can say another."""
+
+
+class Source:
+    """A schedule file, several, or a folder: every .yaml, .yml and .json in it, by name.
+
+    Args:
+        paths: a path, or a list of them.
+    """
+
+    def __init__(self, paths: Paths) -> None:
+        several = [paths] if isinstance(paths, str | os.PathLike) else paths
+        self._paths = [Path(path) for path in several]
+        self.name = ", ".join(map(str, self._paths))
+
+    def read(self, *, expectations: bool = False, stopper: Stopper | None = None) -> ScheduleFile:
+        """Read and check everything. A large text takes seconds: call it from a thread.
+
+        Raises:
+            ScheduleFileError: with every problem, also when something cannot be read.
+            Stopped: ``stopper`` was asked to end it.
+        """
+        return parse(self.texts(), self.name, expectations=expectations, stopper=stopper)
+
+    def look(self) -> Look:
+        """Return what can be told of the files as they are now without parsing them.
+
+        Raises:
+            ScheduleFileError: when something cannot be read.
+        """
+        return Look(self.texts())
+
+    def texts(self) -> list[NamedText]:
+        """Return what the files say now.
+
+        Raises:
+            ScheduleFileError: when something cannot be read.
+        """
+        files = [file for path in self._paths for file in _files(path)]
+        if not files:
+            what, cure = "no schedule file is named", "name one, or a folder"
+            raise ScheduleFileError(self.name, (_unreadable(what, cure),))
+        return [NamedText(str(file), _text(file)) for file in files]
+
+
+class Look:
+    """What the texts of a source tell without being parsed.
+
+    Args:
+        texts: all of them.
+    """
+
+    def __init__(self, texts: Sequence[NamedText]) -> None:
+        self._texts = texts
+
+    def digest(self, last: ScheduleFile | ScheduleFileError | None = None) -> str:
+        """Return the digest that reading would give if all is as it was in the reading ``last``.
+
+        Its texts do not tell which calendars a file names, nor whether it is warned of: without
+        ``last`` the digest is that of a file with neither, and no reading of another gives it.
+        """
+        calendars = last.calendars if last else ()
+        digests = [
+            _digest(each, [calendar for name, calendar in calendars if name == each.name])
+            for each in self._texts
+        ]
+        return joint_digest(digests, warned=isinstance(last, ScheduleFile) and bool(last.warnings))
+
+    def project(self) -> str:
+        """Return the project that the texts, even broken ones, seem to declare."""
+        found = (_JSON_HEAD.match(each.text) or _PROJECT.search(each.text) for each in self._texts)
+        return next((line[1] for line in found if line), DEFAULT_PROJECT)
+
+    def is_certain(self) -> bool:
+        """Whether no other ``project`` can hide in the texts, if nothing is wrong with them."""
+        return all(_is_plain(each.text) for each in self._texts)
+
+
+def read_file(path: Path, *, expectations: bool = False) -> ScheduleFile:
+    """Read and check a schedule file, or a folder of them. See ``Source.read``.
+
+    Raises:
+        ScheduleFileError: with every problem, also when it cannot be read.
+    """
+    return Source(path).read(expectations=expectations)
+
+
+def digest_of(path: Path, last: ScheduleFile | ScheduleFileError | None) -> str:
+    """Return the digest of the file, see ``Look.digest``; of an unreadable one, why."""
+    try:
+        return Source(path).look().digest(last)
+    except ScheduleFileError as error:
+        return str(error)
+
+
+def _is_plain(text: str) -> bool:
+    if _HEAD.match(text) or _JSON_HEAD.match(text):
+        return True
+    return "project" not in text and "\\" not in text
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the files that a path means."""
+    try:
+        if not path.is_dir():
+            return [path]
+        found = sorted(file for file in path.iterdir() if _is_schedules(file))
+    except OSError as error:
+        what, cure = f"it cannot be read: {error.strerror}", "see what it is and who may read it"
+        raise ScheduleFileError(str(path), (_unreadable(what, cure),)) from None
+    if not found:
+        what, cure = "the folder has no schedule file", "put a .yaml, .yml or .json file into it"
+        raise ScheduleFileError(str(path), (_unreadable(what, cure),))
+    return found
+
+
+def _is_schedules(file: Path) -> bool:
+    name = file.name.lower()
+    # Editors keep theirs beside the real one, and `sched init` the schema.
+    other = name.startswith(".") or name.endswith(".schema.json")
+    return file.suffix.lower() in _ENDINGS and not other and file.is_file()
+
+
+def _digest(each: NamedText, named: Sequence[str]) -> str:
+    open_calendar = calendars_beside(each.name)
+    calendars: dict[str, str | None] = dict.fromkeys(named)
+    for calendar in named:
+        with suppress(OSError, ValueError):  # gone, perhaps: reading will say so
+            calendars[calendar] = open_calendar(calendar)
+    return file_digest(each.text, each.name, calendars)
+
+
+def _text(path: Path) -> str:
+    """Return the file's text.
+
+    Raises:
+        ScheduleFileError: when it cannot be read as UTF-8.
+    """
+    try:
+        size = path.stat().st_size
+        # What grows, or is a device or a pipe, is larger than it says.
+        data = _read(path) if size <= MAX_BYTES else b""
+        size = max(size, len(data))
+    except FileNotFoundError:
+        what = "there is no such file"
+        cure = "name the file, run in the folder that has it, or let `sched init` write a first one"
+    except OSError as error:
+        what, cure = f"it cannot be read: {error.strerror}", "see what it is and who may read it"
+    else:
+        if size <= MAX_BYTES:
+            text = decoded(data, str(path)).removeprefix("\ufeff")
+            return text.replace("\r\n", "\n").replace("\r", "\n")
+        what = f"the file is larger than {MAX_BYTES // 1_000_000} MB ({size // 1_000_000} MB)"
+        too_large = Problem(Code.FILE_TOO_LARGE, what, "split it into several projects")
+        raise ScheduleFileError(str(path), (too_large,))
+    raise ScheduleFileError(str(path), (_unreadable(what, cure),))
+
+
+def _read(path: Path) -> bytes:
+    """Return at most one byte more than a file may have; of a pipe what its writer writes.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe that nobody writes to: that would wait for ever.
+    """
+    begun = b""
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+        if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+            with suppress(BlockingIOError):  # somebody will write
+                begun = os.read(file.fileno(), 1)
+                if not begun:
+                    raise OSError(errno.EPIPE, "a pipe that nobody writes to")
+        os.set_blocking(file.fileno(), True)
+        return begun + file.read(MAX_BYTES + 1 - len(begun))
+
+
+def _unreadable(what: str, cure: str) -> Problem:
+    return Problem(Code.FILE_UNREADABLE, what, cure)
+
+
+# --- reading beside an event loop ---
+# Reads schedule files beside an event loop, and ends that as soon as nobody waits for it.
+
+
+async def read_aside(source: Source) -> ScheduleFile:
+    """Return what the source holds. Cancelled, it ends the child that reads a large one.
+
+    Raises:
+        ScheduleFileError: with every problem.
+    """
+    stopper = Stopper()
+    reading = asyncio.create_task(asyncio.to_thread(source.read, stopper=stopper))
+    try:
+        return await asyncio.shield(reading)
+    except asyncio.CancelledError:
+        stopper.stop()
+        await asyncio.wait([reading])
+        reading.exception()  # that it was stopped is known
+        raise
+
+
+async def read_unless(stopping: asyncio.Event, source: Source) -> ScheduleFile | None:
+    """Return what the source holds, or None as soon as ``stopping`` is set.
+
+    Raises:
+        ScheduleFileError: with every problem.
+    """
+    reading = asyncio.create_task(read_aside(source))
+    stopped = asyncio.create_task(stopping.wait())
+    try:
+        await asyncio.wait([reading, stopped], return_when=asyncio.FIRST_COMPLETED)
+        return None if stopping.is_set() else await reading
+    finally:
+        stopped.cancel()
+        reading.cancel()
+        await asyncio.wait([reading])

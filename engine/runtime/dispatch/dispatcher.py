@@ -1,0 +1,332 @@
+"""The dispatcher: claims sent with bounded concurrency."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from engine import faults
+from engine.errors import Code, LedgerError
+from engine.ledger import Ledger
+from engine.ledger.fires import Claim, Outcome
+from engine.runtime.clock import LedgerClock, boottime
+from engine.runtime.dispatch.backpressure import Answered, Breaker, Pressure, Spare
+from engine.runtime.dispatch.starter import Answer, Starter
+from engine.runtime.events import Alert, Listener, Settled
+from engine.runtime.settings import Settings
+
+# --- leases ---
+# The leases on what a replica has claimed and not yet settled.
+
+_RENEWALS = 3
+"""In each lease, so that two may fail."""
+
+
+@dataclass(slots=True)
+class Lease:
+    """A claim in hand. Times are of ``boottime``; ``sent_at`` is that of the first send."""
+
+    claim: Claim
+    ends: float
+    sent_at: float | None = None
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the claim is still ours, by a clock that counts time spent stopped."""
+        return boottime() < self.ends
+
+
+class Leases:
+    """Renews the leases of what is in hand, so that nobody sweeps what its owner still has."""
+
+    def __init__(self, ledger: Ledger, length: timedelta) -> None:
+        self._ledger, self._length = ledger, length
+        self._leases: dict[int, Lease] = {}
+
+    @contextmanager
+    def keeping(self, claim: Claim, ends: float) -> Iterator[Lease]:
+        """Keep a claim's lease alive while the block lasts."""
+        lease = self._leases[claim.fire_id] = Lease(claim, ends)
+        try:
+            yield lease
+        finally:
+            # A fire that was taken over by this same replica has another lease by now.
+            if self._leases.get(claim.fire_id) is lease:
+                del self._leases[claim.fire_id]
+
+    async def turn(self) -> timedelta:
+        """Renew; returns the wait until the next time."""
+        await self.renew()
+        return self._length / _RENEWALS
+
+    async def renew(self) -> None:
+        """Renew every lease that has not ended, by one statement.
+
+        A renewal counts from before it was asked for, so that this side ends the lease first,
+        and only when the ledger confirms it: without a word from it the old end stands.
+        """
+        lasting = [lease for lease in self._leases.values() if lease.lasts]
+        if not lasting:
+            return
+        ends = boottime() + self._length.total_seconds()
+        renewed = await self._ledger.renew([lease.claim for lease in lasting], self._length)
+        for lease in lasting:
+            if lease.claim.fire_id in renewed:
+                lease.ends = max(lease.ends, ends)
+
+
+# --- dispatcher ---
+# Sends claims with bounded concurrency and writes their outcomes in batches.
+
+_FEWEST = 100
+_LARGE = 10_000
+"""Characters of an input from which on a server takes visibly longer to keep it."""
+_GATHER = 0.05
+"""Seconds for which outcomes gather before they are written together."""
+_FINAL = {"rejected", "unvouched"}
+_NOT_YET_ITS_OWN = 3
+"""Attempts without an answer that are not told: as a rule the server is away."""
+
+
+class Dispatcher:
+    """The outbox of one replica: what was claimed is sent here and nowhere else.
+
+    Attributes:
+        wake: called when windows of other schedules may have waited for what was written.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        starter: Starter,
+        clock: LedgerClock,
+        settings: Settings,
+        *,
+        tell: Listener,
+    ) -> None:
+        self._ledger, self._starter, self._clock = ledger, starter, clock
+        self._settings, self._tell = settings, tell
+        self._slots = asyncio.Semaphore(settings.concurrency)
+        most = max(settings.concurrency // 2, 1)
+        self._spare = {kind: Spare(most) for kind in ("backfilled", "large")}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._backfilled: set[asyncio.Task[None]] = set()
+        self._answers: list[tuple[Claim, Answer]] = []
+        self._unwritten: set[UUID] = set()
+        self._writing: asyncio.Task[None] | None = None
+        self._starts: deque[float] = deque()
+        self._leaving = False
+        self.breaker = Breaker(self._ask, tell=tell)
+        self.pressure = Pressure(settings.start_rate.per_second if settings.start_rate else None)
+        self.leases = Leases(ledger, settings.lease)
+        self.room_made = asyncio.Event()
+        self.wake: Callable[[], None] = lambda: None
+
+    @property
+    def room(self) -> int:
+        """How many more claims this replica may take; none while Temporal is away.
+
+        Never more than it started in the last quarter of a lease, within [100, batch]: what it
+        takes it can as a rule send before the lease ends, and the rest is left to others. Offered
+        from half of that on: a claim costs ten round trips, for one window or for fifty.
+        """
+        # As many as may wait for what the server has to spare take no room from others.
+        waiting = sum(spare.waiting for spare in self._spare.values())
+        return self._free(self._most, len(self._tasks) - min(waiting, self._most))
+
+    def room_behind(self, *, shared: bool) -> int:
+        """How many more windows of backfills it may take.
+
+        Args:
+            shared: whether others come as well: a quarter of the room is for backfills then, with
+                what of them is on its way.
+        """
+        most = max(self._most // 4, 1) if shared else self._most
+        return min(self._free(most, len(self._backfilled)), self.room)
+
+    @property
+    def _most(self) -> int:
+        since = boottime() - self._settings.lease.total_seconds() / 4
+        while self._starts and self._starts[0] < since:
+            self._starts.popleft()
+        return min(max(len(self._starts), _FEWEST), self._settings.batch)
+
+    def _free(self, most: int, taken: int) -> int:
+        free = most - taken
+        return free if free * 2 >= most and not self.breaker.holds else 0
+
+    def send(self, claims: Sequence[Claim], lease_ends: float) -> list[asyncio.Task[None]]:
+        """Begin to send; the tasks end when their outcomes are written."""
+        tasks = [asyncio.create_task(self._handle(claim, lease_ends)) for claim in claims]
+        for claim, task in zip(claims, tasks, strict=True):
+            self._tasks.add(task)
+            if claim.timing == "backfill":
+                self._backfilled.add(task)
+            task.add_done_callback(self._finished)
+        return tasks
+
+    async def drain(self) -> None:
+        """Wait until everything in flight has been answered and written.
+
+        What waits for the server is handed back: others have as good a chance.
+        """
+        self._leaving = True
+        self.breaker.give_up()
+        while self._tasks:
+            every = self._settings.lease.total_seconds() / 3
+            await asyncio.wait(set(self._tasks), timeout=every)
+            try:
+                await self.leases.renew()
+            except LedgerError as error:
+                self._tell(Alert(Code.SETTLE_FAILED, str(error)))
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._backfilled.discard(task)
+        # A poller that waits for room must also hear that there will be none.
+        if self.room or self.breaker.holds:
+            self.room_made.set()
+        if error := task.exception():
+            self._tell(Alert(Code.SETTLE_FAILED, f"{type(error).__name__}: {error}"))
+
+    async def _handle(self, claim: Claim, lease_ends: float) -> None:
+        with self.leases.keeping(claim, lease_ends) as lease:
+            answer = await self._answer(lease)
+            if answer is None:  # the lease ended first: the fire is a sweeper's now
+                return
+            if answer.outcome.status == "started":
+                self._starts.append(boottime())
+            faults.reach("after_start")
+            self._answers.append((claim, answer))
+            await self._written()
+        if claim.token in self._unwritten:
+            self._unwritten.discard(claim.token)  # a sweeper finds out, and tells
+        else:
+            self._report(claim, answer)
+
+    async def _answer(self, lease: Lease) -> Answer | None:
+        """Send until there is an answer about this claim; None when its lease has ended."""
+        async with self._slot(lease.claim) as answered:
+            if self._leaving and _holds_up(lease.claim):
+                return _handed_back(lease.claim)  # it waited for long, and so would those behind it
+            while lease.lasts:
+                if not await self._may_send(lease):
+                    return _handed_back(lease.claim)
+                sent_at = boottime()
+                lease.sent_at = lease.sent_at or sent_at
+                answer = await self._starter.start(lease.claim, lease.ends)
+                if answer is None:
+                    continue  # unless the lease was renewed meanwhile, it has ended
+                if answer.trouble == "busy":
+                    self.breaker.answered()
+                    self.pressure.refused(sent_at)
+                    continue
+                if answer.trouble == "away":
+                    self.breaker.unanswered()
+                else:
+                    self.breaker.answered()
+                    self.pressure.accepted()
+                    if answer.outcome.status == "started" and answer.seen is None:
+                        answered(sent_at)  # to find a run that was there costs the server less
+                return answer
+        return None
+
+    @asynccontextmanager
+    async def _slot(self, claim: Claim) -> AsyncIterator[Answered]:
+        """Wait for a slot; what is given is to be told of an answer, with when it was sent.
+
+        What would hold up others, because there is much of it or because it is large, has half of
+        the slots at most, and only what the server can spare.
+        """
+        async with AsyncExitStack() as slots:
+            answered: Answered = _nobody_asks
+            if kind := _holds_up(claim):
+                answered = await slots.enter_async_context(self._spare[kind].place())
+            await slots.enter_async_context(self._slots)
+            yield answered
+
+    async def _ask(self) -> str | None:
+        return await self._starter.ask()
+
+    async def _may_send(self, lease: Lease) -> bool:
+        """Wait for the send's turn; False when the claim is better off with a sweeper."""
+        # A refused send may have arrived after all. What may be old is first looked for, and
+        # that, and how long the namespace remembers, is the sweepers' business.
+        oldest = boottime() - self._settings.lease.total_seconds()
+        if lease.sent_at is not None and lease.sent_at < oldest:
+            return False
+        turn = await self.pressure.turn(lambda: self.breaker.holds or self._leaving)
+        return await self.breaker.closed() and turn
+
+    async def _written(self) -> None:
+        """Write what has gathered. While one batch is being written the next one gathers."""
+        if self._writing is not None:
+            await self._writing
+        if self._answers and self._writing is None:
+            self._writing = asyncio.create_task(self._write())
+        if self._writing is not None:
+            await self._writing
+
+    async def _write(self) -> None:
+        answers: list[tuple[Claim, Answer]] = []
+        written = False
+        try:
+            if len(self._tasks) > len(self._answers):
+                await asyncio.sleep(_GATHER)  # others are on their way; a window alone is not kept
+            answers, self._answers = self._answers, []
+            faults.reach("before_settle")
+            await self._ledger.settle([answer.outcome for _, answer in answers])
+            written = True
+            seen = [answer.seen for _, answer in answers if answer.seen]
+            if seen:
+                await self._ledger.witness(seen)
+            if seen or any(answer.outcome.status in _FINAL for _, answer in answers):
+                self.wake()
+        except Exception as error:  # noqa: BLE001 - whatever it is, others' answers must go on
+            # Not lost: the leases end, a sweeper describes each run and books it as started.
+            if not written:
+                self._unwritten |= {claim.token for claim, _ in answers}
+            text = f"outcomes left to the sweeper: {type(error).__name__}: {error}"
+            self._tell(Alert(Code.SETTLE_FAILED, text))
+        finally:
+            self._writing = None
+
+    def _is_known(self, claim: Claim) -> bool:
+        """Whether the breaker says, or is about to say, why the claim had no answer."""
+        return self.breaker.holds or claim.attempts <= _NOT_YET_ITS_OWN
+
+    def _report(self, claim: Claim, answer: Answer) -> None:
+        if answer.trouble == "busy" or (answer.trouble == "away" and self._is_known(claim)):
+            return
+        started = answer.outcome.started_at or self._clock.about()
+        already = answer.seen is not None
+        self._tell(Settled(claim, answer.outcome, started - claim.fire_time, already))
+        if answer.alert:
+            rejected = answer.outcome.status == "rejected"
+            code = Code.FIRE_REJECTED if rejected else Code.FIRE_UNVOUCHED
+            self._tell(Alert(code, f"{claim.workflow_id}: {answer.alert}"))
+
+
+def _holds_up(claim: Claim) -> str | None:
+    """Why the start of a claim would hold up others; None if it does not."""
+    if claim.timing == "backfill":
+        return "backfilled"
+    (given,) = claim.own_input or (claim.schedule.input,)
+    return "large" if given is not None and len(json.dumps(given)) > _LARGE else None
+
+
+def _nobody_asks(_: float) -> None:
+    """Take the answer to a start that holds up nobody."""
+
+
+def _handed_back(claim: Claim) -> Answer:
+    """Leave the claim to any replica that can send it, at once."""
+    error = "not sent yet: the Temporal server did not answer, or had too many calls"
+    outcome = Outcome(claim.fire_id, claim.token, "starting", error=error, retry_after=timedelta(0))
+    return Answer(outcome, trouble="busy")

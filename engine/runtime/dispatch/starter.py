@@ -1,0 +1,434 @@
+"""The starter: one claim to one run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from temporalio.api.common.v1 import WorkflowExecution as Execution
+from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+    WorkflowFailureError,
+    WorkflowHandle,
+)
+from temporalio.common import (
+    SearchAttributeKey,
+    SearchAttributePair,
+    TypedSearchAttributes,
+    WorkflowIDConflictPolicy,
+    WorkflowIDReusePolicy,
+)
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.service import RetryConfig, RPCError, RPCStatusCode, ServiceClient
+
+from engine.errors import TemporalUnavailable
+from engine.flow import CompensationFailed
+from engine.flow.definition import RunRules
+from engine.flow.fire import MEMO_KEY, FireInfo
+from engine.ledger.fires import NO_RUN_BEFORE, REPEATS, Claim, Closed, Evidence, Outcome, Timing
+from engine.runtime.clock import LedgerClock, boottime
+from engine.runtime.run_memo import first_run_of, read_chain_info
+from engine.runtime.settings import Settings
+from engine.runtime.temporal_client import Trouble, too_large, trouble
+from engine.schedules.planner.planner import FIRST_SIGHT, Due
+from engine.schedules.units import TICK, format_duration, from_seconds
+
+# --- texts for the Temporal Web UI ---
+# The words a run carries into the Temporal Web UI.
+
+_ASKED_FOR: Mapping[str, str] = {
+    "manual": "manual: somebody triggered it",
+    "backfill": "backfill: its window had no run in its time",
+    "rerun": "rerun: one more run of its window",
+}
+_HANDLER = "handler: an earlier run of its window ended badly"
+_BEGINNING = from_seconds(0)
+
+
+def fire_info(claim: Claim, *, ledger: str, timing: Timing) -> FireInfo:
+    """Return what the run is told about its fire."""
+    return FireInfo(
+        key=claim.key,
+        series=claim.series,
+        bucket=claim.bucket,
+        fire_time=claim.fire_time,
+        timezone=claim.schedule.timezone,
+        timing=timing,
+        definition_version=claim.definition_version,
+        project=claim.project,
+        ledger=ledger,
+        token=str(claim.token),
+        missed=claim.missed,
+        data_from=_data_from(claim),
+    )
+
+
+def _data_from(claim: Claim) -> datetime | None:
+    """Where its data begin: by the ledger, or at the window before, by the definition."""
+    if claim.data_from == NO_RUN_BEFORE:
+        return None
+    if claim.data_from not in {None, REPEATS}:
+        return claim.data_from
+    until = (claim.missed_from or claim.fire_time) - TICK
+    due = Due(claim.schedule, claim.series, until, until)
+    return next(iter(due.newest(_BEGINNING, until, 1)), None)
+
+
+def summary(info: FireInfo) -> str:
+    """Return one line: ``cache-sync · 2026-11-21 02:00 America/Sao_Paulo``."""
+    return f"{info.key} · {_clock(info.local_time)} {info.timezone}"
+
+
+def details(claim: Claim, info: FireInfo, lag: timedelta) -> str:
+    """Return the Markdown of the run's page: schedule, window, lag, why."""
+    schedule = claim.schedule
+    window = f"{_clock(info.local_time)} {info.timezone}"
+    if info.timezone != "UTC":
+        window += f" ({_clock(info.fire_time.astimezone(UTC))} UTC)"
+    lines = [
+        f"- **Schedule** `{claim.key}`, {schedule.when}",
+        f"- **Project** `{claim.project}`, definition {claim.definition_version}",
+        f"- **Window** {window}, bucket {claim.bucket}, series {claim.series}",
+        f"- **Lag** {lag.total_seconds():.3f} s{_spread(claim)}",
+        f"- **Why** {_HANDLER if claim.kind == 'handler' else _why(claim, info.timing)}",
+    ]
+    if schedule.description:
+        lines[:0] = [schedule.description, ""]
+    return "\n".join(lines)
+
+
+def _spread(claim: Claim) -> str:
+    delay = claim.schedule.delay(claim.fire_time)
+    return f", of which spread {format_duration(delay)}" if delay else ""
+
+
+def _why(claim: Claim, timing: Timing | str) -> str:
+    grace = format_duration(claim.schedule.grace)
+    if claim.reason == FIRST_SIGHT:
+        return "first sight: the window that was open when the schedule was first seen"
+    match timing:
+        case "on_time":
+            return f"on time: started within its grace of {grace}"
+        case "late":
+            return f"late: decided in time, started more than {grace} after its fire time"
+        case "caught_up" if claim.missed:
+            return f"caught up: stands for itself and {claim.missed} missed windows"
+        case "caught_up":
+            return f"caught up: its fire time was more than {grace} ago"
+        case other:
+            return _ASKED_FOR.get(other, other)
+
+
+def _clock(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}" if moment.second else f"{moment:%Y-%m-%d %H:%M}"
+
+
+# --- causes of failed runs ---
+# Reads from Temporal why a closed run failed. Whatever it cannot read never hides the close.
+
+_LONGEST = 2000
+"""Characters of an error in the ledger."""
+_MOST_LEFT = 100
+"""Steps that are listed of those that could not be undone."""
+ENDED_BADLY = frozenset({"failed", "timed_out", "terminated"})
+"""How a run ends that has a reason to be read, which is a call of its own."""
+
+
+async def with_reason(
+    evidence: Evidence, handle: WorkflowHandle[Any, Any], settings: Settings
+) -> Evidence:
+    """Return the evidence of a run with why it failed, where it did."""
+    if evidence.closed not in ENDED_BADLY:
+        return evidence
+    try:
+        await handle.result(follow_runs=False, rpc_timeout=settings.rpc_timeout)
+    except WorkflowFailureError as failure:
+        error, left = _told(failure.cause)
+        return replace(evidence, error=error, not_undone=left)
+    except Exception as error:  # noqa: BLE001 - also a codec that cannot reach its keys
+        text = f"its failure could not be read: {type(error).__name__}: {error}"
+        return replace(evidence, error=_line(text))
+    return evidence
+
+
+def _told(failure: BaseException) -> tuple[str, str | None]:
+    """The innermost reason in one line; and what could not be taken back, as JSON."""
+    innermost = failure
+    while innermost.__cause__ is not None and not _is_cancel(innermost.__cause__):
+        innermost = innermost.__cause__
+    if not isinstance(failure, ApplicationError) or failure.type != CompensationFailed.__name__:
+        return _line(str(innermost)), None
+    error = failure.message
+    if innermost is not failure:
+        error += f", after: {innermost}"
+    left = [
+        {name: _line(str(each.get(name, ""))) for name in ("step", "undo", "error")}
+        for each in failure.details[:_MOST_LEFT]
+        if isinstance(each, dict)
+    ]
+    return _line(error), json.dumps(left, ensure_ascii=False) if left else None
+
+
+def _is_cancel(error: BaseException) -> bool:
+    """How asyncio times something out, and not why: below a TimeoutError there is a cancel."""
+    return isinstance(error, ApplicationError) and error.type == asyncio.CancelledError.__name__
+
+
+def _line(text: str) -> str:
+    """One line of text that a database can keep."""
+    kept = text[: _LONGEST * 4].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    return " ".join(kept.split())[:_LONGEST]
+
+
+# --- starter ---
+# Turns one claim into one run, and every answer of the server into a value.
+
+_FIRE_TIME = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
+_CLOSED: dict[WorkflowExecutionStatus, Closed] = {
+    WorkflowExecutionStatus.COMPLETED: "completed",
+    WorkflowExecutionStatus.FAILED: "failed",
+    WorkflowExecutionStatus.CANCELED: "cancelled",
+    WorkflowExecutionStatus.TERMINATED: "terminated",
+    WorkflowExecutionStatus.TIMED_OUT: "timed_out",
+}
+"""Continue-as-new is not among them: the run goes on under the same id."""
+_NOBODY = "sched"
+"""The id of no run: ours have a colon behind it."""
+
+
+async def patient_client(client: Client) -> Client:
+    """Return a client like this one, on a connection of its own, that never retries by itself.
+
+    The SDK's hidden retries stall for 10 to 30 seconds; the sweeper is the only retry. The
+    user's data converter and interceptors stay. (``max_retries=0`` would mean "for ever".)
+
+    It is connected: until one is, its calls raise RuntimeError, and afterwards RPCError alone.
+
+    Raises:
+        TemporalUnavailable: nothing answers there.
+    """
+    config: dict[str, Any] = {**client.config(active_config=True)}
+    retry = RetryConfig(max_retries=1)
+    try:
+        service = await ServiceClient.connect(
+            replace(client.service_client.config, retry_config=retry, lazy=False)
+        )
+    except RuntimeError as error:
+        raise TemporalUnavailable(f"the Temporal server cannot be reached: {error}") from error
+    return Client(**{**config, "service_client": service, "plugins": []})
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The outcome of a claim, and what was seen of a run that existed before the send.
+
+    ``trouble`` is the server's, and no news of the claim.
+    """
+
+    outcome: Outcome
+    seen: Evidence | None = None
+    alert: str | None = None
+    trouble: Trouble | None = None
+
+
+class Starter:
+    """Starts runs. It returns what happened; somebody else writes it down."""
+
+    def __init__(self, client: Client, clock: LedgerClock, settings: Settings) -> None:
+        self._client, self._clock, self._settings = client, clock, settings
+        self.ledger = ""
+
+    async def start(self, claim: Claim, lease_ends: float) -> Answer | None:
+        """Start the claim's run, unless its lease has ended by ``boottime``: then None.
+
+        A claim that was taken over is looked for first: an earlier send may have arrived.
+        """
+        if boottime() >= lease_ends:
+            return None
+        if not claim.fresh:
+            answer = await self._look(claim)
+            if answer is not None:
+                return answer
+            if boottime() >= lease_ends:
+                return None
+        return await self._send(claim)
+
+    async def ask(self) -> str | None:
+        """Make a call that needs the whole server; return why there was no answer, if so.
+
+        It describes a run that does not exist. Describing the namespace would be answered from
+        the frontend's memory, while nothing behind it can start a run.
+        """
+        request = DescribeWorkflowExecutionRequest(
+            namespace=self._client.namespace, execution=Execution(workflow_id=_NOBODY)
+        )
+        try:
+            await self._client.workflow_service.describe_workflow_execution(
+                request, timeout=self._settings.rpc_timeout
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is no answer or one
+            return _words(error) if trouble(error) == "away" else None
+        return None
+
+    async def _send(self, claim: Claim) -> Answer:
+        now = self._clock.about()
+        timing = self._timing(claim, now)
+        info = fire_info(claim, ledger=self.ledger, timing=timing)
+        rules = _rules(claim)
+        try:
+            handle = await self._client.start_workflow(
+                claim.workflow_type,
+                args=claim.arguments,
+                id=claim.workflow_id,
+                task_queue=claim.task_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                memo={MEMO_KEY: info.to_memo()},
+                search_attributes=TypedSearchAttributes(
+                    [SearchAttributePair(_FIRE_TIME, claim.fire_time)]
+                ),
+                static_summary=summary(info),
+                static_details=details(claim, info, now - claim.fire_time),
+                run_timeout=rules.timeout,
+                retry_policy=rules.retry,
+                rpc_timeout=self._settings.rpc_timeout,
+            )
+        except WorkflowAlreadyStartedError:
+            vanished = LookupError("started, then not found")
+            return await self._look(claim) or self._unknown(claim, vanished)
+        except RPCError as error:
+            return self._refused(claim, error)
+        except Exception as error:  # noqa: BLE001 - an unknown error is an unknown outcome
+            return self._unknown(claim, error)
+        run_id = handle.first_execution_run_id or ""
+        answered = self._clock.about()
+        return Answer(
+            Outcome(
+                claim.fire_id, claim.token, "started", timing, run_id, answered,
+                first_run_id=run_id or None,
+            )
+        )  # fmt: skip
+
+    async def _look(self, claim: Claim) -> Answer | None:
+        """Look for the claim's run: what it is, or None when it is safe to start one."""
+        handle = self._client.get_workflow_handle(claim.workflow_id)
+        try:
+            run = await handle.describe(rpc_timeout=self._settings.rpc_timeout)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                return self._unknown(claim, error)
+            return self._forgotten(claim)
+        except Exception as error:  # noqa: BLE001 - an unknown error is an unknown outcome
+            return self._unknown(claim, error)
+        info = None
+        try:
+            info = await read_chain_info(self._client, run, rpc_timeout=self._settings.rpc_timeout)
+        except Exception as error:  # noqa: BLE001 - what cannot be read says nothing of the run
+            # A replica that has the codec will read it; unless nobody of ours has started the run.
+            if not isinstance(error, ValueError) or _bears(run, claim.fire_time):
+                return self._unknown(claim, error)
+        answer = self._judge(claim, run, info)
+        if answer.seen is None:
+            return answer
+        this_run = self._client.get_workflow_handle(claim.workflow_id, run_id=run.run_id)
+        seen = await with_reason(answer.seen, this_run, self._settings)
+        return replace(answer, seen=seen)
+
+    def _forgotten(self, claim: Claim) -> Answer | None:
+        """The server knows no such run: never sent, or run and forgotten by retention?"""
+        if claim.retention is None:
+            return None
+        safe_for = claim.retention - self._settings.margin_of(claim.retention)
+        age = self._clock.latest() - claim.starting_at
+        if age <= safe_for:
+            return None
+        reason = "may have run: its start was not answered, and the retention has passed"
+        outcome = Outcome(claim.fire_id, claim.token, "unvouched", reason=reason)
+        return Answer(outcome, alert=reason)
+
+    def _judge(
+        self, claim: Claim, run: WorkflowExecutionDescription, info: FireInfo | None
+    ) -> Answer:
+        # The fire time too: without a ledger an edit may give its bucket to another moment.
+        mine = (self.ledger, claim.key, claim.series, claim.bucket, claim.fire_time)
+        if info is None or mine != (
+            info.ledger, info.key, info.series, info.bucket, info.fire_time,
+        ):  # fmt: skip
+            whose = "nobody's memo" if info is None else f"the memo of ledger {info.ledger}"
+            error = f"run {run.run_id} of type {run.workflow_type} carries {whose}"
+            outcome = Outcome(
+                claim.fire_id, claim.token, "rejected", reason="foreign run", error=error
+            )
+            return Answer(outcome, alert=error)
+        started, first = run.start_time, first_run_of(run)
+        outcome = Outcome(
+            claim.fire_id, claim.token, "started", self._timing(claim, started), run.run_id,
+            started, first_run_id=first,
+        )  # fmt: skip
+        return Answer(outcome, seen=replace(evidence_of(run), first_run_id=first))
+
+    def _refused(self, claim: Claim, error: RPCError) -> Answer:
+        if error.status != RPCStatusCode.INVALID_ARGUMENT and not too_large(error):
+            return self._unknown(claim, error)
+        reason = "payload too large" if too_large(error) else "refused by the server"
+        outcome = Outcome(
+            claim.fire_id, claim.token, "rejected", reason=reason, error=error.message
+        )
+        return Answer(outcome, alert=f"{reason}: {error.message}")
+
+    def _unknown(self, claim: Claim, error: Exception) -> Answer:
+        """Whether the run exists is not known: the sweeper will look, and ask again."""
+        wait = min(timedelta(seconds=0.25 * 2 ** min(claim.attempts, 10)), self._settings.lease)
+        outcome = Outcome(
+            claim.fire_id, claim.token, "starting", error=_words(error), retry_after=wait
+        )
+        return Answer(outcome, trouble=trouble(error))
+
+    def _timing(self, claim: Claim, started: datetime) -> Timing:
+        if claim.timing != "on_time":
+            return claim.timing
+        planned = claim.fire_time + claim.schedule.delay(claim.fire_time)
+        return "on_time" if started - planned <= claim.schedule.grace else "late"
+
+
+def _bears(run: WorkflowExecutionDescription, fire_time: datetime) -> bool:
+    """Whether the run has the search attribute that every start of ours has; no codec hides it."""
+    return run.typed_search_attributes.get(_FIRE_TIME) == fire_time
+
+
+def _rules(claim: Claim) -> RunRules:
+    """What the class of the run declares; an external type is nobody's of ours."""
+    external = claim.schedule.external and claim.kind != "handler"
+    return RunRules() if external else RunRules.from_json(claim.rules)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, RPCError):
+        return f"{error.status.name}: {error.message}"
+    return f"{type(error).__name__}: {error}"
+
+
+def evidence_of(run: WorkflowExecution, *, listed: bool = False) -> Evidence:
+    """Return the run as evidence for its fire.
+
+    ``listed``: visibility knows no chains. Of a run that did not complete it is only certain that
+    it began; it may have been retried or reset.
+    """
+    closed = _CLOSED.get(run.status) if run.status else None
+    if listed and closed != "completed":
+        closed = None
+    return Evidence(
+        workflow_id=run.id,
+        run_id=run.run_id,
+        started_at=run.start_time,
+        closed=closed,
+        closed_at=run.close_time if closed else None,
+    )

@@ -1,0 +1,97 @@
+"""Detection of a ledger failover or restore.
+
+Notices that another ledger answers, or this one without its last commits (rule L4).
+
+A failover to a copy that lags, and a restore, take back what replicas were told. Nobody says so;
+but a promoted standby writes a new timeline, a restored dump has another system, and a server that
+lost transactions has numbered fewer of them than somebody has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from uuid import UUID
+
+from engine.errors import Code, LedgerError
+from engine.ledger import Ledger
+from engine.ledger.records import Lineage, Probe
+from engine.runtime.events import Alert, Listener
+
+_THEN = "what has run since is looked up in Temporal before anything is decided"
+_APPLY = "what was applied or asked for last may be gone, too: apply it again"
+
+
+class Continuity:
+    """What one replica has seen of its ledger, to which each probe is compared.
+
+    Attributes:
+        doubted_at: windows up to then may have runs of which the ledger knows nothing; None when
+            no sign of lost commits was ever seen.
+    """
+
+    def __init__(self, ledger: Ledger, *, tell: Listener) -> None:
+        self._ledger, self._tell = ledger, tell
+        self._ledger_id: UUID | None = None
+        self._lineage = Lineage()
+        self._server: datetime | None = None
+        self._transactions = self._epoch = 0
+        self.doubted_at: datetime | None = None
+
+    async def observe(self, probe: Probe) -> bool:
+        """Take in a probe; whether there is a doubt that this replica has not known of.
+
+        Only where another server process answers, or a sign is seen, does it ask the ledger more.
+
+        Raises:
+            LedgerError: another ledger answers under the same address: it knows other windows.
+        """
+        self._recognise(probe.ledger_id)
+        doubted_at = probe.doubted_at
+        if probe.server is not None:
+            signs = [*self._fallen(probe)]
+            if signs or probe.server != self._server:
+                doubted_at = await self._compare(signs)
+            self._server = probe.server
+            self._transactions, self._epoch = probe.transactions, probe.epoch
+        news, self.doubted_at = doubted_at != self.doubted_at, doubted_at
+        return news
+
+    def _recognise(self, ledger_id: UUID) -> None:
+        if self._ledger_id is None:
+            self._ledger_id = ledger_id
+        elif ledger_id != self._ledger_id:
+            raise LedgerError(
+                f"ledger {ledger_id} answers where {self._ledger_id} did",
+                cure="restart the replica if the change was meant",
+            )
+
+    def _fallen(self, probe: Probe) -> Iterator[str]:
+        if probe.transactions < self._transactions:
+            gone = self._transactions - probe.transactions
+            yield f"the last {gone} transactions that this replica has seen are not there"
+        if probe.epoch < self._epoch:
+            yield f"the ledger is at epoch {probe.epoch}, and was at {self._epoch}"
+
+    async def _compare(self, signs: list[str]) -> datetime | None:
+        """Compare who answers with who did, as the ledger and this replica remember it."""
+        here, noted = await self._ledger.lineage()
+        for before in (noted, self._lineage):
+            signs += [sign for sign in _differences(before, here) if sign not in signs]
+        doubted_at = await self._ledger.note_lineage(here, doubted=bool(signs))
+        self._lineage = Lineage(
+            here.system or self._lineage.system, here.timeline or self._lineage.timeline
+        )
+        if signs:
+            text = (
+                f"the ledger may have lost its last commits ({'; '.join(signs)}); {_THEN}. {_APPLY}"
+            )
+            self._tell(Alert(Code.COMMITS_LOST, text))
+        return doubted_at
+
+
+def _differences(before: Lineage, here: Lineage) -> Iterator[str]:
+    if before.system and here.system and before.system != here.system:
+        yield f"system {here.system} answers where {before.system} did"
+    elif before.timeline and here.timeline and before.timeline != here.timeline:
+        yield f"timeline {here.timeline} goes on where {before.timeline} did"

@@ -1,0 +1,1 @@
+"""Retention: old rows merged, archived and removed."""

@@ -1,0 +1,324 @@
+"""The janitor: the loop that keeps the ledger small."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from datetime import date, datetime, timedelta
+from typing import Protocol
+
+from engine.errors import ArchiveFailed, Code, DefinitionUnreadable, ScheduleError
+from engine.ledger.fires import KeyChores
+from engine.ledger.postgres.maintenance import Upkeep
+from engine.ledger.records import ScheduleState, Serving
+from engine.runtime.clock import boottime
+from engine.runtime.events import Alert, Listener, Remark, logger
+from engine.runtime.planning import LONGEST_WAIT, planned
+from engine.runtime.retention.archive import Archive
+from engine.runtime.retention.compaction import (
+    AIM,
+    Cutoffs,
+    Paces,
+    Piece,
+    Tended,
+    Tidying,
+    count_days,
+    merges,
+    midnight,
+    removals,
+    summarise,
+)
+from engine.runtime.settings import Settings
+
+# --- repair of next fire times ---
+# Derives next fire times anew: the column is a cache, and a wrong one would be silence.
+
+_AT_ONCE = 100
+
+
+async def repair(ledger: Tended, project: str, tell: Listener) -> AsyncIterator[int]:
+    """Look at every schedule of a project, in batches; yields how many each batch mended.
+
+    A next fire time that is too early costs a look, and is corrected by it. One that is too late
+    or missing is what nobody else would find. Nothing is locked unless it looks wrong.
+    """
+    after = ""
+    while True:
+        async with ledger.upkeep() as upkeep:
+            cached = await upkeep.next_fires(project, after, _AT_ONCE)
+            now = await upkeep.now()
+            states = await upkeep.transaction.read([*cached])
+        if not cached:
+            return
+        wrong = [state.key for state in states if _due(state, now, cached[state.key])]
+        yield await _mend(ledger, wrong, tell) if wrong else 0
+        after = max(cached)
+
+
+async def _mend(ledger: Tended, keys: list[str], tell: Listener) -> int:
+    mended = []
+    async with ledger.upkeep() as upkeep:
+        cached = await upkeep.lock_free(keys)
+        now = await upkeep.now()
+        for state in await upkeep.transaction.read([*cached]):
+            right = _due(state, now, cached[state.key])
+            if right is not None:
+                await upkeep.correct_next(state.key, right)
+                mended.append((state.key, cached[state.key], right))
+    for key, was, right in mended:
+        text = f"{key} would have fired next at {_shown(was)}; it is {_shown(right)} now"
+        tell(Alert(Code.NEXT_FIRE_REPAIRED, text))
+    return len(mended)
+
+
+def _due(state: ScheduleState, now: datetime, cached: datetime | None) -> datetime | None:
+    """Return when the schedule is to be looked at, where the cache says later or never."""
+    if cached is not None and cached <= now + LONGEST_WAIT:
+        return None  # it corrects itself, and may wait for an answer
+    if state.hold is not None:  # its windows stay undecided until it goes on
+        due = state.pause.until if state.hold == "paused" and state.pause else None
+    else:
+        try:
+            step = planned(state, now, limit=1, rows=1)
+        except Exception:  # noqa: BLE001 - a schedule that fails is the tick's to tell of
+            return None
+        busy = step.decisions or step.moves or step.looks or step.audit
+        due = now if busy else step.next_fire_at
+    if due is None or (cached is not None and cached <= due):
+        return None
+    return due
+
+
+def _shown(at: datetime | None) -> str:
+    return "never" if at is None else f"{at:%Y-%m-%d %H:%M:%S}Z"
+
+
+# --- janitor ---
+# Keeps the ledger small and right: ranges, archive, daily counts, next fire times, queues.
+#
+# One replica at a time performs this duty, in slow rounds of short transactions; two at once would
+# do no harm, because a row leaves only as it was archived. Nothing here locks a schedule that a
+# tick may want, except one whose next fire time is wrong.
+
+_DUTY = "janitor"
+_LEASE = timedelta(seconds=60)
+_KEYS = 200
+_ROWS = 5000
+"""Rows of one file of the archive, about."""
+_OPEN_DAYS = 200
+_DAY = timedelta(days=1)
+_LATE = timedelta(hours=1)
+"""How long after midnight the day before is counted."""
+_BREATH = timedelta(milliseconds=20)
+_OLD = timedelta(minutes=5)
+"""A transaction that is open for so long keeps dead rows that were to be removed."""
+_DEAD = 20_000
+"""So many dead rows are worth a word: five minutes of 70 windows a second."""
+
+
+class Kept(Protocol):
+    """A ledger that has a janitor: the one in PostgreSQL."""
+
+    def upkeep(self) -> AbstractAsyncContextManager[Upkeep]:
+        """Begin a transaction of the janitor."""
+        ...
+
+    async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
+        """See ``Ledger``."""
+        ...
+
+    async def wake(self) -> list[str]:
+        """See ``Ledger``."""
+        ...
+
+    async def write_through(self) -> int:
+        """Bring rows of schedules up that are behind their positions."""
+        ...
+
+
+class Janitor:
+    """Performs one round after another, a short piece at each turn.
+
+    Args:
+        archive: keeps what leaves; without it nothing leaves, and rows are only merged.
+    """
+
+    def __init__(
+        self,
+        ledger: Kept,
+        archive: Archive | None,
+        serving: Serving,
+        settings: Settings,
+        *,
+        tell: Listener,
+    ) -> None:
+        self._ledger, self._archive = ledger, archive
+        self._serving, self._settings, self._tell = serving, settings, tell
+        self._paces = Paces()
+        self._round: AsyncIterator[None] | None = None
+        self._tidied: date | None = None
+        self._told: set[str] = set()
+        self._holders: set[tuple[str, str | None]] = set()
+
+    async def turn(self) -> timedelta:
+        """Do one piece; returns the wait until the next."""
+        period = self._settings.janitor or _DAY
+        lease = max(_LEASE, self._settings.lease)
+        if await self._ledger.hold_duty(_DUTY, self._serving.replica, lease) is None:
+            self._round = None
+            return min(period, lease)
+        work, begun = self._round or self._rounds(), boottime()
+        self._round = None  # one that fails is begun anew
+        try:
+            await anext(work)
+        except StopAsyncIteration:
+            return period
+        self._round = work
+        # As long a rest as the work took, for whoever needs the database more.
+        return max(_BREATH, timedelta(seconds=boottime() - begun))
+
+    async def _rounds(self) -> AsyncIterator[None]:
+        await self._ledger.wake()
+        await self._ledger.write_through()
+        await self._name_old_snapshots()
+        async for _ in repair(self._ledger, self._serving.project, self._tell):
+            yield
+        async for _ in self._count_open_days():
+            yield
+        async for _ in self._fill_columns():
+            yield
+        async with self._ledger.upkeep() as upkeep:
+            now, remembered = await upkeep.now(), await upkeep.remembered_for()
+        if remembered is None or self._tidied == now.date():
+            return  # what is old changes at midnight
+        tidying = Tidying(self._ledger, self._archive, self._paces, now)
+        try:
+            async for _ in self._tidy(now, remembered, tidying):
+                yield
+        except ArchiveFailed as error:
+            self._tell_once("failed", Alert(error.code, str(error)))
+            return
+        if "failed" in self._told and self._archive:
+            self._told.discard("failed")
+            self._tell(Remark("the archive can be written again", good=True))
+        self._tidied = now.date()
+        if said := str(tidying.tally):
+            self._tell(Remark(f"tidied the ledger: {said}", good=True))
+
+    async def _name_old_snapshots(self) -> None:
+        """Name what makes the tables grow, once for as long as it does."""
+        async with self._ledger.upkeep() as upkeep:
+            found = await upkeep.old_snapshots(_OLD, _DEAD)
+        for each in found:
+            if (each.kind, each.name) not in self._holders:
+                self._tell(Alert(Code.OLD_SNAPSHOT, str(each)))
+        self._holders = {(each.kind, each.name) for each in found}
+
+    async def _tidy(
+        self, now: datetime, remembered: timedelta, tidying: Tidying
+    ) -> AsyncIterator[None]:
+        """All keys, those of other projects too: what is old is old whoever serves it."""
+        after, pending = "", _Pending(tidying)
+        while True:
+            async with self._ledger.upkeep() as upkeep:
+                found = await upkeep.keys(after, _KEYS)
+            yield
+            for chores in found:
+                after = chores.key
+                try:
+                    async for _ in self._tidy_key(chores, now, remembered, pending):
+                        yield
+                except (ScheduleError, DefinitionUnreadable) as error:
+                    logger.warning("%s is not tidied: %s", chores.key, error)
+            if len(found) < _KEYS:
+                break
+        await pending.carry_out()
+
+    async def _tidy_key(
+        self, chores: KeyChores, now: datetime, remembered: timedelta, pending: _Pending
+    ) -> AsyncIterator[None]:
+        async for _ in self._summarise(chores, midnight(now - _LATE)):
+            yield
+        cutoffs = Cutoffs.of(chores, self._settings, now, remembered)
+        if self._archive is None and chores.oldest and chores.oldest < cutoffs.remove:
+            text = "SCHED_ARCHIVE is not set: old fires become ranges, and nothing is deleted"
+            self._tell_once("unset", Remark(text, good=True))
+        if self._archive is not None:
+            async for piece, _ in removals(self._ledger, self._paces, chores, cutoffs):
+                await pending.add(piece)
+            yield
+        async for piece, goes_on in merges(
+            self._ledger, self._paces, chores, cutoffs, archived=self._archive is not None
+        ):
+            await pending.add(piece, now=goes_on)
+            yield
+
+    async def _summarise(self, chores: KeyChores, until: datetime) -> AsyncIterator[None]:
+        """Count the days that are over and have not been counted."""
+        since = chores.summarised_until or (chores.oldest and midnight(chores.oldest))
+        if since is not None:
+            pace = self._paces.counting
+            async for _ in count_days(self._ledger, pace, chores, since, until, note=True):
+                yield
+
+    async def _fill_columns(self) -> AsyncIterator[None]:
+        """Fill what migrations have added in rows from before them."""
+        async with self._ledger.upkeep() as upkeep:
+            todo = await upkeep.to_fill()
+        for version, filled_from in todo.items():
+            below, pace, rows = filled_from, self._paces.filling, 0
+            while below != 0:
+                begun = boottime()
+                async with self._ledger.upkeep() as upkeep:
+                    done = await upkeep.fill(version, below, pace.amount)
+                pace.took(done.looked_at, boottime() - begun)
+                rows += done.filled
+                yield
+                if done.held:
+                    break  # the next round asks again
+                below = done.lowest
+            if rows:
+                text = f"filled what migration {version:04} has added in {rows} older fires"
+                self._tell(Remark(text, good=True))
+
+    async def _count_open_days(self) -> AsyncIterator[None]:
+        after = ("", date.min)
+        while True:
+            begun = boottime()
+            async with self._ledger.upkeep() as upkeep:
+                days = await upkeep.open_days(after, _OPEN_DAYS)
+                for after in days:
+                    key, day = after
+                    begin = midnight(datetime.fromisoformat(f"{day}T00:00:00+00:00"))
+                    await summarise(upkeep, key, begin, begin + _DAY)
+                    if boottime() - begun > AIM:
+                        break  # the next transaction goes on behind it
+            if not days:
+                return
+            yield
+
+    def _tell_once(self, what: str, event: Alert | Remark) -> None:
+        if what not in self._told:
+            self._told.add(what)
+            self._tell(event)
+
+
+class _Pending:
+    """Pieces that wait until there are enough rows for a file of the archive."""
+
+    def __init__(self, tidying: Tidying) -> None:
+        self._tidying = tidying
+        self._pieces: list[Piece] = []
+        self._rows = 0
+
+    async def add(self, piece: Piece, *, now: bool = False) -> None:
+        """Take a piece; ``now``: the next one of its key goes on behind it."""
+        self._pieces.append(piece)
+        self._rows += len(piece.rows)
+        if now or self._rows >= _ROWS or len(self._pieces) >= _KEYS:
+            await self.carry_out()
+
+    async def carry_out(self) -> None:
+        """Archive and change what waits."""
+        pieces, self._pieces, self._rows = self._pieces, [], 0
+        await self._tidying.carry_out(pieces)

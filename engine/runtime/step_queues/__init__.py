@@ -1,0 +1,1 @@
+"""Queues of steps on a worker."""

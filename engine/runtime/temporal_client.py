@@ -1,0 +1,94 @@
+"""Temporal client of the environment, and classification of its errors."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any, Final, Literal
+
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
+from temporalio.envconfig import ClientConfig
+from temporalio.service import RPCError, RPCStatusCode
+
+from engine.errors import TemporalUnavailable
+
+# --- connection ---
+# Connects to the Temporal server that the environment names.
+
+_PATIENCE: Final = timedelta(seconds=5)
+
+
+def temporal_target() -> dict[str, Any]:
+    """Return the connect arguments that Temporal's own variables and profile name."""
+    config = ClientConfig.load_client_connect_config(profile=os.environ.get("TEMPORAL_PROFILE"))
+    return {"target_host": "localhost:7233", "namespace": "default", **config}
+
+
+async def connect_temporal(**instead: Any) -> Client:
+    """Connect to Temporal.
+
+    Args:
+        **instead: connect arguments that win over what the environment names.
+
+    Raises:
+        TemporalUnavailable: when nothing answers there, or the namespace is not there (yet).
+    """
+    target = {**temporal_target(), **instead}
+    place, namespace = target["target_host"], target["namespace"]
+    try:
+        client = await Client.connect(**target)
+    except (RuntimeError, OSError) as error:
+        raise TemporalUnavailable(
+            f"no Temporal server answers at {place}",
+            cure="start it, or set TEMPORAL_ADDRESS",
+        ) from error
+    try:
+        wanted = DescribeNamespaceRequest(namespace=namespace)
+        await client.workflow_service.describe_namespace(wanted, timeout=_PATIENCE)
+    except RPCError as error:
+        # A worker of a namespace that does not exist would end with the SDK's own words.
+        if error.status == RPCStatusCode.NOT_FOUND:
+            raise TemporalUnavailable(
+                f"the Temporal server at {place} has no namespace {namespace!r}",
+                cure=f"`temporal operator namespace create --namespace {namespace}` makes one, "
+                "TEMPORAL_NAMESPACE names another",
+            ) from error
+        # Who may not describe a namespace may still work in it.
+        if error.status != RPCStatusCode.PERMISSION_DENIED:
+            raise TemporalUnavailable(f"the Temporal server at {place}: {error.message}") from error
+    return client
+
+
+# --- errors of the server ---
+# Which errors of a call say something about the Temporal server and not about the call.
+
+Trouble = Literal["away", "busy"]
+"""``away``: nobody answered. ``busy``: an answer, namely that there were too many calls."""
+
+_NOBODY_ANSWERED = frozenset(
+    {
+        RPCStatusCode.UNAVAILABLE,
+        RPCStatusCode.DEADLINE_EXCEEDED,
+        RPCStatusCode.CANCELLED,  # the SDK's word for its own timeout
+        RPCStatusCode.UNKNOWN,  # a connection that broke in the middle of a call
+    }
+)
+
+
+def trouble(error: BaseException) -> Trouble | None:
+    """Return the server's trouble, or None for an answer to this one call."""
+    if isinstance(error, RPCError):
+        if error.status in _NOBODY_ANSWERED:
+            return "away"
+        busy = error.status == RPCStatusCode.RESOURCE_EXHAUSTED and not too_large(error)
+        return "busy" if busy else None
+    # The SDK's only sign that a connection could not even be opened.
+    unconnected = isinstance(error, RuntimeError) and "client connect" in str(error)
+    return "away" if unconnected else None
+
+
+def too_large(error: RPCError) -> bool:
+    """Whether the call was too large; the server has the same status for that and for too many."""
+    exhausted = error.status == RPCStatusCode.RESOURCE_EXHAUSTED
+    return exhausted and "larger than max" in error.message

@@ -1,0 +1,1 @@
+"""Tracking of runs: closes, lost runs, stuck runs."""

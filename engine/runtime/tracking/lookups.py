@@ -1,0 +1,266 @@
+"""Lookups of runs that plans wait for, beside the ticks.
+
+The questions that plans have for Temporal, and the runs to be ended: in tasks of their own.
+
+A plan that cannot be made without knowing more says so. What it lacks is asked here, beside the
+ticks and outside every transaction, and the answer makes its key due again. What cannot be asked,
+or takes long, delays nobody who does not wait for that very answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from engine.errors import Code
+from engine.ledger import Ledger
+from engine.ledger.records import ScheduleState, Step
+from engine.runtime.clock import boottime
+from engine.runtime.events import Alert, Held, Listener, log
+from engine.runtime.planning import LONGEST_WAIT
+from engine.runtime.tracking.audit import Auditor
+from engine.runtime.tracking.runs import Looker, Stopper
+
+T = TypeVar("T")
+
+_LOOKS, _FURTHER_TRIES = 16, 4
+"""Looks in flight at once, and how many of these may be at runs that could not be looked at."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
+"""Seconds before the second try of one question, and at most between two."""
+_ALL, _LONGEST_OF_ALL = "", 5.0
+"""The question that all audits have in common, and the longest pause before it."""
+_TOLD = 3
+"""The try of one look that is told when it fails: as a rule the server is away."""
+_REMEMBERED = 10_000
+_SOON, _TICK = 0.05, 1.0
+_PLANS = 20
+"""Plans a second, of all keys together, that may find that there is no answer yet."""
+_FORGOTTEN = 60.0
+
+
+class _Failures:
+    """How often each question failed in a row, and until when it is not asked again."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, float]] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._known
+
+    def put_off(self, name: str) -> bool:
+        """Whether it is too early to ask again."""
+        return name in self._known and boottime() < self._known[name][1]
+
+    def failed(self, name: str) -> int:
+        """Note a failure; returns how many there were."""
+        count = self._known.pop(name, (0, 0.0))[0] + 1
+        longest = _LONGEST_OF_ALL if name == _ALL else _LONGEST_PAUSE
+        pause = min(_FIRST_PAUSE * 2.0 ** min(count - 1, 10), longest)
+        self._known[name] = (count, boottime() + pause)
+        if len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return count
+
+    def worked(self, name: str) -> None:
+        self._known.pop(name, None)
+
+
+class Sight:
+    """The questions of one poller, each asked once however many plans have it, the oldest first.
+
+    One that failed is asked again when a plan still has it, less and less often.
+
+    Args:
+        tell: hears of looks that fail again and again, and of what cannot work at present.
+
+    Attributes:
+        rouse: called when a key was made due.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        *,
+        looker: Looker,
+        auditor: Auditor,
+        stopper: Stopper,
+        tell: Listener = log,
+    ) -> None:
+        self._ledger, self._looker, self._tell = ledger, looker, tell
+        self._auditor, self._stopper = auditor, stopper
+        self.rouse: Callable[[], None] = lambda: None
+        self._line: deque[tuple[str, str]] = deque()
+        self._asked: set[str] = set()
+        self._trying: Counter[str] = Counter()
+        self._news: dict[str, bool] = {}
+        self._missed: dict[str, ScheduleState] = {}
+        self._withheld: dict[str, tuple[float, float]] = {}
+        self._failed, self._failed_audits = _Failures(), _Failures()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._held: set[str] = set()
+        self._leaving = False
+
+    def is_audited(self, state: ScheduleState) -> bool:
+        """Whether every run of the key after its cursor is known (rule L4)."""
+        return self._auditor.is_audited(state)
+
+    def forget(self) -> None:
+        """Trust no answer of before: the ledger may have lost its last commits."""
+        self._auditor.forget()
+
+    async def look_up(self, key: str, since: datetime) -> None:
+        """Book every run of a key that began since then.
+
+        Raises:
+            RPCError: Temporal could not be asked.
+        """
+        await self._auditor.look_up(key, since)
+
+    def patience(self, step: Step) -> timedelta:
+        """Return after how long a withheld plan is made again, if no answer came before.
+
+        Soon where it waits for a start to be answered: nothing here learns of that. An answer to a
+        question makes the key due by itself. Where very many wait, they take turns.
+        """
+        now, key = boottime(), step.state.key
+        since, _ = self._withheld.pop(key, (now, now))
+        self._withheld[key] = (since, now)
+        while (first := next(iter(self._withheld.items())))[1][1] < now - _FORGOTTEN:
+            del self._withheld[first[0]]  # another replica has decided it
+        longest = min(max(_TICK, len(self._withheld) / _PLANS), LONGEST_WAIT.total_seconds())
+        asks = step.looks or step.audit
+        return timedelta(seconds=longest if asks else min(max(now - since, _SOON), longest))
+
+    def want(self, steps: Sequence[Step]) -> None:
+        """Begin to find out what these steps lack."""
+        for step in steps:
+            if not step.withheld:
+                self._withheld.pop(step.state.key, None)
+            for fire in step.looks:
+                self._want_look(fire.workflow_id, step.state.key)
+            key, put_off = step.state.key, self._failed_audits.put_off
+            if step.audit and not (put_off(key) or put_off(_ALL)):
+                self._missed[step.state.key] = step.state
+        self._go_on()
+
+    def stop_due(self) -> None:
+        """Begin to end the runs that somebody wants to end."""
+        self._begin("stops", self._stop)
+
+    async def settled(self) -> None:
+        """Wait until everything that was begun has been tried."""
+        while self._tasks:
+            await asyncio.wait(self._tasks.values())
+            await asyncio.sleep(0)  # what follows them begins
+
+    async def drain(self) -> None:
+        """Ask nothing more, and wait for what is in flight."""
+        self._leaving = True
+        self._line.clear()
+        self._missed.clear()
+        await self.settled()
+
+    def _want_look(self, workflow_id: str, key: str) -> None:
+        if workflow_id in self._asked or self._failed.put_off(workflow_id):
+            return
+        if workflow_id in self._failed:
+            again = sum(name in self._failed for name in self._asked)
+            if again >= _FURTHER_TRIES:
+                return  # a later plan asks again
+        self._asked.add(workflow_id)
+        self._trying[key] += 1
+        self._line.append((key, workflow_id))
+
+    def _go_on(self) -> None:
+        while self._line and len(self._tasks) < _LOOKS and not self._leaving:
+            key, workflow_id = self._line.popleft()
+            self._begin(workflow_id, partial(self._look, key, workflow_id))
+        if self._missed and not self._leaving:
+            self._begin("audits", self._audit)
+
+    def _begin(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Do it in a task, unless it is being done."""
+        if name not in self._tasks:
+            task = self._tasks[name] = asyncio.create_task(work())
+            task.add_done_callback(partial(self._ended, name))
+
+    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+        del self._tasks[name]
+        if task.cancelled():
+            return
+        if error := task.exception():
+            self._tell(Alert(Code.LOOK_FAILED, f"{name}: {type(error).__name__}: {error}"))
+        self._go_on()
+
+    async def _guarded(self, name: str, work: Awaitable[T]) -> tuple[bool, T | None]:
+        """Whether it worked, and its answer; what did not is told once, and once when it does."""
+        try:
+            answer = await work
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is asked for again
+            if name not in self._held:
+                self._held.add(name)
+                self._tell(Held(name, _words(error)))
+            return False, None
+        if name in self._held:
+            self._held.discard(name)
+            self._tell(Held(name, None))
+        return True, answer
+
+    async def _stop(self) -> None:
+        await self._guarded("stops", self._stopper.stop_due())
+
+    async def _look(self, key: str, workflow_id: str) -> None:
+        try:
+            changed = bool(await self._looker.look([workflow_id]))
+        except Exception as error:  # noqa: BLE001 - one bad run never stops the others
+            if self._failed.failed(workflow_id) == _TOLD:
+                text = f"{workflow_id} cannot be looked at, and {key} waits for that"
+                self._tell(Alert(Code.LOOK_FAILED, f"{text}: {_words(error)}"))
+        else:
+            self._failed.worked(workflow_id)
+            self._news[key] = self._news.get(key, False) or changed
+        self._asked.discard(workflow_id)
+        self._trying[key] -= 1
+        if self._trying[key] <= 0:
+            del self._trying[key]
+            if key in self._news:
+                await self._answered([key], changed=self._news.pop(key))
+
+    async def _audit(self) -> None:
+        """Work off what was missed, the oldest question first, a part at a time."""
+        while self._missed:
+            states = [*self._missed.values()]
+            audit = self._auditor.audit(states, self._audited)
+            _, failed = await self._guarded("audits", audit)
+            if failed is None:  # not even what is asked for all of them together
+                self._failed_audits.failed(_ALL)
+                self._missed.clear()
+                return
+            self._failed_audits.worked(_ALL)
+            for key, error in failed.items():
+                self._missed.pop(key, None)
+                if self._failed_audits.failed(key) == _TOLD:
+                    text = f"{key}: which of its windows have run cannot be found out"
+                    self._tell(Alert(Code.LOOK_FAILED, f"{text}: {_words(error)}"))
+
+    async def _audited(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            self._missed.pop(key, None)
+            self._failed_audits.worked(key)
+        await self._answered(keys)
+
+    async def _answered(self, keys: Sequence[str], *, changed: bool = False) -> None:
+        """Let these keys be planned again now. They are later in any case."""
+        if changed:  # a close that was seen may be what others wait for
+            await self._guarded("wake", self._ledger.wake())
+        if keys:
+            await self._guarded("looks", self._ledger.make_due(keys))
+            self.rouse()
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

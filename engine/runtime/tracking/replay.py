@@ -1,0 +1,256 @@
+"""Stuck runs, and the histories that explain them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from temporalio.api.enums.v1 import EventType, WorkflowTaskFailedCause
+from temporalio.api.history.v1 import HistoryEvent
+from temporalio.client import Client, WorkflowExecutionDescription, WorkflowHistory
+from temporalio.service import RPCError, RPCStatusCode
+
+from engine.errors import Code, TemporalUnavailable
+from engine.runtime.dispatch.backpressure import Budget
+from engine.runtime.events import Alert, Listener
+from engine.runtime.settings import Settings
+
+# --- histories in words ---
+# What a history says that a run did, and what its code does instead.
+#
+# Temporal tells the two apart by events and machines. Whoever has to mend the workflow thinks in
+# steps: the message for a history that does not fit is made here, of the history and of what the
+# code asked for when it was replayed.
+
+CURE: Final = "give the workflow a new version, or ask ctx.patched() before the changed part"
+
+_EVENT_NUMBER: Final = re.compile(r"HistoryEvent\(id: (\d+)")
+_STEPS: Final = re.compile(
+    r"scheduled event '([^']*)' does not match \S+ \S+ of activity command '([^']*)'"
+)
+_SAID: Final = re.compile(r'message: "(\[TMPRL[^"]*)"')
+_MACHINE: Final = re.compile(r"(\w+(?: \w+)?) machine does not handle")
+_DONE_INSTEAD: Final = {
+    "Timer": "waits",
+    "Complete workflow": "ends",
+    "Fail workflow": "fails",
+    "Child workflow": "starts a child",
+}
+
+
+@dataclass(frozen=True)
+class Deed:
+    """Something a run did, or its code asks for.
+
+    Attributes:
+        number: of the event; 0 of what code asks for.
+        text: for people.
+        place: of a step its activity id; else empty.
+    """
+
+    number: int
+    text: str
+    place: str = ""
+
+
+def deeds(history: WorkflowHistory) -> list[Deed]:
+    """Return what the run did, in order: steps, waits, children, its end."""
+    found = (_deed(event) for event in history.events)
+    return [each for each in found if each is not None]
+
+
+def step_deed(name: str, place: str, number: int = 0) -> Deed:
+    """Return the begin of a step."""
+    return Deed(number, f"the step {name} ({place})", place)
+
+
+def workflow_type(history: WorkflowHistory) -> str:
+    """Return the Temporal type of the run."""
+    started = history.events[0].workflow_execution_started_event_attributes
+    return started.workflow_type.name
+
+
+def told(history: WorkflowHistory, error: str, asked: Sequence[Deed]) -> str:
+    """Return one sentence: which event, what the history has there, and what the code does.
+
+    Args:
+        history: of the run.
+        error: what Temporal said.
+        asked: the steps that the code began when it was replayed, in order.
+    """
+    past = deeds(history)
+    where = _where(past, error)
+    if where is None:
+        said = _SAID.search(error)
+        return said[1] if said else error
+    instead = _instead(past, where, error, asked)
+    return f"event {where.number}: the history has {where.text}, the code {instead}"
+
+
+def _where(past: Sequence[Deed], error: str) -> Deed | None:
+    if named := _STEPS.search(error):
+        # Two steps that differ: the first of the history that the message names.
+        return next((each for each in past if each.place == named[1]), None)
+    if numbered := _EVENT_NUMBER.search(error):
+        number = int(numbered[1])
+        return next((each for each in past if each.number == number), None)
+    return None
+
+
+def _instead(past: Sequence[Deed], where: Deed, error: str, asked: Sequence[Deed]) -> str:
+    if named := _STEPS.search(error):
+        other = next((each for each in asked if each.place == named[2]), None)
+        return f"begins {other.text if other else named[2]}"
+    machine = _MACHINE.search(error)
+    if machine and (said := _DONE_INSTEAD.get(machine[1])):
+        return f"{said} there"
+    begun = {each.place for each in past if each.place and each.number < where.number}
+    new = next((each for each in asked if each.place not in begun), None)
+    return f"begins {new.text}" if new else "does something else there"
+
+
+def _deed(event: HistoryEvent) -> Deed | None:
+    number, kind = event.event_id, event.event_type
+    if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+        step = event.activity_task_scheduled_event_attributes
+        return step_deed(step.activity_type.name, step.activity_id, number)
+    if kind == EventType.EVENT_TYPE_TIMER_STARTED:
+        wait = event.timer_started_event_attributes.start_to_fire_timeout.ToTimedelta()
+        return Deed(number, f"a wait of {wait}")
+    if kind == EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
+        child = event.start_child_workflow_execution_initiated_event_attributes
+        return Deed(number, f"the child {child.workflow_type.name} ({child.workflow_id})")
+    if kind == EventType.EVENT_TYPE_MARKER_RECORDED:
+        return Deed(number, f"the marker {event.marker_recorded_event_attributes.marker_name}")
+    return Deed(number, _ENDS[kind]) if kind in _ENDS else None
+
+
+_ENDS: Final[dict[int, str]] = {
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: "its end",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED: "its failure",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED: "its end as cancelled",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW: "its going on as new",
+}
+
+
+# --- stuck runs ---
+# Tells of runs that cannot go on: the server hands out their next task, and workers fail it.
+#
+# The usual reason is code that was changed under a run that is open. Temporal tries for ever and
+# shows it on the run's page; a window that was to be done by now deserves a word before somebody
+# looks there.
+
+_ATTEMPTS: Final = 3
+"""One failed task is a deploy under way, or a worker that was killed."""
+_REMEMBERED: Final = 10_000
+_DIFFERS: Final = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
+
+
+class StuckRuns:
+    """Notices them among the runs that are described, and tells of each once."""
+
+    def __init__(
+        self, client: Client, settings: Settings, *, budget: Budget | None = None, tell: Listener
+    ) -> None:
+        self._budget = budget or Budget()
+        self._client, self._settings, self._tell = client, settings, tell
+        self._known: dict[str, None] = {}
+
+    async def notice(self, run: WorkflowExecutionDescription) -> None:
+        """Look at an open run, whose description is at hand."""
+        task = run.raw_description.pending_workflow_task
+        if task.attempt < _ATTEMPTS or run.run_id in self._known:
+            return
+        handle = self._client.get_workflow_handle(run.id, run_id=run.run_id)
+        await self._budget.call()
+        try:
+            history = await handle.fetch_history(rpc_timeout=self._settings.rpc_timeout)
+        except RPCError:
+            return  # it is looked at again
+        why = _failure(history)
+        if why is None:
+            return  # its tasks are lost, not failed: no worker, or one that is killed each time
+        self._known[run.run_id] = None
+        while len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+        text = f"{run.id} ({workflow_type(history)}) cannot go on, attempt {task.attempt}"
+        self._tell(Alert(Code.RUN_STUCK, f"{text}: {why}"))
+
+
+def _failure(history: WorkflowHistory) -> str | None:
+    """Return why its last task failed; None when none failed since one was completed."""
+    for event in reversed(history.events):
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
+            return None
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
+            failed = event.workflow_task_failed_event_attributes
+            said = failed.failure.message
+            if failed.cause == _DIFFERS:
+                return f"{told(history, said, ())}; {CURE}"
+            return said or WorkflowTaskFailedCause.Name(failed.cause)
+    return None
+
+
+# --- history files ---
+# The histories of runs, as files.
+
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
+_LONGEST: Final = 180
+"""Characters of a file's name that come from the workflow id, which may have a thousand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """One run whose history was asked for.
+
+    Attributes:
+        workflow_id: of the run.
+        run_id: Temporal's own; None where nobody knows it.
+        file: where its history is; None where Temporal has forgotten the run.
+        events: how many it has.
+    """
+
+    workflow_id: str
+    run_id: str | None
+    file: Path | None
+    events: int = 0
+
+
+async def export(
+    client: Client, runs: Iterable[tuple[str, str | None]], folder: Path
+) -> list[Exported]:
+    """Write the history of each run into a file of its own, as Temporal's JSON.
+
+    Args:
+        client: of the namespace that has the runs.
+        runs: workflow id and run id of each; without run id the newest of the id.
+        folder: made where it is not there.
+
+    Raises:
+        TemporalUnavailable: the server does not answer.
+    """
+    await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True)
+    return [await _exported(client, *run, folder) for run in runs]
+
+
+async def _exported(client: Client, workflow_id: str, run_id: str | None, folder: Path) -> Exported:
+    handle = client.get_workflow_handle(workflow_id, run_id=run_id)
+    try:
+        history = await handle.fetch_history()
+    except RPCError as error:
+        if error.status != RPCStatusCode.NOT_FOUND:
+            raise TemporalUnavailable(f"the history of {workflow_id}: {error.message}") from error
+        return Exported(workflow_id, run_id, None)
+    file = folder / file_name(workflow_id, history.run_id)
+    file.write_text(history.to_json() + "\n", encoding="utf-8")
+    return Exported(workflow_id, history.run_id, file, len(history.events))
+
+
+def file_name(workflow_id: str, run_id: str) -> str:
+    """Return a name that every file system takes: ``sched.nightly.17….<run id>.json``."""
+    safe = _UNSAFE.sub(".", workflow_id)[:_LONGEST].lstrip(".")
+    return f"{safe}.{run_id}.json"

@@ -1,0 +1,326 @@
+"""Inspection and cancellation of single runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from temporalio.client import (
+    Client,
+    WorkflowExecution,
+    WorkflowExecutionDescription,
+    WorkflowExecutionStatus,
+)
+from temporalio.service import RPCError, RPCStatusCode
+
+from engine.errors import Code
+from engine.flow.fire import FireInfo
+from engine.ledger import Ledger
+from engine.ledger.fires import Evidence, StopOrder
+from engine.ledger.records import Serving
+from engine.runtime.clock import LedgerClock
+from engine.runtime.dispatch.backpressure import Budget
+from engine.runtime.dispatch.starter import ENDED_BADLY, evidence_of, with_reason
+from engine.runtime.events import Alert, Closed, Listener, Stopped
+from engine.runtime.run_memo import first_run_of, read_chain_info, read_fire_info
+from engine.runtime.settings import Settings
+
+# --- inspection ---
+# Looks at single runs: what Temporal knows of them right now, whatever visibility says.
+
+VISIBILITY_LAG = timedelta(seconds=60)
+"""How far visibility may trail behind. Windows younger than this are described one by one, and so
+are runs whose close appears later."""
+_LOST = "it was started, and Temporal does not know it any more"
+_LOST_CURE = "find out whether it did its work; `sched rerun` starts it again"
+
+Seen = tuple[Evidence, FireInfo | None]
+"""A run of ours, and the window that its memo names; None where the ledger knows its chain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """How the newest run of a chain stands; no ``first_run_id`` from a server that is too old."""
+
+    first_run_id: str | None
+    is_open: bool
+    cancel_requested: bool
+
+
+class Looker:
+    """Describes runs of one ledger.
+
+    Args:
+        ledger_id: whose runs they are; any other run is foreign, and nothing is said of it.
+        notice: is shown each open run that was described.
+
+    Attributes:
+        budget: of the calls that start nothing; whoever calls ``describe`` or ``find`` took a turn.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        ledger: Ledger,
+        clock: LedgerClock,
+        settings: Settings,
+        *,
+        ledger_id: str,
+        notice: Callable[[WorkflowExecutionDescription], Awaitable[None]] | None = None,
+        budget: Budget | None = None,
+        tell: Listener,
+    ) -> None:
+        self.budget = budget or Budget()
+        self._client, self._ledger, self._clock = client, ledger, clock
+        self._settings, self._ledger_id, self._tell = settings, ledger_id, tell
+        self._notice = notice
+
+    async def look(self, workflow_ids: Sequence[str], *, tracking: bool = False) -> bool:
+        """Look at these runs, and write down which are closed and which were open just now.
+
+        Returns whether some are not open any more.
+
+        A run that Temporal does not know is noted as lost and told: it is never started again by
+        itself.
+
+        Raises:
+            RPCError: one could not be looked at; what was seen of the others is written.
+        """
+        looks = await asyncio.gather(
+            *(self._dated(name, tracking) for name in workflow_ids), return_exceptions=True
+        )
+        seen = [look for look in looks if not isinstance(look, BaseException)]
+        changed = await self._lose([name for name, each, _ in seen if each is None])
+        still: defaultdict[datetime, list[str]] = defaultdict(list)
+        for name, each, asked in seen:
+            if each is not None and not each.closed:
+                still[asked].append(name)
+        for asked, names in still.items():
+            await self._ledger.seen_open(names, asked)
+        closed = [each for _, each, _ in seen if each is not None and each.closed]
+        changed += await self._ledger.witness(closed) if closed else []
+        for each in closed:
+            if each.workflow_id in changed:
+                self._tell(Closed(each))
+        for look in looks:
+            if isinstance(look, BaseException):
+                raise look
+        return bool(closed) or any(each is None for _, each, _ in seen)
+
+    async def _dated(
+        self,
+        workflow_id: str,
+        tracking: bool,  # noqa: FBT001 - private
+    ) -> tuple[str, Evidence | None, datetime]:
+        """Describe a run, and say when that was asked.
+
+        Before the call, for a run may close while the answer travels; after it had its turn; and by
+        the ledger's clock at the earliest: what is open then was open when the clock said so.
+        """
+        await self.budget.call(tracking=tracking)
+        asked = self._clock.now()
+        return workflow_id, await self.describe(workflow_id), asked
+
+    async def _lose(self, workflow_ids: Sequence[str]) -> list[str]:
+        lost = await self._ledger.lose(workflow_ids, _LOST) if workflow_ids else []
+        for workflow_id in lost:
+            self._tell(Alert(Code.RUN_LOST, f"{workflow_id}: {_LOST}; {_LOST_CURE}"))
+        return lost
+
+    async def describe(self, workflow_id: str) -> Evidence | None:
+        """Return what became of the newest run of this id; None: there is none, or not ours.
+
+        Raises:
+            RPCError: the server could not say.
+        """
+        found = await self.find(workflow_id)
+        return found[0] if found else None
+
+    async def fire_of(self, run: WorkflowExecution) -> FireInfo | None:
+        """Return which window a run's own memo names; None: the run is not of this ledger.
+
+        Raises:
+            ValueError: its memo cannot be read, which says nothing of whose it is.
+        """
+        info = await read_fire_info(run)
+        return info if info is not None and info.ledger == self._ledger_id else None
+
+    async def seen_closed(self, run: WorkflowExecution) -> Seen | None:
+        """Return what a closed run that was listed tells of its fire; None: nothing.
+
+        Visibility knows no chains. Of one that did not complete, or says itself nothing of ours,
+        the id's newest run is asked for: it may have been retried, reset, or continued as new.
+
+        Raises:
+            RPCError: the server could not say.
+            ValueError: whose it is cannot be read.
+        """
+        if run.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
+            return None
+        with suppress(ValueError):  # a run may be known by its chain
+            info = await read_fire_info(run)
+            if info is not None and info.ledger != self._ledger_id:
+                return None
+            if info is not None and run.status == WorkflowExecutionStatus.COMPLETED:
+                return evidence_of(run), info
+        await self.budget.call(tracking=True)
+        return await self.find(run.id)
+
+    async def find(self, workflow_id: str) -> Seen | None:
+        """Return what ``describe`` does, and which window it belongs to.
+
+        Raises:
+            RPCError: the server could not say.
+            ValueError: whose it is cannot be read.
+        """
+        run = await self._newest(workflow_id)
+        if run is None:
+            return None
+        is_ours, info = await self._whose(run)
+        if not is_ours:
+            return None
+        if run.status == WorkflowExecutionStatus.RUNNING and self._notice:
+            await self._notice(run)
+        this_run = self._client.get_workflow_handle(workflow_id, run_id=run.run_id)
+        evidence = replace(evidence_of(run), last=True, first_run_id=first_run_of(run))
+        if evidence.closed in ENDED_BADLY:
+            await self.budget.call()
+        return await with_reason(evidence, this_run, self._settings), info
+
+    async def chain(self, workflow_id: str) -> Chain | None:
+        """Return how the chain of runs with this id stands; None: Temporal does not know it.
+
+        Raises:
+            RPCError: the server could not say.
+        """
+        await self.budget.call()
+        run = await self._newest(workflow_id)
+        if run is None:
+            return None
+        extended = run.raw_description.workflow_extended_info
+        is_open = run.status == WorkflowExecutionStatus.RUNNING
+        return Chain(first_run_of(run), is_open, extended.cancel_requested)
+
+    async def _newest(self, workflow_id: str) -> WorkflowExecutionDescription | None:
+        handle = self._client.get_workflow_handle(workflow_id)
+        try:
+            return await handle.describe(rpc_timeout=self._settings.rpc_timeout)
+        except RPCError as error:
+            if error.status == RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+
+    async def _whose(self, run: WorkflowExecutionDescription) -> tuple[bool, FireInfo | None]:
+        """Whether a run is of this ledger; and its window, where the ledger may not have it."""
+        problem: ValueError | None = None
+        try:
+            info = await read_fire_info(run)
+        except ValueError as error:
+            info, problem = None, error
+        if info is None:
+            first = first_run_of(run)
+            if first and first == await self._ledger.first_run(run.id):
+                return True, None
+            if problem:
+                raise problem
+            timeout = self._settings.rpc_timeout
+            info = await read_chain_info(self._client, run, rpc_timeout=timeout)
+        return info is not None and info.ledger == self._ledger_id, info
+
+
+# --- cancellation ---
+# The wishes to end runs: a run is cancelled, and terminated when its grace has passed.
+#
+# A wish is a column of the fire, so it outlives whoever had it. Nothing here says that a run has
+# ended: that has to be seen. No answer of the server ends a wish either. With the id of a run that
+# has continued as new, *terminate* is answered "not found", and *cancel* is accepted and forgotten.
+
+_BATCH = 50
+_TRIES = 3
+"""How often a run that goes on without having heard of it is asked again at once."""
+
+
+class Stopper:
+    """Ends runs for one replica."""
+
+    def __init__(
+        self,
+        client: Client,
+        ledger: Ledger,
+        looker: Looker,
+        serving: Serving,
+        settings: Settings,
+        *,
+        tell: Listener,
+    ) -> None:
+        self._client, self._ledger, self._looker = client, ledger, looker
+        self._serving, self._settings, self._tell = serving, settings, tell
+
+    async def stop_due(self) -> int:
+        """Ask the runs whose time has come to end; return how many were asked."""
+        orders = await self._ledger.take_stops(
+            self._serving, limit=_BATCH, lease=self._settings.lease
+        )
+        answers = await asyncio.gather(*map(self._guarded, orders))
+        if asked := [order for order in answers if order]:
+            await self._ledger.stopped(asked)
+            await self._ledger.wake()  # one that was seen closed may be what others wait for
+        return len(asked)
+
+    async def _guarded(self, order: StopOrder) -> StopOrder | None:
+        """Carry out a wish; None when that has to be tried again after the lease."""
+        try:
+            return await self._carry_out(order)
+        except (RPCError, ValueError) as error:
+            text = f"{order.workflow_id} could not be asked to {order.stop}: {error}"
+            self._tell(Alert(Code.STOP_FAILED, text))
+            return None
+
+    async def _carry_out(self, order: StopOrder) -> StopOrder:
+        """Ask the chain to end, until its newest run has heard of it or has closed."""
+        chain = None
+        if order.asked or order.first_run_id is None:
+            chain = await self._looker.chain(order.workflow_id)
+            if chain is None or not chain.is_open:
+                return await self._seen(order)
+            order = replace(order, first_run_id=order.first_run_id or chain.first_run_id)
+        for again in range(_TRIES):
+            if _has_heard(order, chain):
+                return order
+            await self._ask(order)
+            if not again and not order.asked:
+                self._tell(Stopped(order))
+            chain = await self._looker.chain(order.workflow_id)
+            if chain is None or not chain.is_open or chain.first_run_id != order.first_run_id:
+                return await self._seen(order)
+        return order
+
+    async def _ask(self, order: StopOrder) -> None:
+        """Ask once. Names the chain and no run: which of them is the last changes meanwhile."""
+        await self._looker.budget.call()
+        handle = self._client.get_workflow_handle(
+            order.workflow_id, first_execution_run_id=order.first_run_id
+        )
+        timeout = self._settings.rpc_timeout
+        try:
+            if order.stop == "cancel":
+                await handle.cancel(rpc_timeout=timeout)
+            else:
+                await handle.terminate(reason=order.stop_reason, rpc_timeout=timeout)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:
+                raise
+
+    async def _seen(self, order: StopOrder) -> StopOrder:
+        """Let what became of the run be written: it has closed, or is nobody's any more."""
+        await self._looker.look([order.workflow_id])
+        return order
+
+
+def _has_heard(order: StopOrder, chain: Chain | None) -> bool:
+    """Whether the newest run knows that it is to end, and may take its time."""
+    return order.stop == "cancel" and chain is not None and chain.cancel_requested

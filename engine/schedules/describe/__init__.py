@@ -1,0 +1,1 @@
+"""Descriptions of schedules in plain English."""

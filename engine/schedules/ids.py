@@ -1,0 +1,159 @@
+"""Identity of windows, runs and workflow types."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import Final
+
+# --- windows and workflow ids ---
+# A window, and the Temporal workflow ids that name windows, manual triggers and reruns.
+
+KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
+"""What a schedule key and a project look like. Without a colon ids parse back, and a prefix
+query for ``sched:<key>:`` cannot match another key."""
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What names a manual trigger."""
+
+# Numbers are spelled the one way Python prints them: an id of ours never reads ``007``.
+_BUCKET = r"(?P<bucket>0|-?[1-9][0-9]{0,18})"
+_SERIES = r"(?::s(?P<series>0|[1-9][0-9]{0,18}))?"
+_RERUN = r"(?::rerun:(?P<rerun>[1-9][0-9]{0,18}))?"
+_ID = re.compile(
+    rf"sched:(?P<key>{KEY.pattern}):"
+    rf"(?:{_BUCKET}{_SERIES}{_RERUN}|manual:(?P<request_id>{REQUEST_ID.pattern}))"
+    r"(?::(?P<handler>dead|undo))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One window of one schedule: what may have at most one run.
+
+    Attributes:
+        key: the schedule's key.
+        series: grows when a key's buckets may mean other windows than before.
+        bucket: the window's number within the series.
+        fire_time: the nominal instant at which it opens, in UTC.
+    """
+
+    key: str
+    series: int
+    bucket: int
+    fire_time: datetime
+
+    def __post_init__(self) -> None:
+        if self.fire_time.tzinfo is None:
+            raise ValueError("fire_time is naive; give it a timezone")
+        if self.fire_time.tzinfo is not UTC:
+            object.__setattr__(self, "fire_time", self.fire_time.astimezone(UTC))
+
+    def workflow_id(self, suffixed: bool) -> str:  # noqa: FBT001 - one question, and its name says which
+        """Return the id of the window's run; ``suffixed`` adds the series.
+
+        A series is suffixed when its first bucket is not above the highest one the key ever
+        used: without it the id could be that of an older window, and Temporal would refuse it.
+        """
+        series = f":s{self.series}" if suffixed else ""
+        return f"sched:{self.key}:{self.bucket}{series}"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedId:
+    """What a workflow id of ours says.
+
+    Attributes:
+        key: the schedule's key.
+        bucket: the window's number; None for a manual trigger.
+        series: the series, where the id is suffixed with one.
+        request_id: the name of a manual trigger; None for a window.
+        rerun: the number of the rerun; None for the window's own run.
+        handler: what follows the bad end of the run that the rest of the id names.
+    """
+
+    key: str
+    bucket: int | None = None
+    series: int | None = None
+    request_id: str | None = None
+    rerun: int | None = None
+    handler: str | None = None
+
+
+def parse_workflow_id(text: str) -> ParsedId | None:
+    """Return what ``text`` says, or None when it is not an id of ours."""
+    match = _ID.fullmatch(text)
+    if match is None:
+        return None
+    return ParsedId(
+        key=match["key"],
+        bucket=_number(match["bucket"]),
+        series=_number(match["series"]),
+        request_id=match["request_id"],
+        rerun=_number(match["rerun"]),
+        handler=match["handler"],
+    )
+
+
+def is_suffixed(workflow_id: str) -> bool:
+    """Whether the id of a window's run names its series."""
+    parsed = parse_workflow_id(workflow_id)
+    return parsed is not None and parsed.series is not None
+
+
+def _number(digits: str | None) -> int | None:
+    return None if digits is None else int(digits)
+
+
+# --- workflow type versions ---
+# Which Temporal workflow type a schedule's ``workflow:`` means.
+
+_COMPARED: Final = 100
+"""Signs of a name; comparing takes the square of it."""
+
+
+def version_order(version: str) -> tuple[int, ...]:
+    """Return the sort key of a dotted version: ``1.10`` is newer than ``1.9``.
+
+    Trailing zeros do not count, so ``1`` and ``1.0`` are the same age.
+    """
+    numbers = [int(part) for part in version.split(".")]
+    while len(numbers) > 1 and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def resolve_type(workflow: str, announced: Iterable[str]) -> str | None:
+    """Return the exact Temporal type to start, or None while nobody has announced one.
+
+    The exact name wins, then the highest ``name@version``. Types are only ever added to what was
+    announced, so the result never falls below that of an earlier fire. External workflows are
+    types as written and are not asked about here.
+    """
+    types = set(announced)
+    if workflow in types:
+        return workflow
+    prefix = f"{workflow}@"
+    versions = [name[len(prefix) :] for name in types if name.startswith(prefix)]
+    dotted = [version for version in versions if _is_dotted(version)]
+    return prefix + max(dotted, key=version_order) if dotted else None
+
+
+def nearest_name(workflow: str, announced: Iterable[str]) -> str | None:
+    """Return what ``workflow:`` was probably meant to say, or None.
+
+    Of a type ``hello@1`` that is ``hello``, unless a version was asked for.
+    """
+    names = set(announced)
+    if "@" not in workflow:
+        names = {name.partition("@")[0] for name in names}
+    by_lower = {name.lower()[:_COMPARED]: name for name in sorted(names)}
+    near = get_close_matches(workflow.lower()[:_COMPARED], by_lower, n=1)
+    return by_lower[near[0]] if near else None
+
+
+def _is_dotted(version: str) -> bool:
+    return all(part.isdecimal() for part in version.split("."))

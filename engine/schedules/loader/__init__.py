@@ -1,0 +1,1 @@
+"""Loader of schedule files: text to schedules and located problems."""

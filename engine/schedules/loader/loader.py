@@ -1,0 +1,597 @@
+"""Loader of one schedule file, or of all files of a project."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from itertools import islice
+from typing import Final, NamedTuple
+
+from engine.errors import Code, Problem, ScheduleFileError
+from engine.schedules.loader.entries import (
+    OpenIcs,
+    Shared,
+    read_calendars,
+    read_fields,
+    read_queues,
+    read_schedule,
+    report_faults,
+)
+from engine.schedules.loader.json_reader import JsonText, read_sound_json
+from engine.schedules.loader.nodes import (
+    MAX_BYTES,
+    ListNode,
+    MapNode,
+    Node,
+    Scalar,
+    Tree,
+    Unreadable,
+)
+from engine.schedules.loader.problems import Report, cut
+from engine.schedules.loader.relations import Families, unmet
+from engine.schedules.loader.yaml_reader import read_yaml
+from engine.schedules.model import Queue, Schedule, ScheduleFile
+from engine.schedules.policies import BROKEN
+from engine.schedules.timing.cron import EVALUATOR_VERSION
+from engine.schedules.timing.zones import TZDATA_VERSION
+from engine.schedules.validators import key_check, show
+
+# --- head and list of schedules ---
+# Reads the tree of one schedule file: its head, and its list of schedules.
+
+_TOP: Final = (
+    "$schema", "version", "project", "revision", "calendars", "defaults", "queues", "schedules",
+)  # fmt: skip
+_MAX_REVISION: Final = 2**63 - 1  # PostgreSQL's bigint
+_WRITE_LIST: Final = "write schedules: and below it a list of '- key: …'"
+
+
+class Asked(NamedTuple):
+    """How a text is to be read; see ``file.read_file_text``."""
+
+    open_ics: OpenIcs | None = None
+    expectations: bool = False
+    alone: bool = True
+
+
+_AS_EVER: Final = Asked()
+
+
+@dataclass
+class Reading:
+    """One reading of one tree.
+
+    Attributes:
+        project, revision: None where the file does not say.
+        schedules: in the file's order.
+        queues: by name.
+    """
+
+    tree: Tree
+    asked: Asked = _AS_EVER
+    project: str | None = None
+    revision: int | None = None
+
+    def __post_init__(self) -> None:
+        self.report = Report()
+        self.schedules: list[Schedule] = []
+        self.queues: dict[str, Queue] = {}
+        self.families = Families()
+
+    def read(self) -> None:
+        """Fill in what the file says, and report what is wrong with it."""
+        root = self.tree.root
+        if isinstance(root, MapNode):
+            self._read_top(root)
+        elif isinstance(root, ListNode):
+            self._read_list(root, Shared())
+        elif root is None or root.value is None:
+            if not self.tree.problems:
+                self._empty(Scalar(None, 0, 0), "the file is empty")
+        elif root.value is not BROKEN and not self.tree.problems:
+            message = f"the file is {show(root.value)}"
+            self.report.add(root, Code.FIELD_INVALID, message, _WRITE_LIST, value=root)
+
+    def _read_top(self, root: MapNode) -> None:
+        report = Report() if self.tree.references else self.report
+        fields = read_fields(root, _TOP, "the file", report)
+        nodes = {name: value for name, (_, value) in fields.items()}
+        self._check_schema(nodes.get("$schema"))
+        self._check_version(nodes.get("version"))
+        self._read_project(nodes.get("project"))
+        self._read_revision(nodes.get("revision"))
+        self.queues = read_queues(nodes.get("queues"), self.report)
+        shared = Shared(read_calendars(nodes.get("calendars"), self.asked.open_ics, self.report))
+        self._read_defaults(nodes.get("defaults"), shared)
+        listed = nodes.get("schedules")
+        if isinstance(listed, ListNode):
+            self._read_list(listed, shared)
+        elif listed is None:
+            # Where the text itself is broken, the list may be in the part not read.
+            if not root.partial and not self.tree.references:
+                self._empty(root, "the file has no schedules")
+        elif isinstance(listed, MapNode):
+            message = "schedules is a mapping"
+            cure = "write a list: every schedule begins with '- key: …'"
+            self.report.add(listed, Code.FIELD_INVALID, message, cure, value=listed)
+        elif listed.value is None:
+            self._empty(fields["schedules"][0], "the file has no schedules")
+        elif listed.value is not BROKEN:
+            message = f"schedules is {show(listed.value)}"
+            self.report.add(listed, Code.FIELD_INVALID, message, _WRITE_LIST, value=listed)
+
+    def _read_list(self, listed: ListNode, shared: Shared) -> None:
+        if not listed.items and not listed.partial:
+            self._empty(listed, "the file has no schedules")
+        first: dict[str, Node] = {}
+        items, listed.items = listed.items[::-1], []
+        found: list[Schedule | None] = []
+        while items:
+            node = items.pop()  # and with it its part of the tree, which is larger than the text
+            late = self.families.note(node, len(found))
+            schedule = None if late else read_schedule(node, shared, self.report)
+            found.append(schedule)
+            self._check_expectations(schedule, node)
+            self._check_twin(node, first)
+        self._read_families(found, shared, first)
+
+    def _read_families(
+        self, found: list[Schedule | None], shared: Shared, first: dict[str, Node]
+    ) -> None:
+        """Read what takes its parents' times, and judge who follows whom."""
+        alone, families = self.asked.alone, self.families
+        families.keys = first.keys()
+        for place, node, schedule in families.read(found, shared, self.report, alone=alone):
+            found[place] = schedule
+            self._check_expectations(schedule, node)
+        self.schedules = [schedule for schedule in found if schedule is not None]
+        if alone:
+            families.judge(self.schedules, families.keys, self.report)
+
+    def _check_expectations(self, schedule: Schedule | None, node: Node) -> None:
+        if schedule is not None and self.asked.expectations and schedule.expect:
+            report_faults(unmet(schedule), node, self.report, schedule.key)
+
+    def _check_twin(self, node: Node, first: dict[str, Node]) -> None:
+        """Report a key that an earlier schedule has, wrong as the rest of either may be."""
+        pair = node.entries.get("key") if isinstance(node, MapNode) else None
+        if pair is None or not isinstance(pair[1], Scalar) or not isinstance(pair[1].value, str):
+            return
+        value = pair[1]
+        earlier = first.setdefault(value.value, value)
+        if earlier is not value:
+            message = f"key {show(value.value)} is taken by the schedule on line {earlier.line}"
+            cure = "give every schedule a key of its own"
+            self.report.add(
+                value, Code.KEY_DUPLICATE, message, cure, key=show(value.value)[1:-1], value=value
+            )
+
+    def _check_version(self, node: Node | None) -> None:
+        version = 1 if node is None else node.plain()
+        if node is not None and version is not BROKEN and (version != 1 or version is True):
+            message = f"version is {show(version)}"
+            self.report.add(node, Code.FIELD_INVALID, message, "write version: 1", value=node)
+
+    def _read_project(self, node: Node | None) -> None:
+        if node is None or node.plain() is BROKEN:
+            return
+        with self.report.refusals(node):
+            self.project = key_check("project")(node.plain())
+
+    def _read_revision(self, node: Node | None) -> None:
+        revision = None if node is None else node.plain()
+        if node is None or revision is BROKEN:
+            return
+        if type(revision) is int and 0 <= revision <= _MAX_REVISION:  # a truth value is an int too
+            self.revision = revision
+            return
+        message = f"revision is {show(revision)}"
+        self.report.add(
+            node, Code.FIELD_INVALID, message, "write a whole number from 0 upwards", value=node
+        )
+
+    def _check_schema(self, node: Node | None) -> None:
+        """Let editors have it: JSON has no comment that could name the schema."""
+        if node is not None and not isinstance(named := node.plain(), str) and named is not BROKEN:
+            message, cure = (
+                f"$schema is {show(named)}",
+                'write "schedules.schema.json", or remove it',
+            )
+            self.report.add(node, Code.FIELD_INVALID, message, cure, value=node)
+
+    def _read_defaults(self, node: Node | None, shared: Shared) -> None:
+        if isinstance(node, MapNode):
+            shared.read(node, self.report)
+        elif node is not None and node.plain() not in (None, BROKEN):
+            message = f"defaults is {show(node.plain())}"
+            cure = "write a mapping, for example {timezone: America/Sao_Paulo}"
+            self.report.add(node, Code.FIELD_INVALID, message, cure, value=node)
+
+    def _empty(self, place: Node, message: str) -> None:
+        self.report.add(place, Code.FILE_EMPTY, message, _WRITE_LIST)
+
+
+# --- digest of a file ---
+# What says that a schedule file means what it meant before, without reading it.
+#
+# Everything that its meaning depends on is in the digest: the text, the calendars it names, and
+# the versions of whatever gives them a meaning. Which calendars it names only reading tells: it
+# leaves them beside the digest.
+
+READING_VERSION: Final = 1
+"""Raise it whenever any text is read as other schedules than before."""
+
+
+def file_digest(text: str, name: str, calendars: Mapping[str, str | None]) -> str:
+    """Return the SHA-256, in hex, of a file and of the texts of the calendars it reads.
+
+    Its name is no part of it, except whether the text must be JSON. A calendar that could not
+    be read is None.
+    """
+    kind = ".json" if name.lower().endswith(".json") else ""
+    parts = [str(READING_VERSION), str(EVALUATOR_VERSION), TZDATA_VERSION, kind, text]
+    for calendar in sorted(calendars):
+        found = calendars[calendar]
+        parts += [calendar] if found is None else [calendar, "", found]
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", errors="surrogatepass")  # a lone one is refused elsewhere
+        digest.update(b"%d:" % len(data))
+        digest.update(data)
+    return digest.hexdigest()
+
+
+def joint_digest(digests: Sequence[str], *, warned: bool) -> str:
+    """Return the digest of several files together; that of one is its own.
+
+    ``warned``, whether reading warns of anything, is part of it. So what is warned of never has
+    the digest that its texts alone give, is read each time, and its warnings are said each time.
+    """
+    if len(digests) == 1 and not warned:
+        return digests[0]
+    parts = [*digests, "warned"] if warned else digests
+    return hashlib.sha256(" ".join(parts).encode()).hexdigest()
+
+
+# --- one file ---
+# Reads a schedule file: every problem at once, each with its place and a cure.
+
+DEFAULT_PROJECT: Final = "default"
+
+_JSON_START = re.compile(r"\s*[{\[]")
+
+
+def load_schedules(
+    text: str | bytes,
+    name: str = "schedules.yaml",
+    *,
+    open_ics: OpenIcs | None = None,
+    expectations: bool = False,
+) -> ScheduleFile:
+    """Return the schedules that ``text`` declares.
+
+    Args:
+        text: YAML 1.2 or JSON, of at most 32 megabytes and twenty levels; bytes are UTF-8.
+        name: what the file is called in messages; ``.json`` at its end means JSON.
+        open_ics: returns the text of a calendar that the file names; without it, none can be.
+        expectations: whether an ``expect:`` that does not come true is a problem. It is for
+            whoever checks a file; nobody stops firing for it.
+
+    Raises:
+        ScheduleFileError: the text cannot be used. ``problems`` lists everything that is
+            wrong, sorted by place.
+    """
+    read = read_file_text(text, name, open_ics=open_ics, expectations=expectations)
+    warnings = tuple(read.reading.tree.warnings)
+    return ScheduleFile(
+        project=read.reading.project or DEFAULT_PROJECT,
+        revision=read.reading.revision,
+        schedules=tuple(read.reading.schedules),
+        name=name,
+        digest=joint_digest([read.digest], warned=bool(warnings)),
+        warnings=warnings,
+        calendars=read.calendars,
+        queues=read.reading.queues,
+    )
+
+
+class FileText(NamedTuple):
+    """What a sound text says, its digest, and the calendars it names; see `ScheduleFile`."""
+
+    reading: Reading
+    digest: str
+    calendars: tuple[tuple[str, str], ...]
+
+
+def read_file_text(
+    text: str | bytes,
+    name: str,
+    *,
+    open_ics: OpenIcs | None = None,
+    expectations: bool = False,
+    alone: bool = True,
+) -> FileText:
+    """Return what ``load_schedules`` makes a file of, with the same arguments and errors.
+
+    One that is not ``alone`` may name parents that are in other files.
+    """
+    calendars: dict[str, str | None] = {}
+
+    def opened(calendar: str) -> str:
+        assert open_ics is not None  # noqa: S101 - it is asked only where there is one
+        calendars[calendar] = None
+        calendars[calendar] = found = open_ics(calendar)
+        return found
+
+    text = decoded(text, name).removeprefix("\ufeff")
+    try:
+        asked = Asked(open_ics and opened, expectations, alone)
+        reading = _read_text(text, name, asked)
+        problems = reading.report.sorted()
+    except Unreadable as stop:
+        reading, problems = Reading(Tree()), (stop.problem,)
+    digest = file_digest(text, name, calendars)
+    named = tuple((name, calendar) for calendar in calendars)
+    if problems:
+        raise ScheduleFileError(name, problems, digest, named)
+    return FileText(reading, digest, named)
+
+
+def _read_text(text: str, name: str, asked: Asked) -> Reading:
+    reading = _read_soundly(text, name, asked)
+    if reading is None:
+        reading = Reading(parse_text(text, name), asked)
+        reading.read()
+        reading.report.add_found(reading.tree.problems)
+    return reading
+
+
+def decoded(data: str | bytes, name: str) -> str:
+    """Return the text of the file ``name``.
+
+    Raises:
+        ScheduleFileError: it is too large or not UTF-8; the problem says where.
+    """
+    try:
+        return _decoded(data)
+    except Unreadable as stop:
+        raise ScheduleFileError(name, (stop.problem,)) from None
+
+
+def _decoded(text: str | bytes) -> str:
+    if len(text) > MAX_BYTES:
+        raise _too_large()
+    if isinstance(text, str):
+        # A lone surrogate is refused in a moment; until then it must not break anything.
+        if len(text.encode("utf-8", errors="surrogatepass")) > MAX_BYTES:
+            raise _too_large()
+        return text
+    if text.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise Unreadable(Problem(Code.YAML_INVALID, "the file is UTF-16", "save it as UTF-8"))
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        before = text[text.rfind(b"\n", 0, error.start) + 1 : error.start]
+        column = len(before.decode("utf-8", errors="replace")) + 1
+        message = f"the byte 0x{text[error.start]:02x} is not UTF-8"
+        raise Unreadable(
+            Problem(Code.YAML_INVALID, message, "save it as UTF-8", line, column)
+        ) from None
+
+
+def _too_large() -> Unreadable:
+    message = f"the file is larger than {MAX_BYTES // 1_000_000} MB"
+    return Unreadable(Problem(Code.FILE_TOO_LARGE, message, "split it into several projects"))
+
+
+def _read_soundly(text: str, name: str, asked: Asked) -> Reading | None:
+    """Read JSON in the quick way; None when it is not JSON, or anything is wrong with it."""
+    if not name.lower().endswith(".json") and not _JSON_START.match(text):
+        return None
+    tree = Tree()
+    tree.root = read_sound_json(text)
+    if tree.root is None:
+        return None
+    reading = Reading(tree, asked)
+    reading.read()
+    return None if reading.report.sorted() else reading
+
+
+def parse_text(text: str, name: str) -> Tree:
+    """Return the tree of a text, with places. See ``read_yaml`` and ``JsonText``."""
+    if name.lower().endswith(".json"):
+        return JsonText(text).read()
+    if _JSON_START.match(text):
+        # JSON is YAML, but its escapes, and tabs without libyaml, need a reader of JSON.
+        try:
+            return JsonText(text).read()
+        except Unreadable as stop:
+            if stop.problem.code == Code.FILE_TOO_LARGE:
+                raise
+    return read_yaml(text)
+
+
+# --- files of one project ---
+# Joins the schedule files of one project: every key once, one project, one revision.
+
+_MOST: Final = 20
+"""Keys in two files that are listed: each is looked for in the text again."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedText:
+    """The text of one file, by the name that messages use."""
+
+    name: str
+    text: str
+
+
+def load_several(
+    texts: Sequence[NamedText],
+    name: str,
+    *,
+    open_ics: Callable[[str], OpenIcs],
+    expectations: bool = False,
+) -> ScheduleFile:
+    """Return the schedules that several files declare together; ``load_schedules`` of each.
+
+    ``defaults`` and ``calendars`` hold for their own file. ``project``, ``revision`` and
+    ``queues`` may stand in any of them.
+
+    Args:
+        texts: the files; their order is that of the schedules.
+        name: what they are called together.
+        open_ics: returns, for a file's name, what opens the calendars that it names.
+        expectations: see ``load_schedules``.
+
+    Raises:
+        ScheduleFileError: with the problems of all files, each with its ``file``.
+    """
+    joined = _Joined(alone=len(texts) == 1)
+    for each in texts:
+        try:
+            found = read_file_text(
+                each.text, each.name, open_ics=open_ics(each.name), expectations=expectations,
+                alone=joined.alone,
+            )  # fmt: skip
+        except ScheduleFileError as error:
+            joined.add_broken(each, error)
+        else:
+            joined.add(each, found)
+    joined.problems += _contradictions(joined.read)
+    if not joined.alone and not joined.problems:  # what cannot be read may be a parent
+        joined.add_family_problems()
+    name = texts[0].name if joined.alone else name
+    if joined.problems:
+        digest = joint_digest(joined.digests, warned=False)
+        raise ScheduleFileError(name, cut(joined.problems), digest, tuple(joined.calendars))
+    return joined.file(name)
+
+
+@dataclass
+class _Joined:
+    """What the files say together; problems and warnings name their file where it has others."""
+
+    alone: bool
+    read: list[tuple[NamedText, Reading]] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    digests: list[str] = field(default_factory=list)
+    calendars: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, each: NamedText, found: FileText) -> None:
+        self.read.append((each, found.reading))
+        self.warnings += self._named(each, found.reading.tree.warnings)
+        self._add_digest(found)
+
+    def add_broken(self, each: NamedText, error: ScheduleFileError) -> None:
+        self.problems += self._named(each, error.problems)
+        self._add_digest(error)
+
+    def add_family_problems(self) -> None:
+        """Judge who follows whom, across all files."""
+        schedules = [schedule for _, reading in self.read for schedule in reading.schedules]
+        keys = {schedule.key for schedule in schedules}
+        for each, reading in self.read:
+            self.problems += self._named(each, reading.families.problems(schedules, keys))
+
+    def _add_digest(self, found: FileText | ScheduleFileError) -> None:
+        self.digests.append(found.digest)
+        self.calendars += found.calendars
+
+    def _named(self, each: NamedText, problems: Sequence[Problem]) -> Sequence[Problem]:
+        return problems if self.alone else [replace(found, file=each.name) for found in problems]
+
+    def file(self, name: str) -> ScheduleFile:
+        stated = [reading for _, reading in self.read]
+        return ScheduleFile(
+            project=next((r.project for r in stated if r.project), DEFAULT_PROJECT),
+            revision=next((r.revision for r in stated if r.revision is not None), None),
+            schedules=tuple(schedule for reading in stated for schedule in reading.schedules),
+            name=name,
+            digest=joint_digest(self.digests, warned=bool(self.warnings)),
+            warnings=tuple(self.warnings),
+            calendars=tuple(self.calendars),
+            queues={name: queue for r in stated for name, queue in r.queues.items()},
+        )
+
+
+def _contradictions(read: Sequence[tuple[NamedText, Reading]]) -> list[Problem]:
+    """Return in what the files, each sound by itself, do not agree."""
+    problems: list[Problem] = []
+    for name in ("project", "revision"):
+        stating = [(each, getattr(reading, name)) for each, reading in read]
+        stating = [(each, value) for each, value in stating if value is not None]
+        for each, value in stating[1:]:
+            first, agreed = stating[0]
+            if value != agreed:
+                message = f"{name} is {value} here and {agreed} in {first.name}"
+                cure = "write the same in both, or in one of them only"
+                problems.append(_at(_top(each, name), each, Code.FIELD_INVALID, message, cure))
+    problems += _twin_queues(read)
+    owners: dict[str, NamedText] = {}
+    twins = (
+        (schedule, each, owners[schedule.key])
+        for each, reading in read
+        for schedule in reading.schedules
+        if owners.setdefault(schedule.key, each) is not each
+    )
+    problems += (_twin(*twin) for twin in islice(twins, _MOST))
+    _root.cache_clear()  # megabytes, and nobody asks again
+    return problems
+
+
+def _twin_queues(read: Sequence[tuple[NamedText, Reading]]) -> list[Problem]:
+    problems = []
+    first: dict[str, NamedText] = {}
+    for each, reading in read:
+        for name in reading.queues:
+            if (owner := first.setdefault(name, each)) is not each:
+                message = f"queue {name} is declared in {owner.name}, too"
+                place = _top(each, "queues")
+                if isinstance(place, MapNode):
+                    place = place.entries[name][0]
+                cure = "declare it in one of them; it holds for the whole project"
+                problems.append(_at(place, each, Code.FIELD_INVALID, message, cure))
+    return problems
+
+
+def _twin(schedule: Schedule, later: NamedText, first: NamedText) -> Problem:
+    place = _key_of(first, schedule.key)
+    where = f"{first.name}:{place.line}" if place else first.name
+    message = f"key '{schedule.key}' is taken by the schedule at {where}"
+    cure = "give every schedule a key of its own"
+    node = _key_of(later, schedule.key)
+    return replace(_at(node, later, Code.KEY_DUPLICATE, message, cure), key=schedule.key)
+
+
+def _at(node: Node | None, file: NamedText, code: Code, message: str, cure: str) -> Problem:
+    line, column = (node.line, node.column) if node else (0, 0)
+    value = str(node.value) if isinstance(node, Scalar) else None
+    return Problem(code, message, cure, line, column, value=value, file=file.name)
+
+
+@lru_cache(maxsize=4)
+def _root(file: NamedText) -> Node | None:
+    """Return a file's tree; it is read again, with places, for files hardly ever disagree."""
+    return parse_text(file.text, file.name).root
+
+
+def _top(file: NamedText, field: str) -> Node | None:
+    root = _root(file)
+    pair = root.entries.get(field) if isinstance(root, MapNode) else None
+    return pair[1] if pair else None
+
+
+def _key_of(file: NamedText, key: str) -> Node | None:
+    root = _root(file)
+    listed = root if isinstance(root, ListNode) else _top(file, "schedules")
+    for node in listed.items if isinstance(listed, ListNode) else ():
+        pair = node.entries.get("key") if isinstance(node, MapNode) else None
+        if pair is not None and pair[1].plain() == key:
+            return pair[1]
+    return None

@@ -1,0 +1,304 @@
+"""Checks across schedules: chains, families and expectations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from engine.errors import Code, Problem
+from engine.schedules.loader.entries import Shared, read_schedule, report_faults
+from engine.schedules.loader.nodes import MapNode, Node
+from engine.schedules.loader.problems import Report, nearest
+from engine.schedules.model import Schedule
+from engine.schedules.policies import BROKEN, Rule
+from engine.schedules.rules import KINDS, Fault
+from engine.schedules.timing.spec import At
+from engine.schedules.timing.zones import zone
+from engine.schedules.units import SECONDS_PER_DAY, TICK, from_seconds
+
+# --- chains of schedules ---
+# What must hold between schedules that follow each other: `after` and `needs`.
+#
+# Works on the schedules of a whole project, and knows nothing of files: whoever read them knows the
+# places.
+
+_HASHED: Final = re.compile(r"(?<![A-Z])H(?![A-Z])")
+"""``H`` in a cron, which every key fills in differently; not that of THU."""
+
+_GUESSED: Final = 5000
+"""Keys among which a misspelt one is looked for: guessing costs time."""
+
+
+def chain_faults(
+    schedules: Sequence[Schedule], keys: Collection[str], timeless: Collection[str] = ()
+) -> Iterator[tuple[str, Fault]]:
+    """Yield what is wrong between schedules: the key of each, and the fault.
+
+    Args:
+        schedules: those that are sound by themselves, in the order of the file.
+        keys: of all schedules there are, sound or not.
+        timeless: keys of schedules whose times are not known.
+    """
+    known = {schedule.key: schedule for schedule in schedules}
+    for schedule in schedules:
+        for path, rule in placed(schedule):
+            fault = _name_fault(schedule, rule, path, keys)
+            if fault is None and not {schedule.key, rule.parent} & {*timeless}:
+                fault = _time_fault(schedule, rule, path, known)
+            if fault is not None:
+                yield schedule.key, fault
+    yield from _cycles(known)
+
+
+def placed(schedule: Schedule) -> Iterator[tuple[tuple[str | int, ...], Rule]]:
+    """Yield the rules of a schedule, each with the path of the field that names its parent."""
+    number = -1 if schedule.after else 0
+    for rule in schedule.follows:
+        yield (("after", "schedule") if number < 0 else ("needs", number)), rule
+        number += 1
+
+
+def _name_fault(
+    schedule: Schedule, rule: Rule, path: tuple[str | int, ...], keys: Collection[str]
+) -> Fault | None:
+    if rule.parent == schedule.key:
+        return Fault(
+            path, Code.PARENT_CYCLE, "the schedule waits for itself", "name another, or remove it"
+        )
+    after = schedule.after
+    if path[0] == "needs" and after is not None and rule.parent == after.schedule:
+        message = f"{rule.parent} is in after and in needs"
+        return Fault(path, Code.FIELD_INVALID, message, "keep one of the two")
+    if rule.parent not in keys:
+        meant = nearest(rule.parent, keys) if len(keys) <= _GUESSED else None
+        cure = f"did you mean {meant.name}?" if meant else "name a schedule of this project"
+        return Fault(path, Code.PARENT_UNKNOWN, f"no schedule has the key {rule.parent}", cure)
+    return None
+
+
+def _time_fault(
+    schedule: Schedule, rule: Rule, path: tuple[str | int, ...], known: Mapping[str, Schedule]
+) -> Fault | None:
+    parent = known.get(rule.parent)
+    if parent is None:  # it has faults of its own
+        return None
+    if parent.kind == "at" and schedule.kind != "at":
+        message = f"{parent.key} fires once, and {schedule.key} again and again"
+        return Fault(path, Code.PARENT_TIMES_DIFFER, message, "name a schedule that goes on")
+    if rule.window == "same" and fire_times(parent) != fire_times(schedule):
+        message = f"{schedule.key} fires {_said(schedule)}, its parent {parent.key} {_said(parent)}"
+        by_key = any(_HASHED.search((each.cron or "").upper()) for each in (parent, schedule))
+        cure = "write the same times for both, or after: {schedule: …, window: latest}"
+        if by_key:
+            cure = "write the time instead of H, which is another one for each key"
+        return Fault(path, Code.PARENT_TIMES_DIFFER, message, cure)
+    return None
+
+
+def fire_times(schedule: Schedule) -> tuple[Any, ...]:
+    """Return what the fire times follow from: equal for schedules with the same ones."""
+    bounds: tuple[Any, ...] = (schedule.start, schedule.end)
+    if isinstance(schedule.spec, At):
+        return ("at", schedule.spec.instant)
+    if schedule.every_ms is not None:
+        zone = schedule.timezone if any(bounds) else None
+        return (
+            "interval",
+            schedule.every_ms,
+            schedule.offset_ms % schedule.every_ms,
+            *bounds,
+            zone,
+        )
+    cron = " ".join((schedule.cron or "").upper().split())
+    key = schedule.key if _HASHED.search(cron) else None
+    return ("cron", cron, schedule.timezone, schedule.dst, *bounds, key)
+
+
+def _said(schedule: Schedule) -> str:
+    """Say when a schedule fires, with everything that `fire_times` compares."""
+    said = [schedule.when]
+    if schedule.kind == "cron":
+        said = [f"'{schedule.when}' {schedule.timezone}"]
+        if schedule.dst != "standard":
+            said.append(f"dst {schedule.dst.gap}/{schedule.dst.fold}")
+    said += [f"{name} {value}" for name in ("start", "end") if (value := getattr(schedule, name))]
+    return ", ".join(said)
+
+
+def _cycles(known: Mapping[str, Schedule]) -> Iterator[tuple[str, Fault]]:
+    """Yield each cycle once, at the schedule that the file names first."""
+    done: set[str] = set()
+    for start in known:
+        trail: dict[str, Iterator[tuple[tuple[str | int, ...], Rule]]] = {}
+        key: str | None = start if start not in done else None
+        while key is not None:
+            trail.setdefault(key, placed(known[key]))
+            path, rule = next(trail[key], ((), None))
+            if rule is None:  # everything before it is seen
+                done.add(key)
+                del trail[key]
+                key = next(reversed(trail), None)
+            elif rule.parent in trail and rule.parent != key:
+                names = [*trail][[*trail].index(rule.parent) :]
+                shown = " → ".join([*names, rule.parent])
+                message = f"the schedules wait for each other: {shown}"
+                yield key, Fault(path, Code.PARENT_CYCLE, message, "let one of them go first")
+            elif rule.parent in known and rule.parent not in done and rule.parent != key:
+                key = rule.parent
+
+
+def inherited(values: Mapping[str, Any], known: Mapping[str, Schedule]) -> dict[str, Any] | None:
+    """Return the when-part that a schedule without one takes from its parents.
+
+    Args:
+        values: the fields that it gives, by their file names.
+        known: the schedules that say when they fire.
+
+    Returns:
+        The fields, those aside that it gives itself; None as long as no parent is known.
+    """
+    parent = next((known[key] for key in parents_of(values) if key in known), None)
+    if parent is None:
+        return None
+    return {name: value for name, value in parent.declared_when.items() if name not in values}
+
+
+def parents_of(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the parents that raw values name, those of the same windows first.
+
+    Only as far as they can be read.
+    """
+    after, needs = values.get("after"), values.get("needs")
+    first = [after] if isinstance(after, dict) and isinstance(after.get("schedule"), str) else []
+    listed = needs if isinstance(needs, list) else []
+    yield from (each["schedule"] for each in first if each.get("window", "same") == "same")
+    yield from (key for key in listed if isinstance(key, str))
+    yield from (each["schedule"] for each in first if each.get("window", "same") != "same")
+
+
+# --- families of one file ---
+# Reads who follows whom in one file: where it says so, and whose times it means.
+
+_FOLLOWS: Final = ("after", "needs")
+_MOST: Final = 200
+"""Faults between schedules that are listed."""
+
+_ANY_TIME: Final = {"everyMs": 1000}
+"""Stands for times that nobody can know, so that the rest of a schedule can be judged."""
+
+
+class Families:
+    """The schedules of one file that follow others.
+
+    Attributes:
+        keys: of all schedules of the file, sound or not.
+    """
+
+    def __init__(self) -> None:
+        self.keys: Collection[str] = ()
+        self._nodes: dict[str, MapNode] = {}
+        self._waiting: list[tuple[int, MapNode]] = []
+        self._timeless: set[str] = set()
+
+    def note(self, node: Node, place: int) -> bool:
+        """Look at the schedule at ``place``; whether it is to be read once its parents are."""
+        if not isinstance(node, MapNode) or not any(name in node.entries for name in _FOLLOWS):
+            return False
+        key = node.entries["key"][1].plain() if "key" in node.entries else None
+        if isinstance(key, str):
+            self._nodes.setdefault(key, node)
+        if any(name in node.entries for name in KINDS) or not [*parents_of(_values(node))]:
+            return False
+        self._waiting.append((place, node))
+        return True
+
+    def read(
+        self, found: Sequence[Schedule | None], shared: Shared, report: Report, *, alone: bool
+    ) -> Iterator[tuple[int, Node, Schedule]]:
+        """Yield the schedules that take their parents' times, each with its place and node.
+
+        Args:
+            found: what has been read.
+            shared: the defaults of the file.
+            report: hears what is wrong.
+            alone: whether there is no other file, in which a parent could be.
+        """
+        known = {schedule.key: schedule for schedule in found if schedule}
+        waiting, before = self._waiting, -1
+        while waiting and len(waiting) != before:
+            before, rest = len(waiting), []
+            for place, node in waiting:
+                taken = inherited(_values(node), known)
+                if taken is None:
+                    rest.append((place, node))
+                elif schedule := read_schedule(node, shared, report, taken):
+                    known.setdefault(schedule.key, schedule)
+                    yield place, node, schedule
+            waiting = rest
+        for place, node in waiting:
+            near = alone or any(key in self.keys for key in parents_of(_values(node)))
+            schedule = read_schedule(node, shared, report, _ANY_TIME if near else None)
+            if schedule:
+                self._timeless.add(schedule.key)
+                yield place, node, schedule
+
+    def judge(self, schedules: Sequence[Schedule], keys: Collection[str], report: Report) -> None:
+        """Report what is wrong between these schedules, as far as this file says it."""
+        listed = 0
+        for key, fault in chain_faults(schedules, keys, self._timeless):
+            if (node := self._nodes.get(key)) is not None and listed < _MOST:
+                report_faults([fault], node, report, key)
+                listed += 1
+
+    def problems(self, schedules: Sequence[Schedule], keys: Collection[str]) -> Sequence[Problem]:
+        """Return what `judge` would report."""
+        report = Report()
+        self.judge(schedules, keys, report)
+        return report.sorted()
+
+
+def _values(node: MapNode) -> dict[str, Any]:
+    values = {name: value.plain() for name, (_, value) in node.entries.items() if name != "input"}
+    return {name: value for name, value in values.items() if value is not BROKEN}
+
+
+# --- expectations ---
+# Compares what a schedule's ``expect:`` says with when it fires.
+
+_SHOWN: Final = 5
+
+
+def unmet(schedule: Schedule) -> list[Fault]:
+    """Return a fault for each day on which the schedule fires otherwise than expected."""
+    faults = []
+    for index, expected in enumerate(schedule.expect):
+        times = local_times(schedule, expected.on)
+        wanted = [time if time.count(":") > 1 else f"{time}:00" for time in expected.fires]
+        if times != wanted:
+            message = f"on {expected.on} it fires {_listed(times)}, not {_listed(wanted)}"
+            cure = "correct the schedule or the expectation"
+            faults.append(Fault(("expect", index), Code.EXPECTATION_FAILED, message, cure))
+    return faults
+
+
+def local_times(schedule: Schedule, day: str) -> list[str]:
+    """Return the local times, as ``03:00:00``, at which runs start for windows of one local day."""
+    rules = zone(schedule.timezone)
+    midnight = int(datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp())
+    # A day of a local clock has 22 to 26 hours, and a clock that goes back may begin it twice.
+    begin, end = midnight - SECONDS_PER_DAY, midnight + 2 * SECONDS_PER_DAY
+    local = (
+        fire + timedelta(seconds=rules.offset(int(fire.timestamp())))
+        for fire in schedule.starts(from_seconds(begin) - TICK, from_seconds(end))
+    )
+    return [f"{moment:%H:%M:%S}" for moment in local if f"{moment:%Y-%m-%d}" == day]
+
+
+def _listed(times: list[str]) -> str:
+    if not times:
+        return "never"
+    shown = [time.removesuffix(":00") for time in times[:_SHOWN]]
+    more = f" and {len(times) - _SHOWN} more" if len(times) > _SHOWN else ""
+    return f"at {', '.join(shown)}{more}"

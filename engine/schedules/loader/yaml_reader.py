@@ -1,0 +1,346 @@
+"""YAML reader of schedule files."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import yaml
+from yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    DocumentStartEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceStartEvent,
+)
+
+from engine.errors import Code, Problem
+from engine.schedules.loader.nodes import (
+    MAX_NAME,
+    ListNode,
+    MapNode,
+    Node,
+    Scalar,
+    Tree,
+    Unreadable,
+)
+from engine.schedules.policies import BROKEN, MAX_DIGITS, UNSTORABLE, is_storable
+
+# --- YAML syntax errors ---
+# Turns a YAML syntax error into a sentence, and knows the commonest of them: ``cron: */5``.
+
+_SENTENCES = (
+    # (what PyYAML says, C or pure; what is wrong; what to do)
+    ("expected node content", "a value is missing here",
+     "write one, and close the list or mapping that is still open"),
+    ("expected the node content", "a value is missing here",
+     "write one, and close the list or mapping that is still open"),
+    ("found a tab character", "a tab is not possible here", "indent with spaces"),
+    ("alphabetic or numeric", "'&' and '*' are special at the beginning of a value",
+     "put the value in quotes"),
+    ("directive", "'%' is special at the beginning of a line", "put the value in quotes"),
+    ("unexpected end of stream", "a quoted text is not closed", "end it with the same quote"),
+    ("mapping values are not allowed", "': ' is not possible here",
+     "put the value in quotes, or correct the indentation"),
+    ("could not find expected ':'", "a ':' is missing", "write 'name: value'"),
+    ("could not found expected ':'", "a ':' is missing", "write 'name: value'"),
+    ("expected ',' or ']'", "a ',' or ']' is missing", "close the list that is still open"),
+    ("expected ',' or '}'", "a ',' or '}' is missing", "close the mapping that is still open"),
+    ("expected '-' indicator", "an item of the list ('- ') is missing",
+     "correct the indentation of this line"),
+    ("expected key", "the indentation does not fit",
+     "align the names of one mapping in one column"),
+    ("<block end>", "the indentation does not fit",
+     "align the names of one mapping in one column"),
+    ("expected <document start>", "this does not belong to what stands above",
+     "correct the indentation of this line"),
+    ("unknown escape", "this escape is unknown", r"use single quotes, or write \\ for a backslash"),
+    ("escape", "this escape is not valid", r"use single quotes, or write \\ for a backslash"),
+    ("undefined tag handle", "tags (!) are not supported", "remove the tag, or quote the value"),
+    ("version", "this version of YAML is unknown", "remove the %YAML line"),
+)  # fmt: skip
+
+_CRON_LINE = re.compile(r"""(?:^|[\s{,])["']?cron["']?\s*:\s*[*@?]""")
+_CRON_VALUE = re.compile(r"""(?:^|[\s{,"'])cron["']?\s*:\s+[*@]""", re.MULTILINE)
+_VALUE = re.compile(r"[^\n\r#]*")
+_MAX_VALUE = 50
+
+
+def explain(text: str, error: yaml.MarkedYAMLError) -> Problem:
+    """Return the syntax error as a problem: where it is, what is wrong, what to write."""
+    mark = error.problem_mark or error.context_mark
+    if mark is None:  # pragma: no cover - every marked error has one of the two
+        return Problem(Code.YAML_INVALID, "the file is not YAML")
+    line, column = mark.line + 1, mark.column + 1
+    lines = text.splitlines() if mark.line < text.count("\n") + 1 else []
+    source = lines[mark.line] if mark.line < len(lines) else ""
+    value = source.strip()[:_MAX_VALUE] or None
+    if _CRON_LINE.search(source):
+        message, cure = "a cron expression is not quoted", _quote(source)
+        return Problem(Code.YAML_INVALID, message, cure, line, column, value=value)
+    says = error.problem or ""
+    message, cure = _sentence(says, source[mark.column : mark.column + 1])
+    begun = error.context_mark
+    if begun is not None and begun.line != mark.line:
+        message = f"{message}; what it belongs to begins on line {begun.line + 1}"
+    return Problem(Code.YAML_INVALID, message, cure, line, column, value=value)
+
+
+def _sentence(says: str, sign: str) -> tuple[str, str]:
+    if "cannot start any token" in says:
+        if sign == "\t":
+            return "a tab is not possible here", "indent with spaces"
+        return f"a value cannot begin with {sign or 'this character'}", "put the value in quotes"
+    for pattern, message, cure in _SENTENCES:
+        if pattern in says:
+            return message, cure
+    return f"this is not YAML ({says})", "compare it with the lines around it"
+
+
+def _quote(source: str) -> str:
+    expression = source.partition("cron")[2].lstrip("\"'").lstrip(": \t")
+    expression = re.split(r"\s#|[,}]\s|[,}]$", expression)[0].strip()
+    return f'write cron: "{expression[:_MAX_VALUE]}"'
+
+
+def misread_value(text: str, error: yaml.MarkedYAMLError) -> tuple[Problem, str] | None:
+    """Explain a value that begins with ``*`` or ``@``, and return a text that can be read on.
+
+    YAML takes ``*/5`` for an alias and reserves ``@``; nearly always a cron expression is not
+    quoted. One harmless letter in its place keeps all columns, so the rest of the file gets
+    its problems reported too. None: the error is another one.
+    """
+    # Of ``*`` the context is the place, of ``@`` the problem itself.
+    mark = error.context_mark if "alias" in (error.context or "") else error.problem_mark
+    if mark is None or text[mark.index : mark.index + 1] not in {"*", "@"}:
+        return None
+    begin = text.rfind("\n", 0, mark.index) + 1
+    # In ``cron: *5 * * * *`` the first star passes for an alias and the second is noticed.
+    cron = _CRON_VALUE.search(text, begin, mark.index + 1)
+    at = cron.end() - 1 if cron else mark.index
+    rest = _VALUE.match(text, at)
+    value = (rest[0] if rest else "").strip()[:_MAX_VALUE]
+    if cron:
+        message = f"in YAML a value cannot begin with {value[:1]} unless it is quoted"
+        cure = _quote(f"cron: {value}")
+    else:
+        message, cure = f"a value cannot begin with {value[:1]}", "put the value in quotes"
+    column = at - begin + 1
+    problem = Problem(Code.YAML_INVALID, message, cure, mark.line + 1, column, value=value)
+    return problem, f"{text[:at]}x{text[at + 1 :]}"
+
+
+# --- YAML to nodes ---
+# Reads YAML 1.2 into a tree with lines and columns.
+#
+# PyYAML's composer segfaults on deep nesting, keeps the last of duplicate names and reads YAML 1.1
+# (``on`` is true, ``012`` is ten). Its event stream does none of that: this module builds the
+# tree from the events and resolves scalars by YAML 1.2's core schema. Anchors, aliases, merge
+# keys and tags are refused, so what is read is never larger than what is written.
+
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml where it was built in: twenty times faster, the same events."""
+
+_MAX_REPAIRS = 20
+"""Unquoted ``*/5`` after which a file is given up: each costs one more reading."""
+
+_MAX_LINES_NAMED = 5
+
+_UNWELCOME = re.compile(
+    "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+)
+"""What YAML 1.2 does not print, and the three line breaks that only YAML 1.1 knows."""
+
+_WORDS = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+_OCTAL = re.compile(r"0o[0-7]+")
+_HEX = re.compile(r"0x[0-9a-fA-F]+")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+_NUMBER_STARTS = frozenset("-+.0123456789")
+
+
+def read_yaml(text: str) -> Tree:
+    """Return the tree of the only document in ``text``; its ``root`` is None for an empty file.
+
+    A syntax error ends the reading; what was complete before it is in the tree, and so is
+    everything around an unquoted ``cron: */5 * * * *``.
+
+    Raises:
+        Unreadable: the text is not text, or too deep or too large.
+    """
+    unwelcome = _UNWELCOME.search(text)
+    if unwelcome is not None:
+        raise _unwelcome(text, unwelcome.start())
+    misread: list[Problem] = []
+    while True:
+        reading = _Reading({(problem.line, problem.column) for problem in misread})
+        try:
+            reading.read(text)
+        except yaml.MarkedYAMLError as error:
+            repair = misread_value(text, error) if len(misread) < _MAX_REPAIRS else None
+            if repair is not None:
+                problem, text = repair
+                misread.append(problem)
+                continue
+            reading.tree.problems.append(explain(text, error))
+            reading.tree.abandon()
+        reading.tree.problems += misread
+        return reading.tree
+
+
+_Collection = TypeVar("_Collection", MapNode, ListNode)
+
+
+class _Reading:
+    """One pass over the events of a text."""
+
+    def __init__(self, misread: set[tuple[int, int]]) -> None:
+        self.tree = Tree()
+        self._misread = misread
+        self._references: list[Problem] = []
+
+    def read(self, text: str) -> None:
+        try:
+            self._read(text)
+        finally:
+            self._note_references()
+
+    def _read(self, text: str) -> None:
+        tree = self.tree
+        documents = 0
+        event: Any  # its marks are optional in the stubs only
+        for event in yaml.parse(text, Loader=LOADER):
+            # Compared by class, the most frequent first: this loop is what loading costs.
+            kind = type(event)
+            if kind is ScalarEvent:
+                tree.add(self._scalar(event))
+            elif kind is MappingStartEvent:
+                tree.open(self._checked(event, MapNode))
+            elif kind is SequenceStartEvent:
+                tree.open(self._checked(event, ListNode))
+            elif isinstance(event, CollectionEndEvent):
+                tree.close()
+            elif kind is AliasEvent:
+                self._note_reference(event)
+                tree.add(Scalar(BROKEN, event.start_mark.line + 1, event.start_mark.column + 1))
+            elif kind is DocumentStartEvent:
+                documents += 1
+                if documents > 1:
+                    node = Scalar(None, event.start_mark.line + 1, event.start_mark.column + 1)
+                    tree.complain(
+                        node, "a second document begins here", "put it in a file of its own"
+                    )
+                    return
+
+    def _scalar(self, event: Any) -> Scalar:
+        mark = event.start_mark
+        node = Scalar(event.value, mark.line + 1, mark.column + 1)
+        special = event.anchor is not None or event.tag is not None
+        misread = self._misread and (node.line, node.column) in self._misread
+        if (special and self._is_tagged(event, node)) or misread:
+            node.value = BROKEN
+        elif event.style:
+            # Only a quoted text can spell characters that the file itself may not contain.
+            if not is_storable(node.value):
+                self.tree.complain(node, UNSTORABLE, "remove it")
+                node.value = BROKEN
+        elif event.implicit[0]:
+            self._resolve(node, event)
+        return node
+
+    def _resolve(self, node: Scalar, event: Any) -> None:
+        """Give an unquoted text the meaning it has in YAML 1.2's core schema."""
+        text: str = node.value
+        if text in _WORDS:
+            node.value = _WORDS[text]
+        elif text[0] in _NUMBER_STARTS:
+            node.value = self._number(node, text)
+        elif text == "<<" and self.tree.expects_name():
+            self._note_reference(event)
+            self.tree.mark_partial()
+            node.value = BROKEN
+
+    def _number(self, node: Scalar, text: str) -> Any:
+        value: Any = text
+        if _INTEGER.fullmatch(text):
+            value = BROKEN if len(text) > MAX_DIGITS else int(text)
+            digits = text.lstrip("-+")
+            if digits != "0" and digits.startswith("0") and value is not BROKEN:
+                self._warn_of_zeros(node, text, value)
+        elif _FLOAT.fullmatch(text):
+            value = BROKEN if len(text) > MAX_DIGITS else float(text)
+            if value in (float("inf"), float("-inf")):
+                value = BROKEN
+        elif _OCTAL.fullmatch(text) or _HEX.fullmatch(text):
+            value = BROKEN if len(text) > MAX_DIGITS else int(text[2:], 8 if text[1] == "o" else 16)
+        elif _NOT_FINITE.fullmatch(text):
+            value = BROKEN
+        if value is BROKEN:
+            self.tree.complain(node, "this is not a number that JSON can carry", "put it in quotes")
+        return value
+
+    def _warn_of_zeros(self, node: Scalar, text: str, value: int) -> None:
+        # YAML 1.1 reads octal here, 1.2 decimal, and a person often means the text.
+        message = f"{text} is read as the number {value}"
+        cure = "put it in quotes to keep its zeros"
+        self.tree.warnings.append(
+            Problem(Code.YAML_INVALID, message, cure, node.line, node.column, value=text)
+        )
+
+    def _checked(self, event: Any, kind: type[_Collection]) -> _Collection:
+        """Return the list or mapping that begins, after a look at its anchor and tag."""
+        node = kind(event.start_mark.line + 1, event.start_mark.column + 1)
+        if event.anchor is not None or event.tag is not None:
+            node.partial = self._is_tagged(event, node)
+        return node
+
+    def _is_tagged(self, event: Any, node: Node) -> bool:
+        """Report anchor and tag; what a tag makes of its value, nobody knows."""
+        if event.anchor is not None:
+            self._note_reference(event)
+        if event.tag is not None:
+            tag = event.tag.removeprefix("tag:yaml.org,2002:")[:MAX_NAME]
+            self.tree.complain(node, "tags (!) are not supported", "remove the tag", value=tag)
+        return event.tag is not None
+
+    def _note_reference(self, event: Any) -> None:
+        mark = event.start_mark
+        self._references.append(Problem(Code.YAML_INVALID, "", "", mark.line + 1, mark.column + 1))
+
+    def _note_references(self) -> None:
+        """Report all anchors, aliases and merge keys as the one mistake that they are."""
+        if not self._references:
+            return
+        self.tree.references = True
+        first, *others = self._references
+        message = "anchors, aliases and merge keys (&, *, <<) are not supported"
+        lines = sorted({problem.line for problem in others} - {first.line})
+        if lines:
+            named = ", ".join(str(line) for line in lines[:_MAX_LINES_NAMED])
+            more = ", …" if len(lines) > _MAX_LINES_NAMED else ""
+            message = f"{message} (also on line {named}{more})"
+        cure = "write the value out, or use defaults: for what all schedules share"
+        self.tree.problems.append(
+            Problem(Code.YAML_INVALID, message, cure, first.line, first.column)
+        )
+
+
+def _unwelcome(text: str, at: int) -> Unreadable:
+    """Say where the first character is that no YAML file may contain."""
+    line = text.count("\n", 0, at) + 1
+    column = at - text.rfind("\n", 0, at)
+    code = f"U+{ord(text[at]):04X}"
+    if text[at] == "\0":
+        message, cure = "the file holds a NUL character", "save it as UTF-8 text"
+    elif not is_storable(text[at]):
+        message, cure = f"the file holds half a character, {code}", "save it as UTF-8 text"
+    else:
+        message = f"the file holds the control character {code}"
+        cure = f'remove it, or write "\\u{ord(text[at]):04x}" in double quotes'
+    return Unreadable(Problem(Code.YAML_INVALID, message, cure, line, column, value=code))

@@ -1,0 +1,1 @@
+"""Planner: the decision on every due window. Pure."""

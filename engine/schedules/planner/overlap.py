@@ -1,0 +1,470 @@
+"""Overlap policies: a window that is due while older runs are open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from engine.schedules.planner.decisions import (
+    ALL_READ,
+    IN_LINE,
+    QUEUE_FULL,
+    READ_AHEAD,
+    REASON,
+    Awaits,
+    Decision,
+    Move,
+    OpenFire,
+    Unread,
+    is_pending,
+    ready_at,
+    unmet,
+)
+from engine.schedules.policies import LOOKS_AT_ONCE, STOPS, Overlap, Rule, Stop
+
+# --- confirmed open runs ---
+# Which open runs are surely open, and which somebody has to look at first.
+
+
+def is_proven(fire: OpenFire, at: datetime) -> bool:
+    """Whether ``fire`` was in the way at ``at``.
+
+    What nobody has begun to send is ours, and surely is. What is being sent proves nothing either
+    way: the send may be on its way, and it may be long ago that its owner died and the run closed.
+    """
+    if fire.status == "started":
+        return fire.open_at is not None and fire.open_at >= at
+    return fire.status != "starting"
+
+
+def is_asked(fire: OpenFire) -> bool:
+    """Whether ``fire`` waits for a look at what may be in its way, and for nothing else."""
+    return fire.status == "queued" and fire.overlap == "skip" and not fire.awaited
+
+
+def looked_at(fires: Iterable[OpenFire]) -> tuple[OpenFire, ...]:
+    """Return each that a look can say something of, once: there is no use in one at a send."""
+    return tuple({fire.fire_id: fire for fire in fires if fire.status == "started"}.values())
+
+
+def ahead(
+    fires: Sequence[OpenFire],
+    overlap: Overlap,
+    places: int,
+    *,
+    running: int = 0,
+    waiting: int = 0,
+    pending: int = 0,
+) -> tuple[tuple[OpenFire, ...], Unread]:
+    """Return what a plan reads of a key's open fires, and how many more there are.
+
+    Args:
+        fires: those that were found, in the order in which they were written; not all, perhaps.
+        overlap: the policy of the schedule.
+        places: how many of its runs may be open at once.
+        running: how many run in all, counted up to ``places``.
+        waiting: how many are queued for a place alone.
+        pending: how many are queued for windows of other schedules.
+    """
+    most = min(places, READ_AHEAD) + READ_AHEAD
+    room = {"running": most, "waiting": most, "pending": len(fires)}
+    if overlap in STOPS:
+        room["running"] = len(fires)  # all of them are to end
+    read = []
+    left = {"running": running, "waiting": waiting, "pending": pending}
+    for fire in fires:
+        kind = "running"
+        if fire.status == "queued":
+            kind = "pending" if fire.awaited else "waiting"
+        in_line = kind != "running" and overlap in IN_LINE
+        place = "waiting" if in_line else kind
+        if room[place] > 0:
+            room[place] -= 1
+            left[kind] -= 1
+            read.append(fire)
+    counted = {kind: max(0, count) for kind, count in left.items()}
+    if overlap in IN_LINE:
+        return tuple(read), Unread(counted["running"], counted["waiting"] + counted["pending"])
+    return tuple(read), Unread(**counted)
+
+
+def in_turn(looks: Sequence[OpenFire]) -> tuple[OpenFire, ...]:
+    """Return those to be looked at now: of many the ones whose last proof is the oldest.
+
+    The next plan asks for the others. Their proofs grow older together, so all have their turn.
+    """
+    if len(looks) <= LOOKS_AT_ONCE:
+        return tuple(looks)
+    never = [each for each in looks if each.open_at is None]
+    seen = sorted((each.open_at, each.fire_id, each) for each in looks if each.open_at is not None)
+    return tuple([*never, *(each for _, _, each in seen)][:LOOKS_AT_ONCE])
+
+
+# --- overlap policies ---
+# What becomes of a window that is to start while older runs of its key are open.
+#
+# A key has so many places: one, or ``maxConcurrentRuns``. Every open run takes one: of older
+# windows however far back, of manual runs and of reruns; and so does one that is only claimed,
+# being started, or queued. Only a run that was proven open when the window opened, or later, may
+# cost the window its start: where the last proof is older, somebody has to look at the run first,
+# and nothing is decided until then. Nor is it while a run is being started: that proves nothing
+# either way. A request, and a window whose definition ends, cannot wait undecided: they are queued,
+# and ask again from there (``is_asked``). The table: docs/decisions.md.
+#
+# A window that waits for other schedules is asked about once those have ended, as if it opened
+# then.
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What overlap makes of a plan: see ``Plan`` for the words.
+
+    Where starts are ``withheld``, nothing is decided until ``looks`` have answered, or it is known
+    what became of a send. ``unsettled``: something that waits is to be asked again then. ``more``:
+    every fire of the line that was read has left it, so that those behind them can be read at once.
+    """
+
+    decisions: tuple[Decision, ...]
+    moves: tuple[Move, ...] = ()
+    looks: tuple[OpenFire, ...] = ()
+    withheld: bool = False
+    unsettled: bool = False
+    more: bool = False
+
+
+def resolve(
+    policy: Overlap,
+    decisions: Sequence[Decision],
+    open_fires: Sequence[OpenFire],
+    *,
+    places: int = 1,
+    most_queued: int,
+    named: Callable[[Decision], str],
+    final: bool = False,
+    standing: Overlap | None = None,
+    rules: tuple[Rule, ...] = (),
+    unread: Unread = ALL_READ,
+) -> Resolved:
+    """Apply ``policy`` to the starts among ``decisions``, and promote what has waited.
+
+    Args:
+        policy: of the schedule, or of the one run that is asked for.
+        decisions: the starts among them in the order in which they are to be considered. Where
+            one takes the place of another they are considered in the order of time: it is
+            always the newest window that stays.
+        open_fires: of the key, in the order in which they were written.
+        places: how many runs may be open at once, unless the policy is ``allow``. With one that
+            stops the previous run there is one.
+        most_queued: with ``queue``, how many may wait; the others are skipped.
+        named: returns the run id of a start.
+        final: nothing can be withheld any more: what cannot be decided is queued, and asks again.
+        standing: the schedule's own policy, where ``policy`` is that of one run alone: the
+            windows that wait already keep to theirs.
+        rules: the other schedules that every start has to wait for first.
+        unread: how many more are open behind ``open_fires``.
+    """
+    most = most_queued if policy == "queue" else 1
+    line = _Line(policy, places, most, named, standing or policy, unread)
+    line.join(open_fires)
+    line.promote()
+    line.release(final=final)
+    if rules:
+        line.most_queued = 1 if policy == "queue_one" else most_queued
+        for decision in decisions:
+            line.wait(decision, rules)
+        line.let_behind()
+        return line.resolved()
+    starts = [each.window.fire_time for each in decisions if each.verdict == "claimed"]
+    if policy in STOPS and starts and unread.waiting and line.waiting and not final:
+        # Whoever takes the place of all that waits gives up what was read, then reads the rest.
+        line.give_up_waiting(max(decisions, key=lambda each: each.window.fire_time))
+        return replace(line.resolved(), decisions=(), withheld=True, more=True)
+    if starts and not final and (looks := line.doubts(max(starts), len(starts))):
+        looks = looked_at((*line.looks, *looks))
+        return Resolved((), tuple(line.moves), in_turn(looks), withheld=True)
+    if policy in STOPS:
+        decisions = sorted(decisions, key=lambda each: each.window.fire_time)
+    for decision in decisions:
+        if decision.verdict == "claimed":
+            line.add(decision)
+        else:
+            line.settled.append(decision)
+    line.let_behind()
+    return line.resolved()
+
+
+@dataclass
+class _Line:
+    """The open runs of one key and those that wait behind them, while a plan is made."""
+
+    policy: Overlap
+    places: int
+    most_queued: int
+    named: Callable[[Decision], str]
+    standing: Overlap
+    unread: Unread = ALL_READ
+    running: list[OpenFire] = field(default_factory=list)
+    waiting: list[OpenFire] = field(default_factory=list)
+    settled: list[Decision] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    pending: list[OpenFire] = field(default_factory=list)
+    """Those that wait for other schedules, and are in nobody's way."""
+    behind: list[OpenFire] = field(default_factory=list)
+    """What a backfill has laid and nobody has begun: overtaken by all others."""
+    looks: list[OpenFire] = field(default_factory=list)
+    unsettled: bool = False
+    """Whether something that waits is to be asked again soon."""
+    mine: list[int] = field(default_factory=list)
+    """Where in ``settled`` the starts and waits of this very plan are."""
+
+    @property
+    def open(self) -> int:
+        """How many runs are open, up to the number of places at least."""
+        return len(self.running) + self.unread.running
+
+    @property
+    def queued(self) -> int:
+        """How many wait in line behind those."""
+        return len(self.waiting) + self.unread.waiting
+
+    def resolved(self) -> Resolved:
+        unread = self.unread.waiting + self.unread.pending
+        return Resolved(
+            tuple(self.settled), tuple(self.moves), in_turn(looked_at(self.looks)),
+            unsettled=self.unsettled,
+            more=unread > 0 and not (self.waiting or self.pending or self.behind),
+        )  # fmt: skip
+
+    def join(self, fires: Iterable[OpenFire]) -> None:
+        for fire in fires:
+            if fire.status != "queued":
+                self.running.append(fire)
+            elif fire.timing == "backfill":
+                self.behind.append(fire)
+            elif why := unmet(fire.awaited):
+                self.moves.append(Move(fire, "skip", why))
+            elif is_pending(fire.awaited) and self.standing not in IN_LINE:
+                self.pending.append(fire)
+            else:
+                self.waiting.append(fire)
+
+    def promote(self) -> None:
+        """Start what has waited, in the order it came, as long as a place is free."""
+        blocked = False
+        for fire in [*self.waiting]:
+            own = fire.overlap or self.standing
+            if is_pending(fire.awaited):
+                blocked = True
+            elif is_asked(fire):
+                if not (blocked or self.open >= self.places):
+                    self._start(fire)  # else `release` asks, and nobody behind it is let by
+            elif fire.awaited and own not in IN_LINE and own != "allow":
+                continue  # `release` asks
+            elif own == "allow" or not (blocked or self.open >= self.places):
+                self._start(fire)
+            else:
+                blocked = True
+                if fire.awaited:
+                    self.moves.append(Move(fire, "release"))
+
+    def let_behind(self) -> None:
+        """Start what a backfill has laid, on places that nothing else wants.
+
+        Of a line that begins with more of it than is read, nobody knows who is behind; it is worked
+        off until that is seen.
+        """
+        for fire in sorted(self.behind, key=lambda each: each.fire_time):
+            own = fire.overlap or self.standing
+            free = self.open + len(self.mine) < self.places and not self.waiting
+            if own == "allow" or free:
+                self.moves.append(Move(fire, "start"))
+                self.behind.remove(fire)
+                self.running.append(fire)
+
+    def _start(self, fire: OpenFire) -> None:
+        self.moves.append(Move(fire, "start"))
+        self.waiting.remove(fire)
+        self.running.append(fire)
+
+    def release(self, *, final: bool) -> None:
+        """Ask about what other schedules have let go, where a policy has more to say than wait."""
+        ready = [
+            fire
+            for fire in self.waiting
+            if is_asked(fire) or (fire.awaited and (fire.overlap or self.standing) not in IN_LINE)
+        ]
+        for fire in sorted(ready, key=lambda each: each.fire_time):
+            if fire not in self.waiting:
+                continue  # a newer one took its place
+            self._release(fire, fire.overlap or self.standing, final=final)
+
+    def _release(self, fire: OpenFire, own: Overlap, *, final: bool) -> None:
+        at = ready_at(fire.awaited, fire.fire_time)
+        ahead = self._ahead(fire)
+        there = len(self.running) + len(ahead)
+        doubtful = self._doubtful(at, own)
+        is_sure = not doubtful if own in STOPS else there - len(doubtful) >= self.places
+        if own == "skip" and there + self.unread.running < self.places:
+            self._start(fire)
+        elif doubtful and not is_sure:
+            # Nothing has to be decided even where a definition ends: it is there, and waits.
+            self.looks += [] if final else doubtful
+            self.unsettled = True
+        elif own == "skip":
+            self.waiting.remove(fire)
+            self.moves.append(Move(fire, "skip", f"overlap: {self._in_the_way(at)}"))
+        else:
+            self.waiting.remove(fire)
+            given_up = f"overlap: {fire.workflow_id} took its place"
+            others = (*self.waiting, *self.pending)
+            older = [each for each in others if each.fire_time <= fire.fire_time]
+            newer = [each for each in others if each.fire_time > fire.fire_time]
+            self.running = self._end((*self.running, *older), STOPS[own], given_up)
+            self.waiting = [each for each in newer if not is_pending(each.awaited)]
+            self.pending = [each for each in newer if is_pending(each.awaited)]
+            self.waiting.append(fire)
+            if self.running:
+                self.moves.append(Move(fire, "release"))
+            else:
+                self._start(fire)
+
+    def _ahead(self, fire: OpenFire) -> list[OpenFire]:
+        """Those in the line before one that asks: it would have to wait for them."""
+        if not is_asked(fire):
+            return []
+        before = self.waiting[: self.waiting.index(fire)]
+        return [each for each in before if not is_asked(each)]
+
+    def _doubtful(self, at: datetime, policy: Overlap) -> list[OpenFire]:
+        """Those of which it is not certain whether they were in the way.
+
+        One that is being started is stopped, or waited for, as any other: that costs no window its
+        start. No window is given up for it.
+        """
+        doubtful = [each for each in self.running if not is_proven(each, at)]
+        return doubtful if policy == "skip" else [*looked_at(doubtful)]
+
+    def wait(self, decision: Decision, rules: tuple[Rule, ...]) -> None:
+        """Let a start wait for other schedules, if there is room."""
+        if decision.verdict != "claimed":
+            self.settled.append(decision)
+            return
+        waiting = self.queued + len(self.pending) + self.unread.pending + len(self.mine)
+        if waiting >= self.most_queued:
+            word = "overlap" if self.policy in IN_LINE else REASON
+            full = f"{word}: the queue is full ({self.most_queued})"
+            self.settled.append(_skipped(decision, full))
+            return
+        awaits = Awaits(rules, decision.reason)
+        self._put(replace(decision, verdict="queued", reason=awaits.said, awaits=awaits))
+
+    def doubts(self, newest: datetime, starts: int) -> tuple[OpenFire, ...]:
+        """Return what has to be certain before ``starts`` windows up to ``newest`` are judged."""
+        doubtful = tuple(self._doubtful(newest, self.policy))
+        if self.policy in STOPS:
+            return doubtful
+        proven = len(self.running) - len(doubtful)
+        if self.policy == "allow" or proven >= self.places:
+            return ()
+        if self.policy == "skip":
+            asked = tuple(filter(is_asked, self.waiting))
+            proven += len(self.waiting) - len(asked)
+            all_fit = self.open + self.queued + starts <= self.places
+            return () if all_fit or proven >= self.places else (*doubtful, *asked)
+        if self.queued:
+            return () if self.queued + starts <= self.most_queued else doubtful
+        unproven = len(doubtful) + self.unread.running
+        if self.open + starts <= self.places or unproven > LOOKS_AT_ONCE:
+            return ()  # to wait costs nothing that a look could save
+        return doubtful
+
+    def add(self, decision: Decision) -> None:
+        if self.policy in STOPS:
+            self._take_the_place(decision, STOPS[self.policy])
+        elif self.policy == "allow" or self._has_place():
+            self._put(decision)
+        elif self.policy == "skip":
+            self._give_way(decision)
+        else:
+            self._queue(decision)
+
+    def _has_place(self) -> bool:
+        """Whether one more may start, behind all that came before it."""
+        taken = self.open + self.queued + len(self.mine)
+        in_line = self.queued and self.policy in IN_LINE
+        return taken < self.places and not in_line
+
+    def _give_way(self, decision: Decision) -> None:
+        """Skip it for what is certainly in its way; where too little is, it asks again later."""
+        at = decision.window.fire_time
+        mine = sum(self.settled[place].overlap is None for place in self.mine)
+        if len(self._certain(at)) + mine >= self.places:
+            self.settled.append(_skipped(decision, f"overlap: {self._in_the_way(at)}"))
+        else:
+            self._put(replace(decision, verdict="queued", overlap="skip"))
+
+    def _certain(self, at: datetime) -> list[OpenFire]:
+        runs = [each for each in self.running if is_proven(each, at)]
+        return [*runs, *(each for each in self.waiting if not is_asked(each))]
+
+    def _queue(self, decision: Decision) -> None:
+        waiting = self.queued + sum(self.settled[at].verdict == "queued" for at in self.mine)
+        if waiting >= self.most_queued:
+            full = f"{QUEUE_FULL} ({self.most_queued})"
+            self.settled.append(_skipped(decision, full))
+        else:
+            self._put(replace(decision, verdict="queued"))
+
+    def _take_the_place(self, decision: Decision, stop: Stop) -> None:
+        """Stop what runs, give up what has not begun, and wait for the former to end."""
+        given_up = f"overlap: {self.named(decision)} took its place"
+        stopped = self._end((*self.running, *self.waiting), stop, given_up)
+        self.running, self.waiting = stopped, []
+        for at in self.mine:
+            self.settled[at] = _skipped(self.settled[at], given_up)
+        self.mine = []
+        self._put(replace(decision, verdict="queued") if self.running else decision)
+
+    def give_up_waiting(self, decision: Decision) -> None:
+        """Give up what waits and was read, for a start that is to take its place."""
+        given_up = f"overlap: {self.named(decision)} took its place"
+        self._end(self.waiting, STOPS[self.policy], given_up)
+        self.waiting = []
+
+    def _end(self, fires: Iterable[OpenFire], stop: Stop, given_up: str) -> list[OpenFire]:
+        """Give up those that have not begun, and stop the others: return these."""
+        stopped = []
+        for fire in fires:
+            if fire.status in {"claimed", "queued"}:
+                self.moves = [move for move in self.moves if move.fire is not fire]
+                self.moves.append(Move(fire, "skip", given_up))
+            elif fire.stop in {stop, "terminate"}:
+                stopped.append(fire)
+            else:
+                self.moves.append(Move(fire, stop, given_up))
+                stopped.append(replace(fire, stop=stop))
+        return stopped
+
+    def _put(self, decision: Decision) -> None:
+        self.mine.append(len(self.settled))
+        self.settled.append(decision)
+
+    def _in_the_way(self, at: datetime) -> str:
+        """Say what is certainly in the way: the oldest run, or else what comes first."""
+        fires = sorted(self._certain(at), key=lambda each: each.status != "started")
+        names = [each.workflow_id for each in fires]
+        names += [self.named(self.settled[place]) for place in self.mine
+                  if self.settled[place].overlap is None]  # fmt: skip
+        runs = fires and fires[0].status == "started"
+        if self.places > 1:
+            more = f"and {len(names) - 1} more"
+            return f"{names[0]} {more} {'are open' if runs else 'come first'}"
+        return f"{names[0]} {'is still running' if runs else 'comes first'}"
+
+
+def _skipped(decision: Decision, reason: str) -> Decision:
+    return replace(
+        decision, verdict="skipped", reason=reason, timing=None, not_before=None,
+        missed=0, missed_from=None,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Timing of schedules: specs, cron, time zones and calendars. Pure."""

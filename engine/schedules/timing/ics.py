@@ -1,0 +1,107 @@
+"""Reader of .ics calendar files.
+
+Reads an .ics file (RFC 5545) into the items that ``exclude:`` knows.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final
+
+import icalendar
+import recurring_ical_events  # type: ignore[import-untyped]  # it has none
+
+from engine.errors import TimezoneInvalid
+from engine.schedules.timing.calendars import LONGEST_DAYS, MAX_ITEMS
+from engine.schedules.timing.zones import zone
+from engine.schedules.units import from_seconds
+
+FIRST: Final = 2000
+END: Final = 2101
+"""Repeated events are written out between these years, the second one excluded."""
+MOST_EVENTS: Final = 20_000
+"""So many may be written out, those that name one day twice included: about ten seconds of work."""
+
+_DAY: Final = timedelta(days=1)
+_ENDLESS: Final = "give its repeated events an end (UNTIL)"
+
+
+def read_ics(text: str) -> tuple[str, ...]:
+    """Return the events of a calendar as items, in the order of time; cancelled ones are left out.
+
+    An event of whole days becomes dates, one with times a stretch of time.
+
+    Raises:
+        ValueError: ``args`` are what is wrong and the cure.
+    """
+    try:
+        found = _events(icalendar.Calendar.from_ical(text))
+    except TimezoneInvalid as error:
+        raise ValueError(error.message, error.cure or "") from None
+    except _Refused as error:
+        raise ValueError(*error.args) from None
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
+        # What two libraries raise for a broken property is not documented.
+        raise ValueError(f"this is no calendar: {_first_line(error)}", "export it again") from None
+    if not found:
+        raise ValueError("the calendar has no events from 2000 on", "export it again, or remove it")
+    return tuple(sorted(found))
+
+
+class _Refused(Exception):
+    """What is wrong, and the cure."""
+
+
+def _events(calendar: Any) -> set[str]:
+    for event in calendar.walk("VEVENT"):
+        _refuse_frequent(event)
+    found: set[str] = set()
+    written = 0
+    repeated = recurring_ical_events.of(calendar, skip_bad_series=False)
+    for year in range(FIRST, END):  # one by one, so that an endless event is noticed early
+        for event in repeated.between(date(year, 1, 1), date(year + 1, 1, 1)):
+            written += 1
+            if str(event.get("STATUS", "")).upper() != "CANCELLED" and event.start < event.end:
+                found.add(_item(event))
+        if len(found) > MAX_ITEMS:
+            message = f"the calendar has more than {MAX_ITEMS:,} days off up to 2100"
+            raise _Refused(message, _ENDLESS)
+        if written > MOST_EVENTS:
+            raise _Refused(
+                f"its events repeat more than {MOST_EVENTS:,} times up to 2100", _ENDLESS
+            )
+    return found
+
+
+def _refuse_frequent(event: Any) -> None:
+    """Refuse what would be written out into millions of events."""
+    rules = event.get("RRULE", [])
+    for rule in rules if isinstance(rules, list) else [rules]:
+        if set(rule.get("FREQ", ())) & {"SECONDLY", "MINUTELY", "HOURLY"}:
+            raise _Refused("an event repeats more often than daily", "repeat it by days")
+
+
+def _item(event: Any) -> str:
+    start, end = event.start, event.end
+    if end - start > LONGEST_DAYS * _DAY:
+        what = f"the event of {start:%Y-%m-%d} is longer than a year"
+        raise _Refused(what, "divide it into events of a year at most, or remove it")
+    if isinstance(start, datetime):
+        return f"{_instant(start)}..{_instant(end)}"
+    last = max(start, end - _DAY)  # DTEND is the first day that is free again
+    return f"{start}" if last == start else f"{start}..{last}"
+
+
+def _instant(moment: datetime) -> str:
+    """Return the moment in UTC, by our own zone rules where its zone has an IANA name."""
+    name = getattr(moment.tzinfo, "key", None)
+    if name is not None:
+        local = moment.replace(tzinfo=UTC)
+        moment = from_seconds(zone(name).first_instant(int(local.timestamp())))
+    elif moment.tzinfo is None:
+        raise _Refused(f"the event at {moment} has no time zone", "give it one, or make it a day")
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:80].rstrip(".")

@@ -1,0 +1,203 @@
+"""Backfill of past windows.
+
+Backfill: runs for windows of the past that never had one.
+
+The request is one row of the ledger, a range that ticks lay (``engine.runtime.backfills``). Which
+of its windows they start: ``engine.runtime.backfills``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from difflib import get_close_matches
+from itertools import islice
+
+from engine.errors import (
+    BackfillOverlaps,
+    MomentInFuture,
+    ScheduleError,
+    WindowNotFound,
+    WorkflowUnknown,
+)
+from engine.ledger import Ledger
+from engine.ledger.records import BY_DEFAULT, INCLUDED, Backfill, Included, InLine
+from engine.runtime import planning
+from engine.runtime.backfills import Considered, consider, count
+from engine.runtime.planning import Locked, locked
+from engine.schedules.model import Schedule
+from engine.schedules.units import EARLIEST, TICK, from_seconds
+
+_FIRST = from_seconds(EARLIEST)
+_AT_ONCE = 1000
+"""Windows that are read in one transaction."""
+_COSTS = {
+    "skip": "own windows that open while a backfilled run is open are skipped",
+    "queue": "own windows that open while a backfilled run is open wait for its end",
+    "queue_one": "of own windows that open while a backfilled run is open one waits for its end,"
+    " the others are skipped",
+    "cancel_previous": "own windows that open while a backfilled run is open cancel it",
+    "terminate_previous": "own windows that open while a backfilled run is open terminate it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRequested:
+    """A backfill that was asked for, or could be, and what it will come to as things are now.
+
+    Attributes:
+        backfill: the row that ticks lay; its ``id`` is 0 where nobody has asked for it yet.
+        starts: how many of its windows have surely no run and will start, by why they have none.
+        left_alone: how many will not be started, by why.
+        cost: what its runs will cost the schedule's own windows; None where they cost nothing.
+    """
+
+    backfill: Backfill
+    starts: Mapping[str, int]
+    left_alone: Mapping[str, int]
+    cost: str | None = None
+
+    @property
+    def would_start(self) -> int:
+        """How many of its windows will start."""
+        return sum(self.starts.values())
+
+
+async def preview(
+    ledger: Ledger,
+    key: str,
+    begin: datetime,
+    end: datetime,
+    *,
+    by: str,
+    overlap: InLine | None = None,
+    include: Collection[Included] = (),
+) -> BackfillRequested:
+    """Say what a backfill would come to, without asking for it; see ``backfill``."""
+    async with locked(ledger, key, by=by) as schedule:
+        new = await _requested(schedule, begin, end, overlap=overlap, include=include)
+    async with ledger.transaction(long=True) as transaction:
+        # Not under the lock: nobody is to wait while three days of seconds are counted.
+        (state,) = await transaction.read([key])
+        counts = await count(transaction, state, new.cursor, new.last)
+    included = frozenset[str](new.include)
+    starts = {why: number for why, number in counts.items() if why in included}
+    alone = {why: number for why, number in counts.items() if why not in included}
+    policy = state.schedule.overlap
+    costs = starts and policy in _COSTS
+    return BackfillRequested(
+        new, starts, alone, f"overlap: {policy}: {_COSTS[policy]}" if costs else None
+    )
+
+
+async def backfill(
+    ledger: Ledger,
+    key: str,
+    begin: datetime,
+    end: datetime,
+    *,
+    by: str,
+    reason: str | None = None,
+    overlap: InLine | None = None,
+    include: Collection[Included] = (),
+) -> BackfillRequested:
+    """Ask for runs of the windows of ``begin <= t <= end`` that have none; workers lay them.
+
+    Args:
+        ledger: the memory that has the schedule.
+        key: of the schedule.
+        begin: the first moment.
+        end: the last moment; not after now.
+        by: who acts.
+        reason: why.
+        overlap: ``allow`` starts them as fast as it goes, ``queue`` one after another; without it
+            whatever comes nearer to the schedule's own policy.
+        include: windows to start besides: that somebody skipped (``user``), that the schedule
+            leaves out (``excluded``), whose other schedules ended otherwise (``dependency``), whose
+            data a later run has had (``coalesced``).
+
+    Raises:
+        ScheduleError: ``include`` names no such cause.
+        MomentInFuture: ``end`` is still to come.
+        WindowNotFound: no window opens between the two.
+        WorkflowUnknown: no worker ever announced the workflow.
+        BackfillOverlaps: some of the windows are being laid for an earlier request.
+    """
+    seen = await preview(ledger, key, begin, end, by=by, overlap=overlap, include=include)
+    async with locked(ledger, key, by=by) as schedule:
+        new = await _requested(schedule, begin, end, overlap=overlap, include=include)
+        new = replace(new, reason=reason)
+        number = await schedule.transaction.request_backfill(new)
+        after = {"id": number, "windows": new.windows, "until": new.last, "overlap": new.overlap}
+        included = {"include": sorted(include)} if include else {}
+        await schedule.act("backfill", reason=reason, after={**after, **included})
+    return replace(seen, backfill=replace(new, id=number))
+
+
+async def windows_of(ledger: Ledger, asked: Backfill) -> AsyncIterator[Considered]:
+    """Yield each window of a backfill as things are now, in order, read a part at a time."""
+    async with ledger.transaction() as transaction:
+        definition = await transaction.definition(asked.key, asked.definition_version)
+    after = asked.cursor
+    while fires := [*islice(definition.spec.fires(after, asked.last), _AT_ONCE)]:
+        async with ledger.transaction() as transaction:
+            (state,) = await transaction.read([asked.key])
+            state = replace(state, schedule=definition)
+            found = await consider(transaction, asked, state, fires)
+        for each in found:
+            yield each
+        after = fires[-1]
+
+
+async def _requested(
+    schedule: Locked,
+    begin: datetime,
+    end: datetime,
+    *,
+    overlap: InLine | None,
+    include: Collection[Included],
+) -> Backfill:
+    state, now = schedule.state, schedule.now
+    begin = max(begin, _FIRST)
+    for word in sorted(set(include) - set(INCLUDED)):
+        near = get_close_matches(word, INCLUDED, n=1) or [f"one of {', '.join(INCLUDED)}"]
+        raise ScheduleError(f"include has {word!r}", cure=f"write {near[0]}")
+    if end > now:
+        raise MomentInFuture(
+            f"{end:%Y-%m-%d %H:%M:%S}Z is still to come", cure="end at one that has passed"
+        )
+    spec = state.schedule.spec
+    first, last = spec.next(begin - TICK), spec.previous(end)
+    if first is None or last is None or first > end:
+        raise WindowNotFound(f"no window of {state.key} opens between the two")
+    if state.workflow_type is None:
+        raise WorkflowUnknown(planning.reason(state.schedule), cure="start a worker that has it")
+    for other in await schedule.transaction.backfills(state.key, laying=True):
+        if other.first <= last and first <= other.last and other.ends(state) is None:
+            raise BackfillOverlaps(
+                f"a backfill of {state.key} from {other.first:%Y-%m-%d %H:%M:%S}Z to"
+                f" {other.last:%Y-%m-%d %H:%M:%S}Z is being laid",
+                cure=f"see `sched show {state.key}`; wait for it, or end it with"
+                f" `sched cancel {state.key}`",
+            )
+    return Backfill(
+        id=0,
+        project=state.project,
+        key=state.key,
+        series=state.series,
+        definition_version=state.definition_version,
+        first=first,
+        last=last,
+        cursor=first - TICK,
+        overlap=overlap or _like(state.schedule),
+        include=(*BY_DEFAULT, *(cause for cause in INCLUDED if cause in include)),
+        requested_by=schedule.by,
+        requested_at=now,
+        next_at=now,
+        windows=spec.count(begin - TICK, end),
+    )
+
+
+def _like(schedule: Schedule) -> InLine:
+    return "allow" if schedule.overlap == "allow" else "queue"

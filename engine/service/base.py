@@ -1,0 +1,186 @@
+"""Base of the service: reads of the ledger, and request ids."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from difflib import get_close_matches
+from typing import Any
+
+from engine.errors import RequestInvalid, ScheduleNotFound
+from engine.ledger import Ledger
+from engine.ledger.fires import DataGap, Fire, Status
+from engine.ledger.records import (
+    ActionRow,
+    Backfill,
+    NextFire,
+    Origin,
+    ScheduleRow,
+    Served,
+    State,
+    Wanted,
+)
+from engine.runtime.planning import left_alone
+from engine.runtime.settings import Settings
+from engine.schedules.ids import REQUEST_ID
+
+# --- reads ---
+# What the ledger knows, told to operators and applications.
+
+_POLLS_COUNT_FOR = timedelta(minutes=5)
+
+
+class Reading:
+    """What can be asked of the schedules and fires of one namespace."""
+
+    def __init__(self, ledger: Ledger, *, actor: str, migrated: tuple[int, ...] = ()) -> None:
+        self._ledger, self._actor = ledger, actor
+        self.migrated = migrated
+
+    async def schedules(
+        self,
+        project: str | None = None,
+        *,
+        origin: Origin | None = None,
+        state: State | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> list[ScheduleRow]:
+        """Return every schedule in key order, retired ones too.
+
+        All of them are read, and only those returned of which everything given is true: who
+        declares them, how they stand, and what their metadata say at least.
+        """
+        wanted = (metadata or {}).items()
+        return [
+            row
+            for row in await self._ledger.schedules(project)
+            if origin in {None, row.origin}
+            and state in {None, row.state}
+            and (not wanted or (row.schedule and wanted <= row.schedule.metadata.items()))
+        ]
+
+    async def children(self, key: str) -> list[str]:
+        """Return the schedules that wait for this one's windows, in key order."""
+        return await self._ledger.children(key)
+
+    async def find(self, key: str) -> ScheduleRow | None:
+        """Return one schedule, be it retired; None when the ledger has no such key."""
+        return next(iter(await self._ledger.schedules(key=key)), None)
+
+    async def schedule(self, key: str) -> ScheduleRow:
+        """Return one schedule, be it retired.
+
+        Raises:
+            ScheduleNotFound: when the ledger has no such key; the cure names near ones.
+        """
+        for row in await self._ledger.schedules(key=key):
+            return row
+        raise not_found(key, [row.key for row in await self.schedules()])
+
+    async def count(self, project: str) -> int:
+        """Return how many schedules of the project are not retired."""
+        return await self._ledger.count_schedules(project)
+
+    async def served(self) -> Served:
+        """Return each project and task queue that a worker serves now, with its workflow types.
+
+        Worker and caller must agree on ``SCHED_HEARTBEAT``: three of them without a sign are death.
+        """
+        return await self._ledger.served(alive=Settings.from_environment().alive)
+
+    async def left_alone(self, rows: Iterable[ScheduleRow]) -> list[str]:
+        """Return what is to be told of task queues of external schedules that nobody polls.
+
+        Read from the ledger, where workers note what Temporal says; of what they have not looked at
+        for five minutes nothing is said.
+        """
+        queues = {
+            row.schedule.task_queue
+            for row in rows
+            if row.schedule and row.schedule.external and row.state != "retired"
+        }
+        polled = await self._ledger.polled_queues(within=_POLLS_COUNT_FOR) if queues else []
+        return left_alone(polled, queues)
+
+    async def wanted(self, project: str) -> list[Wanted]:
+        """Return what the schedules of a project that may fire need of its workers."""
+        return await self._ledger.wanted(project)
+
+    async def upcoming(self, project: str, limit: int = 5) -> list[NextFire]:
+        """Return what the project's schedules fire next, the earliest first, one of each."""
+        return await self._ledger.upcoming(project, limit)
+
+    async def overflow(self, key: str) -> tuple[int, datetime | None]:
+        """Return how many windows of the key found its queue full, and when the last opened."""
+        return await self._ledger.overflow(key)
+
+    async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
+        """Return data of the key that no run has, newest first; see docs/schedules.md."""
+        return await self._ledger.data_gaps(key, limit=limit)
+
+    async def fires(
+        self, *, key: str | None = None, status: Status | None = None, limit: int = 50
+    ) -> list[Fire]:
+        """Return fires, newest fire time first."""
+        return await self._ledger.fires(key=key, status=status, limit=limit)
+
+    async def fire(self, workflow_id: str) -> Fire | None:
+        """Return one fire; None where the ledger has none of this id."""
+        return await self._ledger.fire(workflow_id)
+
+    async def backfills(self, key: str, *, limit: int = 20) -> list[Backfill]:
+        """Return the backfills of a schedule, newest first."""
+        return await self._ledger.backfills(key, limit=limit)
+
+    async def laying(self) -> list[Backfill]:
+        """Return every backfill that is still to be laid."""
+        return await self._ledger.laying()
+
+    async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
+        """Return what was done to schedules and runs, newest first."""
+        return await self._ledger.actions(key=key, limit=limit)
+
+    @asynccontextmanager
+    async def _near(self) -> AsyncIterator[None]:
+        """What is done may be what something waits for, in a queue or for another schedule."""
+        async with self._naming():
+            yield
+            await self._ledger.wake()
+
+    @asynccontextmanager
+    async def _naming(self) -> AsyncIterator[None]:
+        """Name the keys that may be meant when there is none such."""
+        try:
+            yield
+        except ScheduleNotFound as error:
+            known = [row.key for row in await self.schedules()]
+            raise not_found(error.key, known) from None
+
+
+def not_found(
+    key: str, known: Collection[str], *, see: str = "`sched list` shows every key"
+) -> ScheduleNotFound:
+    """Return the error for a key that is not among ``known``; its cure names near ones."""
+    near = get_close_matches(key.lower(), known, n=3)
+    cure = f"did you mean {' or '.join(near)}?" if near else see
+    return ScheduleNotFound(key, cure=cure)
+
+
+# --- request ids ---
+# The names that callers give to their requests, so that repeating one is safe.
+
+_SHOWN = 80
+"""Characters of one that are repeated to whoever sent it."""
+
+
+def require_request_id(request_id: str) -> None:
+    """Refuse what would make no run id.
+
+    Raises:
+        RequestInvalid: it is none.
+    """
+    if REQUEST_ID.fullmatch(request_id) is None:
+        raise RequestInvalid(
+            f"request id {request_id[:_SHOWN]!r}", cure="use 1 to 64 of a-z, A-Z, 0-9, _ and -"
+        )

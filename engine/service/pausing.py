@@ -1,0 +1,235 @@
+"""Pause, resume, skip and unskip."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from engine.errors import MomentInPast, WindowDecided, WindowNotFound
+from engine.ledger import Ledger
+from engine.ledger.records import Pause, Step
+from engine.runtime.apply.definitions import looked_at_next
+from engine.runtime.planning import Locked, locked
+from engine.schedules.ids import Window
+from engine.schedules.model import CatchUp
+from engine.schedules.planner.decisions import Decision
+from engine.service.base import Reading
+
+# --- pause and resume ---
+# Pause and resume: the operator's own hold on a schedule, which no deploy lifts.
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """What pausing came to; ``before`` is the pause that it replaced."""
+
+    key: str
+    pause: Pause
+    before: Pause | None
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """What resuming came to; without ``before`` it was not paused.
+
+    Attributes:
+        next_fire_at: when its next window opens.
+        caught_up: windows of the pause that start after all, or wait in the queue.
+    """
+
+    key: str
+    before: Pause | None
+    next_fire_at: datetime | None
+    caught_up: int = 0
+
+
+async def pause(
+    ledger: Ledger, key: str, *, by: str, reason: str | None, until: datetime | None = None
+) -> Paused:
+    """Let a schedule rest, from now on.
+
+    Windows that opened before are decided as ever; what nobody has begun to send is skipped.
+    Runs that are open go on. Pausing again replaces reason and end.
+
+    Raises:
+        MomentInPast: ``until`` has passed.
+    """
+    async with locked(ledger, key, by=by) as schedule:
+        if until is not None and until <= schedule.now:
+            raise MomentInPast(f"until is {until:%Y-%m-%d %H:%M:%S}Z, which has passed")
+        before = schedule.state.pause
+        if before is None:
+            await schedule.decide(then="paused")
+        after = Pause(before.at if before else schedule.now, reason, by, until)
+        await schedule.transaction.pause(key, after)
+        await schedule.act("pause", reason=reason, before=_shown(before), after=_shown(after))
+        return Paused(key, after, before)
+
+
+async def resume(
+    ledger: Ledger,
+    key: str,
+    *,
+    by: str,
+    reason: str | None = None,
+    make_up: CatchUp | None = None,
+) -> Resumed:
+    """Let a schedule fire again, from its next window on.
+
+    Args:
+        ledger: the memory that has it.
+        key: of the schedule.
+        by: who acts.
+        reason: why.
+        make_up: what becomes of the windows of the pause, this once; without it what the
+            schedule's ``catchUp.pause`` says, which by default is nothing.
+    """
+    async with locked(ledger, key, by=by, all_open=make_up is not None) as schedule:
+        state = schedule.state
+        if state.pause is None:
+            return Resumed(key, None, _next_window(schedule))
+        caught_up = 0
+        if state.schedule.enabled:  # otherwise the file holds it still, and its windows are its own
+            step = await schedule.decide(make_up or state.schedule.catch_up.after("pause"))
+            caught_up = sum(each.verdict in {"claimed", "queued"} for each in step.decisions)
+        await schedule.transaction.resume(key, _next_look(schedule))
+        await schedule.act("resume", reason=reason, before=_shown(state.pause))
+        return Resumed(key, state.pause, _next_window(schedule), caught_up)
+
+
+def _next_look(schedule: Locked) -> datetime | None:
+    state = replace(schedule.state, pause=None)
+    return looked_at_next(state, state.schedule, state.cursor, schedule.now)
+
+
+def _next_window(schedule: Locked) -> datetime | None:
+    """Return when it fires next: what waits in its queue is looked at sooner, and fires nothing."""
+    state = replace(schedule.state, pause=None, open_fires=())
+    return looked_at_next(state, state.schedule, state.cursor, schedule.now)
+
+
+def _shown(pause: Pause | None) -> dict[str, Any] | None:
+    return None if pause is None else {"paused": asdict(pause)}
+
+
+# --- skip and unskip ---
+# Skips one window before it comes, and takes that back.
+#
+# A skipped window has its row at once, ahead of the cursor. The planner passes over windows that
+# have a row, so whichever replica comes to it later leaves it alone.
+
+BY_A_USER = "user"
+"""The first word of the reason of every window that a person skipped."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A window that was skipped, or is to start again; ``changed`` is False where it was so."""
+
+    key: str
+    fire_time: datetime
+    workflow_id: str
+    changed: bool
+
+
+async def skip(
+    ledger: Ledger, key: str, at: datetime, *, by: str, reason: str | None = None
+) -> Skipped:
+    """Skip the window of a schedule that opens at ``at``.
+
+    One that has opened can be skipped as long as nobody has begun to send its run, which a spread
+    or a rate may delay.
+
+    Raises:
+        WindowNotFound: no window opens then.
+        WindowDecided: it was started, or decided otherwise.
+        MomentInPast: it lies before the definition, or was decided long ago.
+    """
+    async with locked(ledger, key, by=by) as schedule:
+        window, workflow_id = _window(schedule, at)
+        why = f"{BY_A_USER}: {reason}" if reason else BY_A_USER
+        fire = await schedule.transaction.fire(workflow_id)
+        if fire and fire.status == "skipped" and (fire.reason or "").startswith(BY_A_USER):
+            return Skipped(key, at, workflow_id, changed=False)
+        if fire and not await schedule.transaction.give_up([workflow_id], why):
+            raise WindowDecided(f"{workflow_id} is {fire.status} already")
+        if fire is None:
+            state = schedule.state
+            if at <= state.cursor:
+                raise MomentInPast(
+                    f"{at:%Y-%m-%d %H:%M:%S}Z has come already",
+                    cure=f"see `sched fires {key}` for what became of it",
+                )
+            decision = Decision(window, "skipped", why)
+            await schedule.transaction.note_ahead(Step(state, (decision,), state.cursor, None))
+        await schedule.act(
+            "skip", reason=reason, workflow_id=workflow_id,
+            before={"status": fire.status} if fire else None,
+            after={"status": "skipped", "fire_time": at},
+        )  # fmt: skip
+        return Skipped(key, at, workflow_id, changed=True)
+
+
+async def unskip(
+    ledger: Ledger, key: str, at: datetime, *, by: str, reason: str | None = None
+) -> Skipped:
+    """Let a window start that was skipped before it came.
+
+    Raises:
+        WindowNotFound: no window opens then.
+        MomentInPast: it has come already: `rerun` or `backfill` start it now.
+    """
+    async with locked(ledger, key, by=by) as schedule:
+        window, workflow_id = _window(schedule, at)
+        if at <= schedule.state.cursor:
+            raise MomentInPast(
+                f"{at:%Y-%m-%d %H:%M:%S}Z has come already",
+                cure="start it with `sched backfill --include user`",
+            )
+        changed = await schedule.transaction.unskip(key, window.series, at)
+        if changed:
+            before = {"status": "skipped", "fire_time": at}
+            await schedule.act("unskip", reason=reason, workflow_id=workflow_id, before=before)
+        return Skipped(key, at, workflow_id, changed=changed)
+
+
+def _window(schedule: Locked, at: datetime) -> tuple[Window, str]:
+    state = schedule.state
+    spec = state.schedule.spec
+    if spec.previous(at) != at:
+        following = spec.next(at)
+        near = f"the next one opens at {following:%Y-%m-%d %H:%M:%S}Z" if following else None
+        raise WindowNotFound(f"{state.key} has no window at {at:%Y-%m-%d %H:%M:%S}Z", cure=near)
+    window = state.window(at)
+    return window, window.workflow_id(state.suffixed)
+
+
+# --- service methods ---
+# The verbs that let a schedule rest, or one window of it.
+
+
+class Holding(Reading):
+    """What keeps windows to come from starting, and takes that back."""
+
+    async def pause(self, key: str, *, reason: str | None, until: datetime | None = None) -> Paused:
+        """Let a schedule rest; see ``pausing.pause``."""
+        async with self._near():
+            return await pause(self._ledger, key, by=self._actor, reason=reason, until=until)
+
+    async def resume(
+        self, key: str, *, reason: str | None = None, make_up: CatchUp | None = None
+    ) -> Resumed:
+        """Let a paused schedule fire again; see ``pausing.resume``."""
+        async with self._near():
+            return await resume(self._ledger, key, by=self._actor, reason=reason, make_up=make_up)
+
+    async def skip(self, key: str, at: datetime, *, reason: str | None = None) -> Skipped:
+        """Skip one window that is to come; see ``skipping.skip``."""
+        async with self._near():
+            return await skip(self._ledger, key, at, by=self._actor, reason=reason)
+
+    async def unskip(self, key: str, at: datetime, *, reason: str | None = None) -> Skipped:
+        """Take a skip back; see ``skipping.unskip``."""
+        async with self._near():
+            return await unskip(self._ledger, key, at, by=self._actor, reason=reason)

@@ -1,0 +1,427 @@
+"""A workflow context without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+import logging
+from collections import Counter, defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any, Final, Unpack
+from uuid import UUID
+
+from temporalio.contrib.pydantic import PydanticPayloadConverter
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ChildWorkflowError,
+    FailureError,
+    RetryState,
+)
+from temporalio.testing import ActivityEnvironment
+
+from engine.errors import EngineError
+from engine.flow.children import all_of
+from engine.flow.context import Context, progress_line
+from engine.flow.coroutines import to_await
+from engine.flow.definition import definition_of
+from engine.flow.failures import CompensationFailed, NotUndone
+from engine.flow.fire import FireInfo, Timing
+from engine.flow.retries import Retry, duration
+from engine.flow.signals import too_late
+from engine.flow.step_calls import NOT_GIVEN, StepCall, StepOptions, call_of, undo_of
+from engine.flow.steps import NotedInfo, StepNote, step_key
+from engine.testing.fakes import Fakes, by_name, name_of
+from engine.testing.server import FrozenClock, instant
+
+# --- failures ---
+# How a failing step or child looks to the workflow that waits for it.
+
+
+def step_failed(name: str, place: str, error: Exception) -> ActivityError:
+    """Return what ``ctx.step`` raises when a step has failed for good, its cause included."""
+    failure = ActivityError(
+        "Activity task failed",
+        scheduled_event_id=0,
+        started_event_id=0,
+        identity="test",
+        activity_type=name,
+        activity_id=place,
+        retry_state=RetryState.MAXIMUM_ATTEMPTS_REACHED,
+    )
+    failure.__cause__ = _as_failure(error)
+    return failure
+
+
+def child_failed(name: str, error: Exception) -> ChildWorkflowError:
+    """Return what ``ctx.child`` raises when a child has ended badly, its cause included."""
+    failure = ChildWorkflowError(
+        "Child Workflow execution failed",
+        namespace="default",
+        workflow_id=f"child:{name}",
+        run_id="stand-in",
+        workflow_type=name,
+        initiated_event_id=0,
+        started_event_id=0,
+        retry_state=RetryState.RETRY_POLICY_NOT_SET,
+    )
+    failure.__cause__ = _as_failure(error)
+    return failure
+
+
+def _as_failure(error: Exception) -> FailureError:
+    if isinstance(error, FailureError):
+        return error
+    failure = ApplicationError(str(error), type=type(error).__name__)
+    failure.__cause__ = error
+    return failure.with_traceback(error.__traceback__)
+
+
+# --- attempts of a step ---
+# One attempt of a step without a server: what it sees of Temporal, and its values as JSON.
+
+_converter: Final = PydanticPayloadConverter()
+
+
+async def attempt(call: StepCall, act: Callable[..., Any], there: ActivityEnvironment) -> Any:
+    """Call a step, or the ``act`` that stands for it, and return what a run would be given.
+
+    Raises:
+        TypeError: the input cannot be written as JSON, or does not fit.
+        ActivityError: it failed; the cause says why.
+    """
+
+    async def called(*args: Any) -> Any:
+        found = act(*args)
+        return await found if inspect.isawaitable(found) else found
+
+    signature = inspect.signature(call.fn, eval_str=True)
+    hints = [_known(each.annotation) for each in signature.parameters.values()]
+    args = [through_json(arg, hint) for arg, hint in zip(call.args, hints, strict=False)]
+    try:
+        found = await there.run(called, *args)
+        return through_json(found, _known(signature.return_annotation))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it ends the step
+        failure = step_failed(name_of(call.fn), there.info.activity_id, error)
+        raise failure from failure.__cause__
+
+
+def environment(
+    name: str, place: str, note: StepNote, workflow_id: str, run_id: str
+) -> ActivityEnvironment:
+    """Return what ``step_info()`` and Temporal's ``activity`` work in."""
+    found = ActivityEnvironment()
+    known = {each.name: getattr(found.info, each.name) for each in dataclasses.fields(found.info)}
+    known |= {
+        "activity_id": place,
+        "activity_type": name,
+        "workflow_id": workflow_id,
+        "workflow_run_id": run_id,
+    }
+    found.info = NotedInfo(**known, note=note)
+    return found
+
+
+def through_json(value: Any, wanted: Any = None) -> Any:
+    """Return a value as it comes out of a run's history.
+
+    Raises:
+        TypeError: it cannot be written as JSON, or does not fit what is wanted.
+    """
+    [payload] = _converter.to_payloads([value])
+    return _converter.from_payloads([payload], None if wanted is None else [wanted])[0]
+
+
+def _known(hint: Any) -> Any:
+    return None if hint is inspect.Signature.empty else hint
+
+
+# --- context ---
+# A ``ctx`` for tests without any server.
+
+_BEGIN: Final = "2026-01-01T00:00:00Z"
+_RUN: Final = "stand-in"
+_HAND: Final = "by-hand"
+
+
+class FakeContext(Context):
+    """Stands in for ``ctx`` where a workflow is called as a function: ``run(ctx, input)``.
+
+    Steps are called at once, one attempt each: their retries, timeouts and heartbeats, the replay
+    and the sandbox need a server (``run_workflow``). Inputs and results pass through JSON, as they
+    do in a run. A failing step raises what it does in a run: an ``ActivityError``.
+
+    Args:
+        fire: what ``ctx.fire`` is, see ``fire_for``; without it the run was started by hand.
+        clock: the run's time; by default one that stands at the fire time. ``sleep`` moves it.
+        fakes: steps that are replaced; see ``fake``.
+        signals: what ``wait_for`` returns, by name, in order. When none is left it times out.
+        children: what stands for a child: a value, or a function of its input, by class or type.
+            Classes that are not among them run as they are, with a context like this one.
+        unpatched: changes for which ``patched`` says no, as in a run that began with old code.
+
+    Attributes:
+        steps: the names of the steps called, undo steps included, in order.
+        told: what ``progress`` said, in order.
+    """
+
+    def __init__(
+        self,
+        fire: FireInfo | None = None,
+        *,
+        clock: FrozenClock | None = None,
+        fakes: Fakes = (),
+        signals: Mapping[str, Sequence[Any]] | None = None,
+        children: Mapping[type | str, Any] | None = None,
+        unpatched: Iterable[str] = (),
+    ) -> None:
+        super().__init__()
+        self.clock = clock or FrozenClock(fire.fire_time if fire else _BEGIN)
+        self.steps: list[str] = []
+        self.told: list[str] = []
+        self._fire = fire
+        self._fakes = by_name(fakes)
+        self._waiting = defaultdict(deque, {n: deque(v) for n, v in (signals or {}).items()})
+        self._stand_ins = dict(children or {})
+        self._unpatched = frozenset(unpatched)
+        self._chance = Random(_RUN)
+        self._calls: Counter[str] = Counter()
+        self._undos: list[tuple[StepCall, StepCall, str]] = []
+        self._logger = logging.LoggerAdapter(logging.getLogger("engine.testing"), {})
+
+    async def run(self, workflow: type, input: Any = NOT_GIVEN) -> Any:  # noqa: A002 - as in step
+        """Run a workflow as a worker would: when it raises, what it did is undone.
+
+        Calling ``TheClass().run(ctx, input)`` yourself undoes nothing.
+
+        Raises:
+            CompensationFailed: not everything could be undone.
+            Exception: whatever left ``run``.
+        """
+        given = [] if input is NOT_GIVEN else [input]
+        try:
+            result = await workflow().run(self, *given)
+            self._unawaited.refuse()
+        except (Exception, asyncio.CancelledError) as error:
+            not_undone = await self._unwind()
+            if not_undone:
+                definition = definition_of(workflow)
+                name = definition.type if definition else workflow.__name__
+                raise CompensationFailed(name, not_undone) from error
+            raise
+        return result
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """See ``Context``: the logger ``engine.testing``."""
+        return self._logger
+
+    def now(self) -> datetime:
+        """See ``Context``: what the clock of the test says."""
+        return self.clock.now()
+
+    @to_await
+    async def step(
+        self,
+        fn: Callable[..., Any],
+        input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
+        *,
+        compensate: Callable[..., Any] | None = None,
+        **options: Unpack[StepOptions],
+    ) -> Any:
+        """See ``Context``: calls it, or its fake, here and now."""
+        call = call_of(fn, input, options)
+        if compensate is not None:
+            place = f"{call.name}/{self._calls[call.name] + 1}"
+            key = call.key or step_key(_RUN, place)
+            self._undos.append((undo_of(compensate, call), call, key))
+        return await self._call(call)
+
+    @to_await
+    async def child(
+        self,
+        workflow: Any,
+        input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
+        *,
+        task_queue: str | None = None,  # noqa: ARG002 - there is no queue here
+        timeout: timedelta | float | None = None,  # noqa: ARG002, ASYNC109 - nothing takes time
+        retry: Retry | None = None,  # noqa: ARG002 - one attempt
+        result_type: type | None = None,
+    ) -> Any:
+        """See ``Context``: what stands for it, or the class itself, run at once."""
+        given = [] if input is NOT_GIVEN else [input]
+        name = workflow if isinstance(workflow, str) else workflow.__name__
+        if isinstance(workflow, str) and workflow not in self._stand_ins:
+            raise EngineError(
+                f"nothing stands for the child {workflow}",
+                cure=f"say it: FakeContext(children={{{workflow!r}: ...}})",
+            )
+        try:
+            return through_json(
+                await self._ran(workflow, given), result_type or _result_of(workflow)
+            )
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends the child
+            failure = child_failed(name, error)
+            raise failure from failure.__cause__
+
+    async def _ran(self, workflow: Any, given: list[Any]) -> Any:
+        if workflow not in self._stand_ins:
+            return await self._like_this().run(workflow, *given)
+        stands = self._stand_ins[workflow]
+        found = stands(*given) if callable(stands) else stands
+        return await found if inspect.isawaitable(found) else found
+
+    @to_await
+    async def parallel(
+        self, things: Sequence[Awaitable[Any]], *, limit: int | None = None
+    ) -> list[Any]:
+        """See ``Context``."""
+        return await all_of(things, limit)
+
+    @to_await
+    async def wait_for(
+        self,
+        signal: str,
+        wanted: Any = None,
+        *,
+        timeout: timedelta | float | None = None,  # noqa: ASYNC109 - as in a run
+    ) -> Any:
+        """See ``Context``: the next of the signals given, or as long as the timeout.
+
+        Raises:
+            TimeoutError: none is left; the clock has moved by the timeout.
+            EngineError: none is left, and without a timeout a run would wait for ever.
+        """
+        waiting = self._waiting[signal]
+        if waiting:
+            return through_json(waiting.popleft(), wanted)
+        if timeout is None:
+            raise EngineError(
+                f"no signal {signal} is left, and ctx.wait_for without timeout waits for ever",
+                cure=f"say it: FakeContext(signals={{{signal!r}: [...]}})",
+            )
+        longest = duration(timeout, "timeout")
+        self.clock.advance(longest)
+        raise too_late(signal, longest)
+
+    @to_await
+    async def sleep(self, span: timedelta | float) -> None:
+        """See ``Context``: moves the clock, and takes no time."""
+        seconds = span.total_seconds() if isinstance(span, timedelta) else span
+        if seconds > 0:
+            self.clock.advance(seconds)
+
+    def random(self) -> Random:
+        """See ``Context``: the same numbers in each test."""
+        return self._chance
+
+    def uuid(self) -> UUID:
+        """See ``Context``: the same in each test."""
+        return UUID(int=self._chance.getrandbits(128), version=4)
+
+    def patched(self, change: str) -> bool:
+        """See ``Context``: yes, but for what is ``unpatched``."""
+        return change not in self._unpatched
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """See ``Context``: noted in ``told``."""
+        self.told.append(progress_line(done, total, note))
+
+    def _read_fire(self) -> FireInfo:
+        if self._fire is None:
+            raise ValueError("it was given none")
+        return self._fire
+
+    @property
+    def fire(self) -> FireInfo:
+        """See ``Context``."""
+        if self._fire is None:
+            raise EngineError(
+                "ctx.fire: this FakeContext was given no fire",
+                cure="ask ctx.scheduled first, or give it one: FakeContext(fire_for(...))",
+            )
+        return self._fire
+
+    def _like_this(self) -> FakeContext:
+        """Return the context of a child, which shares everything but the undo steps."""
+        other = FakeContext(clock=self.clock, unpatched=self._unpatched)
+        other.steps, other.told = self.steps, self.told
+        other._fakes, other._stand_ins = self._fakes, self._stand_ins
+        return other
+
+    async def _call(self, call: StepCall, undoes: str | None = None) -> Any:
+        name = name_of(call.fn)
+        self.steps.append(name)
+        self._calls[call.name] += 1
+        place = f"{call.name}/{self._calls[call.name]}"
+        act = self._fakes[name].attempt if name in self._fakes else call.fn
+        run = f"sched:{self._fire.key}:{self._fire.bucket}" if self._fire else _HAND
+        note = StepNote(key=call.key, undoes=undoes)
+        return await attempt(call, act, environment(call.name, place, note, run, _RUN))
+
+    async def _unwind(self) -> list[NotUndone]:
+        not_undone = []
+        while self._undos:
+            undo, step, key = self._undos.pop()
+            try:
+                await self._call(undo, key)
+            except Exception as error:  # noqa: BLE001 - the others are undone all the same
+                not_undone.append(NotUndone(step.name, undo.name, str(error.__cause__ or error)))
+        return not_undone
+
+
+def _result_of(workflow: Any) -> Any:
+    definition = definition_of(workflow) if isinstance(workflow, type) else None
+    return definition.result_type if definition else None
+
+
+# --- windows ---
+# The window that a schedule would hand to a run.
+
+_MILLISECOND = 1000
+
+
+def fire_for(
+    key: str,
+    fire_time: datetime | str,
+    *,
+    bucket: int | None = None,
+    timezone: str = "UTC",
+    timing: Timing = "on_time",
+    project: str = "default",
+    missed: int = 0,
+    data_from: datetime | str | None = None,
+) -> FireInfo:
+    """Return a window for a test: what ``ctx.fire`` is in a run that is given it.
+
+    Args:
+        key: of the schedule.
+        fire_time: when the window opened; aware, or ISO 8601 text with an offset.
+        bucket: its number; by default that of a cron schedule, the fire time in milliseconds.
+        timezone: the schedule's zone.
+        timing: how the run came to be.
+        project: who owns the schedule.
+        missed: how many further windows a caught-up run stands for.
+        data_from: where its data begins; see ``FireInfo``.
+
+    Raises:
+        ValueError: a moment has no timezone, or ``timing`` is no such word.
+    """
+    moment = instant(fire_time)
+    return FireInfo(
+        key=key,
+        series=1,
+        bucket=int(moment.timestamp() * _MILLISECOND) if bucket is None else bucket,
+        fire_time=moment,
+        timezone=timezone,
+        timing=timing,
+        definition_version=1,
+        project=project,
+        ledger="test",
+        token="test",  # noqa: S106 - a claim's number, not a secret
+        missed=missed,
+        data_from=None if data_from is None else instant(data_from),
+    )

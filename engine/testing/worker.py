@@ -1,0 +1,348 @@
+"""The worker of the testing kit, and its results."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import (
+    Client,
+    Interceptor,
+    OutboundInterceptor,
+    StartWorkflowInput,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowHistory,
+)
+from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.testing import TimeSkipper
+from temporalio.worker import Worker
+
+from engine.flow import (
+    FireInfo,
+    definition_of,
+    registered_steps,
+    registered_workflows,
+    step_definition_of,
+)
+from engine.flow.definition import RunRules
+from engine.flow.fire import MEMO_KEY
+from engine.flow.steps import lane_of
+from engine.ledger.fires import Status
+from engine.runtime.discovery import types_of
+from engine.runtime.dispatch.starter import evidence_of
+from engine.runtime.plugin import SchedulePlugin
+from engine.runtime.settings import Settings
+from engine.testing.fakes import Fake, activities
+from engine.testing.server import DevServer, dev_server
+
+# --- results ---
+# What became of runs and windows in a test.
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How one run ended.
+
+    Attributes:
+        workflow_id: the run's id, ``sched:<key>:<bucket>`` of a window.
+        run_id: Temporal's own.
+        status: ``completed``, ``failed``, ``cancelled``, ``terminated`` or ``timed_out``.
+        history: for ``assert_replayable``, or to be looked at.
+        result: what ``run`` returned.
+        error: what its failing step, or it itself, raised, as Temporal carries it: an
+            ``ApplicationError`` with ``.type`` and ``.message`` as a rule.
+        steps: the names of the steps that it began, undo steps included, in their order.
+    """
+
+    workflow_id: str
+    run_id: str
+    status: Status
+    history: WorkflowHistory = field(repr=False)
+    result: Any = None
+    error: BaseException | None = None
+    steps: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class FireResult:
+    """What became of one window.
+
+    Attributes:
+        key: of the schedule.
+        bucket: the window's number.
+        fire_time: when it opened, in UTC.
+        status: the word that ``sched fires`` has for it.
+        reason: why it was skipped, or what else there is to say.
+        timing: how its run came to be; None where there is none.
+        workflow_id: the id that its run has or would have.
+        run: how it ended; None where there is none.
+    """
+
+    key: str
+    bucket: int
+    fire_time: datetime
+    status: Status
+    reason: str | None
+    timing: str | None
+    workflow_id: str
+    run: RunResult | None = None
+
+    @property
+    def result(self) -> Any:
+        """What the run returned."""
+        return self.run.result if self.run else None
+
+    @property
+    def error(self) -> BaseException | None:
+        """What the run failed with."""
+        return self.run.error if self.run else None
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The steps that the run began, in their order."""
+        return self.run.steps if self.run else ()
+
+
+# --- worker ---
+# A worker with the user's code, on a server for tests, and the ends of its runs.
+
+
+@dataclass(frozen=True)
+class Code:
+    """What the workers serve.
+
+    Attributes:
+        workflows: classes; those marked with ``@workflow`` and plain ones.
+        steps: functions, and what stands for them.
+        result_types: what each Temporal type returns, where that is declared.
+        rules: what workflows declare for their runs, by Temporal type.
+        queues: in which queues steps wait.
+    """
+
+    workflows: Sequence[type]
+    steps: Sequence[Callable[..., Any]]
+    result_types: dict[str, Any]
+    rules: dict[str, dict[str, Any]]
+    queues: frozenset[str]
+
+    @classmethod
+    def of(
+        cls,
+        workflows: Iterable[type] | None,
+        steps: Iterable[Callable[..., Any]] | None,
+        fakes: dict[str, Fake],
+        *,
+        queues: Iterable[str] = (),
+    ) -> Code:
+        """Take what was given; without it everything that this process has imported.
+
+        ``queues`` are those of the schedule file, besides the ones that steps name.
+        """
+        if workflows is None:
+            workflows = [each.cls for each in registered_workflows().values()]
+        if steps is None:
+            steps = [each.fn for each in registered_steps().values()]
+        found, steps = list(workflows), list(steps)
+        declared = [
+            step_definition_of(step) for step in [*steps, *(f.step for f in fakes.values())]
+        ]
+        definitions = [each for cls_ in found if (each := definition_of(cls_))]
+        return cls(
+            found,
+            activities(steps, fakes),
+            {each.type: each.result_type for each in definitions},
+            {each.type: RunRules.of(each).to_json() for each in definitions},
+            frozenset([*queues, *(each.queue for each in declared if each and each.queue)]),
+        )
+
+    @property
+    def types(self) -> frozenset[str]:
+        """The Temporal types of the workflows."""
+        return types_of(self.workflows)
+
+
+class _WithoutReplica(SchedulePlugin):
+    """Everything of the plugin that a worker has, but the test alone says what fires."""
+
+    def __init__(self) -> None:
+        super().__init__(None, settings=Settings())
+
+    async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
+        await next(worker)
+
+
+def plugin() -> SchedulePlugin:
+    """Return the plugin for workers and replays of a test."""
+    return _WithoutReplica()
+
+
+class _InItsTime(Interceptor):
+    """Lets the run of a window to come begin when the window opens, by the run's own clock."""
+
+    def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - the SDK's name
+        return _Delaying(next)
+
+
+class _Delaying(OutboundInterceptor):
+    async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002 - the SDK's name
+        said = (input.memo or {}).get(MEMO_KEY)
+        if said is not None:
+            wait = FireInfo.from_memo(said).fire_time - datetime.now(UTC)
+            input.start_delay = wait if wait > timedelta(0) else None
+        return await super().start_workflow(input)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A server, a client of a namespace of its own, and workers that run.
+
+    Attributes:
+        client: starts runs; their waits pass at once where that is wanted.
+        code: what the workers serve.
+        skipper: lets time pass; None where runs take as long as they do.
+        signals: what is sent to each run, by name.
+        patience: real seconds that one run may take.
+    """
+
+    client: Client
+    code: Code
+    skipper: TimeSkipper | None
+    signals: dict[str, Sequence[Any]]
+    patience: float
+
+    def starting(self) -> Any:
+        """A block in which runs are started: those that get signals begin in real time."""
+        hold = self.skipper is not None and self.signals
+        return (
+            self.skipper.with_time_skipping_disabled() if hold and self.skipper else nullcontext()
+        )
+
+    async def end(self, workflow_id: str, workflow_type: str) -> tuple[RunResult, timedelta]:
+        """Wait for the end of a run; return what it came to, and how long it took by its clock.
+
+        Raises:
+            AssertionError: it had not ended within the patience; says what it waits for.
+        """
+        wanted = self.code.result_types.get(workflow_type)
+        handle = self.client.get_workflow_handle(workflow_id, result_type=wanted)
+        going = asyncio.ensure_future(self._signal(handle)) if self.signals else None
+        try:
+            result, error = await self._result(handle)
+        finally:
+            if going is not None:
+                await going
+        run = await handle.describe()
+        history = await handle.fetch_history()
+        scheduled = (each.activity_task_scheduled_event_attributes for each in history.events)
+        ended = RunResult(
+            workflow_id=workflow_id,
+            run_id=run.run_id,
+            status=evidence_of(run).closed or "started",
+            result=result,
+            error=error,
+            steps=tuple(each.activity_type.name for each in scheduled if each.activity_id),
+            history=history,
+        )
+        begun = run.execution_time or run.start_time
+        return ended, max((run.close_time or begun) - begun, timedelta(0))
+
+    async def _signal(self, handle: WorkflowHandle[Any, Any]) -> None:
+        """Send the signals, and only then let time pass for the run."""
+        try:
+            for name, values in self.signals.items():
+                for value in values:
+                    await handle.signal(name, args=[] if value is None else [value])
+            if self.skipper is not None:
+                await self.skipper.fast_forward(handle)
+        except RPCError as error:
+            if error.status != RPCStatusCode.NOT_FOUND:  # it has ended without waiting for them
+                raise
+
+    async def _result(self, handle: WorkflowHandle[Any, Any]) -> tuple[Any, BaseException | None]:
+        waiting = asyncio.ensure_future(handle.result())
+        done, _ = await asyncio.wait({waiting}, timeout=self.patience)
+        if not done:
+            what = await _pending(handle)
+            # Not cancelled: a call under way must not be when the process ends.
+            await handle.terminate("the test has no patience left")
+            await asyncio.wait({waiting})
+            waiting.exception()
+            raise AssertionError(f"{handle.id} had not ended after {self.patience:g} s: {what}")
+        try:
+            return waiting.result(), None
+        except WorkflowFailureError as failure:
+            return None, _first_cause(failure)
+
+
+@asynccontextmanager
+async def bench(
+    server: DevServer | None,
+    code: Code,
+    queues: Collection[str],
+    *,
+    time_skipping: bool = True,
+    in_its_time: bool = False,
+    signals: dict[str, Sequence[Any]] | None = None,
+    patience: float = 30,
+) -> AsyncIterator[Bench]:
+    """Run workers for these task queues, in a namespace of their own."""
+    async with AsyncExitStack() as stack:
+        there = await stack.enter_async_context(dev_server()) if server is None else server
+        before = (_InItsTime(),) if time_skipping and in_its_time else ()
+        client = await there.connect(plugins=(plugin(),), interceptors=before)
+        skipper = TimeSkipper(client) if time_skipping else None
+        for queue in sorted(queues):
+            worker = Worker(
+                client, task_queue=queue, workflows=code.workflows, activities=code.steps
+            )
+            await stack.enter_async_context(worker)
+            for name in sorted(code.queues):
+                # Whose limits no test waits for: the steps only have to be served.
+                lane = Worker(client, task_queue=lane_of(queue, name), activities=code.steps)
+                await stack.enter_async_context(lane)
+        yield Bench(
+            skipper.client if skipper else client, code, skipper, dict(signals or {}), patience
+        )
+
+
+async def _pending(handle: WorkflowHandle[Any, Any]) -> str:
+    described = await handle.describe()
+    waits = []
+    for each in described.raw_description.pending_activities:
+        failed = f", {each.last_failure.message}" if each.last_failure.message else ""
+        waits.append(f"the step {each.activity_type.name} is at attempt {each.attempt}{failed}")
+    waits += [
+        f"the child {each.workflow_id} is open"
+        for each in described.raw_description.pending_children
+    ]
+    return "; ".join(waits) or _wait(await handle.fetch_history())
+
+
+def _wait(history: WorkflowHistory) -> str:
+    """What a run may do of which no step and no child is open."""
+    may_be = "it waits for a signal, or its workflow task fails again and again"
+    kinds = [event.event_type for event in history.events]
+    if waits := kinds.count(EventType.EVENT_TYPE_TIMER_STARTED):
+        return f"{may_be}, or its waits take longer ({waits} so far, each about a second)"
+    return may_be
+
+
+def _first_cause(failure: WorkflowFailureError) -> BaseException:
+    cause: BaseException = failure.cause
+    while cause.__cause__ is not None and _is_wrapping(cause):
+        cause = cause.__cause__
+    return cause
+
+
+def _is_wrapping(error: BaseException) -> bool:
+    """Whether Temporal put it around the error that somebody wants to see."""
+    if isinstance(error, ActivityError | ChildWorkflowError):
+        return True
+    return isinstance(error, ApplicationError) and error.message == "Failed decoding arguments"
