@@ -54,7 +54,7 @@ _RUNNING = {"claimed", "starting", "started"}
 
 
 class MemoryRuns:
-    """See ``engine.ledger.interface.Ledger``."""
+    """Open runs, and what is known of them."""
 
     clock: Callable[[], datetime]
     living: Callable[[timedelta], list[Serving]]
@@ -62,7 +62,6 @@ class MemoryRuns:
     _lock: asyncio.Lock
 
     async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> None:
-        """See ``Ledger``."""
         async with self._lock:
             for workflow_id in workflow_ids:
                 number = self._tables.runs.get(workflow_id)
@@ -71,7 +70,6 @@ class MemoryRuns:
                     self._tables.fires[number] = replace(fire, open_at=seen, lost_at=None)
 
     async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
-        """See ``Ledger``."""
         lost = []
         async with self._lock:
             for workflow_id in workflow_ids:
@@ -84,7 +82,6 @@ class MemoryRuns:
         return lost
 
     async def unknown_runs(self, workflow_ids: Sequence[str]) -> set[str]:
-        """See ``Ledger``."""
         runs, fires = self._tables.runs, self._tables.fires
         return {
             name for name in workflow_ids if name not in runs or fires[runs[name]].new.windows > 1
@@ -93,7 +90,6 @@ class MemoryRuns:
     async def in_the_way(
         self, replica: str, *, alive: timedelta, orphans: bool, limit: int
     ) -> list[InTheWay]:
-        """See ``Ledger``."""
         living = {serving.replica for serving in self.living(alive)}
         fires = self._tables.fires.values()
         lines: dict[str, int] = {}
@@ -110,17 +106,14 @@ class MemoryRuns:
         return sorted(found, key=lambda run: lines[run.key])[:limit]
 
     async def first_run(self, workflow_id: str) -> str | None:
-        """See ``Ledger``."""
         number = self._tables.runs.get(workflow_id)
         fire = self._tables.fires[number] if number else None
         return fire.first_run_id or fire.run_id if fire and fire.new.windows == 1 else None
 
     async def anything_ended(self) -> bool:
-        """See ``Ledger``."""
         return any(map(is_to_follow, self._tables.fires.values()))
 
     async def wake(self) -> list[str]:
-        """See ``Ledger``."""
         async with self._lock:
             running = Counter(
                 fire.new.key
@@ -143,7 +136,6 @@ class MemoryRuns:
             return woken
 
     async def make_due(self, keys: Sequence[str]) -> None:
-        """See ``Ledger``."""
         async with self._lock:
             now = self.clock()
             for key in keys:
@@ -154,7 +146,6 @@ class MemoryRuns:
         return self._tables.schedules[key].state.schedule.max_concurrent_runs
 
     async def children(self, key: str) -> list[str]:
-        """See ``Ledger``."""
         return [
             name
             for name, row in sorted(self._tables.schedules.items())
@@ -165,7 +156,6 @@ class MemoryRuns:
     async def take_stops(
         self, serving: Serving, *, limit: int, lease: timedelta
     ) -> list[StopOrder]:
-        """See ``Ledger``."""
         async with self._lock:
             now, orders = self.clock(), []
             due = sorted(
@@ -189,7 +179,6 @@ class MemoryRuns:
             return orders
 
     async def stopped(self, orders: Sequence[StopOrder]) -> None:
-        """See ``Ledger``."""
         async with self._lock:
             for order in orders:
                 fire = self._tables.fires[order.fire_id]
@@ -206,7 +195,6 @@ class MemoryRuns:
                 )  # fmt: skip
 
     async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
-        """See ``Ledger``."""
         rows = [row for row in self._tables.actions.values() if key in {None, row.key}]
         return rows[::-1][:limit]
 
@@ -233,7 +221,6 @@ class MemoryFires(MemoryRuns):
         self._retentions: list[tuple[timedelta, datetime, datetime]] = []
 
     async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
-        """See ``Ledger``."""
         async with self._lock:
             now = self.clock()
             stale = [
@@ -276,7 +263,6 @@ class MemoryFires(MemoryRuns):
         )  # fmt: skip
 
     async def renew(self, claims: Sequence[Claim], lease: timedelta) -> set[int]:
-        """See ``Ledger``."""
         now, renewed = self.clock(), set()
         async with self._lock:
             for claim in claims:
@@ -307,7 +293,6 @@ class MemoryFires(MemoryRuns):
         return min(in_force, default=None)
 
     async def settle(self, outcomes: Sequence[Outcome]) -> int:
-        """See ``Ledger``."""
         written = 0
         async with self._lock:
             for outcome in outcomes:
@@ -333,7 +318,6 @@ class MemoryFires(MemoryRuns):
         return written
 
     async def witness(self, evidence: Sequence[Evidence]) -> list[str]:
-        """See ``Ledger``."""
         changed = []
         async with self._lock:
             for seen in evidence:
@@ -372,7 +356,6 @@ class MemoryFires(MemoryRuns):
         return changed
 
     async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
-        """See ``Ledger``."""
         runs = [(fire.seen_at or fire.started_at or _EPOCH, number)
                 for number, fire in self._tables.fires.items()
                 if fire.status == "started" and fire.lost_at is None]  # fmt: skip
@@ -388,7 +371,6 @@ class MemoryFires(MemoryRuns):
     async def fires(
         self, *, key: str | None = None, status: Status | None = None, limit: int = 50
     ) -> list[Fire]:
-        """See ``Ledger``."""
         found = [fire.as_fire() for fire in self._tables.fires.values()
                  if key in {None, fire.new.key} and status in {None, fire.status}]  # fmt: skip
         found.sort(key=lambda fire: fire.key)
@@ -396,33 +378,27 @@ class MemoryFires(MemoryRuns):
         return found[:limit]
 
     async def overflow(self, key: str) -> tuple[int, datetime | None]:
-        """See ``Ledger``."""
         skipped = await self.fires(key=key, status="skipped", limit=_LOOKED_AT)
         full = [fire for fire in skipped if fire.overflowed]
         last = max((fire.last_fire_time for fire in full), default=None)
         return sum(fire.windows for fire in full), last
 
     async def fire(self, workflow_id: str) -> Fire | None:
-        """See ``Ledger``."""
         number = self._tables.runs.get(workflow_id)
         return self._tables.fires[number].as_fire() if number else None
 
     async def backfills(self, key: str, *, limit: int = 20) -> list[Backfill]:
-        """See ``Ledger``."""
         return backfills_of(self._tables, key)[:limit]
 
     async def laying(self) -> list[Backfill]:
-        """See ``Ledger``."""
         found = [each for each in self._tables.backfills.values() if each.state == "laying"]
         return sorted(found, key=lambda each: (each.key, each.first))
 
     async def check_data_gaps(self, *, rest: timedelta, limit: int) -> list[DataGap]:
-        """See ``Ledger``."""
         async with self._lock:
             return check_gaps(self._tables, self.clock(), rest, limit)
 
     async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
-        """See ``Ledger``."""
         return apart(told_gaps(self._tables, key))[:limit]
 
     def _write_fire(self, number: int, fire: FireEntry) -> None:
@@ -438,7 +414,7 @@ class MemoryFires(MemoryRuns):
 
 
 class MemorySlots:
-    """See ``Slots``. Nothing here waits, so that no two calls get in each other's way."""
+    """Nothing here waits, so that no two calls get in each other's way."""
 
     _tables: Tables
     clock: Callable[[], datetime]
@@ -456,7 +432,6 @@ class MemorySlots:
         take_over: bool,
         number: int,
     ) -> dict[str, int]:
-        """See ``Slots``."""
         if number < self._last_asks.get(holder, 0):
             return {}
         self._last_asks[holder] = number
@@ -493,12 +468,10 @@ class MemorySlots:
         return dict(usable)
 
     async def give_back_slots(self, holder: str) -> None:
-        """See ``Slots``."""
         for place in self._of(holder):
             del self._slots[place]
 
     async def slots_held(self) -> list[SlotsHeld]:
-        """See ``Slots``."""
         now = self.clock()
         counted = Counter(
             (lane, queue, holder)
@@ -572,15 +545,13 @@ class MemoryLedger(MemorySlots, MemoryFires):
         *,
         patience: float | None = None,  # noqa: ARG002 - there is nothing to wait for
     ) -> list[str]:
-        """See ``Ledger``."""
         return []
 
     async def identity(self) -> str:
-        """See ``Ledger``."""
         return str(self._identity)
 
     async def close(self) -> None:
-        """See ``Ledger``."""
+        """Nothing to close."""
 
     @asynccontextmanager
     async def transaction(
@@ -588,7 +559,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         *,
         long: bool = False,  # noqa: ARG002 - no limits to lift here
     ) -> AsyncIterator[MemoryTransaction]:
-        """See ``Ledger``. One at a time; what a failing block wrote is undone."""
+        """One at a time; what a failing block wrote is undone."""
         async with self._lock:
             asked = self._asked_for()
             with self._tables.undoable():
@@ -603,7 +574,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         return self._tables.counters["action"], self._tables.counters["epoch"]
 
     async def hear(self, wake: Callable[[], None]) -> None:
-        """See ``Ledger``. Only what is asked for in this process is heard."""
+        """Only what is asked for in this process is heard."""
         self._hearing.append(wake)
         try:
             wake()
@@ -617,7 +588,6 @@ class MemoryLedger(MemorySlots, MemoryFires):
         *,
         ahead: timedelta | None = None,  # noqa: ARG002 - nothing is left out
     ) -> Probe:
-        """See ``Ledger``."""
         due = [row.next_fire_at for row in self._tables.schedules.values()
                if row.next_fire_at is not None and row.servable(serving)]  # fmt: skip
         leases = [fire.lease_until for fire in self._tables.fires.values()
@@ -641,11 +611,11 @@ class MemoryLedger(MemorySlots, MemoryFires):
         )
 
     async def prepare(self) -> bool:
-        """See ``Ledger``. Nothing is parsed here."""
+        """Nothing is parsed here."""
         return False
 
     async def lineage(self) -> tuple[Lineage, Lineage]:
-        """See ``Ledger``. A process has one history."""
+        """A process has one history."""
         return Lineage(), Lineage()
 
     async def note_lineage(
@@ -654,7 +624,6 @@ class MemoryLedger(MemorySlots, MemoryFires):
         *,
         doubted: bool,
     ) -> datetime | None:
-        """See ``Ledger``."""
         if doubted:
             self._doubted_at = self.clock()
         return self._doubted_at
@@ -667,7 +636,6 @@ class MemoryLedger(MemorySlots, MemoryFires):
         tzdata: str,  # noqa: ARG002 - told to nobody
         retention: timedelta | None,
     ) -> None:
-        """See ``Ledger``."""
         async with self._lock:
             now = self.clock()
             self._replicas[serving.replica] = (serving, now)
@@ -686,7 +654,6 @@ class MemoryLedger(MemorySlots, MemoryFires):
         self,
         project: str,  # noqa: ARG002 - one process has one set of rules
     ) -> tuple[int, str]:
-        """See ``Ledger``."""
         return 0, TIME_RULES
 
     async def other_rules(
@@ -695,19 +662,15 @@ class MemoryLedger(MemorySlots, MemoryFires):
         *,
         alive: timedelta,  # noqa: ARG002 - as above
     ) -> list[str]:
-        """See ``Ledger``."""
         return []
 
     async def replicas(self, *, alive: timedelta) -> int:
-        """See ``Ledger``."""
         return len(self.living(alive))
 
     async def withdraw(self, serving: Serving) -> None:
-        """See ``Ledger``."""
         self._replicas.pop(serving.replica, None)
 
     async def served(self, *, alive: timedelta) -> Served:
-        """See ``Ledger``."""
         return as_served(
             (other.project, other.task_queue, other.types) for other in self.living(alive)
         )
@@ -718,7 +681,6 @@ class MemoryLedger(MemorySlots, MemoryFires):
         return [other for other, seen in self._replicas.values() if seen > now - alive]
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
-        """See ``Ledger``."""
         now = self.clock()
         other, expires, watermark = self._duties.get(duty, (holder, now, _EPOCH))
         if other != holder and expires >= now:
@@ -727,7 +689,6 @@ class MemoryLedger(MemorySlots, MemoryFires):
         return watermark
 
     async def external_queues(self) -> list[str]:
-        """See ``Ledger``."""
         states = (row.state for row in self._tables.schedules.values())
         return sorted({
             state.schedule.task_queue
@@ -738,7 +699,6 @@ class MemoryLedger(MemorySlots, MemoryFires):
     async def note_polls(
         self, seen: Mapping[str, tuple[datetime | None, int]], *, of: Sequence[str]
     ) -> list[PolledQueue]:
-        """See ``Ledger``."""
         now = self.clock()
         for queue, (polled_at, waiting) in seen.items():
             before = self._polled.get(queue)
@@ -749,18 +709,15 @@ class MemoryLedger(MemorySlots, MemoryFires):
         return [self._polled[queue] for queue in seen if queue in of]
 
     async def polled_queues(self, *, within: timedelta) -> list[PolledQueue]:
-        """See ``Ledger``."""
         now = self.clock()
         return [row for _, row in sorted(self._polled.items()) if row.looked_at > now - within]
 
     async def release_duty(self, duty: str, holder: str) -> None:
-        """See ``Ledger``."""
         other, _, watermark = self._duties.get(duty, ("", _EPOCH, _EPOCH))
         if other == holder:
             self._duties[duty] = (holder, _EPOCH, watermark)
 
     async def set_watermark(self, duty: str, holder: str, watermark: datetime) -> None:
-        """See ``Ledger``."""
         other, expires, before = self._duties[duty]
         if other == holder:
             self._duties[duty] = (holder, expires, max(before, watermark))
@@ -768,7 +725,6 @@ class MemoryLedger(MemorySlots, MemoryFires):
     async def schedules(
         self, project: str | None = None, *, key: str | None = None
     ) -> list[ScheduleRow]:
-        """See ``Ledger``."""
         rows = []
         for name, row in sorted(self._tables.schedules.items()):
             if project not in {None, row.state.project} or key not in {None, name}:
@@ -811,12 +767,10 @@ class MemoryLedger(MemorySlots, MemoryFires):
         )
 
     async def count_schedules(self, project: str) -> int:
-        """See ``Ledger``."""
         rows = self._tables.schedules.values()
         return sum(row.state.project == project and row.state.retired_at is None for row in rows)
 
     async def wanted(self, project: str) -> list[Wanted]:
-        """See ``Ledger``."""
         found = Counter(
             (row.lane, row.state.schedule.workflow, row.state.workflow_type)
             for row in self._tables.schedules.values()
@@ -825,7 +779,6 @@ class MemoryLedger(MemorySlots, MemoryFires):
         return [Wanted(*kind, count) for kind, count in found.items()]
 
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
-        """See ``Ledger``."""
         found = [
             NextFire(name, moment, row.state.schedule.timezone)
             for name, row in self._tables.schedules.items()

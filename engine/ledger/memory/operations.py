@@ -63,10 +63,9 @@ from engine.schedules.policies import ReasonCode, Rule, Stop, reason_code
 
 
 class MemoryOperating(MemoryRows):
-    """See ``engine.ledger.interface.Transaction``."""
+    """Actions of operators and applications."""
 
     async def pause(self, key: str, pause: Pause) -> None:
-        """See ``Transaction``."""
         row = self._tables.schedules[key]
         following = pause.until if row.state.schedule.enabled else None
         self._put(replace(row, state=replace(row.state, pause=pause), next_fire_at=following))
@@ -75,13 +74,11 @@ class MemoryOperating(MemoryRows):
                 self._settle(number, "skipped", "paused")
 
     async def resume(self, key: str, next_fire_at: datetime | None) -> None:
-        """See ``Transaction``."""
         row = self._tables.schedules[key]
         following = next_fire_at if row.state.schedule.enabled else None
         self._put(replace(row, state=replace(row.state, pause=None), next_fire_at=following))
 
     async def move(self, state: ScheduleState, moves: Sequence[Move]) -> None:
-        """See ``Transaction``."""
         for move in moves:
             number, fire = move.fire.fire_id, self._tables.fires.get(move.fire.fire_id)
             if fire is None:
@@ -102,7 +99,6 @@ class MemoryOperating(MemoryRows):
                 self._wish(number, move.to, grace, move.reason or "")
 
     async def stop(self, fire_ids: Sequence[int], stop: Stop, *, reason: str) -> None:
-        """See ``Transaction``."""
         for fire_id in fire_ids:
             self._wish(fire_id, stop, None, reason)
 
@@ -117,7 +113,6 @@ class MemoryOperating(MemoryRows):
             self._tables.put(self._tables.fires, fire_id, asked)
 
     async def request(self, state: ScheduleState, new: NewRequest) -> bool:
-        """See ``Transaction``."""
         if new.workflow_id in self._tables.runs:
             return False
         window = Window(state.key, new.series, new.bucket, new.fire_time)
@@ -127,13 +122,11 @@ class MemoryOperating(MemoryRows):
         return True
 
     async def make_due(self, keys: Sequence[str]) -> None:
-        """See ``Transaction``."""
         for key in keys:
             if row := self._tables.due_now(key, self._clock()):
                 self._put(row)
 
     async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
-        """See ``Transaction``."""
         number = self._tables.windows.get((key, series, fire_time))
         if number is None or not self._skipped_ahead(self._tables.fires[number]):
             return False
@@ -141,7 +134,6 @@ class MemoryOperating(MemoryRows):
         return True
 
     async def lift_skips(self, keys: Sequence[str]) -> list[SkippedAhead]:
-        """See ``Transaction``."""
         lifted = []
         for key in keys:
             series = self._tables.schedules[key].state.series
@@ -155,7 +147,6 @@ class MemoryOperating(MemoryRows):
         return lifted
 
     async def give_up(self, workflow_ids: Sequence[str], reason: str) -> frozenset[str]:
-        """See ``Transaction``."""
         given_up = set()
         for workflow_id in workflow_ids:
             number = self._tables.runs.get(workflow_id)
@@ -165,25 +156,21 @@ class MemoryOperating(MemoryRows):
         return frozenset(given_up)
 
     async def note_ahead(self, step: Step) -> None:
-        """See ``Transaction``."""
         for decision in step.decisions:
             new = NewFire.of(step, decision, None)
             if (new.key, new.series, new.fire_time) not in self._tables.windows:
                 self._add(FireEntry.of(new))
 
     async def fire(self, workflow_id: str) -> Fire | None:
-        """See ``Transaction``."""
         number = self._tables.runs.get(workflow_id)
         return self._tables.fires[number].as_fire() if number else None
 
     async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:
-        """See ``Transaction``."""
         found = [fire for fire in self._windows(key)
                  if fire.bucket == bucket and series in {None, fire.series}]  # fmt: skip
         return max(found, key=lambda fire: fire.series, default=None)
 
     async def count_reruns(self, window: Window, workflow_id: str) -> int:  # noqa: ARG002 - PostgreSQL finds them by it
-        """See ``Transaction``."""
         before = f"{workflow_id}:rerun:"
         numbers = [
             name.removeprefix(before) for name in self._tables.runs if name.startswith(before)
@@ -191,7 +178,6 @@ class MemoryOperating(MemoryRows):
         return max((int(each) for each in numbers if each.isdecimal()), default=0)
 
     async def act(self, actions: Sequence[Action], *, by: str) -> None:
-        """See ``Transaction``."""
         for each in actions:
             row = ActionRow(
                 self._clock(), by, each.verb, each.key, each.project, each.reason,
@@ -211,29 +197,24 @@ def _as_noted(state: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 
 
 class MemoryBackfilling(MemoryRows):
-    """See ``engine.ledger.interface.Transaction``."""
+    """Backfills, and the laying of their windows."""
 
     async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
-        """See ``Transaction``."""
         found = [fire for fire in self._windows(key)
                  if fire.last_fire_time >= first and fire.fire_time <= last]  # fmt: skip
         return sorted(found, key=lambda fire: fire.fire_time)
 
     async def covering(self, key: str, fire_time: datetime) -> Fire | None:
-        """See ``Transaction``."""
         found = await self.between(key, fire_time, fire_time)
         return max(found, key=lambda fire: fire.series, default=None)
 
     async def definition(self, key: str, version: int) -> Schedule:
-        """See ``Transaction``."""
         return self._tables.definitions[key, version]
 
     async def forgotten_until(self, key: str) -> datetime | None:
-        """See ``Transaction``."""
         return self._tables.forgotten.get(key)
 
     async def carve(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
-        """See ``Transaction``."""
         number = self._tables.windows[row.key, row.series, row.fire_time]
         gone = self._tables.fires[number]
         self._remove(number)
@@ -249,7 +230,6 @@ class MemoryBackfilling(MemoryRows):
             self._add(replace(gone, new=new))
 
     async def lock_laying(self, serving: Serving) -> str | None:
-        """See ``Transaction``."""
         now = self._clock()
         turns = [(each.next_at, each.id, each.key)
                  for each in laying_of(self._tables, serving) if each.next_at <= now]  # fmt: skip
@@ -258,7 +238,6 @@ class MemoryBackfilling(MemoryRows):
     async def backfills(
         self, key: str, *, laying: bool = False, limit: int = 100
     ) -> list[Backfill]:
-        """See ``Transaction``."""
         found = [each for each in backfills_of(self._tables, key)
                  if not laying or each.state == "laying"]  # fmt: skip
         if laying:
@@ -266,37 +245,31 @@ class MemoryBackfilling(MemoryRows):
         return found[:limit]
 
     async def request_backfill(self, new: Backfill) -> int:
-        """See ``Transaction``."""
         number = self._tables.count("backfill")
         self._tables.put(self._tables.backfills, number, replace(new, id=number))
         return number
 
     async def move_backfill(self, to: Backfill) -> None:
-        """See ``Transaction``."""
         if self._tables.backfills[to.id].state == "laying":
             self._tables.put(self._tables.backfills, to.id, to)
 
     async def backfill_looked_at(self, key: str, at: datetime) -> None:
-        """See ``Transaction``."""
         for each in await self.backfills(key, laying=True):
             seen = max(each.looked_at or at, at)
             moved = replace(each, looked_at=seen, next_at=self._clock())
             self._tables.put(self._tables.backfills, each.id, moved)
 
     async def put_off_backfills(self, key: str, wait: timedelta, error: str | None = None) -> None:
-        """See ``Transaction``."""
         for each in await self.backfills(key, laying=True):
             later = replace(each, next_at=self._clock() + wait, error=error)
             self._tables.put(self._tables.backfills, each.id, later)
 
     async def count_waiting(self, key: str, most: int) -> int:
-        """See ``Transaction``."""
         return min(most, sum(not fire.awaits for _, fire in self._of(key, "queued")))
 
     async def count_windows(
         self, key: str, spans: Sequence[tuple[datetime, datetime]]
     ) -> list[Counter[tuple[Status, ReasonCode | None]]]:
-        """See ``Transaction``."""
         rows = [fire for fire in self._windows(key) if fire.windows == 1]
         return [
             Counter(
@@ -306,7 +279,6 @@ class MemoryBackfilling(MemoryRows):
         ]
 
     async def ranges_between(self, key: str, after: datetime, until: datetime) -> list[Fire]:
-        """See ``Transaction``."""
         rows = (fire for fire in self._windows(key) if fire.windows > 1)
         return [row for row in rows if row.fire_time <= until and row.last_fire_time > after]
 
@@ -319,7 +291,6 @@ class MemoryBackfilling(MemoryRows):
         owner: str,
         lease: timedelta,
     ) -> tuple[list[Claim], set[str]]:
-        """See ``Transaction``."""
         claims: list[Claim] = []
         laid: set[str] = set()
         for each in windows:
@@ -360,7 +331,6 @@ class MemoryBackfilling(MemoryRows):
         timing: Timing,
         data_from: datetime | None,
     ) -> None:
-        """See ``Transaction``."""
         if seen.workflow_id in self._tables.runs:
             return
         state = self._tables.schedules[window.key].state
@@ -411,7 +381,7 @@ def _may_refill(was: FireEntry | None, each: ToLay) -> bool:
 
 
 class MemoryLetters(MemoryRows):
-    """See ``engine.ledger.interface.Transaction``."""
+    """Dead letters."""
 
     async def letters(
         self,
@@ -421,7 +391,6 @@ class MemoryLetters(MemoryRows):
         bucket: int | None = None,
         limit: int = 50,
     ) -> list[DeadLetter]:
-        """See ``Transaction``."""
         found = [
             self._letter(fire)
             for fire in self._tables.fires.values()
@@ -436,7 +405,6 @@ class MemoryLetters(MemoryRows):
         return found[:limit]
 
     async def deal(self, workflow_ids: Collection[str]) -> set[str]:
-        """See ``Transaction``."""
         dealt = set()
         for name in workflow_ids:
             number = self._tables.runs.get(name)
@@ -479,15 +447,13 @@ class MemoryLetters(MemoryRows):
 
 
 class MemoryFollowUps(MemoryRows):
-    """See ``engine.ledger.interface.Transaction``."""
+    """Follow-up runs of fires that ended badly."""
 
     async def ended(self, limit: int) -> list[Ended]:
-        """See ``Transaction``."""
         found = [(n, fire) for n, fire in self._tables.fires.items() if is_to_follow(fire)]
         return [self._ended(number, fire) for number, fire in found[:limit]]
 
     async def follow(self, looked_at: Collection[int], news: Sequence[FollowUp]) -> set[str]:
-        """See ``Transaction``."""
         written = set()
         for each in news:
             if each.workflow_id not in self._tables.runs:

@@ -294,7 +294,7 @@ def write_fire(tables: Tables, number: int, fire: FireEntry, now: datetime) -> N
 
 
 def check_gaps(tables: Tables, now: datetime, rest: timedelta, limit: int) -> list[DataGap]:
-    """See ``Ledger.check_data_gaps``."""
+    """Return gaps that are news; see ``Ledger.check_data_gaps``."""
     old = [place for place, (at, _, told) in tables.gaps.items() if not told and at < now - rest]
     gaps = []
     for key, data_to in sorted(old, reverse=True)[:limit]:
@@ -317,7 +317,7 @@ def check_gaps(tables: Tables, now: datetime, rest: timedelta, limit: int) -> li
 
 
 def told_gaps(tables: Tables, key: str) -> list[DataGap]:
-    """See ``Ledger.data_gaps``."""
+    """Return the known gaps of a key; see ``Ledger.data_gaps``."""
     told = [place for place, (_, _, told) in tables.gaps.items() if told and place[0] == key]
     found = [_gap(tables, *place) for place in sorted(told, reverse=True)]
     return [gap for gap in found if gap]

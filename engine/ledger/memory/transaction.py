@@ -41,19 +41,17 @@ _BY_THE_FILE = "paused: true in the file"
 
 
 class MemoryDeclaring(MemoryRows):
-    """See ``engine.ledger.interface.Transaction``."""
+    """Declarations of schedules."""
 
     _announced: Callable[[str], list[str]]
 
     async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
-        """See ``Transaction``. The one lock of the ledger is held already."""
+        """The one lock of the ledger is held already."""
 
     async def lock_project(self, project: str) -> ProjectRow | None:
-        """See ``Transaction``."""
         return self._tables.projects.get(project)
 
     async def heads(self, project: str, keys: Sequence[str]) -> dict[str, Head]:
-        """See ``Transaction``."""
         named = set(keys)
         return {
             key: Head(
@@ -70,14 +68,12 @@ class MemoryDeclaring(MemoryRows):
     async def resolve(
         self, wanted: Iterable[tuple[str, str]]
     ) -> Mapping[tuple[str, str], str | None]:
-        """See ``Transaction``."""
         return {
             (task_queue, workflow): resolve_type(workflow, self._announced(task_queue))
             for task_queue, workflow in wanted
         }
 
     async def announced(self, task_queues: Collection[str]) -> Mapping[str, Sequence[str]]:
-        """See ``Transaction``."""
         return {task_queue: self._announced(task_queue) for task_queue in task_queues}
 
     async def define(
@@ -86,7 +82,6 @@ class MemoryDeclaring(MemoryRows):
         *,
         by: str,  # noqa: ARG002 - no audit here
     ) -> None:
-        """See ``Transaction``."""
         for new in definitions:
             key = new.schedule.key
             before = self._tables.schedules.get(key)
@@ -121,7 +116,6 @@ class MemoryDeclaring(MemoryRows):
                 self._tables.put(self._tables.requests, new.request_id, key)
 
     async def drift(self, project: str) -> list[DriftRow]:
-        """See ``Transaction``."""
         found = []
         for key, row in sorted(self._tables.schedules.items()):
             if row.state.project != project or row.state.retired_at is not None:
@@ -137,15 +131,12 @@ class MemoryDeclaring(MemoryRows):
         return found
 
     async def asked_under(self, request_id: str) -> str | None:
-        """See ``Transaction``."""
         return self._tables.requests.get(request_id)
 
     async def raise_epoch(self) -> None:
-        """See ``Transaction``."""
         self._tables.count("epoch")
 
     async def retire(self, keys: Sequence[str], at: datetime) -> None:
-        """See ``Transaction``."""
         for key in keys:
             state = self._tables.schedules[key].state
             self._put(ScheduleEntry(replace(state, retired_at=at, absent_since=None), None))
@@ -155,7 +146,6 @@ class MemoryDeclaring(MemoryRows):
                 self._settle(number, "skipped", "retired")
 
     async def move_to_project(self, keys: Sequence[str], old: str, new: str) -> None:
-        """See ``Transaction``."""
         tables = self._tables
         for key in keys:
             entry = tables.schedules[key]
@@ -173,7 +163,6 @@ class MemoryDeclaring(MemoryRows):
     async def mark_absent(
         self, project: str, absent: Sequence[str], at: datetime
     ) -> dict[str, datetime]:
-        """See ``Transaction``."""
         since = {}
         for key, row in list(self._tables.schedules.items()):
             if row.state.project != project or row.state.retired_at:
@@ -187,7 +176,6 @@ class MemoryDeclaring(MemoryRows):
     async def save_project(
         self, file: ScheduleFile, *, by: str, refused: Collection[str] = ()
     ) -> None:
-        """See ``Transaction``."""
         now = self._clock()
         row = ProjectRow(file.revision, file.digest, now, file.name, by, tuple(refused))
         self._tables.put(self._tables.projects, file.project, row)
@@ -199,10 +187,9 @@ class MemoryDeclaring(MemoryRows):
 
 
 class MemoryQueues(MemoryRows):
-    """See ``engine.ledger.interface.Declaring``."""
+    """Declarations of step queues."""
 
     async def queues(self) -> dict[str, QueueRow]:
-        """See ``Transaction``."""
         return dict(sorted(self._tables.queues.items()))
 
     async def declare_queues(
@@ -212,7 +199,6 @@ class MemoryQueues(MemoryRows):
         *,
         by: str,  # noqa: ARG002 - told to nobody
     ) -> None:
-        """See ``Transaction``."""
         now, table = self._clock(), self._tables.queues
         for name, limits in queues.items():
             if name not in table or table[name].project == project:
@@ -234,7 +220,7 @@ class MemoryTransaction(
     MemoryLetters,
     MemoryFollowUps,
 ):
-    """See ``engine.ledger.interface.Transaction``."""
+    """All statements of one transaction, on the tables of the in-memory ledger."""
 
     def __init__(
         self,
@@ -247,7 +233,6 @@ class MemoryTransaction(
         self._living = living
 
     async def now(self) -> datetime:
-        """See ``Transaction``."""
         return self._clock()
 
     async def lock_due(
@@ -258,7 +243,6 @@ class MemoryTransaction(
         but: Collection[str] = (),
         only: Collection[str] | None = None,
     ) -> list[str]:
-        """See ``Transaction``."""
         now = self._clock()
         due = [
             (row.next_fire_at, key)
@@ -272,10 +256,9 @@ class MemoryTransaction(
         return [key for _, key in sorted(due)[:limit]]
 
     async def lock(self, keys: Sequence[str]) -> None:
-        """See ``Transaction``. The one lock of the ledger is held already."""
+        """The one lock of the ledger is held already."""
 
     async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
-        """See ``Transaction``."""
         old = [
             key
             for key, row in sorted(self._tables.schedules.items())
@@ -288,7 +271,7 @@ class MemoryTransaction(
         return old[:limit]
 
     async def lock_unsent(self, fire_ids: Collection[int]) -> set[int]:
-        """See ``Transaction``. The one lock of the ledger is held already."""
+        """The one lock of the ledger is held already."""
         fires = self._tables.fires
         return {n for n in fire_ids if n in fires and fires[n].status in {"claimed", "queued"}}
 
@@ -299,7 +282,6 @@ class MemoryTransaction(
         all_open: bool = False,
         at_once: bool = False,  # noqa: ARG002 - nothing is parsed here
     ) -> list[ScheduleState]:
-        """See ``Transaction``."""
         rows = self._tables.schedules
         return [self._known(rows[key].state, all_open) for key in keys if key in rows]
 
@@ -350,7 +332,6 @@ class MemoryTransaction(
         lease: timedelta = timedelta(0),
         strict: bool = False,  # noqa: ARG002 - nothing can fail here that would not fail all
     ) -> list[Claim]:
-        """See ``Transaction``."""
         claims = []
         for step in steps:
             for decision in step.decisions:
@@ -369,7 +350,6 @@ class MemoryTransaction(
     async def unservable(
         self, serving: Serving, *, alive: timedelta, steady: timedelta, limit: int
     ) -> list[str]:
-        """See ``Transaction``."""
         now = self._clock()
         able = [serving, *self._living(alive)]
         keys = [
@@ -386,7 +366,6 @@ class MemoryTransaction(
         return keys[:limit]
 
     async def back_off(self, key: str, error: str) -> None:
-        """See ``Transaction``."""
         state = self._tables.schedules[key].state
         wait = timedelta(seconds=min(2.0 ** min(state.failures, 10), 300.0))
         state = replace(state, failures=state.failures + 1)

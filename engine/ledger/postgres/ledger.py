@@ -83,7 +83,6 @@ class PostgresFires:
     _unseen: Floor
 
     async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
-        """See ``Ledger``."""
         rows = await self._run(
             "take_over", serving.project, serving.replica, limit, lease, self._floors.of(serving)[1]
         )
@@ -99,68 +98,57 @@ class PostgresFires:
         return claims
 
     async def renew(self, claims: Sequence[Claim], lease: timedelta) -> set[int]:
-        """See ``Ledger``. One statement for all of them."""
+        """One statement for all of them."""
         ids, tokens = [claim.fire_id for claim in claims], [claim.token for claim in claims]
         return {row["id"] for row in await self._run("renew", ids, tokens, lease)}
 
     async def settle(self, outcomes: Sequence[Outcome]) -> int:
-        """See ``Ledger``."""
         fields = ("fire_id", "token", "status", "timing", "run_id", "started_at", "reason",
                   "error", "retry_after", "first_run_id")  # fmt: skip
         return len(await self._write("settle", fields, outcomes))
 
     async def witness(self, evidence: Sequence[Evidence]) -> list[str]:
-        """See ``Ledger``."""
         fields = ("workflow_id", "run_id", "started_at", "closed", "closed_at", "error", "last",
                   "not_undone", "first_run_id")  # fmt: skip
         rows = await self._write("witness", fields, evidence, self._namespace)
         return [row["workflow_id"] for row in rows]
 
     async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> None:
-        """See ``Ledger``."""
         await self._run("seen_open", list(workflow_ids), at)
 
     async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
-        """See ``Ledger``."""
         rows = await self._run("lose", list(workflow_ids), error)
         return [row["workflow_id"] for row in rows]
 
     async def unknown_runs(self, workflow_ids: Sequence[str]) -> set[str]:
-        """See ``Ledger``."""
         rows = await self._run("unknown_runs", list(workflow_ids))
         return {row["workflow_id"] for row in rows}
 
     async def in_the_way(
         self, replica: str, *, alive: timedelta, orphans: bool, limit: int
     ) -> list[InTheWay]:
-        """See ``Ledger``."""
         rows = await self._run("in_the_way", replica, alive, orphans, limit)
         return [InTheWay(**row) for row in rows]
 
     async def first_run(self, workflow_id: str) -> str | None:
-        """See ``Ledger``."""
         rows = await self._run("first_run", workflow_id)
         return rows[0]["first_run_id"] if rows else None
 
     async def anything_ended(self) -> bool:
-        """See ``Ledger``."""
         (row,) = await self._run("anything_ended")
         return bool(row["ended"])
 
     async def take_stops(
         self, serving: Serving, *, limit: int, lease: timedelta
     ) -> list[StopOrder]:
-        """See ``Ledger``."""
         rows = await self._run("take_stops", serving.project, limit, lease)
         return [StopOrder(**row) for row in rows]
 
     async def stopped(self, orders: Sequence[StopOrder]) -> None:
-        """See ``Ledger``."""
         asked = [(order.fire_id, order.stop, order.first_run_id) for order in orders]
         await self._run("stopped", *map(list, zip(*asked, strict=True)))
 
     async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
-        """See ``Ledger``."""
         begin, begun = self._unseen.begin(), time.monotonic()
         rows = await self._run("open_runs", limit, started_before, begin)
         oldest = [row["unseen_since"] for row in rows]
@@ -171,7 +159,6 @@ class PostgresFires:
     async def fires(
         self, *, key: str | None = None, status: Status | None = None, limit: int = 50
     ) -> list[Fire]:
-        """See ``Ledger``."""
         text = query("list_fires")
         if limit > _FEW:
             text = text.replace(f"LIMIT {_FEW}", f"LIMIT {limit}")
@@ -179,28 +166,22 @@ class PostgresFires:
         return [as_fire(row) for row in rows]
 
     async def fire(self, workflow_id: str) -> Fire | None:
-        """See ``Ledger``."""
         rows = await self._run("fire_of_run", workflow_id)
         return as_fire(rows[0]) if rows else None
 
     async def backfills(self, key: str, *, limit: int = 20) -> list[Backfill]:
-        """See ``Ledger``."""
         return list(map(read_backfill, await self._run("backfills", key, False, limit)))
 
     async def laying(self) -> list[Backfill]:
-        """See ``Ledger``."""
         return list(map(read_backfill, await self._run("laying")))
 
     async def check_data_gaps(self, *, rest: timedelta, limit: int) -> list[DataGap]:
-        """See ``Ledger``."""
         return [DataGap.of(**row) for row in await self._run("check_data_gaps", rest, limit)]
 
     async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
-        """See ``Ledger``."""
         return apart([DataGap.of(**row) for row in await self._run("data_gaps", key, limit)])
 
     async def overflow(self, key: str) -> tuple[int, datetime | None]:
-        """See ``Ledger``."""
         (row,) = await self._run("overflow", key, QUEUE_FULL)
         return row["windows"], row["last"]
 
@@ -234,7 +215,7 @@ def storable(value: object) -> object:
 
 
 class PostgresSlots:
-    """See ``Slots``."""
+    """Slots of step queues."""
 
     _connections: Connections
     _namespace: str
@@ -248,7 +229,7 @@ class PostgresSlots:
         take_over: bool,
         number: int,
     ) -> dict[str, int]:
-        """See ``Slots``. One statement for all lanes."""
+        """One statement for all lanes."""
         columns = [
             [getattr(ask, field) for ask in asks]
             for field in ("lane", "queue", "running", "wanted")
@@ -259,11 +240,9 @@ class PostgresSlots:
         return {row["lane"]: row["usable"] for row in rows}
 
     async def give_back_slots(self, holder: str) -> None:
-        """See ``Slots``."""
         await self._connections.fetch(query("give_back_slots"), self._namespace, holder)
 
     async def slots_held(self) -> list[SlotsHeld]:
-        """See ``Slots``."""
         rows = await self._connections.fetch(query("slots_held"), self._namespace)
         return [SlotsHeld(**row) for row in rows]
 
@@ -361,21 +340,17 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         return cls(opened, namespace, migrated, schema=schema)
 
     async def close(self) -> None:
-        """See ``Ledger``."""
         await self._connections.close()
 
     async def build_indexes(self, *, patience: float | None = None) -> list[str]:
-        """See ``Ledger``."""
         return await build_indexes(self._connections, self._schema, patience=patience)
 
     async def identity(self) -> str:
-        """See ``Ledger``."""
         (row,) = await self._connections.fetch("SELECT ledger_id FROM ledger")
         return str(row["ledger_id"])
 
     @asynccontextmanager
     async def transaction(self, *, long: bool = False) -> AsyncIterator[PostgresTransaction]:
-        """See ``Ledger``."""
         async with self._connections.transaction(long=long) as connection:
             patience = PATIENCE_LONG if long else PATIENCE
             yield PostgresTransaction(
@@ -390,7 +365,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
             yield Upkeep(transaction)
 
     async def probe(self, serving: Serving, *, ahead: timedelta = _FAR) -> Probe:
-        """See ``Ledger``. One statement, outside any transaction."""
+        """One statement, outside any transaction."""
         return await self._probe(serving, self._floors.of(serving), ahead)
 
     async def _probe(self, serving: Serving, begin: Moments, ahead: timedelta = _FAR) -> Probe:
@@ -403,31 +378,28 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         return probe
 
     async def prepare(self) -> bool:
-        """See ``Ledger``."""
         had_some = bool(self._unparsed)
         while self._unparsed:
             await parse_apart(self._unparsed.pop())
         return had_some
 
     async def lineage(self) -> tuple[Lineage, Lineage]:
-        """See ``Ledger``. Two questions to the server, and one to the table."""
+        """Two questions to the server, and one to the table."""
         here = await lineage_of(self._connections)
         (row,) = await self._connections.fetch("SELECT system, timeline FROM ledger")
         return here, Lineage(**row)
 
     async def note_lineage(self, lineage: Lineage, *, doubted: bool) -> datetime | None:
-        """See ``Ledger``."""
         fetch = self._connections.fetch
         await fetch(query("doubt"), lineage.system, lineage.timeline, doubted)
         (row,) = await fetch("SELECT doubted_at FROM ledger")
         return row["doubted_at"]  # type: ignore[no-any-return] # a column of its own
 
     async def hear(self, wake: Callable[[], None]) -> None:
-        """See ``Ledger``. A connection more, for as long as it lasts."""
+        """A connection more, for as long as it lasts."""
         await self._connections.hear(self._schema, self._namespace, wake)
 
     async def wake(self) -> list[str]:
-        """See ``Ledger``."""
         rows = await self._run("wake", sorted(FAILED), _ASKED, random.random(), _ASKED_OF_ALL)
         woken = [row["key"] for row in rows if row["woken"]]
         due = [row["key"] for row in rows if not row["woken"] and not row["locked"]]
@@ -446,7 +418,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         return woken
 
     async def make_due(self, keys: Sequence[str]) -> None:
-        """See ``Ledger``. One that somebody holds for seconds keeps no other waiting."""
+        """One that somebody holds for seconds keeps no other waiting."""
         try:
             await self._run("make_due", list(keys))
         except LedgerTimeout:
@@ -464,17 +436,14 @@ class PostgresLedger(PostgresFires, PostgresSlots):
                 raise failed from None
 
     async def children(self, key: str) -> list[str]:
-        """See ``Ledger``."""
         return [row["key"] for row in await self._run("children", key)]
 
     async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
-        """See ``Ledger``."""
         return [as_action(row) for row in await self._run("list_actions", key, limit)]
 
     async def announce(
         self, serving: Serving, *, engine: str, tzdata: str, retention: timedelta | None
     ) -> None:
-        """See ``Ledger``."""
         await self._announce(serving, engine, tzdata, retention)
         await self._regard_older_replicas()
         if (begun := time.monotonic()) >= self._look_at:
@@ -535,75 +504,60 @@ class PostgresLedger(PostgresFires, PostgresSlots):
             self._floors.forget()  # what was due long ago may be ours only now
 
     async def count_schedules(self, project: str) -> int:
-        """See ``Ledger``."""
         (row,) = await self._run("count_schedules", project)
         return int(row["living"])
 
     async def newer_rules(self, project: str) -> tuple[int, str]:
-        """See ``Ledger``."""
         (row,) = await self._run("newer_rules", project, TIME_RULES)
         return row["schedules"], row["rules"] or TIME_RULES
 
     async def other_rules(self, project: str, *, alive: timedelta) -> list[str]:
-        """See ``Ledger``."""
         rows = await self._run("other_rules", project, TZDATA_VERSION, alive)
         return [row["tzdata"] for row in rows]
 
     async def served(self, *, alive: timedelta) -> Served:
-        """See ``Ledger``."""
         rows = await self._run("served", alive)
         return as_served((row["project"], row["task_queue"], row["types"]) for row in rows)
 
     async def wanted(self, project: str) -> list[Wanted]:
-        """See ``Ledger``."""
         return [Wanted(*row) for row in await self._run("wanted", project)]
 
     async def external_queues(self) -> list[str]:
-        """See ``Ledger``."""
         return [row["task_queue"] for row in await self._run("external_queues")]
 
     async def note_polls(
         self, seen: Mapping[str, tuple[datetime | None, int]], *, of: Sequence[str]
     ) -> list[PolledQueue]:
-        """See ``Ledger``."""
         polled, waiting = [at for at, _ in seen.values()], [number for _, number in seen.values()]
         rows = await self._run("note_polls", list(seen), polled, waiting, list(of))
         return [PolledQueue(**row) for row in rows]
 
     async def polled_queues(self, *, within: timedelta) -> list[PolledQueue]:
-        """See ``Ledger``."""
         return [PolledQueue(**row) for row in await self._run("polled_queues", within)]
 
     async def replicas(self, *, alive: timedelta) -> int:
-        """See ``Ledger``."""
         (row,) = await self._run("living", alive)
         return int(row["replicas"])
 
     async def withdraw(self, serving: Serving) -> None:
-        """See ``Ledger``."""
         await self._run("withdraw", serving.replica)
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
-        """See ``Ledger``."""
         rows = await self._run("hold_duty", duty, holder, lease)
         return rows[0]["watermark"] if rows else None
 
     async def release_duty(self, duty: str, holder: str) -> None:
-        """See ``Ledger``."""
         await self._run("release_duty", duty, holder)
 
     async def set_watermark(self, duty: str, holder: str, watermark: datetime) -> None:
-        """See ``Ledger``."""
         await self._run("set_watermark", duty, holder, watermark)
 
     async def schedules(
         self, project: str | None = None, *, key: str | None = None
     ) -> list[ScheduleRow]:
-        """See ``Ledger``."""
         return [as_schedule(row) for row in await self._run("list_schedules", project, key)]
 
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
-        """See ``Ledger``."""
         looked_at = limit
         while True:
             rows = await self._run("upcoming", project, looked_at)

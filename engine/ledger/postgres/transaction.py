@@ -91,12 +91,10 @@ class Statements:
         self._namespace, self._patience = namespace, patience
 
     async def now(self) -> datetime:
-        """See ``Transaction``."""
         now: datetime = await self.connection.fetchval("SELECT clock_timestamp()")
         return now
 
     async def back_off(self, key: str, error: str) -> None:
-        """See ``Transaction``."""
         await self.run("back_off", key, error)
 
     async def _insert(
@@ -182,7 +180,6 @@ class PostgresDeclaring(Statements):
     """What an apply, and whoever else declares schedules, needs; see ``Declaring``."""
 
     async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
-        """See ``Transaction``."""
         await self.run("lock_edited", project, keys)
 
     async def lock_project(self, project: str) -> ProjectRow | None:
@@ -200,7 +197,6 @@ class PostgresDeclaring(Statements):
         return ProjectRow(**{**rows[0], "refused": tuple(rows[0]["refused"])}) if rows else None
 
     async def heads(self, project: str, keys: Sequence[str]) -> dict[str, Head]:
-        """See ``Transaction``."""
         found = {}
         for number, row in enumerate(await self.run("heads", project, keys)):
             found[row["key"]] = Head(*row)
@@ -209,7 +205,6 @@ class PostgresDeclaring(Statements):
         return found
 
     async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
-        """See ``Transaction``."""
         for part in bounded(definitions):
             await self._define(part, by)
 
@@ -238,49 +233,40 @@ class PostgresDeclaring(Statements):
         await self.run("define_versions", by, *map(list, versions))
 
     async def drift(self, project: str) -> list[DriftRow]:
-        """See ``Transaction``."""
         return [as_drift(row) for row in await self.run("drift", project)]
 
     async def asked_under(self, request_id: str) -> str | None:
-        """See ``Transaction``."""
         rows = await self.run("asked_under", request_id)
         return rows[0]["key"] if rows else None
 
     async def raise_epoch(self) -> None:
-        """See ``Transaction``."""
         await self.connection.execute(query("raise_epoch"), timeout=self._patience)
 
     async def retire(self, keys: Sequence[str], at: datetime) -> None:
-        """See ``Transaction``."""
         await self.run("retire", keys, at)
         await self.run("revoke", keys, "retired", True)
 
     async def move_to_project(self, keys: Sequence[str], old: str, new: str) -> None:
-        """See ``Transaction``."""
         await self.run("move_to_project", keys, old, new)
 
     async def mark_absent(
         self, project: str, absent: Sequence[str], at: datetime
     ) -> dict[str, datetime]:
-        """See ``Transaction``."""
         rows = await self.run("mark_absent", project, absent, at)
         return {row["key"]: row["absent_since"] for row in rows if row["absent_since"]}
 
     async def save_project(
         self, file: ScheduleFile, *, by: str, refused: Collection[str] = ()
     ) -> None:
-        """See ``Transaction``."""
         await self.run(
             "save_project", file.project, file.revision, file.name, file.digest, by, list(refused)
         )
         await self.run("hint")
 
     async def queues(self) -> dict[str, QueueRow]:
-        """See ``Transaction``."""
         return {row["queue"]: QueueRow.of(**dict(row)) for row in await self.run("read_queues")}
 
     async def declare_queues(self, project: str, queues: Mapping[str, Queue], *, by: str) -> None:
-        """See ``Transaction``."""
         names = list(queues)
         most = [queue.concurrency for queue in queues.values()]
         rates = [str(queue.rate) if queue.rate else None for queue in queues.values()]
@@ -290,7 +276,6 @@ class PostgresDeclaring(Statements):
     async def resolve(
         self, wanted: Iterable[tuple[str, str]]
     ) -> Mapping[tuple[str, str], str | None]:
-        """See ``Transaction``."""
         pairs = set(wanted)
         queues = {task_queue for task_queue, _ in pairs}
         announced = await self.announced(queues) if queues else {}
@@ -300,7 +285,6 @@ class PostgresDeclaring(Statements):
         }
 
     async def announced(self, task_queues: Collection[str]) -> Mapping[str, Sequence[str]]:
-        """See ``Transaction``."""
         announced: dict[str, list[str]] = {}
         for row in await self.run("announced_types", list(task_queues)):
             announced.setdefault(row["task_queue"], []).append(row["type"])
@@ -317,25 +301,20 @@ class PostgresOperating(Statements):
     """What operators and applications need; see ``Operating``."""
 
     async def pause(self, key: str, pause: Pause) -> None:
-        """See ``Transaction``."""
         await self.run("pause", key, pause.at, pause.reason, pause.by, pause.until)
         await self.run("revoke", [key], "paused", False)
 
     async def resume(self, key: str, next_fire_at: datetime | None) -> None:
-        """See ``Transaction``."""
         await self.run("resume", key, next_fire_at)
 
     async def move(self, state: ScheduleState, moves: Sequence[Move]) -> None:
-        """See ``Transaction``."""
         await self._move([(state.schedule.cancel_grace, move) for move in moves])
 
     async def stop(self, fire_ids: Sequence[int], stop: Stop, *, reason: str) -> None:
-        """See ``Transaction``."""
         many = len(fire_ids)
         await self.run("wish_stops", fire_ids, [stop] * many, [None] * many, [reason] * many)
 
     async def request(self, state: ScheduleState, new: NewRequest) -> bool:
-        """See ``Transaction``."""
         rows = await self.run(
             "request_fire", state.project, state.key, new.series, new.bucket, new.fire_time,
             new.kind, state.definition_version, new.workflow_id, state.workflow_type,
@@ -345,59 +324,47 @@ class PostgresOperating(Statements):
         return bool(rows)
 
     async def make_due(self, keys: Sequence[str]) -> None:
-        """See ``Transaction``."""
         await self.run("make_due", list(keys))
 
     async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
-        """See ``Transaction``."""
         return bool(await self.run("unskip", key, series, fire_time))
 
     async def lift_skips(self, keys: Sequence[str]) -> list[SkippedAhead]:
-        """See ``Transaction``."""
         return [SkippedAhead(**row) for row in await self.run("lift_skips", keys)]
 
     async def give_up(self, workflow_ids: Sequence[str], reason: str) -> frozenset[str]:
-        """See ``Transaction``."""
         rows = await self.run("give_up_runs", workflow_ids, reason)
         return frozenset(row["workflow_id"] for row in rows)
 
     async def note_ahead(self, step: Step) -> None:
-        """See ``Transaction``."""
         await self._insert(
             [NewFire.of(step, each, None) for each in step.decisions], None, _NO_TIME
         )
 
     async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:
-        """See ``Transaction``."""
         rows = await self.run("window_fire", key, bucket, series)
         return as_fire(rows[0]) if rows else None
 
     async def count_reruns(self, window: Window, workflow_id: str) -> int:
-        """See ``Transaction``."""
         (row,) = await self.run("count_reruns", workflow_id, window.key, window.fire_time)
         return int(row["reruns"])
 
     async def fire(self, workflow_id: str) -> Fire | None:
-        """See ``Transaction``."""
         rows = await self.run("fire_of_run", workflow_id)
         return as_fire(rows[0]) if rows else None
 
     async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
-        """See ``Transaction``."""
         return [as_fire(row) for row in await self.run("fires_between", key, first, last)]
 
     async def definition(self, key: str, version: int) -> Schedule:
-        """See ``Transaction``."""
         (row,) = await self.run("definition", key, version)
         return parse_definition(row["definition"])
 
     async def forgotten_until(self, key: str) -> datetime | None:
-        """See ``Transaction``."""
         rows = await self.run("forgotten_until", key)
         return rows[0]["forgotten_until"] if rows else None
 
     async def carve(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
-        """See ``Transaction``."""
         columns = [
             (piece.window.bucket, piece.window.fire_time, piece.windows, piece.last,
              piece.window.workflow_id(suffixed))
@@ -409,7 +376,6 @@ class PostgresOperating(Statements):
         )  # fmt: skip
 
     async def covering(self, key: str, fire_time: datetime) -> Fire | None:
-        """See ``Transaction``."""
         rows = await self.run("covering_fire", key, fire_time)
         return as_fire(rows[0]) if rows else None
 
@@ -421,7 +387,6 @@ class PostgresOperating(Statements):
         timing: Timing,
         data_from: datetime | None,
     ) -> None:
-        """See ``Transaction``."""
         await self.run(
             "found_run", window.key, window.series, window.bucket, window.fire_time, version,
             seen.workflow_id, timing, seen.run_id, seen.started_at, seen.first_run_id, data_from,
@@ -435,21 +400,17 @@ class PostgresOperating(Statements):
         bucket: int | None = None,
         limit: int = 50,
     ) -> list[DeadLetter]:
-        """See ``Transaction``."""
         rows = await self.run("letters", key, workflow_id, bucket, limit)
         return [as_letter(row) for row in rows]
 
     async def deal(self, workflow_ids: Collection[str]) -> set[str]:
-        """See ``Transaction``."""
         rows = await self.run("deal", list(workflow_ids))
         return {row["workflow_id"] for row in rows}
 
     async def ended(self, limit: int) -> list[Ended]:
-        """See ``Transaction``."""
         return [as_ended(row) for row in await self.run("ended", limit)]
 
     async def follow(self, looked_at: Collection[int], news: Sequence[FollowUp]) -> set[str]:
-        """See ``Transaction``."""
         columns = [
             (each.fire_id, each.workflow_id, each.workflow_type, each.reason,
              json.dumps(each.argument))
@@ -460,7 +421,6 @@ class PostgresOperating(Statements):
         return {row["workflow_id"] for row in rows}
 
     async def act(self, actions: Sequence[Action], *, by: str) -> None:
-        """See ``Transaction``."""
         columns = [
             (each.project, each.key, each.verb, each.reason, each.workflow_id,
              noted(each.before), noted(each.after))
@@ -476,10 +436,9 @@ class PostgresOperating(Statements):
 
 
 class PostgresBackfilling(Statements):
-    """See ``engine.ledger.interface.Backfilling``."""
+    """Backfills, and the laying of their windows."""
 
     async def lock_laying(self, serving: Serving) -> str | None:
-        """See ``Transaction``."""
         types = list(serving.types)
         rows = await self.run("lock_laying", serving.project, serving.lanes, types, TIME_RULES)
         return rows[0]["key"] if rows else None
@@ -487,11 +446,9 @@ class PostgresBackfilling(Statements):
     async def backfills(
         self, key: str, *, laying: bool = False, limit: int = 100
     ) -> list[Backfill]:
-        """See ``Transaction``."""
         return list(map(read_backfill, await self.run("backfills", key, laying, limit)))
 
     async def request_backfill(self, new: Backfill) -> int:
-        """See ``Transaction``."""
         (row,) = await self.run(
             "request_backfill", new.project, new.key, new.series, new.definition_version,
             new.first, new.last, new.cursor, new.overlap, list(new.include), new.reason,
@@ -500,29 +457,25 @@ class PostgresBackfilling(Statements):
         return int(row["id"])
 
     async def move_backfill(self, to: Backfill) -> None:
-        """See ``Transaction``."""
         await self.run(
             "move_backfill", to.id, to.cursor, to.state, to.ended_reason, to.next_at, to.laid_at,
             to.ended_at, to.laid, json.dumps(dict(to.left_alone)), to.error,
         )  # fmt: skip
 
     async def backfill_looked_at(self, key: str, at: datetime) -> None:
-        """See ``Transaction``."""
         await self.run("backfill_looked_at", key, at)
 
     async def put_off_backfills(self, key: str, wait: timedelta, error: str | None = None) -> None:
-        """See ``Transaction``."""
         await self.run("put_off_backfills", key, wait, error)
 
     async def count_waiting(self, key: str, most: int) -> int:
-        """See ``Transaction``."""
         (row,) = await self.run("count_waiting", key, most)
         return int(row["waiting"])
 
     async def count_windows(
         self, key: str, spans: Sequence[tuple[datetime, datetime]]
     ) -> list[Counter[tuple[Status, ReasonCode | None]]]:
-        """See ``Transaction``. One statement, however many spans."""
+        """One statement, however many spans."""
         counts = [Counter[tuple[Status, ReasonCode | None]]() for _ in spans]
         after, until = map(list, zip(*spans, strict=True)) if spans else ([], [])
         for row in await self.run("count_windows", key, after, until):
@@ -530,7 +483,6 @@ class PostgresBackfilling(Statements):
         return counts
 
     async def ranges_between(self, key: str, after: datetime, until: datetime) -> list[Fire]:
-        """See ``Transaction``."""
         return list(map(as_fire, await self.run("ranges_between", key, after, until)))
 
     async def lay(
@@ -542,7 +494,7 @@ class PostgresBackfilling(Statements):
         owner: str,
         lease: timedelta,
     ) -> tuple[list[Claim], set[str]]:
-        """See ``Transaction``. Two statements, however many windows."""
+        """Two statements, however many windows."""
         claims: list[Claim] = []
         laid: set[str] = set()
         about = (state.project, state.key, state.definition_version, state.workflow_type,
@@ -613,7 +565,6 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
         but: Collection[str] = (),
         only: Collection[str] | None = None,
     ) -> list[str]:
-        """See ``Transaction``."""
         types, (due, *_) = list(serving.types), self._floors.of(serving)
         rows = await self.run(
             "lock_due", serving.project, serving.lanes, types, TIME_RULES, limit, due,
@@ -622,24 +573,20 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
         return [row["key"] for row in rows]
 
     async def lock(self, keys: Sequence[str]) -> None:
-        """See ``Transaction``."""
         await self.run("lock", keys)
 
     async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
-        """See ``Transaction``."""
         rows = await self.run(
             "lock_outdated", serving.project, TIME_RULES, after, serving.lanes, limit
         )
         return [row["key"] for row in rows]
 
     async def lock_unsent(self, fire_ids: Collection[int]) -> set[int]:
-        """See ``Transaction``."""
         return {row["id"] for row in await self.run("lock_unsent", list(fire_ids))}
 
     async def read(
         self, keys: Sequence[str], *, all_open: bool = False, at_once: bool = False
     ) -> list[ScheduleState]:
-        """See ``Transaction``."""
         states, unparsed = [], 0
         for row in await self.run("read_schedules", keys, all_open, READ_AHEAD, random.random()):
             text = row["definition"]
@@ -662,7 +609,7 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
         lease: timedelta = timedelta(0),
         strict: bool = False,
     ) -> list[Claim]:
-        """See ``Transaction``. All steps at once; when that fails, one by one."""
+        """All steps at once; when that fails, one by one."""
         if not steps:
             return []
         try:
@@ -682,7 +629,6 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
     async def unservable(
         self, serving: Serving, *, alive: timedelta, steady: timedelta, limit: int
     ) -> list[str]:
-        """See ``Transaction``."""
         types = list(serving.types)
         rows = await self.run(
             "unservable",
