@@ -53,7 +53,7 @@ from typing import ClassVar
 
 
 class Code(StrEnum):
-    """What went wrong, as a word that stays the same in every version: docs/codes.md has them all.
+    """Error codes, stable across versions; docs/codes.md lists them all.
 
     Those of exceptions are what an application catches, and what a command that ends with 2 prints.
     Those of a file stand in a ``Problem``, those of a worker in an ``Alert``; some of both are

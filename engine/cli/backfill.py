@@ -288,7 +288,7 @@ def _bar() -> Bar:
 
 
 class _Lines:
-    """Tells each tenth of a long backfill once."""
+    """Progress of a long backfill, printed at each tenth."""
 
     def __init__(self) -> None:
         self._told = 0

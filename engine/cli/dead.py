@@ -215,14 +215,14 @@ def _page(letter: DeadLetter, where: Target) -> list[str]:
 
 
 def _sends(number: int) -> str:
-    """How often its start was sent: not how often the run, or one of its steps, was tried."""
+    """Return how often its start was sent; retries of the run or its steps do not count."""
     if number == 0:
         return "never sent"
     return "sent once" if number == 1 else f"sent, or its run looked for, {number} times"
 
 
 def _why(letter: DeadLetter) -> str:
-    """What there is to say of it; of several windows also what to do, because no rerun can."""
+    """Return its reason; for a row of several windows also the cure, because no rerun can help."""
     why = letter.error or letter.reason or "nobody could read why"
     if letter.windows == 1:
         return why

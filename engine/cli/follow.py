@@ -32,7 +32,7 @@ Say = Callable[[Fire, str], None]
 
 
 class Follower:
-    """Tells each fire once in every status, the oldest first, and each progress once.
+    """Printer of fires: each one once per status, the oldest first, and each progress once.
 
     Args:
         key, status: which fires; None is all.
@@ -93,7 +93,7 @@ class Follower:
 
 
 async def _progress(client: Client, workflow_id: str) -> str | None:
-    """What a run says of itself; nothing where no worker answers for it."""
+    """Return the progress that a run reports; None where no worker answers for it."""
     handle = client.get_workflow_handle(workflow_id)
     try:
         found = await handle.query(_DETAILS, result_type=WorkflowMetadata, rpc_timeout=_PATIENCE)

@@ -64,7 +64,7 @@ _END = from_seconds(HORIZON)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """What fires: a when-part, and the clock its people look at."""
+    """A spec, with the time zone in which its fires are shown."""
 
     key: str
     spec: Spec
@@ -102,7 +102,7 @@ class Upcoming:
 
     @property
     def note(self) -> str:
-        """What somebody should know of it; empty for an ordinary fire."""
+        """Return a note on an unusual fire; empty for an ordinary one."""
         last = "" if next(self.source.starts(self.fire_time), None) else LAST
         clocks = dst_notes.note(self.source.spec, self.fire_time)
         return "; ".join(filter(None, (self.remark, clocks, last)))
@@ -237,7 +237,7 @@ def show_next(
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What may fire, where that was read, and in words what will not fire."""
+    """The specs found, where they were read, and a sentence on what will not fire."""
 
     sources: tuple[Source, ...]
     origin: str

@@ -56,7 +56,7 @@ def instant(moment: datetime | None) -> str | None:
 
 
 class _Console(Console):
-    """Says that a pipe is closed as every ``print`` does; rich alone would end the process."""
+    """Console that raises on a closed pipe as ``print`` does; rich alone would end the process."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError

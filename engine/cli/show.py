@@ -97,7 +97,7 @@ def show(
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What is known of one schedule, and how it is shown.
+    """Everything known of one schedule, and its rendering.
 
     Attributes:
         fires: the last ones.
@@ -184,7 +184,7 @@ class Page:
 
     @property
     def _places(self) -> int | None:
-        """How many runs may be open at once; None is any number."""
+        """Return the limit of open runs; None is no limit."""
         schedule = self.row.schedule
         return (
             None
@@ -254,7 +254,7 @@ class Page:
         return [*lines, *([f"followed by {', '.join(self.children)}"] if self.children else [])]
 
     def _held_back(self) -> list[str]:
-        """What keeps runs from starting: the pause, the queue, and what was skipped ahead."""
+        """Yield what keeps runs from starting: the pause, the queue, windows skipped ahead."""
         lines = []
         if pause := self.row.pause:
             by = f" by {pause.by}" if pause.by else ""

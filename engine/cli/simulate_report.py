@@ -53,7 +53,7 @@ class LoadMap:
 
     @property
     def ruler(self) -> dict[int, str]:
-        """What stands above which column: minutes, hours or weekdays."""
+        """Return the labels above the columns: minutes, hours or weekdays."""
         if self.per_row == HOUR:
             return {minute: f"{minute:02}" for minute in range(0, 60, 10)}
         if self.per_row == DAY:

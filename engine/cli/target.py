@@ -29,7 +29,7 @@ UP_FILE = "up.json"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a command works on.
+    """The servers, namespace and project that a command works on.
 
     Attributes:
         database_url: the ledger's database.

@@ -68,7 +68,7 @@ class Account:
 
     @property
     def ids(self) -> tuple[int, int] | None:
-        """What a child process must become; None when it is that already."""
+        """Return the account that a child process must switch to; None when no switch is needed."""
         return (self.uid, self.gid) if self.other else None
 
     def run(self, argv: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:

@@ -190,7 +190,7 @@ class ServerProcess:
 
     @property
     def exit_code(self) -> int | None:
-        """How it ended (minus the signal's number when killed), None while it runs."""
+        """Exit code (minus the signal's number when killed); None while it runs."""
         return self._popen.poll() if self._popen else None
 
     def spawn(

@@ -19,7 +19,7 @@ from engine.errors import EmbeddedError
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedServers:
-    """What runs.
+    """The running servers.
 
     Attributes:
         temporal: always.

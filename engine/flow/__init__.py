@@ -1,4 +1,4 @@
-"""What runs inside a workflow.
+"""Workflow layer: everything that user code may use inside a workflow.
 
 ``engine`` passes these modules through Temporal's workflow sandbox. Still, one of them may be
 loaded there a second time (``import engine.flow.fire`` in a workflow's module), so they import the

@@ -132,7 +132,7 @@ def _check_input(definition: WorkflowDefinition, given: Any) -> None:
 
 
 def _reuse() -> WorkflowIDReusePolicy:
-    """What is to be done with an earlier child of the id.
+    """Return the id-reuse policy towards an earlier child of the same id.
 
     Where the run was reset while a child was open, that one is about to be terminated, as its
     parent was; the next must not fail because it comes first.

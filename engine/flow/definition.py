@@ -21,7 +21,7 @@ MARK: Final = "__sched_workflow__"
 
 @dataclass(frozen=True)
 class WorkflowDefinition:
-    """What ``@workflow`` knows about a class.
+    """Definition of a workflow class, as ``@workflow`` recorded it.
 
     Attributes:
         name: The name schedules use.
@@ -68,7 +68,7 @@ _TIMED_OUT: Final = "TemporalTimeout:StartToClose"
 
 @dataclass(frozen=True)
 class RunRules:
-    """How long a run may take, how it is begun again, and whether it is undone from outside."""
+    """Run options: timeout, retries, and undo after termination."""
 
     timeout: timedelta | None = None
     retry: RetryPolicy | None = None

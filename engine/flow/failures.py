@@ -106,7 +106,7 @@ def ending_of(error: BaseException, policy: RetryPolicy | None) -> BaseException
 
 
 def _cause_of(error: BaseException) -> BaseException | None:
-    """What a step or a child failed with; of anything else nothing."""
+    """Return the failure of a step or child; None for any other error."""
     return error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else None
 
 

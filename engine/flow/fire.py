@@ -26,7 +26,7 @@ Timing = Literal["on_time", "late", "caught_up", "manual", "backfill", "rerun"]
 
 @dataclass(frozen=True)
 class FireInfo:
-    """Which window of which schedule a run stands for.
+    """The window of a schedule for which a run was started.
 
     Attributes:
         key: The schedule's key.
@@ -73,7 +73,7 @@ class FireInfo:
 
     @property
     def data_to(self) -> datetime:
-        """Where the data of this run ends, which is not part of it: the fire time.
+        """End of this run's data interval, exclusive: the fire time.
 
         ``[data_from, data_to)`` of successive runs meet, whatever was missed, skipped or excluded
         between them. See "Data intervals" in docs/schedules.md for what is told where they do not.

@@ -30,7 +30,7 @@ def duration(value: timedelta | float, name: str) -> timedelta:
 
 @dataclass(frozen=True, kw_only=True)
 class Retry:
-    """How often and how patiently a failing step, or a whole run, is tried again.
+    """Retry policy of a step or a whole run.
 
     ``Retry(max_attempts=4, intervals=[60, 300, 900])`` waits a minute, five and a quarter of an
     hour, and then gives up. A ``FatalError`` ends it at once.

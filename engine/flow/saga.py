@@ -142,7 +142,7 @@ def _raw(text: str) -> RawValue:
 
 @dataclass(frozen=True)
 class _Undo:
-    """What takes back a step that was started, whether or not it took effect."""
+    """An undo step for a step that was started, whether or not it took effect."""
 
     call: StepCall
     step: StepCall

@@ -33,7 +33,7 @@ _PRIORITIES: Final = (1, 2, 3, 4, 5)  # Temporal's own
 
 
 class Place(TypedDict):
-    """Where a step waits for a worker, and in which turn."""
+    """Task queue and priority of a step call."""
 
     task_queue: str | None
     priority: Priority
@@ -50,7 +50,7 @@ def place_of(queue: str | None, priority: int | None) -> Place:
 
 
 class StepOptions(TypedDict, total=False):
-    """How one call of a step differs from what ``@step`` declares; see ``Context.step``."""
+    """Options of one call that override those of ``@step``; see ``Context.step``."""
 
     retry: Retry | None
     timeout: timedelta | float | None

@@ -33,7 +33,7 @@ HEADER: Final = "sched"
 
 @dataclass(frozen=True)
 class StepNote:
-    """What one call says.
+    """Note of one step call.
 
     Attributes:
         intervals: The waits between attempts in seconds, the last one repeating.
@@ -218,7 +218,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class StepDefinition:
-    """What ``@step`` knows about a function.
+    """Definition of a step function, as ``@step`` recorded it.
 
     Attributes:
         name: The Temporal activity type.

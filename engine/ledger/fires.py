@@ -172,7 +172,7 @@ class Claim:
 
     @property
     def arguments(self) -> list[Any]:
-        """What the workflow is called with: one argument or none."""
+        """Arguments of the workflow: one or none."""
         if self.own_input:
             return [*self.own_input]
         return [self.schedule.input] if self.schedule.has_input else []
@@ -180,7 +180,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a claim, to be written if its token still holds.
+    """Outcome of a claim, written only if its token still holds.
 
     ``status`` is ``started``, ``rejected``, ``unvouched``, or ``starting`` for "unknown: let
     the sweepers ask again after ``retry_after``". ``first_run_id``: of the run's chain.
@@ -447,7 +447,7 @@ class DayPart:
 
 @dataclass(frozen=True, slots=True)
 class OldSnapshot:
-    """What keeps the database from removing dead rows.
+    """The oldest snapshot that keeps the database from removing dead rows.
 
     Attributes:
         kind: which of the four it is.
@@ -518,7 +518,7 @@ class DataGap:
 
     @property
     def told(self) -> str:
-        """What is missing, and how to make up for it."""
+        """Describe the gap, and how to close it."""
         begin = "the beginning" if self.data_from is None else _text(self.data_from)
         return (
             f"no run of {self.key} has the data from {begin} to {_text(self.data_to)}: that window"

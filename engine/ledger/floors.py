@@ -56,7 +56,7 @@ class Floor:
 
 
 class Floors:
-    """What one ledger's last looks found, for one replica.
+    """Lower bounds found by the last probes of one replica.
 
     A commit that comes later than ``_OPEN`` is found by a look without bounds: the next one where
     it was an apply, which raises the epoch, otherwise that of the replica's announcements.

@@ -60,7 +60,7 @@ from engine.schedules.policies import ReasonCode, Stop
 
 
 class Declaring(Protocol):
-    """What an apply, and whoever else declares schedules, needs."""
+    """Statements for declaring schedules."""
 
     async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
         """Lock these schedules and those of the project that are noted as absent; wait."""
@@ -130,7 +130,7 @@ class Declaring(Protocol):
 
 
 class Operating(Protocol):
-    """What operators and applications need."""
+    """Statements for operators and applications."""
 
     async def pause(self, key: str, pause: Pause) -> None:
         """Let a schedule rest, and revoke the ``claimed`` fires of its windows."""
@@ -251,7 +251,7 @@ class Operating(Protocol):
 
 
 class Backfilling(Protocol):
-    """What those need who ask for backfills, and the tick that lays them."""
+    """Statements for requesting backfills, and for the tick that lays their windows."""
 
     async def lock_laying(self, serving: Serving) -> str | None:
         """Lock the schedule whose backfill has its turn, unless somebody else has; its key."""

@@ -107,7 +107,7 @@ class ScheduleState:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a plan does to one schedule: fires to write, and where its cursor goes.
+    """A plan with the state it was made for: fires to write, and the new cursor.
 
     ``max_bucket`` is the highest bucket used afterwards. ``moves``, ``looks``, ``resumed``,
     ``audit`` and ``withheld`` are the plan's.
@@ -437,7 +437,7 @@ class SkippedAhead:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What somebody did, for the audit: who and when is the ledger's to add."""
+    """An operator action to record; the ledger adds who and when."""
 
     project: str
     key: str
@@ -450,7 +450,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class ActionRow:
-    """What somebody did, as people read it."""
+    """A recorded operator action."""
 
     at: datetime
     by: str
@@ -471,7 +471,7 @@ class ActionRow:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What one replica may claim: its project's schedules on its task queue, by type.
+    """The schedules that one replica may claim: its project's, on its task queue, by type.
 
     ``rules`` are those of its types' runs; see ``engine.flow.definition``.
     """
@@ -553,7 +553,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Which history of which database system commits belong to; None where it is not told."""
+    """Database system and timeline that commits belong to; None where unknown."""
 
     system: str | None = None
     timeline: int | None = None
@@ -592,7 +592,7 @@ UNPOLLED: Final = timedelta(minutes=2)
 
 @dataclass(frozen=True, slots=True)
 class PolledQueue:
-    """What Temporal said last of the task queue of external schedules.
+    """Temporal's last answer on the task queue of external schedules.
 
     Attributes:
         polled_at: when a worker polled it last; None: none that Temporal remembers.
@@ -615,7 +615,7 @@ class PolledQueue:
 
 @dataclass(frozen=True, slots=True)
 class SlotAsk:
-    """What a replica says of one lane.
+    """A replica's demand on one lane.
 
     Attributes:
         lane: the Temporal task queue of the steps.
@@ -633,7 +633,7 @@ class SlotAsk:
 
 @dataclass(frozen=True, slots=True)
 class SlotsHeld:
-    """How many slots of a lane one replica holds."""
+    """Number of slots of a lane that one replica holds."""
 
     lane: str
     queue: str
@@ -710,7 +710,7 @@ class Backfill:
 
     @property
     def done(self) -> int:
-        """How many of its windows were laid or left alone."""
+        """Number of its windows that were laid or left alone."""
         return self.laid + sum(self.left_alone.values())
 
     def is_pending(self, cause: Cause | None, first: datetime, last: datetime) -> bool:

@@ -1,4 +1,4 @@
-"""What runs inside a worker replica."""
+"""Runtime: everything that runs inside a worker replica."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ class _RowChanged(Exception):
 
 @dataclass(slots=True)
 class Laid:
-    """What one transaction came to.
+    """Result of one transaction.
 
     Attributes:
         windows: how many were laid or left alone; None where no backfill had its turn.

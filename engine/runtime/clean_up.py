@@ -74,7 +74,7 @@ class _Step:
 
 @dataclass
 class _Past:
-    """What the history of a run says of its steps."""
+    """Steps of a run, as its history shows them."""
 
     converter: DataConverter
     steps: list[_Step] = field(default_factory=list)

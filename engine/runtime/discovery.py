@@ -30,7 +30,7 @@ def imports_from_environment() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class UserCode:
-    """What a worker serves: decorated classes and steps, and plain Temporal ones beside them."""
+    """Workflows and activities that a worker serves, decorated or plain Temporal ones."""
 
     workflows: list[type]
     activities: list[Callable[..., Any]]

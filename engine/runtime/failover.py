@@ -23,7 +23,7 @@ _APPLY = "what was applied or asked for last may be gone, too: apply it again"
 
 
 class Continuity:
-    """What one replica has seen of its ledger, to which each probe is compared.
+    """The ledger's history as one replica has seen it, to compare each probe with.
 
     Attributes:
         doubted_at: windows up to then may have runs of which the ledger knows nothing; None when

@@ -252,7 +252,7 @@ def _with_undoing(config: WorkerConfig) -> WorkerConfig:
 
 
 def _rules_of(worker: Worker) -> dict[str, dict[str, Any]]:
-    """What the workflows of this worker declare for their runs, by Temporal type."""
+    """Return the run options declared by this worker's workflows, by Temporal type."""
     found = map(definition_of, worker.config(active_config=True).get("workflows", ()))
     return {each.type: RunRules.of(each).to_json() for each in found if each is not None}
 

@@ -82,7 +82,7 @@ _FAR = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What one tick found. ``claims`` are in the dispatcher's hands.
+    """Result of one tick. ``claims`` are with the dispatcher.
 
     ``woken``: what it decided let something go that had waited for it. ``laid``: whether windows of
     a backfill were laid, or left alone.

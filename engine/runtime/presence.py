@@ -109,7 +109,7 @@ class Presence:
 
     @property
     def steady(self) -> timedelta:
-        """How long this replica has announced itself without a gap."""
+        """Time since which this replica has announced itself without a gap."""
         if self._steady is None or boottime() - self._steady[1] > self._gap:
             return timedelta(0)
         return timedelta(seconds=boottime() - self._steady[0])
@@ -130,7 +130,7 @@ class Presence:
         self._steady = (self._steady[0] if self._steady and unbroken else now, now)
 
     async def _retention(self) -> timedelta | None:
-        """How long the namespace remembers closed runs; None while it cannot be asked."""
+        """Return the namespace's retention of closed runs; None while it cannot be asked."""
         request = DescribeNamespaceRequest(namespace=self._client.namespace)
         try:
             answer = await self._client.workflow_service.describe_namespace(

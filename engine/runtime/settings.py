@@ -41,7 +41,7 @@ class Rate:
 
     @property
     def per_second(self) -> float:
-        """How many a second."""
+        """Starts per second."""
         return self.count / self.per.total_seconds()
 
     def __str__(self) -> str:
@@ -104,7 +104,7 @@ class Settings:
 
     @property
     def alive(self) -> timedelta:
-        """How long a replica counts as living after it announced itself."""
+        """Time for which a replica counts as living after it announced itself."""
         return self.heartbeat * 3
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What is declared, and when it fires. Pure: no I/O and no clock."""
+"""Schedules: what is declared, and when it fires. Pure: no I/O and no clock."""
 
 from __future__ import annotations
 

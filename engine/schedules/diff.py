@@ -39,13 +39,13 @@ class Head:
 
     @property
     def owner(self) -> str:
-        """Who declares it, in words."""
+        """Return the owner of the declaration, in words."""
         return "an application" if self.origin == "api" else f"project {self.project}"
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """What applying a file would do; every list holds keys in the file's order."""
+    """Difference that applying a file makes; every list holds keys in the file's order."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]

@@ -64,7 +64,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class ParsedId:
-    """What a workflow id of ours says.
+    """The parts of one of the engine's workflow ids.
 
     Attributes:
         key: the schedule's key.

@@ -34,7 +34,7 @@ from engine.schedules.units import TICK, Rate, format_duration, from_seconds
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What the steps of one queue keep to, all replicas together. One of the limits is given.
+    """Limits of a step queue across all replicas. At least one of them is given.
 
     Attributes:
         concurrency: how many run at once; None is as many as the workers take.
@@ -56,7 +56,7 @@ Cause = Literal["pause", "deploy"]
 
 
 class CatchUp(BaseModel):
-    """What happens to windows that were missed for longer than ``grace``.
+    """Policy for windows that were missed for longer than ``grace``.
 
     Attributes:
         policy: after an outage. ``latest``: one run, of the newest missed window; ``all``: a run
@@ -110,7 +110,7 @@ def _jsonable(value: object) -> object:
 
 
 class Retention(BaseModel):
-    """What a schedule says of it; None takes what holds for the fleet.
+    """Retention of one schedule; None takes the fleet's setting.
 
     Attributes:
         keep: so many of the newest rows keep their details, whatever their age.
@@ -155,7 +155,7 @@ CONFIG: Final = ConfigDict(
 
 
 class Defaults(BaseModel):
-    """What a file's ``defaults:`` may hold: the fields that schedules commonly share."""
+    """The ``defaults:`` of a file: fields that schedules commonly share."""
 
     model_config = CONFIG
 
@@ -361,7 +361,7 @@ class Schedule(BaseModel):
 
     @property
     def kind(self) -> Literal["interval", "cron", "at"]:
-        """Which of the three ways says when."""
+        """The kind of spec: cron, interval or at."""
         if self.every_ms is not None:
             return "interval"
         return "cron" if self.cron is not None else "at"
@@ -383,7 +383,7 @@ class Schedule(BaseModel):
 
     @property
     def follows(self) -> tuple[Rule, ...]:
-        """What each of its windows waits for; empty where it depends on no other schedule."""
+        """Rules that each window waits for; empty where it depends on no other schedule."""
         return rules(self.after, self.needs)
 
     @property

@@ -42,7 +42,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of one schedule's windows.
+    """Totals of one schedule's windows.
 
     Attributes:
         key: the schedule's key.
@@ -65,7 +65,7 @@ class Fate:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """What a file would do in ``start <= t < end``.
+    """Simulated windows of a file in ``start <= t < end``.
 
     Attributes:
         outages: in the order of time, and apart.
@@ -85,13 +85,13 @@ class Simulation:
 
     @property
     def totals(self) -> dict[Outcome, int]:
-        """How many windows of all schedules ended how; what did not happen is left out."""
+        """Number of windows by outcome, over all schedules; zeros are left out."""
         sums = {name: sum(fate.counts.get(name, 0) for fate in self.fates) for name in OUTCOMES}
         return {name: count for name, count in sums.items() if count}
 
     @property
     def total(self) -> Fate:
-        """What became of the windows of all schedules, as if they were one called ``all``."""
+        """Totals of the windows of all schedules, as one called ``all``."""
         return Fate(
             "all", sum(fate.windows for fate in self.fates), self.totals,
             sum(fate.first_sight for fate in self.fates),

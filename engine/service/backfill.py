@@ -60,7 +60,7 @@ class BackfillRequested:
 
     @property
     def would_start(self) -> int:
-        """How many of its windows will start."""
+        """Number of its windows that will start."""
         return sum(self.starts.values())
 
 

@@ -32,7 +32,7 @@ _POLLS_COUNT_FOR = timedelta(minutes=5)
 
 
 class Reading:
-    """What can be asked of the schedules and fires of one namespace."""
+    """Reading operations on the schedules and fires of one namespace."""
 
     def __init__(self, ledger: Ledger, *, actor: str, migrated: tuple[int, ...] = ()) -> None:
         self._ledger, self._actor = ledger, actor
@@ -143,7 +143,7 @@ class Reading:
 
     @asynccontextmanager
     async def _near(self) -> AsyncIterator[None]:
-        """What is done may be what something waits for, in a queue or for another schedule."""
+        """Wake the keys that may have waited for this, in a queue or for another schedule."""
         async with self._naming():
             yield
             await self._ledger.wake()

@@ -147,7 +147,7 @@ async def _drop(
 
 
 class DeadLetters(Reading):
-    """What ended badly and nobody has dealt with: to read it, run it again, let it rest."""
+    """Operations on dead letters: list, rerun, discard."""
 
     async def dead_letters(self, *, key: str | None = None, limit: int = 50) -> list[DeadLetter]:
         """Return what ended badly and nobody has dealt with, newest fire time first."""

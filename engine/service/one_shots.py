@@ -234,7 +234,7 @@ def _new_key(schedule: Schedule, now: datetime) -> str:
 
 
 class Asking(Reading):
-    """What an application asks for without a file."""
+    """Operations of applications that declare schedules at run time."""
 
     async def schedule_at(
         self,

@@ -22,7 +22,7 @@ from engine.service.base import Reading
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """What pausing came to; ``before`` is the pause that it replaced."""
+    """Result of a pause; ``before`` is the pause that it replaced."""
 
     key: str
     pause: Pause
@@ -31,7 +31,7 @@ class Paused:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """What resuming came to; without ``before`` it was not paused.
+    """Result of a resume; without ``before`` the schedule was not paused.
 
     Attributes:
         next_fire_at: when its next window opens.
@@ -210,7 +210,7 @@ def _window(schedule: Locked, at: datetime) -> tuple[Window, str]:
 
 
 class Holding(Reading):
-    """What keeps windows to come from starting, and takes that back."""
+    """Operations that hold coming windows back, and release them."""
 
     async def pause(self, key: str, *, reason: str | None, until: datetime | None = None) -> Paused:
         """Let a schedule rest; see ``pausing.pause``."""

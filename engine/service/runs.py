@@ -139,7 +139,7 @@ async def rerun(
 
 
 async def _deal_with(schedule: Locked, bucket: int, series: int) -> None:
-    """Whoever runs a window again has dealt with the dead letters of its earlier runs."""
+    """Resolve the dead letters of a window's earlier runs, because it runs again."""
     found = await schedule.transaction.letters(schedule.state.key, bucket=bucket)
     await schedule.transaction.deal(
         [
@@ -241,7 +241,7 @@ def _require_one_previous(schedule: Schedule, overlap: Overlap | None) -> None:
 def _resolved(
     schedule: Locked, window: Window, workflow_id: str, overlap: Overlap | None
 ) -> Resolved:
-    """What overlap makes of it: manual runs stand in line with the windows of their key."""
+    """Return the decision of overlap: manual runs queue with the windows of their key."""
     return resolve(
         overlap or schedule.state.schedule.overlap,
         [Decision(replace(window, fire_time=schedule.now), "claimed")],
@@ -263,7 +263,7 @@ def _resolved(
 
 @dataclass(frozen=True, slots=True)
 class Cancelled:
-    """What a cancel came to.
+    """Result of a cancel.
 
     Attributes:
         asked: runs that will be asked to end; they may take their time to undo what they did.
@@ -376,7 +376,7 @@ def _is_asked(fire: OpenFire, stop: Stop) -> bool:
 
 
 class Running(Reading):
-    """What is done to runs: to start one, to start it again, to end it."""
+    """Operations on runs: trigger, rerun, cancel."""
 
     async def trigger(
         self,

@@ -31,7 +31,7 @@ from engine.service.runs import Running
 
 
 class Declaring(Reading):
-    """What a file does to the schedules of its project."""
+    """Operations that apply a file to the schedules of its project."""
 
     @staticmethod
     def check(path: Path, *, expectations: bool = False) -> ScheduleFile:
@@ -119,7 +119,7 @@ class Declaring(Reading):
 
 
 class ScheduleService(Declaring, Asking, Holding, Running, DeadLetters):
-    """What can be asked of, and done to, the schedules of one namespace.
+    """All operations on the schedules of one namespace.
 
     Args:
         ledger: the memory it works on; it stays the caller's to close.

@@ -23,7 +23,7 @@ _UNSAID: Final[Any] = object()
 
 
 class Fake:
-    """What stands in the place of a step; made by ``fake``, ``fail_once`` and ``fail_times``.
+    """Replacement of a step; made by ``fake``, ``fail_once`` and ``fail_times``.
 
     It belongs to one test: it counts.
 

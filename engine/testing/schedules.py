@@ -42,7 +42,7 @@ _WHO: Final = "test"
 
 
 class _Knowing:
-    """What a poller sees of Temporal: this test alone starts runs, and tells how they end."""
+    """A poller's view of Temporal in a test, which alone starts and ends runs."""
 
     def __init__(self, ledger: MemoryLedger, clock: FrozenClock) -> None:
         self._ledger, self._clock = ledger, clock

@@ -48,7 +48,7 @@ from engine.testing.server import DevServer, dev_server
 
 @dataclass(frozen=True)
 class RunResult:
-    """How one run ended.
+    """End of one run.
 
     Attributes:
         workflow_id: the run's id, ``sched:<key>:<bucket>`` of a window.
@@ -72,7 +72,7 @@ class RunResult:
 
 @dataclass(frozen=True)
 class FireResult:
-    """What became of one window.
+    """Outcome of one window.
 
     Attributes:
         key: of the schedule.
@@ -96,12 +96,12 @@ class FireResult:
 
     @property
     def result(self) -> Any:
-        """What the run returned."""
+        """The run's result."""
         return self.run.result if self.run else None
 
     @property
     def error(self) -> BaseException | None:
-        """What the run failed with."""
+        """The run's failure."""
         return self.run.error if self.run else None
 
     @property
@@ -116,7 +116,7 @@ class FireResult:
 
 @dataclass(frozen=True)
 class Code:
-    """What the workers serve.
+    """Workflows and activities that the workers serve.
 
     Attributes:
         workflows: classes; those marked with ``@workflow`` and plain ones.
@@ -326,7 +326,7 @@ async def _pending(handle: WorkflowHandle[Any, Any]) -> str:
 
 
 def _wait(history: WorkflowHistory) -> str:
-    """What a run may do of which no step and no child is open."""
+    """Return what a run without an open step or child may still do."""
     may_be = "it waits for a signal, or its workflow task fails again and again"
     kinds = [event.event_type for event in history.events]
     if waits := kinds.count(EventType.EVENT_TYPE_TIMER_STARTED):

@@ -45,7 +45,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """How the schedule file stands.
+    """State of the schedule file.
 
     Attributes:
         since: when its schedules were applied; None before anybody said that they were.
@@ -60,7 +60,7 @@ class FileState:
 
     @property
     def trouble(self) -> str:
-        """What a broken file means."""
+        """Return what a broken file means for the running schedules."""
         count = counted(self.schedules, "schedule")
         return f"{self.name} is broken; the last good definitions go on ({count})"
 
@@ -168,7 +168,7 @@ class Board:
         )  # fmt: skip
 
     def _move_on(self, claim: Claim) -> None:
-        """What has been started is no longer next, also before the ledger is asked again."""
+        """Drop a started window from the next fires before the ledger is read again."""
         if any(fire.key == claim.key and fire.fire_time <= claim.fire_time
                for fire in self.upcoming or ()):  # fmt: skip
             after = claim.schedule.first_start(claim.fire_time + TICK)

@@ -142,7 +142,7 @@ def up(
 
 @dataclass
 class _Application:
-    """What runs between the start and the stop of the servers."""
+    """Everything that runs between the start and the stop of the servers."""
 
     schedules: Path
     task_queue: str

@@ -570,7 +570,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
                     wake()
 
     def _asked_for(self) -> tuple[int, int]:
-        """What grows with each verb and each apply, and with nothing else."""
+        """Return the epoch, which grows with each verb and each apply only."""
         return self._tables.counters["action"], self._tables.counters["epoch"]
 
     async def hear(self, wake: Callable[[], None]) -> None:

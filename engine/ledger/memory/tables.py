@@ -120,7 +120,7 @@ class FireEntry:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What its run is called with: one argument or none."""
+        """Arguments of its run: one or none."""
         schedule = self.new.schedule
         return self.own_input or ((schedule.input,) if schedule.has_input else ())
 
@@ -153,7 +153,7 @@ class FireEntry:
 
     @property
     def denied(self) -> dict[str, object]:
-        """What it was, for its history, when evidence or a backfill overrules that."""
+        """Return its former status for the history, when evidence or a backfill overrules it."""
         return {
             "status": self.status, "reason": self.reason, "error": self.error,
             "reason_code": reason_code(self.reason),
@@ -386,7 +386,7 @@ def _counted(tables: Tables, key: str) -> Iterator[tuple[int, FireEntry]]:
 
 
 class MemoryRows:
-    """What all parts of a transaction share."""
+    """Base of all parts of a transaction."""
 
     _tables: Tables
     _clock: Callable[[], datetime]

@@ -24,7 +24,7 @@ FILLS: Final[Mapping[int, str]] = {11: "fill_reason_codes"}
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What one statement did to old rows that lack a new column.
+    """Result of one statement that filled a new column in old rows.
 
     Attributes:
         lowest: from here on rows are filled; 0 when there are none below.

@@ -36,7 +36,7 @@ ORDER BY b.pid
 
 @dataclass
 class Holders:
-    """Who held it up when it was looked at last.
+    """The sessions that blocked it at the last look.
 
     Attributes:
         last: the sessions, in words.
@@ -176,7 +176,7 @@ class IndexStep:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What the ledger has noted of a migration; ``steps`` is None where all of it is done."""
+    """The ledger's record of a migration; ``steps`` is None once all of it is done."""
 
     beside: int | None
     steps: frozenset[int] | None

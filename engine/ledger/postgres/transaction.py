@@ -177,7 +177,7 @@ def bounded(
 
 
 class PostgresDeclaring(Statements):
-    """What an apply, and whoever else declares schedules, needs; see ``Declaring``."""
+    """Statements for declaring schedules; see ``Declaring``."""
 
     async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
         await self.run("lock_edited", project, keys)
@@ -298,7 +298,7 @@ _NO_TIME = timedelta(0)
 
 
 class PostgresOperating(Statements):
-    """What operators and applications need; see ``Operating``."""
+    """Statements for operators and applications; see ``Operating``."""
 
     async def pause(self, key: str, pause: Pause) -> None:
         await self.run("pause", key, pause.at, pause.reason, pause.by, pause.until)

@@ -94,7 +94,7 @@ def named(lines: list[str]) -> list[str]:
 
 
 def _news(file: ScheduleFile, report: ApplyReport) -> list[str]:
-    """What is another than in the ledger before, a line for each of the first keys."""
+    """Return the differences from the ledger, a line for each of the first keys."""
     if not (report.changed or report.returned or report.unchanged or report.absent):
         return []  # the whole file is new
     new = {schedule.key: schedule for schedule in file.schedules}

@@ -30,7 +30,7 @@ REFUSALS = (KeyForeign, RevisionTooLow, PruneRefused)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What becomes of one schedule.
+    """Effect of an apply on one schedule.
 
     Attributes:
         key: of the schedule.
@@ -49,7 +49,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """What applying a file would change.
+    """Effect of applying a file.
 
     Attributes:
         project: of the file.
@@ -87,7 +87,7 @@ class Rehearsal:
 
     @property
     def fires(self) -> int:
-        """How many windows would start at once because of the apply."""
+        """Number of windows that would start at once because of the apply."""
         return sum(len(change.fires) for change in self.changes)
 
 

@@ -238,7 +238,7 @@ async def adopt(ledger: Ledger, serving: Serving) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ApplyReport:
-    """What applying a file did.
+    """Result of applying a file.
 
     Attributes:
         edits: for each changed key what is another than in the ledger before, a few words a field.
@@ -283,7 +283,7 @@ class ApplyReport:
 
     @property
     def remarks(self) -> list[str]:
-        """What somebody should hear of single keys, a sentence each."""
+        """Return remarks on single keys, a sentence each."""
         return [
             *(f"{key}: its moment had passed, booked as expired" for key in self.expired),
             *(
@@ -300,7 +300,7 @@ class ApplyReport:
 
 @dataclass(frozen=True, slots=True)
 class PruneReport:
-    """What pruning did: keys that were retired, and keys that are not absent for long enough."""
+    """Result of pruning: retired keys, and keys not yet absent for long enough."""
 
     retired: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
@@ -427,7 +427,7 @@ class Edit:
         await asyncio.sleep(0)  # the loop's other tasks are due
 
     async def _waiting(self, new: Sequence[NewDefinition]) -> dict[str, str]:
-        """What is known of the workflows that nobody can run."""
+        """Return what is known of workflows that no worker can run."""
         waiting = [item.schedule for item in new if item.workflow_type is None]
         queues = {schedule.task_queue for schedule in waiting}
         announced = await self._transaction.announced(queues) if queues else {}

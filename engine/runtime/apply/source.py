@@ -90,7 +90,7 @@ class Source:
 
 
 class Look:
-    """What the texts of a source tell without being parsed.
+    """Digest and names of a source's texts, read without parsing.
 
     Args:
         texts: all of them.

@@ -237,7 +237,7 @@ class Pressure:
 
 
 class Vegas:
-    """How many calls may be on their way for few to wait in the server. Pure, as `CubicRate` is.
+    """Limit of calls in flight that keeps the server's queue short. Pure, like `CubicRate`.
 
     A call that takes twice the shortest one has waited for half of its time, and so, on average,
     has half of all that is on its way.
@@ -250,7 +250,7 @@ class Vegas:
 
     @property
     def limit(self) -> int:
-        """How many."""
+        """The limit, in calls."""
         return int(self._limit)
 
     def answered(self, took: float, *, among: int, now: float) -> None:
@@ -394,12 +394,12 @@ class Budget:
 
     @property
     def late(self) -> int:
-        """How many calls had to wait for their turn so far."""
+        """Number of calls that had to wait so far."""
         return sum(each.late for each in self._every)
 
     @property
     def waiting(self) -> int:
-        """How many calls wait at present."""
+        """Number of calls that wait at present."""
         return sum(each.waiting for each in self._every)
 
     @property

@@ -130,7 +130,7 @@ class Dispatcher:
 
     @property
     def room(self) -> int:
-        """How many more claims this replica may take; none while Temporal is away.
+        """Number of claims that this replica may still take; 0 while Temporal is away.
 
         Never more than it started in the last quarter of a lease, within [100, batch]: what it
         takes it can as a rule send before the lease ends, and the rest is left to others. Offered
@@ -141,7 +141,7 @@ class Dispatcher:
         return self._free(self._most, len(self._tasks) - min(waiting, self._most))
 
     def room_behind(self, *, shared: bool) -> int:
-        """How many more windows of backfills it may take.
+        """Number of backfill windows that it may still take.
 
         Args:
             shared: whether others come as well: a quarter of the room is for backfills then, with

@@ -72,7 +72,7 @@ def fire_info(claim: Claim, *, ledger: str, timing: Timing) -> FireInfo:
 
 
 def _data_from(claim: Claim) -> datetime | None:
-    """Where its data begin: by the ledger, or at the window before, by the definition."""
+    """Return the start of its data: the ledger's, or the previous window by the definition."""
     if claim.data_from == NO_RUN_BEFORE:
         return None
     if claim.data_from not in {None, REPEATS}:
@@ -178,7 +178,7 @@ def _told(failure: BaseException) -> tuple[str, str | None]:
 
 
 def _is_cancel(error: BaseException) -> bool:
-    """How asyncio times something out, and not why: below a TimeoutError there is a cancel."""
+    """Whether an error only shows how asyncio times out: a cancel below a TimeoutError."""
     return isinstance(error, ApplicationError) and error.type == asyncio.CancelledError.__name__
 
 
@@ -405,7 +405,7 @@ def _bears(run: WorkflowExecutionDescription, fire_time: datetime) -> bool:
 
 
 def _rules(claim: Claim) -> RunRules:
-    """What the class of the run declares; an external type is nobody's of ours."""
+    """Return the options that the run's class declares; an external type has none."""
     external = claim.schedule.external and claim.kind != "handler"
     return RunRules() if external else RunRules.from_json(claim.rules)
 

@@ -183,7 +183,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Paces:
-    """What a janitor has learnt of the ledger it tidies."""
+    """A janitor's knowledge of its ledger."""
 
     reading: Pace = field(default_factory=lambda: Pace(500, most=2000))
     changing: Pace = field(default_factory=lambda: Pace(500, most=2000))
@@ -272,7 +272,7 @@ def parts_of(row: LongRow, spec: Spec, since: datetime, until: datetime) -> list
 
 @dataclass(slots=True)
 class Piece:
-    """What is to be done to some adjacent rows of one key, and how far that brings it."""
+    """Work on some adjacent rows of one key, and the progress it makes."""
 
     chores: KeyChores
     groups: list[list[OldFire]] = field(default_factory=list)
@@ -288,7 +288,7 @@ class Piece:
 
 @dataclass(slots=True)
 class Tally:
-    """What a round did so far."""
+    """Counts of a round so far."""
 
     merged: int = 0
     ranges: int = 0
@@ -453,7 +453,7 @@ async def merges(
 
 
 def _behind(rows: list[OldFire], found: list[list[OldFire]], reached: datetime) -> datetime:
-    """Where the next piece begins: at a range that may go on, or with the last row."""
+    """Return where the next piece begins: at a range that may go on, or with the last row."""
     if rows[-1].fire_time <= reached:
         # Rows that somebody writes to are not merged: whoever came back to them would never end.
         return rows[-1].fire_time + TICK

@@ -49,7 +49,7 @@ class SlotLost(Exception):
 
 
 class SlotBook:
-    """What one replica holds, uses and wants of one lane.
+    """Slots of one lane that one replica holds, uses and wants.
 
     Args:
         lane: the Temporal task queue of the steps.
@@ -74,7 +74,7 @@ class SlotBook:
 
     @property
     def running(self) -> int:
-        """How many steps run here."""
+        """Number of steps that run here."""
         return self._entered
 
     def ask(self) -> SlotAsk:

@@ -123,7 +123,7 @@ async def _nobody(_: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """What visibility has shown, and was booked: every run from ``since`` to about ``at``."""
+    """Result of an audit: every run from ``since`` to about ``at`` is in the ledger."""
 
     since: datetime
     at: datetime

@@ -43,7 +43,7 @@ _FORGOTTEN = 60.0
 
 
 class _Failures:
-    """How often each question failed in a row, and until when it is not asked again."""
+    """Failures in a row of each question, and the time before it is asked again."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, float]] = {}

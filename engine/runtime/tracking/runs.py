@@ -44,7 +44,7 @@ Seen = tuple[Evidence, FireInfo | None]
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """How the newest run of a chain stands; no ``first_run_id`` from a server that is too old."""
+    """State of the newest run of a chain; a server that is too old gives no ``first_run_id``."""
 
     first_run_id: str | None
     is_open: bool

@@ -527,7 +527,7 @@ class Tracker:
         yield page
 
     async def _evidence(self, page: Sequence[WorkflowExecution]) -> dict[str, Seen | None]:
-        """What a page tells that is new, by run id; None is a run that is not ours to settle.
+        """Return the news of a page by run id; None is a run that is not ours to settle.
 
         What is not looked at because the duty is another's by then is left out.
 

@@ -161,7 +161,7 @@ class Missing(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """How a cron schedule meets its zone: the readings it names, and what becomes of odd ones.
+    """A cron schedule in its zone: the local times it names, and the fires of unusual ones.
 
     ``policy`` of a wildcard schedule is `EVERY_READING`, whatever its ``dst`` says.
     """

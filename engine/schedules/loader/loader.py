@@ -50,7 +50,7 @@ _WRITE_LIST: Final = "write schedules: and below it a list of '- key: …'"
 
 
 class Asked(NamedTuple):
-    """How a text is to be read; see ``file.read_file_text``."""
+    """Reading options of a text; see ``read_file_text``."""
 
     open_ics: OpenIcs | None = None
     expectations: bool = False
@@ -299,7 +299,7 @@ def load_schedules(
 
 
 class FileText(NamedTuple):
-    """What a sound text says, its digest, and the calendars it names; see `ScheduleFile`."""
+    """Content of a sound text, its digest, and the calendars it names; see `ScheduleFile`."""
 
     reading: Reading
     digest: str
@@ -474,7 +474,7 @@ def load_several(
 
 @dataclass
 class _Joined:
-    """What the files say together; problems and warnings name their file where it has others."""
+    """Content of all files together; problems and warnings name their file if there are several."""
 
     alone: bool
     read: list[tuple[NamedText, Reading]] = field(default_factory=list)

@@ -58,7 +58,7 @@ _LONGEST: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Awaits:
-    """What a fire waits for before anything else is asked of it.
+    """Dependencies that a fire waits for before overlap is considered.
 
     Attributes:
         rules: its parents, and what each has to come to.
@@ -82,7 +82,7 @@ class Awaits:
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """What became of one window that a fire waits for.
+    """Outcome of one window that a fire waits for.
 
     Attributes:
         parent: the key of the schedule it belongs to.
@@ -202,7 +202,7 @@ ALL_READ: Final = Unread()
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to become of one window, or of a run of boring ones.
+    """Decision on one window, or on adjacent windows that share it.
 
     Attributes:
         window: the window; of several, the first.
@@ -248,7 +248,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What is to become of a fire that is open already.
+    """Decision on a fire that is open already.
 
     ``start`` promotes a queued fire (not before a moment, where there is one), ``skip`` gives up
     one that nobody has begun to send, ``release`` lets one that waited for other schedules go on
@@ -264,7 +264,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What becomes of every window up to ``cursor``.
+    """Decisions on every window up to ``cursor``.
 
     Attributes:
         decisions: on windows that had none; the starts in the order in which they are to be.

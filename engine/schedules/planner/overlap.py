@@ -118,7 +118,7 @@ def in_turn(looks: Sequence[OpenFire]) -> tuple[OpenFire, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What overlap makes of a plan: see ``Plan`` for the words.
+    """Decisions after overlap; see ``Plan`` for the fields.
 
     Where starts are ``withheld``, nothing is decided until ``looks`` have answered, or it is known
     what became of a send. ``unsettled``: something that waits is to be asked again then. ``more``:
@@ -220,12 +220,12 @@ class _Line:
 
     @property
     def open(self) -> int:
-        """How many runs are open, up to the number of places at least."""
+        """Number of open runs, exact at least up to the number of places."""
         return len(self.running) + self.unread.running
 
     @property
     def queued(self) -> int:
-        """How many wait in line behind those."""
+        """Number of fires that wait behind those."""
         return len(self.waiting) + self.unread.waiting
 
     def resolved(self) -> Resolved:

@@ -44,7 +44,7 @@ _NONE: Final[Known] = {}
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What one schedule owes at ``now``.
+    """Due windows of one schedule at ``now``.
 
     Excluded windows are settled on the way, whatever becomes of those around them, and windows
     that have a row already are passed over.
@@ -456,7 +456,7 @@ class _Asked:
         )
 
     def _held(self, due: Due) -> Span:
-        """What becomes of the windows of a hold."""
+        """Decide the windows of a hold."""
         until, make_up = due.now, self.make_up
         if self.hold_until is not None and self.hold_until <= due.now:
             until = self.hold_until - TICK
@@ -466,7 +466,7 @@ class _Asked:
         return Span(catch_up(due, make_up, self.cursor, until, skipped=self.hold), until)
 
     def _owed(self, due: Due, after: datetime) -> Span:
-        """What becomes of windows that nothing holds back."""
+        """Decide the windows outside any hold."""
         now, schedule = due.now, self.schedule
         edge = now - schedule.grace
         oldest = due.oldest(after)

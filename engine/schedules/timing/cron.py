@@ -40,7 +40,7 @@ Fold = Literal["first", "last", "both"]
 
 @dataclass(frozen=True, slots=True)
 class Dst:
-    """What a fixed-time schedule does when its local time is skipped or repeated.
+    """Treatment of skipped and repeated local times by a fixed-time schedule.
 
     Attributes:
         gap: ``shift`` fires at the first instant after the gap, ``skip`` not at all.

@@ -50,12 +50,12 @@ class Field:
 
     @property
     def size(self) -> int:
-        """How many values the field has; 7 as another Sunday does not count."""
+        """Number of values of the field; 7 as another Sunday does not count."""
         return self.high - self.low + 1
 
     @property
     def accepts(self) -> str:
-        """What one may write, for messages."""
+        """Allowed values, for messages."""
         names = f" or {next(iter(self.names))}-{[*self.names][-1]}" if self.names else ""
         top = 7 if self.name == "weekday" else self.high
         return f"{self.low}-{top}{names}"
@@ -284,7 +284,7 @@ _LAST: Final = re.compile(r"\b([0-7]|[A-Z]{3})#L\b", re.ASCII | re.IGNORECASE)
 
 
 class DayFields(NamedTuple):
-    """What an expression says about days; equal ones share a calendar.
+    """Day fields of an expression; equal ones share a calendar.
 
     ``both`` is the star rule (point 3): true when a day must satisfy the day field *and* the
     weekday field, false when either is enough.

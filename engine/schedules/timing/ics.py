@@ -49,7 +49,7 @@ def read_ics(text: str) -> tuple[str, ...]:
 
 
 class _Refused(Exception):
-    """What is wrong, and the cure."""
+    """A fault of a calendar file, and the cure."""
 
 
 def _events(calendar: Any) -> set[str]:

@@ -10,7 +10,7 @@ from engine import Retry, step
 
 @dataclass
 class Guest:
-    """Who is greeted, and for which window."""
+    """A greeting, and the window it is for."""
 
     name: str
     window: datetime
