@@ -44,7 +44,7 @@ async def measure_tick(url: str) -> Row:
 def _idle_poller(ledger: PostgresLedger) -> Poller:
     clock, settings = LedgerClock(), Settings()
     # Nothing is due, so nothing is sent: there is no starter, and no tick may look for one.
-    dispatcher = Dispatcher(ledger, None, clock, settings, tell=print)  # type: ignore[arg-type]
+    dispatcher = Dispatcher(ledger, None, clock, settings, on_event=print)  # type: ignore[arg-type]
     return Poller(ledger, dispatcher, clock, SERVING, settings, **BLIND)
 
 

@@ -41,7 +41,7 @@ from benchmarks.arena import arena, connected, postgres
 from benchmarks.innocent import Lags
 from benchmarks.link import link
 from benchmarks.report import Measured, Row
-from benchmarks.troubles import TROUBLES, Scene, Trouble, runs_end
+from benchmarks.troubles import TROUBLES, RpcFailure, Scene, runs_end
 from engine.embedded import PostgresServer
 
 SAMPLES, SAMPLES_QUICK = 60, 20
@@ -67,7 +67,7 @@ async def run(*, quick: bool = False, only: str | None = None) -> Measured:
 
 
 async def _sample(
-    server: PostgresServer, trouble: Trouble, *, quick: bool
+    server: PostgresServer, trouble: RpcFailure, *, quick: bool
 ) -> tuple[list[Lags], Lags]:
     count = SAMPLES_QUICK if quick else SAMPLES
     async with (

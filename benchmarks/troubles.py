@@ -123,7 +123,7 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class RpcFailure:
     """One kind of trouble.
 
     Attributes:
@@ -281,15 +281,15 @@ async def runs_end(scene: Scene) -> AsyncIterator[None]:
 
 
 TROUBLES = {
-    "backfill": Trouble("a backfill of three days of one-second windows", _backfill),
-    "queue": Trouble(f"{_LINE:,} windows in line", _queue),
-    "look": Trouble("a run that cannot be described", _look, loses=_names_a_stuck_run),
-    "catch-up": Trouble(
+    "backfill": RpcFailure("a backfill of three days of one-second windows", _backfill),
+    "queue": RpcFailure(f"{_LINE:,} windows in line", _queue),
+    "look": RpcFailure("a run that cannot be described", _look, loses=_names_a_stuck_run),
+    "catch-up": RpcFailure(
         f"{_BEHIND} schedules catching up over a link of 200 ms", _catch_up, one_way=0.1
     ),
-    "inputs": Trouble(f"{_LARGE} due inputs of {_LARGE_KB} KB", _large_inputs),
-    "plan": Trouble("a key whose plan raises", _raises),
-    "snapshot": Trouble(
+    "inputs": RpcFailure(f"{_LARGE} due inputs of {_LARGE_KB} KB", _large_inputs),
+    "plan": RpcFailure("a key whose plan raises", _raises),
+    "snapshot": RpcFailure(
         f"a transaction that stays open, with {_BUSY:,} schedules of one second",
         _old_snapshot,
         alone=[f"{{key: busy-{n:04}, workflow: bare, everyMs: 1000}}" for n in range(_BUSY)],

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 
-def door(package: str, rooms: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy_exports(package: str, rooms: Mapping[str, str]) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a package.
 
     Args:

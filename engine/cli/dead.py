@@ -21,7 +21,7 @@ from engine.cli.options import (
     Json,
     Limit,
     Reason,
-    given_input,
+    parse_json_input,
 )
 from engine.cli.output import console, counted, instant, print_json, print_table, run_link
 from engine.cli.target import Target, open_service, service, target
@@ -126,7 +126,7 @@ def rerun(
 
     One that fails again is a new letter. Ends with 1 when overlap left it without a run.
     """
-    argument = given_input(own_input)
+    argument = parse_json_input(own_input)
     ask(
         data_dir,
         lambda opened: opened.rerun_dead(

@@ -41,7 +41,7 @@ from engine.cli.target import find_target, open_service, service
 from engine.errors import LedgerError, Problem, ScheduleFileError
 from engine.ledger.records import DriftRow
 from engine.runtime.apply.apply import PRUNE_AFTER
-from engine.runtime.apply.dry_run import Change, Rehearsal
+from engine.runtime.apply.dry_run import Change, DryRun
 from engine.runtime.apply.edits import ApplyReport
 from engine.runtime.apply.locations import located, placed, unknown_workflows
 from engine.runtime.apply.source import Source
@@ -81,7 +81,7 @@ _OF_THE_CLOCK = 4
 """The fields of hour, day, month and weekday: with a star in each, every hour is like another."""
 
 
-def unsaid_zones(file: ScheduleFile) -> list[str]:
+def missing_timezones(file: ScheduleFile) -> list[str]:
     """Return the keys whose cron has a ``timezone`` neither of its own nor from ``defaults``."""
     return [
         schedule.key
@@ -97,7 +97,7 @@ def _knows_hours(schedule: Schedule) -> bool:
     return cron.lower() != "@hourly" and cron.split()[-_OF_THE_CLOCK:] != ["*"] * _OF_THE_CLOCK
 
 
-def unsaid_zones_in_words(keys: Sequence[str]) -> str:
+def missing_timezones_in_words(keys: Sequence[str]) -> str:
     """Return a note for people; empty where every zone is said."""
     if not keys:
         return ""
@@ -148,7 +148,7 @@ def check(
 
 
 def _tell_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
-    over, unsaid = _over(file, datetime.now(UTC)), unsaid_zones(file)
+    over, unsaid = _over(file, datetime.now(UTC)), missing_timezones(file)
     if as_json:
         keys = [schedule.key for schedule in file.schedules]
         warnings = [asdict(found) for found in file.warnings]
@@ -160,7 +160,7 @@ def _tell_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
     typer.echo(f"{path}: good, {found} of project {file.project}")
     for sentence in in_words([(key, "over") for key in over]):
         typer.echo(sentence)
-    if note := unsaid_zones_in_words(unsaid):
+    if note := missing_timezones_in_words(unsaid):
         typer.echo(note)
 
 
@@ -376,7 +376,7 @@ def plan(
     path = one_file(context, path, schedules)
     file = ScheduleService.check(path)
 
-    async def ask() -> Rehearsal:
+    async def ask() -> DryRun:
         async with service(data_dir) as opened:
             return await opened.plan(file, prune=prune, force=force, take_from=take_from)
 
@@ -397,17 +397,17 @@ def plan(
     raise typer.Exit(1 if found.refused_keys else 0)
 
 
-def _show(found: Rehearsal, file: ScheduleFile, problems: Sequence[Problem]) -> None:
+def _show(found: DryRun, file: ScheduleFile, problems: Sequence[Problem]) -> None:
     out = console()
     for line in lines(found, file):
         out.print(Text(line, style=_COLOURS.get(line[:1], "")))
     for line in _some([problem.located(file.name) for problem in problems]):
         out.print(Text(line, style="red"), soft_wrap=True)
-    if note := unsaid_zones_in_words(unsaid_zones(file)):
+    if note := missing_timezones_in_words(missing_timezones(file)):
         typer.echo(note, err=True)
 
 
-def lines(found: Rehearsal, file: ScheduleFile) -> Iterator[str]:
+def lines(found: DryRun, file: ScheduleFile) -> Iterator[str]:
     """Yield what people read."""
     zones = {schedule.key: schedule.timezone for schedule in file.schedules}
     yield f"project {found.project}, {_applied(found)}"
@@ -424,7 +424,7 @@ def lines(found: Rehearsal, file: ScheduleFile) -> Iterator[str]:
         yield _sum(found)
 
 
-def _applied(found: Rehearsal) -> str:
+def _applied(found: DryRun) -> str:
     if found.last is None:
         return "never applied before"
     last = found.last
@@ -455,7 +455,7 @@ def _some(all_of_them: Sequence[str]) -> list[str]:
     return [*all_of_them[:_LINES], *([f"  and {more} more"] if more > 0 else [])]
 
 
-def drift(found: Rehearsal) -> list[str]:
+def drift(found: DryRun) -> list[str]:
     """Return what stands otherwise than the file alone would have it, a sentence each."""
     told = [sentence for row in found.drift for sentence in _drift(row)]
     return [*told, *(f"{key}: the file says paused, and it was resumed" for key in found.resumed)]
@@ -474,7 +474,7 @@ def _drift(row: DriftRow) -> Iterator[str]:
         yield f"{row.key}: {counted(len(row.skipped), 'coming window')} skipped, first {first}"
 
 
-def _sum(found: Rehearsal) -> str:
+def _sum(found: DryRun) -> str:
     kinds = ("added", "changed", "returned", "retired")
     counts = {kind: sum(each.kind == kind for each in found.changes) for kind in kinds}
     named = [f"{count} {kind}" for kind, count in counts.items() if count]
@@ -484,7 +484,7 @@ def _sum(found: Rehearsal) -> str:
     return f"{', '.join(named)}; fires on apply: {found.fires}"
 
 
-def as_document(found: Rehearsal, file: ScheduleFile) -> dict[str, Any]:
+def as_document(found: DryRun, file: ScheduleFile) -> dict[str, Any]:
     """Return what ``--json`` prints."""
     last = found.last
     return {

@@ -29,8 +29,8 @@ from engine.cli.output import (
     print_table,
     problem_of,
     schedule_json,
-    unserved,
     why,
+    without_worker,
 )
 from engine.cli.target import service, target
 from engine.ledger.fires import Fire, Status
@@ -70,7 +70,7 @@ def list_schedules(
                 if not rows:
                     return rows, _EMPTY
                 late = overdue(rows, datetime.now(UTC))
-                alone = late or unserved(rows, await opened.served())
+                alone = late or without_worker(rows, await opened.served())
                 return rows, "\n".join(filter(None, [alone, *await opened.left_alone(rows)]))
             return rows, _nothing_of(project, {row.project for row in await opened.schedules()})
 

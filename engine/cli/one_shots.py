@@ -13,7 +13,15 @@ from typing import Annotated, Any
 
 import typer
 
-from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key, Reason, given_input, is_date
+from engine.cli.options import (
+    DEFAULT_DATA_DIR,
+    DataDir,
+    Json,
+    Key,
+    Reason,
+    is_date,
+    parse_json_input,
+)
 from engine.cli.output import (
     WaitForWorker,
     clock,
@@ -24,7 +32,7 @@ from engine.cli.output import (
 )
 from engine.cli.target import open_service, project_here, service, target
 from engine.schedules.units import parse_duration
-from engine.service.one_shots import Asked
+from engine.service.one_shots import ApplicationSchedule
 
 Moment = Annotated[
     str,
@@ -92,7 +100,7 @@ def at(
     """
     fields: dict[str, Any] = {"taskQueue": task_queue, "external": external}
     _require_place(moment, timezone)
-    if argument := given_input(own_input):
+    if argument := parse_json_input(own_input):
         (fields["input"],) = argument
     if timezone is not None:
         fields["timezone"] = timezone
@@ -138,7 +146,7 @@ def reschedule(
     if timezone is not None:
         when["timezone"] = timezone
 
-    async def ask() -> Asked:
+    async def ask() -> ApplicationSchedule:
         async with service(data_dir) as opened:
             return await opened.reschedule(key, reason=reason, **when)
 
@@ -175,7 +183,7 @@ def _require_place(moment: str, timezone: str | None) -> None:
             )
 
 
-def _tell(asked: Asked, *, as_json: bool) -> None:
+def _tell(asked: ApplicationSchedule, *, as_json: bool) -> None:
     if as_json:
         print_json(
             {
@@ -192,5 +200,5 @@ def _tell(asked: Asked, *, as_json: bool) -> None:
         typer.echo(asked.waiting, err=True)
 
 
-def _clock(moment: datetime | None, asked: Asked) -> str:
+def _clock(moment: datetime | None, asked: ApplicationSchedule) -> str:
     return "paused" if moment is None else clock(moment, asked.schedule.timezone, seconds=True)

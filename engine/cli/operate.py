@@ -22,10 +22,10 @@ from engine.cli.options import (
     Json,
     Key,
     Reason,
-    given_input,
     keys_in_the_file,
     moment,
     one_of,
+    parse_json_input,
     whole_number,
 )
 from engine.cli.output import (
@@ -338,7 +338,7 @@ def trigger(
     Also of a schedule that is paused. Ends with 1 when overlap left it without a run, and warns
     where no worker lives that would start it.
     """
-    argument = given_input(own_input)
+    argument = parse_json_input(own_input)
     ask(
         data_dir,
         lambda opened: opened.trigger(
@@ -375,7 +375,7 @@ def rerun(
     Whatever became of it, under the present definition. Ends with 1 when overlap left it without
     a run.
     """
-    argument = given_input(own_input)
+    argument = parse_json_input(own_input)
     ask(
         data_dir,
         lambda opened: opened.rerun(

@@ -212,7 +212,7 @@ _NOT_KEPT = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """What no database keeps, in the text of JSON."""
 
 
-def given_input(text: str | None) -> tuple[Any, ...]:
+def parse_json_input(text: str | None) -> tuple[Any, ...]:
     """Return the argument that ``--input`` names, in a tuple; without it an empty one.
 
     Raises:

@@ -384,7 +384,7 @@ _EVERY = 0.5
 """Seconds between two looks for a worker."""
 
 
-def unserved(rows: Iterable[ScheduleRow], served: Served) -> str:
+def without_worker(rows: Iterable[ScheduleRow], served: Served) -> str:
     """Return where schedules wait for a worker that is not there; empty when all is well.
 
     Args:
@@ -412,7 +412,7 @@ async def nobody_starts_key(opened: ScheduleService, key: str) -> str:
 
 
 async def nobody_serves(opened: ScheduleService, project: str, *, unknown: bool = False) -> str:
-    """Return where schedules of a project wait for a worker that is not there, as ``unserved``.
+    """Return where schedules of a project wait for a missing worker, as ``without_worker``.
 
     They are counted in the ledger, however many. ``unknown``: also those whose workflow no worker
     has ever announced.

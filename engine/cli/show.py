@@ -32,8 +32,8 @@ from engine.cli.output import (
     run_link,
     runs_link,
     schedule_json,
-    unserved,
     why,
+    without_worker,
 )
 from engine.cli.target import Target, open_service, target
 from engine.ledger.fires import DataGap, Fire
@@ -75,7 +75,7 @@ def show(
             skips = [fire for fire in reversed(skipped) if fire.fire_time > now]
             fires = (await opened.fires(key=key, limit=SHOWN + len(skips)))[len(skips) :]
             queued = await opened.fires(key=key, status="queued", limit=_ASKED)
-            lacks = [unserved([row], await opened.served()), *await opened.left_alone([row])]
+            lacks = [without_worker([row], await opened.served()), *await opened.left_alone([row])]
             alone = "\n".join(filter(None, lacks))
             overflow = await opened.overflow(key)
             children = tuple(await opened.children(key))

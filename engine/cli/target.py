@@ -180,7 +180,7 @@ def actor() -> str:
 # One service for everything that ``sched up`` asks of its ledger besides the replica.
 
 
-class Desk:
+class LazyService:
     """Opens the service when it is first asked for, so that a ledger may be away at the start."""
 
     def __init__(self, database_url: str, namespace: str) -> None:

@@ -13,7 +13,7 @@ import temporalio.workflow
 
 from engine.errors import EngineError
 from engine.flow.children import Children, all_of
-from engine.flow.coroutines import Unawaited, to_await
+from engine.flow.coroutines import UnawaitedCalls, to_await
 from engine.flow.failures import NotUndone
 from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.retries import Retry, duration
@@ -25,7 +25,7 @@ from engine.flow.step_calls import NOT_GIVEN, StepOptions, call_of, undo_of
 # What a run knows of itself, the same on every replay.
 
 
-class RunFacts:
+class RunInfo:
     """The part of ``Context`` that waits for nothing."""
 
     @property
@@ -132,7 +132,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Context(RunFacts):
+class Context(RunInfo):
     """The workflow's door to the engine and to Temporal.
 
     Everything here is safe to replay. All of ``temporalio.workflow`` may be used beside it; in a
@@ -141,7 +141,7 @@ class Context(RunFacts):
 
     def __init__(self, *, leaves_notes: bool = False) -> None:
         self._children, self._signals = Children(), Signals()
-        self._unawaited = Unawaited()
+        self._unawaited = UnawaitedCalls()
         self._saga = Saga(self._children, leaves_notes=leaves_notes)
 
     @overload

@@ -17,7 +17,7 @@ from temporalio.exceptions import ActivityError, ChildWorkflowError
 M = TypeVar("M", bound="Callable[..., Coroutine[Any, Any, Any]]")
 
 
-class Unawaited:
+class UnawaitedCalls:
     """The calls of one run that have not begun."""
 
     def __init__(self) -> None:
@@ -109,7 +109,7 @@ async def result_of(handle: asyncio.Task[Any], what: str) -> Any:
 R = TypeVar("R")
 
 
-async def to_the_end(work: Coroutine[Any, Any, R]) -> R:
+async def finish_despite_cancel(work: Coroutine[Any, Any, R]) -> R:
     """Wait until the work has ended, and return what it returned, however often it is cancelled.
 
     A cancel of the run arrives in the task that waits here; the work goes on in one of its own.

@@ -67,7 +67,7 @@ _TIMED_OUT: Final = "TemporalTimeout:StartToClose"
 
 
 @dataclass(frozen=True)
-class RunRules:
+class RunOptions:
     """Run options: timeout, retries, and undo after termination."""
 
     timeout: timedelta | None = None
@@ -75,7 +75,7 @@ class RunRules:
     compensate_on_terminate: bool = False
 
     @classmethod
-    def of(cls, definition: WorkflowDefinition) -> RunRules:
+    def of(cls, definition: WorkflowDefinition) -> RunOptions:
         """Return what the class declares.
 
         A run that is undone from outside when its time is over is not begun again then: nobody
@@ -98,7 +98,7 @@ class RunRules:
         return {name: value for name, value in said.items() if value}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any] | None) -> RunRules:
+    def from_json(cls, value: Mapping[str, Any] | None) -> RunOptions:
         """Read it back; what this version does not know is left out."""
         said = value or {}
         timeout, retry = said.get("timeout"), said.get("retry")

@@ -17,7 +17,7 @@ from temporalio.common import RawValue, RetryPolicy
 from temporalio.workflow import ActivityHandle
 
 from engine.flow.children import Children
-from engine.flow.coroutines import result_of, to_the_end
+from engine.flow.coroutines import finish_despite_cancel, result_of
 from engine.flow.definition import policy_from_json, policy_to_json
 from engine.flow.failures import CompensationFailed, NotUndone
 from engine.flow.step_calls import StepCall, place_of
@@ -79,7 +79,7 @@ class Undo:
             CompensationFailed: something could not be undone.
         """
         # A cancel of this run would leave the rest undone: it is heard, and that is all.
-        undone = await to_the_end(self._undo_all(dead))
+        undone = await finish_despite_cancel(self._undo_all(dead))
         if self._not_undone:
             raise CompensationFailed(str(dead.get("workflow")), self._not_undone)
         return undone
@@ -201,7 +201,7 @@ class Saga:
         if not self._undos and not self._children.under_way:
             return self._children.not_undone
         self._unwinding = True
-        return await to_the_end(self._unwind())
+        return await finish_despite_cancel(self._unwind())
 
     async def _unwind(self) -> list[NotUndone]:
         # Parallel branches may still be at work on what is to be taken back.

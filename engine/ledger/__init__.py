@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.lazy import door
+from engine.lazy import lazy_exports
 from engine.ledger.interface import Ledger, Transaction
 
 if TYPE_CHECKING:
     from engine.ledger.memory.ledger import MemoryLedger
     from engine.ledger.postgres.ledger import PostgresLedger
 else:
-    __getattr__ = door(
+    __getattr__ = lazy_exports(
         __name__,
         {
             "MemoryLedger": "engine.ledger.memory.ledger",

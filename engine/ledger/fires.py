@@ -360,7 +360,7 @@ def as_ended(row: Any) -> Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyChores:
+class KeyMaintenance:
     """A key, and how far the janitor has come with it.
 
     Attributes:

@@ -14,8 +14,8 @@ from engine.schedules.ids import Window
 from engine.schedules.model import Queue, Schedule
 from engine.schedules.planner.decisions import (
     ALL_READ,
-    Awaits,
     Decision,
+    Dependencies,
     Hold,
     Known,
     Move,
@@ -239,7 +239,7 @@ class NewFire:
     not_before: datetime | None
     token: UUID | None
     schedule: Schedule
-    awaits: Awaits | None = None
+    awaits: Dependencies | None = None
     overlap: Overlap | None = None
 
     @classmethod

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.lazy import door
+from engine.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from engine.runtime.events import Event
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from engine.runtime.poller import Poller
     from engine.runtime.settings import Settings
 else:
-    __getattr__ = door(
+    __getattr__ = lazy_exports(
         __name__,
         {
             "Event": "engine.runtime.events",

@@ -15,10 +15,10 @@ from engine.ledger import Ledger, Transaction
 from engine.ledger.fires import Claim, Fire, cause_of
 from engine.ledger.records import UNDECLARED, Action, Backfill, ScheduleState, Serving, ToLay
 from engine.runtime import planning
-from engine.runtime.events import Alert, Listener
-from engine.runtime.planning import take_out
+from engine.runtime.events import Alert, OnEvent
+from engine.runtime.planning import split_range
 from engine.runtime.settings import Settings
-from engine.runtime.tracking.lookups import Sight
+from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.runs import VISIBILITY_LAG
 from engine.schedules.ids import Window, is_suffixed
 from engine.schedules.model import Schedule
@@ -240,7 +240,7 @@ class Backfills:
 
     Args:
         sight: looks up the runs of a key after signs of lost commits.
-        tell: hears of backfills that ended before they were laid.
+        on_event: receives backfills that ended before they were laid.
     """
 
     def __init__(
@@ -249,11 +249,11 @@ class Backfills:
         serving: Serving,
         settings: Settings,
         *,
-        sight: Sight,
-        tell: Listener,
+        lookups: RunLookups,
+        on_event: OnEvent,
     ) -> None:
         self._ledger, self._serving, self._settings = ledger, serving, settings
-        self._sight, self._tell = sight, tell
+        self._lookups, self._emit = lookups, on_event
         self._looking: asyncio.Task[None] | None = None
 
     async def lay(self, claims: list[Claim], limit: int, doubted_at: datetime | None) -> Laid:
@@ -288,7 +288,7 @@ class Backfills:
                 await self._put_off(key, f"{type(error).__name__}: {error}")
             return Laid(windows=0)
         for event in laid.told:
-            self._tell(event)
+            self._emit(event)
         if laid.look is not None and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(self._look(*laid.look))
         return laid
@@ -296,17 +296,17 @@ class Backfills:
     async def _put_off(self, key: str, error: str) -> None:
         async with self._ledger.transaction() as transaction:
             await transaction.put_off_backfills(key, _BACK_OFF, error)
-        self._tell(Alert(Code.BACKFILL_HELD, f"the backfill of {key} waits: {error}"))
+        self._emit(Alert(Code.BACKFILL_HELD, f"the backfill of {key} waits: {error}"))
 
     async def _look(self, key: str, since: datetime, until: datetime) -> None:
         """Book the runs of a key; what fails is tried again by whoever has the next turn."""
         try:
-            await self._sight.look_up(key, since)
+            await self._lookups.look_up(key, since)
             async with self._ledger.transaction() as transaction:
                 await transaction.backfill_looked_at(key, until)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody waits for this task
             text = f"the backfill of {key} waits: its runs could not be looked up: {error}"
-            self._tell(Alert(Code.BACKFILL_HELD, text))
+            self._emit(Alert(Code.BACKFILL_HELD, text))
 
 
 class _Turn:
@@ -469,6 +469,6 @@ class _Batch:
             suffixed = is_suffixed(row.workflow_id)
             found += [
                 ToLay(window, window.workflow_id(suffixed), again=True)
-                for window in await take_out(self._transaction, row, *moments)
+                for window in await split_range(self._transaction, row, *moments)
             ]
         return sorted(found, key=lambda each: each.window.fire_time)

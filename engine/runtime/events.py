@@ -68,7 +68,7 @@ class Applied:
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
+class Notice:
     """Something about the file that somebody should hear; ``good`` when nothing is amiss."""
 
     text: str
@@ -91,8 +91,8 @@ class Held:
     reason: str | None
 
 
-Event = Settled | Decided | Closed | Stopped | Applied | Remark | Alert | Held
-Listener = Callable[[Event], None]
+Event = Settled | Decided | Closed | Stopped | Applied | Notice | Alert | Held
+OnEvent = Callable[[Event], None]
 
 
 def without_run(steps: Iterable[Step]) -> list[Decided]:
@@ -109,10 +109,10 @@ def without_run(steps: Iterable[Step]) -> list[Decided]:
     ]
 
 
-def tell_decided(decided: Sequence[Decided], tell: Listener) -> None:
+def tell_decided(decided: Sequence[Decided], on_event: OnEvent) -> None:
     """Tell of windows without a run; the log hears of all days off in one line."""
     for event in decided:
-        tell(event)
+        on_event(event)
     if off := [event.decision for event in decided if event.decision.excluded]:
         windows, keys = sum(each.windows for each in off), {each.window.key for each in off}
         more = ["…"] if len(keys) > _NAMED else []
@@ -139,7 +139,7 @@ def log(event: Event) -> None:
         case Stopped(order):
             asked = "cancelled" if order.stop == "cancel" else "terminated"
             logger.info("%s is %s: %s", order.workflow_id, asked, order.stop_reason)
-        case Applied(text, good) | Remark(text, good):
+        case Applied(text, good) | Notice(text, good):
             logger.log(logging.INFO if good else logging.ERROR, "%s", text)
         case Alert(code, text):
             logger.error("%s: %s", code, text)

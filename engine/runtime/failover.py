@@ -16,13 +16,13 @@ from uuid import UUID
 from engine.errors import Code, LedgerError
 from engine.ledger import Ledger
 from engine.ledger.records import Lineage, Probe
-from engine.runtime.events import Alert, Listener
+from engine.runtime.events import Alert, OnEvent
 
 _THEN = "what has run since is looked up in Temporal before anything is decided"
 _APPLY = "what was applied or asked for last may be gone, too: apply it again"
 
 
-class Continuity:
+class FailoverDetector:
     """The ledger's history as one replica has seen it, to compare each probe with.
 
     Attributes:
@@ -30,8 +30,8 @@ class Continuity:
             no sign of lost commits was ever seen.
     """
 
-    def __init__(self, ledger: Ledger, *, tell: Listener) -> None:
-        self._ledger, self._tell = ledger, tell
+    def __init__(self, ledger: Ledger, *, on_event: OnEvent) -> None:
+        self._ledger, self._emit = ledger, on_event
         self._ledger_id: UUID | None = None
         self._lineage = Lineage()
         self._server: datetime | None = None
@@ -86,7 +86,7 @@ class Continuity:
             text = (
                 f"the ledger may have lost its last commits ({'; '.join(signs)}); {_THEN}. {_APPLY}"
             )
-            self._tell(Alert(Code.COMMITS_LOST, text))
+            self._emit(Alert(Code.COMMITS_LOST, text))
         return doubted_at
 
 

@@ -177,7 +177,7 @@ class StepHeartbeats(Interceptor):
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
         """See the base class."""
-        return _Speaking(next)
+        return _HeartbeatInterceptor(next)
 
     def workflow_interceptor_class(
         self,
@@ -203,9 +203,9 @@ def _is_ours(task_queue: str | None) -> bool:
     return task_queue is None or queue_of(task_queue, mine) is not None
 
 
-class _Speaking(ActivityInboundInterceptor):
+class _HeartbeatInterceptor(ActivityInboundInterceptor):
     def init(self, outbound: ActivityOutboundInterceptor) -> None:
-        self._voice = _Voice(outbound)
+        self._voice = _HeartbeatInfo(outbound)
         super().init(self._voice)
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
@@ -226,7 +226,7 @@ class _Speaking(ActivityInboundInterceptor):
             self._voice.repeat()
 
 
-class _Voice(ActivityOutboundInterceptor):
+class _HeartbeatInfo(ActivityOutboundInterceptor):
     """Remembers what the step itself said last, so that the next sign of life says it again."""
 
     said: Sequence[Any] = ()

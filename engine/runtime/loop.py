@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from engine.errors import EngineError
-from engine.runtime.events import Held, Listener, logger
+from engine.runtime.events import Held, OnEvent, logger
 from engine.runtime.temporal_client import trouble
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
@@ -30,10 +30,10 @@ class Loop:
         turn: Callable[[], Awaitable[timedelta]],
         *,
         end: Callable[[], Awaitable[None]] | None = None,
-        tell: Listener,
+        on_event: OnEvent,
     ) -> None:
         self.name = name
-        self._turn, self._end, self._tell = turn, end, tell
+        self._turn, self._end, self._emit = turn, end, on_event
         self._stopping = asyncio.Event()
         self._roused = asyncio.Event()
         self._failures = 0
@@ -54,7 +54,7 @@ class Loop:
             try:
                 await self._end()
             except Exception as error:  # noqa: BLE001 - the others have to end as well
-                self._tell(Held(self.name, str(error) or type(error).__name__))
+                self._emit(Held(self.name, str(error) or type(error).__name__))
 
     async def _turns(self) -> None:
         while not self._stopping.is_set():
@@ -73,7 +73,7 @@ class Loop:
             pause = await self._turn()
         except Exception as error:  # noqa: BLE001 - the bulkhead: nothing may end the loop
             if not self._failures:
-                self._tell(Held(self.name, str(error) or type(error).__name__))
+                self._emit(Held(self.name, str(error) or type(error).__name__))
                 if not isinstance(error, EngineError) and trouble(error) is None:
                     logger.exception("%s failed", self.name)
             self._failures += 1
@@ -81,5 +81,5 @@ class Loop:
             return longest * random.uniform(0.5, 1)
         if self._failures:
             self._failures = 0
-            self._tell(Held(self.name, None))
+            self._emit(Held(self.name, None))
         return pause.total_seconds()

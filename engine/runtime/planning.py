@@ -244,7 +244,7 @@ def _step(state: ScheduleState, decided: Plan) -> Step:
 # Windows that are taken out of a row that stands for many.
 
 
-async def take_out(transaction: Transaction, row: Fire, *moments: datetime) -> list[Window]:
+async def split_range(transaction: Transaction, row: Fire, *moments: datetime) -> list[Window]:
     """Give each window that opened at one of these moments a row of its own; returns them.
 
     What is left of the row says what it said, of fewer windows. One statement, however many.

@@ -22,7 +22,7 @@ from temporalio.worker import ReplayerConfig, Worker, WorkerConfig, WorkflowRunn
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from engine.errors import LedgerRequired, ScheduleFileError
-from engine.flow.definition import RunRules, definition_of
+from engine.flow.definition import RunOptions, definition_of
 from engine.flow.saga import Undo
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
 from engine.ledger.postgres.address import checked_address
@@ -32,13 +32,13 @@ from engine.runtime.apply.apply import require_no_memory
 from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source
 from engine.runtime.clean_up import left_to_undo
 from engine.runtime.discovery import types_of
-from engine.runtime.events import Event, Listener, log, logger
+from engine.runtime.events import Event, OnEvent, log, logger
 from engine.runtime.interceptors import HEARD_WITHIN, StepHeartbeats, StepNotes
 from engine.runtime.replica import Replica
 from engine.runtime.run_memo import ChainMemo
 from engine.runtime.settings import Settings, unknown_names
 from engine.runtime.step_queues.manager import is_lane
-from engine.runtime.step_queues.slots import SeenQueues, SlotGate
+from engine.runtime.step_queues.slots import SeenQueues, SlotInterceptor
 from engine.schedules import ScheduleFile
 
 _PASSED_THROUGH = ("asyncpg", "croniter", "yaml", "opentelemetry", "engine")
@@ -81,7 +81,7 @@ class SchedulePlugin(SimplePlugin):
         database_url: str | None = None,
         project: str | None = None,
         settings: Settings | None = None,
-        on_event: Listener | None = None,
+        on_event: OnEvent | None = None,
     ) -> None:
         self._seen = SeenQueues()
         super().__init__(
@@ -122,7 +122,9 @@ class SchedulePlugin(SimplePlugin):
         """See the base class."""
         config = super().configure_worker(config)
         # A step that waits for a slot is spoken for, as one that runs.
-        interceptors = sorted(config.get("interceptors", ()), key=lambda i: isinstance(i, SlotGate))
+        interceptors = sorted(
+            config.get("interceptors", ()), key=lambda i: isinstance(i, SlotInterceptor)
+        )
         config["interceptors"] = interceptors
         given = config.get("max_heartbeat_throttle_interval", HEARD_WITHIN)
         config["max_heartbeat_throttle_interval"] = min(given, HEARD_WITHIN)
@@ -174,7 +176,7 @@ class SchedulePlugin(SimplePlugin):
             source=self._source if self.settings.apply == "on-start" else None,
             serving=serving,
             settings=self.settings,
-            tell=self._tell,
+            on_event=self._emit,
             seen=self._seen,
             worker=worker,
         )
@@ -186,7 +188,7 @@ class SchedulePlugin(SimplePlugin):
             self._database_url, namespace=namespace, schema=database.schema()
         )
 
-    def _tell(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         log(event)
         if self._on_event is None:
             return
@@ -254,7 +256,7 @@ def _with_undoing(config: WorkerConfig) -> WorkerConfig:
 def _rules_of(worker: Worker) -> dict[str, dict[str, Any]]:
     """Return the run options declared by this worker's workflows, by Temporal type."""
     found = map(definition_of, worker.config(active_config=True).get("workflows", ()))
-    return {each.type: RunRules.of(each).to_json() for each in found if each is not None}
+    return {each.type: RunOptions.of(each).to_json() for each in found if each is not None}
 
 
 def _types_of(worker: Worker) -> frozenset[str]:

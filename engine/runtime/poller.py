@@ -18,11 +18,11 @@ from engine.ledger.records import Probe, Serving, Step
 from engine.runtime.backfills import Backfills
 from engine.runtime.clock import ClockWatch, LedgerClock, boottime
 from engine.runtime.dispatch.dispatcher import Dispatcher
-from engine.runtime.events import Alert, Held, Listener, log, logger, tell_decided, without_run
-from engine.runtime.failover import Continuity
+from engine.runtime.events import Alert, Held, OnEvent, log, logger, tell_decided, without_run
+from engine.runtime.failover import FailoverDetector
 from engine.runtime.planning import concerns_others, holding, planned, waits
 from engine.runtime.settings import Settings
-from engine.runtime.tracking.lookups import Sight
+from engine.runtime.tracking.lookups import RunLookups
 from engine.schedules.planner.decisions import Decision
 from engine.schedules.planner.planner import MOST_ROWS
 from engine.schedules.units import TICK
@@ -102,7 +102,7 @@ class Poller:
 
     Args:
         sight: asks Temporal what plans lack, beside the ticks.
-        tell: hears of the windows that were decided without a run.
+        on_event: receives the windows that were decided without a run.
 
     Attributes:
         rouse: called when what this poller decided made others due.
@@ -116,12 +116,12 @@ class Poller:
         serving: Serving,
         settings: Settings,
         *,
-        sight: Sight,
-        tell: Listener = log,
+        lookups: RunLookups,
+        on_event: OnEvent = log,
     ) -> None:
         self._ledger, self._dispatcher, self._clock = ledger, dispatcher, clock
-        self._serving, self._settings, self._tell = serving, settings, tell
-        self._sight = sight
+        self._serving, self._settings, self._emit = serving, settings, on_event
+        self._lookups = lookups
         self.rouse: Callable[[], None] = lambda: None
         # Beside what is being written: a key that somebody holds keeps no other's outcome waiting.
         dispatcher.wake = self._wake_others
@@ -131,8 +131,8 @@ class Poller:
         self._unparsed: set[str] = set()
         self._failing: set[str] = set()
         self._wakes = 0
-        self._continuity = Continuity(ledger, tell=tell)
-        self._backfills = Backfills(ledger, serving, settings, sight=sight, tell=tell)
+        self._continuity = FailoverDetector(ledger, on_event=on_event)
+        self._backfills = Backfills(ledger, serving, settings, lookups=lookups, on_event=on_event)
         self.epoch = 0
         self._watch = ClockWatch(settings.max_skew)
         self._travels = False
@@ -176,7 +176,7 @@ class Poller:
             await asyncio.wait(sends)
         woken, self._waking = bool(self._waking and await self._waking), None
         await self._beside_settled()
-        await self._sight.settled()
+        await self._lookups.settled()
         return replace(tick, woken=woken)
 
     async def turn(self) -> timedelta:
@@ -204,7 +204,9 @@ class Poller:
 
     async def drain(self) -> None:
         """Let what was begun come to its end, and hand back what waits for the server."""
-        await asyncio.gather(self._dispatcher.drain(), self._beside_settled(), self._sight.drain())
+        await asyncio.gather(
+            self._dispatcher.drain(), self._beside_settled(), self._lookups.drain()
+        )
         await self._dispatcher.drain()  # of what was planned apart meanwhile
         if self._waking:
             await self._waking
@@ -221,14 +223,14 @@ class Poller:
         answered = boottime()
         self.epoch = probe.epoch
         if await self._continuity.observe(probe):
-            self._sight.forget()
+            self._lookups.forget()
         self._read_clock(probe.now, asked, answered)
         sends = await self._send_what_was_committed()
         room = self._room
         claims: list[Claim] = []
         due_now = probe.due_at is not None and probe.due_at <= probe.now
         if probe.stop_at is not None and probe.stop_at <= probe.now and not self.holds:
-            self._sight.stop_due()
+            self._lookups.stop_due()
         if room and probe.stale_at is not None and probe.stale_at <= probe.now:
             # What is due shares the room: ten thousand claims of one key must not starve it.
             most = (room + 1) // 2 if due_now else room
@@ -309,14 +311,14 @@ class Poller:
         if not self._watch.holds:
             self._clock.observe(now, asked=asked, answered=answered)
         if held and not self._watch.holds:
-            self._tell(Held("clock", None))
+            self._emit(Held("clock", None))
         elif self._watch.holds and not held:
             skew = self._watch.skew
             text = (
                 f"the ledger's clock went {abs(skew):.1f} s too {'far' if skew > 0 else 'little'};"
                 " nothing is started until it has agreed for a minute"
             )
-            self._tell(Alert(Code.CLOCK_SKEW, text))
+            self._emit(Alert(Code.CLOCK_SKEW, text))
 
     async def _send_what_was_committed(self) -> list[asyncio.Task[None]]:
         """Send the claims of lost commits that happened after all, as their tokens tell.
@@ -370,7 +372,7 @@ class Poller:
                 self._apart |= dict.fromkeys(keys)
             raise
         for alert in alerts:
-            self._tell(alert)
+            self._emit(alert)
         return claims, steps
 
     def _hand_over(
@@ -381,8 +383,8 @@ class Poller:
             faults.reach("after_commit")
         sends = self._dispatcher.send(claims, lease_ends)
         # All that follows is done beside the ticks, and sends never suffer when it fails.
-        self._sight.want(steps)
-        tell_decided(without_run(steps), self._tell)
+        self._lookups.want(steps)
+        tell_decided(without_run(steps), self._emit)
         if any(map(waits, steps)) or (chained and any(map(concerns_others, steps))):
             # After the commit: of a window that waits and a run that ends, as of a parent and its
             # child, whichever is written last sees the other.
@@ -407,7 +409,7 @@ class Poller:
                 async with self._ledger.transaction() as transaction:
                     await transaction.back_off(key, str(error))
                 if alert := self._fails(key, error):
-                    self._tell(alert)
+                    self._emit(alert)
             else:
                 self._hand_over(claims, steps, lease_ends, chained=chained)
                 if steps or key not in self._failing:
@@ -458,7 +460,7 @@ class Poller:
             try:
                 step = planned(
                     state, now, limit=room, rows=rows,
-                    audited=self._sight.is_audited(state), doubted_at=self.doubted_at,
+                    audited=self._lookups.is_audited(state), doubted_at=self.doubted_at,
                 )  # fmt: skip
             except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                 await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
@@ -474,5 +476,5 @@ class Poller:
         """Let a plan that waits for an answer not be made again at once."""
         if not step.withheld:
             return step
-        again, due = now + self._sight.patience(step), step.next_fire_at
+        again, due = now + self._lookups.patience(step), step.next_fire_at
         return step if due and now < due < again else replace(step, next_fire_at=again)

@@ -17,7 +17,7 @@ from engine.ledger.records import Serving, Step
 from engine.runtime import planning
 from engine.runtime.clock import boottime
 from engine.runtime.dispatch.backpressure import Budget
-from engine.runtime.events import Alert, Listener, tell_decided, without_run
+from engine.runtime.events import Alert, OnEvent, tell_decided, without_run
 from engine.runtime.planning import concerns_others, planned
 from engine.runtime.settings import Settings
 from engine.schedules.planner.planner import TIME_RULES
@@ -42,11 +42,11 @@ class Presence:
         settings: Settings,
         *,
         budget: Budget | None = None,
-        tell: Listener,
+        on_event: OnEvent,
     ) -> None:
         self._budget = budget or Budget()
         self._client, self._ledger = client, ledger
-        self._serving, self._settings, self._tell = serving, settings, tell
+        self._serving, self._settings, self._emit = serving, settings, on_event
         self._others: list[str] = []
         self._asked = -_REMIND
         self._steady: tuple[float, float] | None = None
@@ -91,7 +91,7 @@ class Presence:
         if others and others != self._others:
             text = f"this replica computes by the zone rules {TZDATA_VERSION}, others by"
             cure = "replicas with older ones leave schedules alone; give all the same image"
-            self._tell(Alert(Code.TZDATA_DIFFERS, f"{text} {', '.join(others)}; {cure}"))
+            self._emit(Alert(Code.TZDATA_DIFFERS, f"{text} {', '.join(others)}; {cure}"))
         self._others = others
         if boottime() - self._asked < _REMIND:
             return
@@ -101,7 +101,7 @@ class Presence:
         if newer:
             text = f"{newer} schedules of project {project} were computed by newer rules of time"
             cure = "replicas with older ones leave them alone: give all replicas that image"
-            self._tell(Alert(Code.TZDATA_DIFFERS, f"{text} ({rules}, here {TIME_RULES}); {cure}"))
+            self._emit(Alert(Code.TZDATA_DIFFERS, f"{text} ({rules}, here {TIME_RULES}); {cure}"))
 
     async def end(self) -> None:
         """Say that the replica has gone."""
@@ -169,10 +169,10 @@ class Watchdog:
         settings: Settings,
         *,
         distrusts: Callable[[], bool] = lambda: False,
-        tell: Listener,
+        on_event: OnEvent,
     ) -> None:
         self._ledger, self._presence, self._serving = ledger, presence, serving
-        self._settings, self._tell, self._distrusts = settings, tell, distrusts
+        self._settings, self._emit, self._distrusts = settings, on_event, distrusts
 
     async def turn(self) -> timedelta:
         """Look once; returns the wait until the next look."""
@@ -195,8 +195,8 @@ class Watchdog:
                 noun = "window" if windows == 1 else "windows"
                 why = planning.explained(step.state.schedule, announced.get(queue, ()))
                 text = f"{step.state.key}: {windows} {noun} rejected, {why}"
-                self._tell(Alert(Code.WORKFLOW_UNKNOWN, text))
-        tell_decided(without_run(steps), self._tell)
+                self._emit(Alert(Code.WORKFLOW_UNKNOWN, text))
+        tell_decided(without_run(steps), self._emit)
         if any(map(concerns_others, steps)):
             await self._ledger.wake()
         wait = again_after(took, least=self._settings.heartbeat.total_seconds())

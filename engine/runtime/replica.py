@@ -23,19 +23,19 @@ from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter, patient_client
-from engine.runtime.events import Applied, Event, Held, Listener, Remark, logger
+from engine.runtime.events import Applied, Event, Held, Notice, OnEvent, logger
 from engine.runtime.loop import Loop
 from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence, Watchdog
 from engine.runtime.retention.archive import Archive
 from engine.runtime.retention.janitor import Janitor
 from engine.runtime.settings import Settings
-from engine.runtime.step_queues.manager import QueueKeeper
+from engine.runtime.step_queues.manager import QueueManager
 from engine.runtime.step_queues.slots import SeenQueues
 from engine.runtime.tracking.audit import Auditor
-from engine.runtime.tracking.lookups import Sight
+from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.replay import StuckRuns
-from engine.runtime.tracking.runs import Looker, Stopper
+from engine.runtime.tracking.runs import RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import CloseWaiter, Polls, Tracker
 from engine.schedules import ScheduleFile
 from engine.schedules.timing.zones import TZDATA_VERSION
@@ -129,7 +129,7 @@ class Replica:
         serving: what this replica may claim.
         seen: which queues the steps of runs name.
         worker: whose steps may wait in queues; without one none is served.
-        tell: hears every event.
+        on_event: receives every event.
     """
 
     def __init__(
@@ -140,15 +140,15 @@ class Replica:
         source: Source | ScheduleFile | None,
         serving: Serving,
         settings: Settings,
-        tell: Listener,
+        on_event: OnEvent,
         seen: SeenQueues | None = None,
         worker: Worker | None = None,
     ) -> None:
         self._seen, self._worker = seen or SeenQueues(), worker
-        self._keeper: QueueKeeper | None = None
+        self._keeper: QueueManager | None = None
         self._waiter: CloseWaiter | None = None
         self._client, self._open_ledger, self._source = client, open_ledger, source
-        self._serving, self._settings, self._tell = serving, settings, tell
+        self._serving, self._settings, self._emit = serving, settings, on_event
         self._stopping = asyncio.Event()
         self._loops: list[Loop] = []
 
@@ -183,11 +183,11 @@ class Replica:
             return
         budget = self._budget = Budget()
         presence = Presence(
-            client, ledger, self._serving, self._settings, budget=budget, tell=self._tell
+            client, ledger, self._serving, self._settings, budget=budget, on_event=self._emit
         )
-        clock, settings, tell = LedgerClock(), self._settings, self._heard
+        clock, settings, on_event = LedgerClock(), self._settings, self._heard
         starter = Starter(client, clock, settings)
-        dispatcher = Dispatcher(ledger, starter, clock, settings, tell=tell)
+        dispatcher = Dispatcher(ledger, starter, clock, settings, on_event=on_event)
 
         async def begin() -> str:
             await presence.begin()
@@ -203,7 +203,7 @@ class Replica:
         starter.ledger = identity
         self._loops = self._wire(client, ledger, identity, presence, clock, dispatcher)
         polling = self._loops[0]
-        self._poller.rouse = self._sight.rouse = polling.wake
+        self._poller.rouse = self._lookups.rouse = polling.wake
         if self._stopping.is_set():
             self.stop()
         async with hearing(ledger, polling.wake), building_indexes(ledger):
@@ -214,7 +214,7 @@ class Replica:
         try:
             await presence.end()
         except LedgerUnavailable as error:
-            tell(Held("presence", str(error)))
+            on_event(Held("presence", str(error)))
 
     def _wire(
         self,
@@ -226,83 +226,86 @@ class Replica:
         dispatcher: Dispatcher,
     ) -> list[Loop]:
         """Everything that runs beside each other, the poller first, and who knows whom."""
-        settings, tell, budget = self._settings, self._heard, self._budget
-        stuck = StuckRuns(client, settings, budget=budget, tell=tell)
-        looker = Looker(
+        settings, on_event, budget = self._settings, self._heard, self._budget
+        stuck = StuckRuns(client, settings, budget=budget, on_event=on_event)
+        inspector = RunInspector(
             client, ledger, clock, settings,
-            ledger_id=identity, notice=stuck.notice, budget=budget, tell=tell,
+            ledger_id=identity, notice=stuck.notice, budget=budget, on_event=on_event,
         )  # fmt: skip
-        stopper = Stopper(client, ledger, looker, self._serving, settings, tell=tell)
+        canceller = RunCanceller(
+            client, ledger, inspector, self._serving, settings, on_event=on_event
+        )
         auditor = Auditor(
-            client, ledger, looker, clock, settings,
-            replica=self._serving.replica, budget=budget, tell=tell,
+            client, ledger, inspector, clock, settings,
+            replica=self._serving.replica, budget=budget, on_event=on_event,
         )  # fmt: skip
-        sight = self._sight = Sight(
-            ledger, looker=looker, auditor=auditor, stopper=stopper, tell=tell
+        lookups = self._lookups = RunLookups(
+            ledger, inspector=inspector, auditor=auditor, canceller=canceller, on_event=on_event
         )
         poller = self._poller = Poller(
-            ledger, dispatcher, clock, self._serving, settings, sight=sight, tell=tell
+            ledger, dispatcher, clock, self._serving, settings, lookups=lookups, on_event=on_event
         )
         watchdog = Watchdog(
             ledger, presence, self._serving, settings,
-            distrusts=lambda: poller.distrusts_clock, tell=tell,
+            distrusts=lambda: poller.distrusts_clock, on_event=on_event,
         )  # fmt: skip
         tracker = Tracker(
-            client, ledger, clock, settings, looker=looker,
-            replica=self._serving.replica, budget=budget, tell=tell, breaker=dispatcher.breaker,
-            polls=Polls(client, ledger, settings, budget=budget, tell=tell),
+            client, ledger, clock, settings, inspector=inspector,
+            replica=self._serving.replica, budget=budget, on_event=on_event,
+            breaker=dispatcher.breaker,
+            polls=Polls(client, ledger, settings, budget=budget, on_event=on_event),
             busy=lambda: not dispatcher.room, doubted_at=lambda: poller.doubted_at,
         )  # fmt: skip
-        polling = Loop("poller", poller.turn, tell=tell)
+        polling = Loop("poller", poller.turn, on_event=on_event)
         waiter = self._waiter = self._close_waiter(
-            client, ledger, looker, dispatcher, tracker, polling
+            client, ledger, inspector, dispatcher, tracker, polling
         )
         janitor = self._janitor(ledger, identity)
         keeper = self._keeper = self._queue_keeper(client, ledger, poller)
         return [
             polling,
-            Loop("starts", dispatcher.breaker.turn, tell=tell),
-            Loop("leases", dispatcher.leases.turn, tell=tell),
-            Loop("tracker", tracker.turn, end=tracker.release, tell=tell),
-            Loop("lines", waiter.turn, end=waiter.end, tell=tell),
-            Loop("watchdog", watchdog.turn, tell=tell),
-            Loop("presence", presence.turn, tell=tell),
-            *([Loop("janitor", janitor.turn, tell=tell)] if janitor else ()),
-            *([Loop("queues", keeper.turn, tell=tell)] if keeper else ()),
-            *([Loop("slots", keeper.watch, tell=tell)] if keeper else ()),
+            Loop("starts", dispatcher.breaker.turn, on_event=on_event),
+            Loop("leases", dispatcher.leases.turn, on_event=on_event),
+            Loop("tracker", tracker.turn, end=tracker.release, on_event=on_event),
+            Loop("lines", waiter.turn, end=waiter.end, on_event=on_event),
+            Loop("watchdog", watchdog.turn, on_event=on_event),
+            Loop("presence", presence.turn, on_event=on_event),
+            *([Loop("janitor", janitor.turn, on_event=on_event)] if janitor else ()),
+            *([Loop("queues", keeper.turn, on_event=on_event)] if keeper else ()),
+            *([Loop("slots", keeper.watch, on_event=on_event)] if keeper else ()),
         ]
 
     def _close_waiter(
         self,
         client: Client,
         ledger: Ledger,
-        looker: Looker,
+        inspector: RunInspector,
         dispatcher: Dispatcher,
         tracker: Tracker,
         polling: Loop,
     ) -> CloseWaiter:
         """Runs of replicas that have gone are waited for by whoever looks for closes."""
         return CloseWaiter(
-            client, ledger, looker, self._settings,
+            client, ledger, inspector, self._settings,
             breaker=dispatcher.breaker, replica=self._serving.replica,
             orphans=lambda: tracker.on_duty, go_on=polling.wake,
         )  # fmt: skip
 
     def _heard(self, event: Event) -> None:
-        self._tell(event)
+        self._emit(event)
         if self._waiter:
             self._waiter.hear(event)
 
-    def _queue_keeper(self, client: Client, ledger: Ledger, poller: Poller) -> QueueKeeper | None:
+    def _queue_keeper(self, client: Client, ledger: Ledger, poller: Poller) -> QueueManager | None:
         """A worker without steps serves no queue."""
         if self._worker is None:
             return None
         config = self._worker.config(active_config=True)
         if config.get("no_remote_activities") or not config.get("activities"):
             return None
-        return QueueKeeper(
+        return QueueManager(
             self._worker, client, ledger, self._serving, self._settings,
-            epoch=lambda: poller.epoch, seen=self._seen, tell=self._tell,
+            epoch=lambda: poller.epoch, seen=self._seen, on_event=self._emit,
         )  # fmt: skip
 
     def _janitor(self, ledger: Ledger, identity: str) -> Janitor | None:
@@ -314,14 +317,14 @@ class Replica:
         if settings.archive is not None:
             namespace = self._client.namespace
             archive = Archive(settings.archive, ledger_id=identity, namespace=namespace)
-        return Janitor(ledger, archive, self._serving, settings, tell=self._tell)
+        return Janitor(ledger, archive, self._serving, settings, on_event=self._emit)
 
     async def _adopt(self, ledger: Ledger) -> None:
         """Compute by our rules of time what older ones have computed."""
         adopted = await adopt(ledger, self._serving)
         if adopted:
             text = f"{adopted} schedules were computed again by the zone rules {TZDATA_VERSION}"
-            self._tell(Remark(text, good=True))
+            self._emit(Notice(text, good=True))
 
     async def _apply(self, ledger: Ledger) -> None:
         """Apply the file; one that cannot be applied leaves the last good definitions."""
@@ -331,7 +334,7 @@ class Replica:
             last = await self._last(ledger)
             if last and last == await self._looks(self._source):
                 report = ApplyReport(project=self._serving.project, already_applied=True)
-                self._tell(Applied(str(report), good=True))
+                self._emit(Applied(str(report), good=True))
                 self._mention_other_queues(await ledger.wanted(self._serving.project))
                 return
             file = await self._read(self._source)
@@ -341,14 +344,14 @@ class Replica:
             report = await apply(ledger, file, by=self._serving.replica, last=last)
         except REFUSALS as error:
             living = await ledger.count_schedules(self._serving.project)
-            self._tell(Applied(str(error), good=False))
+            self._emit(Applied(str(error), good=False))
             goes_on = f"the last good definitions go on ({living} schedules)"
-            self._tell(Remark(goes_on, good=False))
+            self._emit(Notice(goes_on, good=False))
         else:
-            self._tell(Applied(str(report), good=True))
+            self._emit(Applied(str(report), good=True))
             types = self._serving.types
             for remark in await asyncio.to_thread(remarks, file, report, self._source, types):
-                self._tell(remark)
+                self._emit(remark)
             self._mention_other_queues(await ledger.wanted(self._serving.project))
 
     async def _read(self, source: Source | ScheduleFile) -> ScheduleFile | None:
@@ -377,7 +380,7 @@ class Replica:
             every, theirs = (sum(each.schedules for each in of) for of in (wanted, others))
             are = "is" if theirs == 1 else "are"
             text = f"{theirs} of {every} schedules {are} for other task queues ({named})"
-            self._tell(Remark(f"{text}, this worker serves {mine}", good=True))
+            self._emit(Notice(f"{text}, this worker serves {mine}", good=True))
 
     async def _patiently(self, name: str, begin: Callable[[], Awaitable[T]]) -> T | None:
         """Try until it works; None when stopped meanwhile. A server that is away is waited for."""
@@ -387,11 +390,11 @@ class Replica:
                 begun = await begin()
             except (LedgerUnavailable, TemporalUnavailable) as error:
                 if not told:
-                    self._tell(Held(name, str(error)))
+                    self._emit(Held(name, str(error)))
                 told = True
             else:
                 if told:
-                    self._tell(Held(name, None))
+                    self._emit(Held(name, None))
                 return begun
             try:
                 async with asyncio.timeout(_PATIENCE):

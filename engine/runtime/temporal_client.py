@@ -63,7 +63,7 @@ async def connect_temporal(**instead: Any) -> Client:
 # --- errors of the server ---
 # Which errors of a call say something about the Temporal server and not about the call.
 
-Trouble = Literal["away", "busy"]
+RpcFailure = Literal["away", "busy"]
 """``away``: nobody answered. ``busy``: an answer, namely that there were too many calls."""
 
 _NOBODY_ANSWERED = frozenset(
@@ -76,7 +76,7 @@ _NOBODY_ANSWERED = frozenset(
 )
 
 
-def trouble(error: BaseException) -> Trouble | None:
+def trouble(error: BaseException) -> RpcFailure | None:
     """Return the server's trouble, or None for an answer to this one call."""
     if isinstance(error, RPCError):
         if error.status in _NOBODY_ANSWERED:

@@ -449,7 +449,7 @@ def simulate(
     herds = []
     for places in _alike(listed, lengths):
         known = Counter(lengths[key] for key in (listed[n].key for n in places) if key in lengths)
-        herds.append(_Herd(places, Life(listed[places[0]], start, end, gaps), known))
+        herds.append(_Group(places, Life(listed[places[0]], start, end, gaps), known))
     first = epoch_ms(start) // MINUTE_MS
     minutes = (epoch_ms(end) - 1) // MINUTE_MS - first + 1
     starts, most_open = _load(herds, first, minutes, new=new)
@@ -462,7 +462,7 @@ def simulate(
 
 
 @dataclass(frozen=True, slots=True)
-class _Herd:
+class _Group:
     """Schedules that start at the same instants: one life, which counts for each of them.
 
     Attributes:
@@ -477,7 +477,7 @@ class _Herd:
 
 
 def _load(
-    herds: Sequence[_Herd], first: int, minutes: int, *, new: bool
+    herds: Sequence[_Group], first: int, minutes: int, *, new: bool
 ) -> tuple[list[int], list[int]]:
     """Live all lives; return the starts, and the most open runs, of each minute from ``first``."""
     starts, open_runs = [0] * minutes, OpenRuns(first, minutes)
@@ -495,8 +495,8 @@ def _load(
 
 
 def _together(
-    herds: Sequence[_Herd], *, new: bool
-) -> Iterator[tuple[int, _Herd, Mapping[int, int]]]:
+    herds: Sequence[_Group], *, new: bool
+) -> Iterator[tuple[int, _Group, Mapping[int, int]]]:
     """Return the starts of all herds in the order of time: what is open at once is seen so.
 
     With each how long its runs are open, in ms, and how many of them are known to be.

@@ -41,7 +41,7 @@ _DRAFT = "draft"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ApplicationSchedule:
     """A schedule that an application asked for, or changed.
 
     Attributes:
@@ -61,7 +61,7 @@ class Asked:
     waiting: str | None = None
 
 
-async def ask_for(
+async def create_schedule(
     ledger: Ledger,
     fields: Mapping[str, Any],
     *,
@@ -70,7 +70,7 @@ async def ask_for(
     key: str | None = None,
     request_id: str | None = None,
     reason: str | None = None,
-) -> Asked:
+) -> ApplicationSchedule:
     """Schedule a workflow for one moment, or again and again.
 
     Args:
@@ -135,7 +135,7 @@ async def _require_unused(transaction: Transaction, key: str, request_id: str | 
 
 async def reschedule(
     ledger: Ledger, key: str, when: Mapping[str, Any], *, by: str, reason: str | None = None
-) -> Asked:
+) -> ApplicationSchedule:
     """Let a schedule of an application fire at other times; all else stays.
 
     Args:
@@ -194,7 +194,7 @@ async def _type_of(transaction: Transaction, schedule: Schedule) -> str | None:
     return (await transaction.resolve([wanted]))[wanted]
 
 
-async def _asked(transaction: Transaction, new: NewDefinition) -> Asked:
+async def _asked(transaction: Transaction, new: NewDefinition) -> ApplicationSchedule:
     waiting, schedule = None, new.schedule
     if new.workflow_type is None:
         # A worker that announces it at this very moment has not seen this row.
@@ -202,7 +202,7 @@ async def _asked(transaction: Transaction, new: NewDefinition) -> Asked:
         announced = await transaction.announced([schedule.task_queue])
         waiting = planning.explained(schedule, announced.get(schedule.task_queue, ()))
     kind = new.workflow_type
-    return Asked(schedule.key, schedule, new.next_fire_at, new.project, kind, waiting)
+    return ApplicationSchedule(schedule.key, schedule, new.next_fire_at, new.project, kind, waiting)
 
 
 def _require_memory(ledger: Ledger) -> None:
@@ -233,7 +233,7 @@ def _new_key(schedule: Schedule, now: datetime) -> str:
 # The verbs of applications, which declare schedules of their own.
 
 
-class Asking(Reading):
+class ApplicationSchedules(Reading):
     """Operations of applications that declare schedules at run time."""
 
     async def schedule_at(
@@ -246,10 +246,11 @@ class Asking(Reading):
         project: str = DEFAULT_PROJECT,
         reason: str | None = None,
         **fields: Any,
-    ) -> Asked:
-        """Start a workflow once, at ``at``; see ``one_shots.ask_for``.
+    ) -> ApplicationSchedule:
+        """Start a workflow once, at ``at``; see ``one_shots.create_schedule``.
 
-        It is asked for also where no worker lives that would start it: ``Asked.waiting`` says so.
+        It is declared even where no living worker would start it; then
+        ``ApplicationSchedule.waiting`` says so.
 
         Args:
             workflow: what to start, as a schedule file names it.
@@ -262,7 +263,7 @@ class Asking(Reading):
                 ``timezone``, ``taskQueue``, ``metadata``.
         """
         moment = at if isinstance(at, str) else as_text(at)
-        asked = await ask_for(
+        asked = await create_schedule(
             self._ledger, {"workflow": workflow, "at": moment, **fields}, by=self._actor,
             project=project, key=key, request_id=request_id, reason=reason,
         )  # fmt: skip
@@ -277,15 +278,17 @@ class Asking(Reading):
         project: str = DEFAULT_PROJECT,
         reason: str | None = None,
         **fields: Any,
-    ) -> Asked:
+    ) -> ApplicationSchedule:
         """Start a workflow again and again, by ``everyMs`` or ``cron``; see ``schedule_at``."""
-        asked = await ask_for(
+        asked = await create_schedule(
             self._ledger, {"workflow": workflow, **fields}, by=self._actor,
             project=project, key=key, request_id=request_id, reason=reason,
         )  # fmt: skip
         return await self._with_workers(asked)
 
-    async def reschedule(self, key: str, *, reason: str | None = None, **when: Any) -> Asked:
+    async def reschedule(
+        self, key: str, *, reason: str | None = None, **when: Any
+    ) -> ApplicationSchedule:
         """Let a schedule of an application fire at other times; see ``one_shots.reschedule``.
 
         Args:
@@ -299,7 +302,7 @@ class Asking(Reading):
             asked = await reschedule(self._ledger, key, when, by=self._actor, reason=reason)
         return await self._with_workers(asked)
 
-    async def _with_workers(self, asked: Asked) -> Asked:
+    async def _with_workers(self, asked: ApplicationSchedule) -> ApplicationSchedule:
         """Say where no worker lives that would start it; it is asked for all the same."""
         if asked.waiting is not None:
             return asked

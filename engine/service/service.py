@@ -8,13 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 from engine.runtime.apply.apply import PRUNE_AFTER, applied_digest, apply, retire_absent
-from engine.runtime.apply.dry_run import Rehearsal, rehearse
+from engine.runtime.apply.dry_run import DryRun, rehearse
 from engine.runtime.apply.edits import ApplyReport, PruneReport
 from engine.runtime.apply.source import Source, read_file
 from engine.schedules import ScheduleFile
 from engine.service.base import Reading
 from engine.service.dead_letters import DeadLetters
-from engine.service.one_shots import Asking
+from engine.service.one_shots import ApplicationSchedules
 from engine.service.pausing import Holding
 from engine.service.runs import Running
 
@@ -95,7 +95,7 @@ class Declaring(Reading):
         prune: bool = False,
         force: bool = False,
         take_from: str | None = None,
-    ) -> Rehearsal:
+    ) -> DryRun:
         """Return what ``apply`` would change; see ``rehearsing.rehearse``."""
         return await rehearse(
             self._ledger, file, by=self._actor, prune=prune, force=force, take_from=take_from
@@ -118,7 +118,7 @@ class Declaring(Reading):
 # All verbs in one class, and the ledger that they work on.
 
 
-class ScheduleService(Declaring, Asking, Holding, Running, DeadLetters):
+class ScheduleService(Declaring, ApplicationSchedules, Holding, Running, DeadLetters):
     """All operations on the schedules of one namespace.
 
     Args:

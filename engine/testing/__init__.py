@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from engine.lazy import door
+from engine.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from engine.testing.fake_context import FakeContext, fire_for
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from engine.testing.server import DevServer, FrozenClock, dev_server
     from engine.testing.worker import FireResult, RunResult
 else:
-    __getattr__ = door(
+    __getattr__ = lazy_exports(
         __name__,
         {
             "DevServer": "engine.testing.server",

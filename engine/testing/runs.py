@@ -25,7 +25,7 @@ from engine.flow.fire import MEMO_KEY
 from engine.flow.saga import UNDO_TYPE
 from engine.flow.step_calls import NOT_GIVEN
 from engine.runtime.interceptors import passing
-from engine.runtime.tracking.replay import CURE, Deed, step_deed, told, workflow_type
+from engine.runtime.tracking.replay import CURE, HistoryStep, history_step, told, workflow_type
 from engine.testing.fakes import Fakes, by_name
 from engine.testing.server import DevServer
 from engine.testing.worker import Code, RunResult, bench, plugin
@@ -36,7 +36,7 @@ from engine.testing.worker import Code, RunResult, bench, plugin
 History: TypeAlias = "WorkflowHistory | str | Path | Mapping[str, Any]"
 """A history, the path of a JSON file or of a folder of them, or JSON text."""
 
-_asked: Final[defaultdict[str, list[Deed]]] = defaultdict(list)
+_asked: Final[defaultdict[str, list[HistoryStep]]] = defaultdict(list)
 """The steps that code under replay began, by run id; `engine` is not loaded again in sandboxes."""
 
 
@@ -161,7 +161,7 @@ class _Listening(Interceptor):
 class _Noting(WorkflowOutboundInterceptor):
     def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002 - the SDK's name
         place = input.activity_id or "?"
-        _asked[workflow.info().run_id].append(step_deed(input.activity, place))
+        _asked[workflow.info().run_id].append(history_step(input.activity, place))
         return super().start_activity(input)
 
 

@@ -22,7 +22,7 @@ from engine.runtime.dispatch.starter import Starter
 from engine.runtime.planning import locked
 from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
-from engine.runtime.tracking.lookups import Sight
+from engine.runtime.tracking.lookups import RunLookups
 from engine.schedules import Schedule, ScheduleFile, load_schedules
 from engine.schedules.ids import nearest_name, resolve_type
 from engine.schedules.units import TICK
@@ -130,10 +130,16 @@ class Play:
         clock.observe(self._clock.now())
         starter = Starter(self._bench.client, clock, settings)
         starter.ledger = await self._ledger.identity()
-        dispatcher = Dispatcher(self._ledger, starter, clock, settings, tell=lambda _: None)
-        sight = cast("Sight", _Knowing(self._ledger, self._clock))
+        dispatcher = Dispatcher(self._ledger, starter, clock, settings, on_event=lambda _: None)
+        lookups = cast("RunLookups", _Knowing(self._ledger, self._clock))
         poller = Poller(
-            self._ledger, dispatcher, clock, serving, settings, sight=sight, tell=lambda _: None
+            self._ledger,
+            dispatcher,
+            clock,
+            serving,
+            settings,
+            lookups=lookups,
+            on_event=lambda _: None,
         )
         return poller, serving
 

@@ -31,7 +31,7 @@ from engine.flow import (
     registered_workflows,
     step_definition_of,
 )
-from engine.flow.definition import RunRules
+from engine.flow.definition import RunOptions
 from engine.flow.fire import MEMO_KEY
 from engine.flow.steps import lane_of
 from engine.ledger.fires import Status
@@ -158,7 +158,7 @@ class Code:
             found,
             activities(steps, fakes),
             {each.type: each.result_type for each in definitions},
-            {each.type: RunRules.of(each).to_json() for each in definitions},
+            {each.type: RunOptions.of(each).to_json() for each in definitions},
             frozenset([*queues, *(each.queue for each in declared if each and each.queue)]),
         )
 

@@ -69,9 +69,9 @@ async def taken(bench, limit: int = 10_000):
 
 def laying(bench, *, told=None, settings=None) -> Backfills:
     """What lays backfills for the bench's replica."""
-    tell = (lambda _: None) if told is None else told.append
+    on_event = (lambda _: None) if told is None else told.append
     settings = settings or Settings(lease=LEASE, tick=timedelta(0))
-    return Backfills(bench.ledger, bench.serving, settings, tell=tell, **BLIND)
+    return Backfills(bench.ledger, bench.serving, settings, on_event=on_event, **BLIND)
 
 
 async def lay(bench, limit: int = 1000, *, of: Backfills | None = None) -> list[Claim]:

@@ -428,7 +428,9 @@ async def test_after_signs_of_lost_commits_nothing_is_laid_before_its_runs_were_
         async def look_up(self, key, since):
             looked.append((key, since))
 
-    of = Backfills(bench.ledger, bench.serving, Settings(lease=LEASE), sight=Looks(), tell=print)  # type: ignore[arg-type] # all that is asked of it
+    of = Backfills(
+        bench.ledger, bench.serving, Settings(lease=LEASE), lookups=Looks(), on_event=print
+    )  # type: ignore[arg-type] # all that is asked of it
     claims: list = []
     await of.lay(claims, 10, doubted)
     (row,) = await bench.ledger.backfills("k")

@@ -21,7 +21,7 @@ from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import Decision
-from engine.service.one_shots import ask_for
+from engine.service.one_shots import create_schedule
 from tests.blind import BLIND
 from tests.conformance.families import Family, file_of
 from tests.conformance.past import (
@@ -494,7 +494,7 @@ async def test_a_replica_that_forgets_refuses_what_waits_for_others(family):
 async def test_an_application_cannot_ask_for_a_schedule_that_waits_for_others(family):
     fields = {"workflow": "noop", "everyMs": 1000, "needs": ["parent"]}
     with pytest.raises(ScheduleError, match="belong to a schedule of a file"):
-        await ask_for(family.ledger, fields, by="test")
+        await create_schedule(family.ledger, fields, by="test")
 
 
 async def test_a_look_at_the_ledger_tells_whether_anybody_in_the_project_waits_for_others(family):
@@ -510,7 +510,7 @@ async def test_a_tick_makes_due_at_once_whoever_waited_for_what_it_decided(famil
     """Generation after generation, without anybody else's help."""
     clock, setting = LedgerClock(), Settings()
     starter = Starter(cast("Client", None), clock, setting)  # nothing starts here
-    dispatcher = Dispatcher(family.ledger, starter, clock, setting, tell=print)
+    dispatcher = Dispatcher(family.ledger, starter, clock, setting, on_event=print)
     poller = Poller(family.ledger, dispatcher, clock, family.bench.serving, setting, **BLIND)
     await family.bench.declare(
         file_of("key: parent, enabled: false", child(), "key: grandchild, needs: [child]")

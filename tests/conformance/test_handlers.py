@@ -23,7 +23,7 @@ SERVING = Serving("replica-a", "default", "sched", frozenset({"noop@1", "alert@1
 
 async def followed(bench) -> list[Event]:
     told: list[Event] = []
-    await follow(bench.ledger, tell=told.append)
+    await follow(bench.ledger, on_event=told.append)
     return told
 
 

@@ -71,7 +71,7 @@ class Past:
         if self.archive is not None:
             keeps = Archive(self.archive, ledger_id="the-ledger", namespace=self.namespace)
         chosen = Settings(**{"retention_keep": 1, **settings})
-        return Janitor(self.ledger, keeps, SERVING, chosen, tell=self.heard.append)
+        return Janitor(self.ledger, keeps, SERVING, chosen, on_event=self.heard.append)
 
     async def round(self, **settings: Any) -> None:
         """One whole round of a janitor that has just come up."""

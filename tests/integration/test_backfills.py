@@ -77,7 +77,7 @@ async def laid(ledger, monkeypatch) -> Cost:
     claims: list = []
     with monkeypatch.context() as patched:
         patched.setattr(Statements, "run", counted)
-        await Backfills(ledger, SERVING, Settings(), tell=print, **BLIND).lay(claims, 25, None)
+        await Backfills(ledger, SERVING, Settings(), on_event=print, **BLIND).lay(claims, 25, None)
     assert len(claims) == 25
     return cost
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from engine.cli.app import run
-from engine.cli.target import Desk
+from engine.cli.target import LazyService
 from engine.cli.up import file_watch
 from engine.cli.up.board import FileState
 from engine.cli.up.file_watch import FileWatch
 from engine.runtime.apply.source import digest_of, read_file
 from engine.runtime.discovery import import_user_code
-from engine.runtime.events import Applied, Event, Held, Remark
+from engine.runtime.events import Applied, Event, Held, Notice
 from engine.schedules import ScheduleFile, load_schedules
 from tests.waiting import eventually
 
@@ -34,7 +34,7 @@ PARCELS = "tests.fundamentals.samples.parcels"
 class Followed:
     """A file under watch, and what was said of it."""
 
-    def __init__(self, path: Path, desk: Desk) -> None:
+    def __init__(self, path: Path, desk: LazyService) -> None:
         self.path, self.desk = path, desk
         self.said: list[str] = []
         self.states: list[FileState] = []
@@ -42,14 +42,15 @@ class Followed:
     def watch(self, begin, answer: Applied | None = None, **options) -> FileWatch:
         watch = FileWatch(
             self.path, begin, self.desk, project="default", living=7,
-            show=self.states.append, tell=self.listen, absent_for=timedelta(seconds=2), **options,
+            show=self.states.append, on_event=self.listen, absent_for=timedelta(seconds=2),
+            **options,
         )  # fmt: skip
         watch.hear(answer or Applied("project default: 2 added", good=True))
         return watch
 
     def listen(self, event: Event) -> None:
         match event:
-            case Remark(text) | Held(_, str(text)):
+            case Notice(text) | Held(_, str(text)):
                 self.said.append(text)
 
     def heard(self, text: str) -> bool:
@@ -73,7 +74,7 @@ class Followed:
 async def followed(tmp_path: Path, database_url: str) -> AsyncIterator[Followed]:
     path = tmp_path / "schedules.yaml"
     path.write_text(GOOD)
-    async with Desk(database_url, "test") as desk:
+    async with LazyService(database_url, "test") as desk:
         made = Followed(path, desk)
         file = read_file(path)
         async with desk.service() as service:
@@ -113,7 +114,7 @@ async def test_a_file_behind_a_swapped_link_is_seen_as_well(tmp_path: Path, data
     (tmp_path / "data").symlink_to("one")
     path = tmp_path / "schedules.yaml"
     path.symlink_to(Path("data", "schedules.yaml"))
-    async with Desk(database_url, "test") as desk:
+    async with LazyService(database_url, "test") as desk:
         followed = Followed(path, desk)
         following = asyncio.create_task(followed.watch(read_file(path)).run())
         (tmp_path / "next").symlink_to("two")
@@ -128,7 +129,7 @@ async def test_a_folder_is_followed_in_each_of_its_files(tmp_path: Path, databas
     folder = tmp_path / "schedules"
     folder.mkdir()
     (folder / "one.yaml").write_text(GOOD)
-    async with Desk(database_url, "test") as desk:
+    async with LazyService(database_url, "test") as desk:
         followed = Followed(folder, desk)
         file = read_file(folder)
         async with desk.service() as service:
@@ -341,7 +342,7 @@ SAID = "schedules.yaml:2:59: SCHEDULE_INPUT_INVALID: p: input.id: Input should b
 async def test_a_save_names_inputs_that_do_not_fit_the_code_of_the_worker(tmp_path, database_url):
     path = tmp_path / "schedules.yaml"
     path.write_text(GOOD)
-    async with Desk(database_url, "test") as desk:
+    async with LazyService(database_url, "test") as desk:
         made = Followed(path, desk)
         watch = made.watch(read_file(path), types=import_user_code([PARCELS]).types)
         path.write_text(WRONG_INPUT)

@@ -39,7 +39,7 @@ class NoTemporal:
 def idle_poller(ledger: PostgresLedger) -> Poller:
     clock, settings = LedgerClock(), Settings()
     starter = Starter(cast("Client", NoTemporal()), clock, settings)
-    dispatcher = Dispatcher(ledger, starter, clock, settings, tell=print)
+    dispatcher = Dispatcher(ledger, starter, clock, settings, on_event=print)
     return Poller(ledger, dispatcher, clock, SERVING, settings, **BLIND)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from engine.ledger import PostgresLedger
 from engine.ledger.fires import Evidence
-from engine.runtime.events import Alert, Remark
+from engine.runtime.events import Alert, Notice
 from engine.runtime.retention import janitor
 from engine.runtime.retention.compaction import AIM
 from tests.conformance.past import backfilled, operator
@@ -212,7 +212,7 @@ async def booked(past: Past, at, closed):
     fields |= {"key": "hourly", "series": 1, "fire_time": at, "timing": "on_time",
                "bucket": int(at.timestamp() // 3600), "definition_version": 1}  # fmt: skip
     info = FireInfo(**fields)
-    await book(past.ledger, [(seen, info)], by="test", tell=past.heard.append)
+    await book(past.ledger, [(seen, info)], by="test", on_event=past.heard.append)
 
 
 async def test_a_run_seen_again_leaves_the_range_that_says_the_same(past):
@@ -472,7 +472,7 @@ async def test_without_an_archive_nothing_leaves_and_it_is_said_once(past):
     await finish(janitor)
     await finish(janitor)
     assert await past.account() == before
-    said = [event.text for event in past.heard if isinstance(event, Remark)]
+    said = [event.text for event in past.heard if isinstance(event, Notice)]
     assert sum("SCHED_ARCHIVE" in text for text in said) == 1
 
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from engine.ledger import PostgresLedger
-from engine.runtime.retention.compaction import Pace, Paces
+from engine.runtime.retention.compaction import BatchSizer, BatchSizers
 from tests.integration.janitor_oracle import (
     OPEN,
     Law,
@@ -239,7 +239,9 @@ async def prepare(past: Past, keep: int, cursor: datetime) -> None:
 
 async def round_of(past: Past, at_once: int, keep: int) -> None:
     janitor = past.janitor(retention_keep=keep)
-    janitor._paces = Paces(Pace(at_once, most=at_once), Pace(at_once, most=at_once))
+    janitor._paces = BatchSizers(
+        BatchSizer(at_once, most=at_once), BatchSizer(at_once, most=at_once)
+    )
     await finish(janitor)
 
 

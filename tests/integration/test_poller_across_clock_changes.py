@@ -66,7 +66,7 @@ class Recorder:
 def replica(ledger: MemoryLedger, name: str, recorder: Recorder) -> Poller:
     settings, clock = Settings(), LedgerClock()
     starter = cast("Starter", recorder)
-    dispatcher = Dispatcher(ledger, starter, clock, settings, tell=lambda _: None)
+    dispatcher = Dispatcher(ledger, starter, clock, settings, on_event=lambda _: None)
     serving = Serving(name, "default", "sched", frozenset({"noop@1"}))
     return Poller(ledger, dispatcher, clock, serving, settings, **BLIND)
 

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.runtime.events import Remark
+from engine.runtime.events import Notice
 from engine.schedules.policies import BEGINNINGS, reason_code
 from tests.integration.old_ledger import make_old_ledger
 from tests.integration.old_rows import SERVING, TODAY, Past, finish, hours
@@ -100,7 +100,7 @@ async def test_old_rows_have_their_code_for_readers_at_once_and_in_the_table_in_
     assert {tuple(row) for row in await old.sql(CODES)} == {
         ("paused", "paused"), (None, None), ("of another version", None),
     }  # fmt: skip
-    said = [event.text for event in old.heard if isinstance(event, Remark)]
+    said = [event.text for event in old.heard if isinstance(event, Notice)]
     assert said.count("filled what migration 0011 has added in 30 older fires") == 1
     (row,) = await old.sql("SELECT filled_from FROM sched.migrations WHERE version = 11")
     assert row["filled_from"] == 0

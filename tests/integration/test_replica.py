@@ -12,7 +12,7 @@ from engine.errors import RetentionTooShort
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.apply.apply import apply
-from engine.runtime.events import Alert, Applied, Remark, Settled
+from engine.runtime.events import Alert, Applied, Notice, Settled
 from engine.schedules import load_schedules
 from tests.sample_workflows import Fails, Noop, Plain
 from tests.servers import register_namespace
@@ -155,7 +155,7 @@ async def test_a_broken_file_keeps_the_last_good_definitions(
         await eventually(goes_on, timeout=20)
     (applied,) = [event for event in told if isinstance(event, Applied)]
     assert "SCHEDULE_KEY_INVALID" in applied.text
-    assert Remark("the last good definitions go on (3 schedules)", good=False) in told
+    assert Notice("the last good definitions go on (3 schedules)", good=False) in told
 
 
 async def test_a_start_says_what_the_file_changed_and_not_all_of_a_new_one(
@@ -168,7 +168,7 @@ async def test_a_start_says_what_the_file_changed_and_not_all_of_a_new_one(
         )
         async with replica(client, plugin):
             await eventually(lambda: [event for event in told if isinstance(event, Settled)])
-        return [event.text for event in told if isinstance(event, (Applied, Remark))]
+        return [event.text for event in told if isinstance(event, (Applied, Notice))]
 
     assert await said(FILE) == ["project shop: 3 added"]
     edited = FILE.replace("to: you", "to: me") + "  - {key: new, workflow: noop, everyMs: 2000}\n"

@@ -26,7 +26,7 @@ from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.starter import Starter
 from engine.runtime.events import Alert, Event
 from engine.runtime.planning import planned
-from engine.runtime.tracking.runs import Looker
+from engine.runtime.tracking.runs import RunInspector
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
 from tests.chained_workflows import Hapless, Pieces, Renamed, Stubborn
@@ -206,9 +206,9 @@ class Bench:
         starter.ledger = self.identity
         return starter
 
-    def looker(self, client: Client) -> Looker:
-        return Looker(client, self.ledger, self.clock, Settings(),
-                      ledger_id=self.identity, tell=print)  # fmt: skip
+    def inspector(self, client: Client) -> RunInspector:
+        return RunInspector(client, self.ledger, self.clock, Settings(),
+                      ledger_id=self.identity, on_event=print)  # fmt: skip
 
     async def continued(self, client: Client) -> str:
         """Start the run and wait until it has continued as new; returns its first run."""
@@ -241,7 +241,7 @@ async def test_a_replica_without_the_codec_knows_a_run_by_its_chain(client, ledg
     bench = await Bench.of(ledger)
     first = await bench.continued(sealing)
     assert await ledger.settle([bench.outcome]) == 1
-    seen = await bench.looker(client).find(bench.claim.workflow_id)
+    seen = await bench.inspector(client).find(bench.claim.workflow_id)
     assert seen
     assert seen[0].first_run_id == first
 
@@ -259,7 +259,7 @@ async def test_what_a_replica_cannot_read_is_neither_foreign_nor_lost(client, le
     assert answer.outcome.status == "starting"
     assert "could not be read" in (answer.outcome.error or "")
     with pytest.raises(ValueError, match="could not be read"):
-        await bench.looker(client).look([bench.claim.workflow_id])
+        await bench.inspector(client).look([bench.claim.workflow_id])
     (fire,) = await ledger.fires()
     assert fire.error is None, "nothing was written of it"
     readable = await bench.starter(sealing).start(again, boottime() + 30)

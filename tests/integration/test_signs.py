@@ -11,7 +11,7 @@ import pytest
 
 from engine.ledger import PostgresLedger
 from engine.ledger.records import Lineage, Serving
-from engine.runtime.failover import Continuity
+from engine.runtime.failover import FailoverDetector
 
 SERVING = Serving("one", "default", "sched", frozenset())
 FORBIDDEN = ("pg_control_system()", "pg_walfile_name(pg_lsn)")
@@ -43,7 +43,7 @@ async def test_a_server_tells_its_system_and_timeline_and_the_ledger_keeps_them(
     assert noted == Lineage()
     assert here.system is not None
     assert here.timeline == 1
-    await Continuity(ledger, tell=print).observe(await ledger.probe(SERVING))
+    await FailoverDetector(ledger, on_event=print).observe(await ledger.probe(SERVING))
     assert await ledger.lineage() == (here, here)
     await ledger.close()
 
@@ -54,7 +54,7 @@ async def test_a_role_that_may_not_ask_still_sees_that_transactions_are_gone(
     told: list[object] = []
     ledger = await PostgresLedger.connect(forbidden_url)
     assert await ledger.lineage() == (Lineage(), Lineage())
-    continuity = Continuity(ledger, tell=told.append)
+    continuity = FailoverDetector(ledger, on_event=told.append)
     probe = await ledger.probe(SERVING)
     assert not await continuity.observe(probe)
     continuity._transactions = probe.transactions + 1_000_000

@@ -94,7 +94,7 @@ async def test_schedules_that_stand_still_here_are_told_of_without_any_newer_rep
     """As after a rollback: all replicas have the older rules, and nobody would fire."""
     await table.execute("UPDATE schedules SET rules = '9999/2099z'")
     heard: list[object] = []
-    presence = Presence(Namespace(), ledger, SERVING, Settings(), tell=heard.append)  # type: ignore[arg-type] # see there
+    presence = Presence(Namespace(), ledger, SERVING, Settings(), on_event=heard.append)  # type: ignore[arg-type] # see there
     await presence.turn()
     await presence.turn()
     (alert,) = heard
@@ -110,7 +110,7 @@ async def test_whether_schedules_stand_still_is_not_asked_at_every_heartbeat(led
         return 0, TIME_RULES
 
     monkeypatch.setattr(PostgresLedger, "newer_rules", newer_rules)
-    presence = Presence(Namespace(), ledger, SERVING, Settings(), tell=print)  # type: ignore[arg-type] # see above
+    presence = Presence(Namespace(), ledger, SERVING, Settings(), on_event=print)  # type: ignore[arg-type] # see above
     for _ in range(3):
         await presence.turn()
     assert asked == ["default"]
@@ -139,7 +139,7 @@ async def test_replicas_with_other_zone_rules_are_reported_once(ledger):
     heard: list[object] = []
     settings = Settings()
 
-    presence = Presence(Namespace(), ledger, SERVING, settings, tell=heard.append)  # type: ignore[arg-type] # see above
+    presence = Presence(Namespace(), ledger, SERVING, settings, on_event=heard.append)  # type: ignore[arg-type] # see above
     await presence.turn()
     assert heard == []
     await ledger.announce(OTHER, engine="0", tzdata="1999a", retention=DAY)

@@ -12,7 +12,7 @@ from engine.errors import ScheduleFileError
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.runtime import SchedulePlugin
 from engine.runtime.apply import child_parser, source
-from engine.runtime.events import Applied, Event, Remark
+from engine.runtime.events import Applied, Event, Notice
 from tests.sample_workflows import Noop
 from tests.waiting import eventually
 
@@ -47,7 +47,7 @@ class Home:
                 return [event for event in told if isinstance(event, Applied)]
 
             (found,) = await eventually(applied)
-        return found, [event.text for event in told if isinstance(event, Remark)]
+        return found, [event.text for event in told if isinstance(event, Notice)]
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ async def test_runs_that_wait_for_a_worker_nobody_has_started_are_told_with_thei
     service = ScheduleService(ledger, actor="test")
     await service.apply(load_schedules(FILE))
     told: list[Alert] = []
-    polls = Polls(client, ledger, Settings(), budget=Budget(), tell=told.append)  # type: ignore[arg-type] # all that it tells
+    polls = Polls(client, ledger, Settings(), budget=Budget(), on_event=told.append)  # type: ignore[arg-type] # all that it tells
 
     async def said() -> list[str]:
         await polls.look()

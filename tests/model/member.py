@@ -22,8 +22,8 @@ from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence, Watchdog
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.audit import Auditor
-from engine.runtime.tracking.lookups import Sight
-from engine.runtime.tracking.runs import Looker, Stopper
+from engine.runtime.tracking.lookups import RunLookups
+from engine.runtime.tracking.runs import RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import Tracker
 from tests.model.loop import WHOSE, Loop, Mortal
 from tests.model.server import Server
@@ -39,7 +39,7 @@ class Member(Mortal):
     """A replica whose loops turn when somebody says so."""
 
     def __init__(self, name: str, loop: Loop, server: Server, wire: Wire,
-                 tell: Callable[[Event], None]) -> None:  # fmt: skip
+                 on_event: Callable[[Event], None]) -> None:  # fmt: skip
         super().__init__(name)
         self._loop = loop
         self._tasks: dict[str, asyncio.Task[Any]] = {}
@@ -48,24 +48,28 @@ class Member(Mortal):
         serving = Serving(name, PROJECT, QUEUE, TYPES)
         clock = LedgerClock()
         starter = Starter(client, clock, SETTINGS)
-        self.dispatcher = Dispatcher(ledger, starter, clock, SETTINGS, tell=tell)
+        self.dispatcher = Dispatcher(ledger, starter, clock, SETTINGS, on_event=on_event)
         identity = str(wire._ledger._identity)
         starter.ledger = identity
-        looker = Looker(client, ledger, clock, SETTINGS, ledger_id=identity, tell=tell)
-        stopper = Stopper(client, ledger, looker, serving, SETTINGS, tell=tell)
-        auditor = Auditor(client, ledger, looker, clock, SETTINGS,
-                          replica=name, tell=tell)  # fmt: skip
-        sight = Sight(ledger, looker=looker, auditor=auditor, stopper=stopper)
+        inspector = RunInspector(
+            client, ledger, clock, SETTINGS, ledger_id=identity, on_event=on_event
+        )
+        canceller = RunCanceller(client, ledger, inspector, serving, SETTINGS, on_event=on_event)
+        auditor = Auditor(client, ledger, inspector, clock, SETTINGS,
+                          replica=name, on_event=on_event)  # fmt: skip
+        lookups = RunLookups(ledger, inspector=inspector, auditor=auditor, canceller=canceller)
         self.poller = Poller(ledger, self.dispatcher, clock, serving, SETTINGS,
-                             sight=sight, tell=tell)  # fmt: skip
+                             lookups=lookups, on_event=on_event)  # fmt: skip
         tracker = Tracker(
-            client, ledger, clock, SETTINGS, looker=looker, replica=name,
-            breaker=self.dispatcher.breaker, busy=lambda: not self.dispatcher.room, tell=tell,
+            client, ledger, clock, SETTINGS, inspector=inspector, replica=name,
+            breaker=self.dispatcher.breaker, busy=lambda: not self.dispatcher.room,
+            on_event=on_event,
         )  # fmt: skip
 
-        presence = Presence(client, ledger, serving, SETTINGS, tell=tell)
+        presence = Presence(client, ledger, serving, SETTINGS, on_event=on_event)
         watchdog = Watchdog(ledger, presence, serving, SETTINGS,
-                            distrusts=lambda: self.poller.distrusts_clock, tell=tell)  # fmt: skip
+                            distrusts=lambda: self.poller.distrusts_clock,
+                            on_event=on_event)  # fmt: skip
 
         async def begin() -> None:
             await presence.begin()

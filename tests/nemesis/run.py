@@ -55,11 +55,11 @@ async def attack(
             url = fleet.database_url("operator")
             began = time.monotonic()
 
-            def tell(text: str) -> None:
+            def on_event(text: str) -> None:
                 say(f"{time.monotonic() - began:7.2f} {text}")
 
-            async with Operator.connect(url, fleet.postgres.url, file, tell) as operator:
-                run = _Run(plan(seed, minutes * 60), fleet, operator, tell)
+            async with Operator.connect(url, fleet.postgres.url, file, on_event) as operator:
+                run = _Run(plan(seed, minutes * 60), fleet, operator, on_event)
                 calm = await run.go()
                 account = await _account(seed, fleet, operator, calm)
                 account.late = sorted(run.late)
@@ -83,9 +83,9 @@ def _in_memory(otherwise: Path) -> Iterator[Path]:
 
 class _Run:
     def __init__(
-        self, acts: Sequence[Act], fleet: Fleet, operator: Operator, tell: Callable[[str], None]
+        self, acts: Sequence[Act], fleet: Fleet, operator: Operator, on_event: Callable[[str], None]
     ) -> None:
-        self._acts, self._fleet, self._operator, self._tell = acts, fleet, operator, tell
+        self._acts, self._fleet, self._operator, self._emit = acts, fleet, operator, on_event
         self._began = time.monotonic()
         self.late: list[float] = []
 
@@ -97,7 +97,7 @@ class _Run:
         strain = asyncio.create_task(self._feel_the_strain())
         await asyncio.gather(*(self._in_time(act) for act in self._acts))
         strain.cancel()
-        self._tell("healed: calm begins")
+        self._emit("healed: calm begins")
         await self._fleet.all_up()
         await asyncio.sleep(CALM)
         return await self._rest()
@@ -120,7 +120,7 @@ class _Run:
     async def _in_time(self, act: Act) -> None:
         await asyncio.sleep(self._began + act.at - time.monotonic())
         if act.target in self._fleet.links or act.target in self._places():
-            self._tell(f"{act.kind} {act.target} for {act.seconds} s {act.given or ''}")
+            self._emit(f"{act.kind} {act.target} for {act.seconds} s {act.given or ''}")
             await self._fleet.suffer(act)
         else:
             await self._operator.do(act, environment_of(self._fleet.database_url("operator")))
@@ -146,13 +146,13 @@ class _Run:
             )
             await self._stop_all(calm)
             left = await _empty(connection, _PENDING, _REST_WITHIN)
-            self._tell(f"no rest: {left[:20]}" if left else "at rest")
+            self._emit(f"no rest: {left[:20]}" if left else "at rest")
             # A claim is given up, and what ends a run is asked again, within some leases.
             await asyncio.sleep(LEASE / 2)
         finally:
             await connection.close()
         await asyncio.gather(*(worker.leave() for worker in self._fleet.workers.values()))
-        self._tell("left")
+        self._emit("left")
         return calm
 
     async def _stop_all(self, calm: Calm) -> None:

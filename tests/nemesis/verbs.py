@@ -43,9 +43,9 @@ class Operator:
         ledger: PostgresLedger,
         admin: str,
         file: dict[str, Entry],
-        tell: Callable[[str], None],
+        on_event: Callable[[str], None],
     ) -> None:
-        self._ledger, self._admin, self._tell = ledger, admin, tell
+        self._ledger, self._admin, self._emit = ledger, admin, on_event
         self.file, self._first, self._missing = file, file, dict[str, Entry]()
         self.verbs: list[Verb] = []
         self._own: list[str] = []
@@ -54,11 +54,11 @@ class Operator:
     @classmethod
     @asynccontextmanager
     async def connect(
-        cls, url: str, admin: str, file: dict[str, Entry], tell: Callable[[str], None]
+        cls, url: str, admin: str, file: dict[str, Entry], on_event: Callable[[str], None]
     ) -> AsyncIterator[Operator]:
         ledger = await PostgresLedger.connect(url, namespace="default", connections=4)
         try:
-            yield cls(ledger, admin, file, tell)
+            yield cls(ledger, admin, file, on_event)
         finally:
             await ledger.close()
 
@@ -70,7 +70,7 @@ class Operator:
             else:
                 await getattr(self, f"_{act.kind}")(act)
         except NothingThere:
-            self._tell(f"{act.kind} {act.target}: there is nothing that it could be for")
+            self._emit(f"{act.kind} {act.target}: there is nothing that it could be for")
 
     async def say(
         self,
@@ -105,7 +105,7 @@ class Operator:
     def _end(self, said: Verb) -> Verb:
         if said.outcome != "unknown":
             said.answered = datetime.now(UTC)
-        self._tell(f"verb {said.number} {said.verb} {said.key} {said.outcome} {said.code or ''}")
+        self._emit(f"verb {said.number} {said.verb} {said.key} {said.outcome} {said.code or ''}")
         return said
 
     async def _choose(self, which: float, query: str, *arguments: Any) -> asyncpg.Record:

@@ -18,7 +18,7 @@ from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import Allowance
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.audit import Auditor
-from engine.runtime.tracking.runs import Looker
+from engine.runtime.tracking.runs import RunInspector
 from engine.schedules import Schedule
 from tests.virtual_time import VirtualTime, virtual_time
 
@@ -60,8 +60,8 @@ def auditor_of(temporal: Temporal, *, remembers: bool = False) -> Auditor:
     clock = LedgerClock()
     clock.observe(NOW)
     return Auditor(
-        cast("Any", temporal), MemoryLedger(remembers=remembers), cast("Looker", temporal), clock,
-        Settings(), replica="one", tell=print,
+        cast("Any", temporal), MemoryLedger(remembers=remembers), cast("RunInspector", temporal),
+        clock, Settings(), replica="one", on_event=print,
     )  # fmt: skip
 
 

@@ -43,7 +43,7 @@ class Bench:
         self.ledger.travel(NOON)
         options, clock = Settings(**settings), LedgerClock()
         self.dispatcher = Dispatcher(
-            self.ledger, cast("Starter", self.temporal), clock, options, tell=lambda _: None
+            self.ledger, cast("Starter", self.temporal), clock, options, on_event=lambda _: None
         )
         self.poller = Poller(self.ledger, self.dispatcher, clock, SERVING, options, **BLIND)
         self.poller._travels = True
@@ -145,7 +145,9 @@ async def test_runs_are_looked_up_after_signs_of_lost_commits_before_anything_is
             async def look_up(self, key: str, since: datetime) -> None:
                 looked.append((key, since))
 
-        of = Backfills(bench.ledger, SERVING, Settings(), sight=cast("Any", Looks()), tell=print)
+        of = Backfills(
+            bench.ledger, SERVING, Settings(), lookups=cast("Any", Looks()), on_event=print
+        )
         claims: list[Claim] = []
         doubted = NOON + SECOND
         bench.pass_time(2 * SECOND)

@@ -24,7 +24,7 @@ class Server:
 
 def made() -> tuple[Breaker, Server, list[Event]]:
     server, told = Server(), list[Event]()
-    return Breaker(server.ask, tell=told.append), server, told
+    return Breaker(server.ask, on_event=told.append), server, told
 
 
 def fail(breaker: Breaker, times: int) -> None:

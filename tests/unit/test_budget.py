@@ -21,8 +21,8 @@ from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import PAGE, Allowance, Breaker, Budget
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.audit import Auditor
-from engine.runtime.tracking.lookups import Sight
-from engine.runtime.tracking.runs import Looker, Stopper
+from engine.runtime.tracking.lookups import RunLookups
+from engine.runtime.tracking.runs import RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import Tracker
 from engine.schedules import Schedule
 from engine.schedules.planner.decisions import OpenFire
@@ -90,22 +90,27 @@ class Temporal:
         )
 
 
-def replica(temporal: Temporal, ledger: MemoryLedger, name: str) -> tuple[Sight, Tracker]:
+def replica(temporal: Temporal, ledger: MemoryLedger, name: str) -> tuple[RunLookups, Tracker]:
     """What one replica has besides its starts."""
     budget, clock, client = Budget(), LedgerClock(), cast("Any", temporal)
     budget.share(REPLICAS)
     clock.observe(BEGIN)
-    looker = Looker(client, ledger, clock, Settings(), ledger_id="", budget=budget, tell=print)
-    auditor = Auditor(
-        client, ledger, looker, clock, Settings(), replica=name, budget=budget, tell=print
+    inspector = RunInspector(
+        client, ledger, clock, Settings(), ledger_id="", budget=budget, on_event=print
     )
-    stopper = SimpleNamespace()
-    sight = Sight(ledger, looker=looker, auditor=auditor, stopper=cast("Stopper", stopper))
+    auditor = Auditor(
+        client, ledger, inspector, clock, Settings(), replica=name, budget=budget, on_event=print
+    )
+    canceller = SimpleNamespace()
+    lookups = RunLookups(
+        ledger, inspector=inspector, auditor=auditor, canceller=cast("RunCanceller", canceller)
+    )
     tracker = Tracker(
-        client, ledger, clock, Settings(), looker=looker, replica=name, budget=budget, tell=print,
-        breaker=Breaker(no_answer, tell=print),
+        client, ledger, clock, Settings(), inspector=inspector, replica=name, budget=budget,
+        on_event=print,
+        breaker=Breaker(no_answer, on_event=print),
     )  # fmt: skip
-    return sight, tracker
+    return lookups, tracker
 
 
 async def no_answer() -> str | None:
@@ -132,11 +137,11 @@ def test_ten_thousand_open_runs_and_four_replicas_stay_within_one_budget(time, c
 
     async def course() -> None:
         for number in range(OPEN_RUNS):
-            sight, _ = replicas[number % REPLICAS]
-            sight.want([step(number, audit=number % 10 == 0)])
+            lookups, _ = replicas[number % REPLICAS]
+            lookups.want([step(number, audit=number % 10 == 0)])
         await asyncio.gather(*(live(*each) for each in replicas))
 
-    async def live(sight: Sight, tracker: Tracker) -> None:
+    async def live(lookups: RunLookups, tracker: Tracker) -> None:
         while time.now < 60:
             await tracker.turn()
             await asyncio.sleep(2)
@@ -148,7 +153,7 @@ def test_ten_thousand_open_runs_and_four_replicas_stay_within_one_budget(time, c
     lists = [at for each in temporals for at in each.lists]
     assert len(lists) > 40
     assert len([at for at in lists if at >= 4]) / (time.now - 4) <= 2
-    budget = replicas[0][0]._looker.budget
+    budget = replicas[0][0]._inspector.budget
     budget.report()
     assert f"{budget.late} calls to Temporal waited for their turn" in caplog.text
     assert budget.late > 900

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from engine.cli.inspect import overdue
-from engine.cli.output import unserved
+from engine.cli.output import without_worker
 from engine.ledger.records import ScheduleRow
 from engine.schedules import Schedule
 
@@ -44,27 +44,27 @@ MAIL = ("default", "mail")
 
 def test_that_no_worker_is_there_is_told_before_anything_is_due():
     rows = [row("a", 3600), row("b", 3600), row("mail", 60, taskQueue="mail"), row("over", None)]
-    told = unserved(rows, {})
+    told = without_worker(rows, {})
     assert "project default, task queue mail (1 schedule)" in told
     assert "project default, task queue sched (2 schedules): start a worker (`sched up`" in told
-    assert "mail" in unserved(rows, {SCHED: KIND})
-    assert "task queue sched" not in unserved(rows, {SCHED: KIND})
-    assert unserved(rows, {SCHED: KIND, MAIL: KIND}) == ""
+    assert "mail" in without_worker(rows, {SCHED: KIND})
+    assert "task queue sched" not in without_worker(rows, {SCHED: KIND})
+    assert without_worker(rows, {SCHED: KIND, MAIL: KIND}) == ""
 
 
 def test_workers_that_live_and_have_another_version_of_the_workflow_are_told():
-    told = unserved([row("a", 3600)], {SCHED: frozenset({"w@0"})})
+    told = without_worker([row("a", 3600)], {SCHED: frozenset({"w@0"})})
     assert "project default, task queue sched, workflow w@1 (1 schedule): start" in told
 
 
 def test_an_external_schedule_is_served_by_any_worker_of_its_project():
     rows = [row("go", 60, taskQueue="golang", external=True)]
-    assert unserved(rows, {SCHED: KIND}) == ""
-    assert unserved(rows, {("other", "golang"): KIND}).startswith(
+    assert without_worker(rows, {SCHED: KIND}) == ""
+    assert without_worker(rows, {("other", "golang"): KIND}).startswith(
         "no worker lives that starts what comes due of project default (1 schedule):"
     )
 
 
 def test_a_schedule_with_a_problem_of_its_own_waits_for_no_worker():
     rows = [row("broken", 60, error="no paper"), row("unknown", 60, kind=None)]
-    assert unserved(rows, {}) == ""
+    assert without_worker(rows, {}) == ""

@@ -12,7 +12,7 @@ from engine.cli import operate
 from engine.cli.app import run
 from engine.cli.backfill import _Lines, _shown, as_document, ended, said
 from engine.cli.operate import told
-from engine.cli.options import given_input
+from engine.cli.options import parse_json_input
 from engine.cli.output import fire_lag
 from engine.ledger.fires import Fire
 from engine.ledger.records import Backfill
@@ -74,13 +74,13 @@ def test_a_slip_is_answered_before_anything_is_asked_of_a_ledger(capsys, argumen
     ],
 )  # fmt: skip
 def test_an_argument_is_whatever_json_says_and_without_one_there_is_none(text, argument):
-    assert given_input(text) == argument
+    assert parse_json_input(text) == argument
 
 
 @pytest.mark.parametrize("text", ['"\\ud83d"', "1e400", "[-1e999]", "[" * 100_000, "", "{"])
 def test_what_cannot_be_an_argument_is_refused(text):
     with pytest.raises(typer.BadParameter):
-        given_input(text)
+        parse_json_input(text)
 
 
 def of(**fields) -> Backfill:

@@ -13,7 +13,7 @@ from engine.errors import LedgerError, LedgerUnavailable
 from engine.ledger import Ledger
 from engine.ledger.records import Lineage, Probe
 from engine.runtime.events import Alert
-from engine.runtime.failover import Continuity
+from engine.runtime.failover import FailoverDetector
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 PROBE = Probe(NOW, UUID(int=1), 7, None, None, server=NOW - timedelta(days=9), transactions=900)
@@ -43,10 +43,10 @@ class Noted:
         return self.doubted_at
 
 
-class Watcher(Continuity):
+class Watcher(FailoverDetector):
     def __init__(self, noted: Noted) -> None:
         self.told: list[Any] = []
-        super().__init__(cast("Ledger", noted), tell=self.told.append)
+        super().__init__(cast("Ledger", noted), on_event=self.told.append)
 
     @property
     def alerts(self) -> list[str]:

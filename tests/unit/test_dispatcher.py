@@ -74,7 +74,7 @@ class Bench:
         self.settings = options
         clock = LedgerClock()
         self.dispatcher = Dispatcher(
-            self.ledger, cast("Starter", temporal), clock, options, tell=self.told.append
+            self.ledger, cast("Starter", temporal), clock, options, on_event=self.told.append
         )
         self.poller = Poller(self.ledger, self.dispatcher, clock, SERVING, options, **BLIND)
 
@@ -168,7 +168,7 @@ async def test_a_lease_is_renewed_for_as_long_as_the_send_takes():
     await bench.declare(3)
     ticking = asyncio.create_task(bench.poller.tick())
     await eventually(lambda: temporal.sent)
-    renewing = Loop("leases", bench.dispatcher.leases.turn, tell=bench.told.append)
+    renewing = Loop("leases", bench.dispatcher.leases.turn, on_event=bench.told.append)
     running = asyncio.create_task(renewing.run())
     later, swept = bench.ledger.clock() + bench.settings.lease * 4, list[Claim]()
 

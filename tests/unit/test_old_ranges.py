@@ -35,7 +35,7 @@ async def test_a_backfill_across_an_edit_starts_windows_that_no_older_row_stands
     assert (asked.backfill.windows, asked.would_start) == (6, 6)
     serving = Serving("r", "default", "sched", frozenset())
     claims: list[Claim] = []
-    await Backfills(ledger, serving, Settings(), tell=print, **BLIND).lay(claims, 100, None)
+    await Backfills(ledger, serving, Settings(), on_event=print, **BLIND).lay(claims, 100, None)
     assert len(claims) == 6
 
 

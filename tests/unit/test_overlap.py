@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 from engine.schedules import Schedule, Window
-from engine.schedules.planner.decisions import Awaited, Decision, OpenFire, Plan, Unread
+from engine.schedules.planner.decisions import Decision, Dependency, OpenFire, Plan, Unread
 from engine.schedules.planner.overlap import resolve
 from engine.schedules.planner.planner import plan
 from engine.schedules.policies import Overlap
@@ -368,12 +368,12 @@ def test_what_was_caught_up_counts_for_nothing_once_it_is_skipped():
 # What waited for windows of other schedules: overlap is asked once these have let it go.
 
 CLOSED_AT = NOW - MINUTE / 2
-MET = (Awaited("parent", "success", "completed", since=CLOSED_AT),)
-PENDING = (Awaited("parent", "success", "pending"),)
-FAILED = (Awaited("parent", "success", "pending"), Awaited("other", "success", "failed"))
+MET = (Dependency("parent", "success", "completed", since=CLOSED_AT),)
+PENDING = (Dependency("parent", "success", "pending"),)
+FAILED = (Dependency("parent", "success", "pending"), Dependency("other", "success", "failed"))
 
 
-def waiting(number: int, awaited: tuple[Awaited, ...], minutes: int = 1) -> OpenFire:
+def waiting(number: int, awaited: tuple[Dependency, ...], minutes: int = 1) -> OpenFire:
     name, at = f"sched:k:w{number}", NOW - minutes * MINUTE
     return OpenFire(number, name, "queued", at, awaited=awaited)
 

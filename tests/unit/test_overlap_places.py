@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from engine.schedules import Schedule, Window
-from engine.schedules.planner.decisions import Awaited, Decision, OpenFire, Plan
+from engine.schedules.planner.decisions import Decision, Dependency, OpenFire, Plan
 from engine.schedules.planner.overlap import resolve
 from engine.schedules.planner.planner import plan
 from engine.schedules.policies import LOOKS_AT_ONCE, Overlap
@@ -184,7 +184,7 @@ def test_a_definition_that_ends_skips_no_window_for_what_nobody_saw_open():
 
 
 def test_one_that_waits_for_other_schedules_holds_up_those_behind_it_also_beside_a_free_place():
-    pending = fire(9, "queued", awaited=(Awaited("parent", "success", "pending"),))
+    pending = fire(9, "queued", awaited=(Dependency("parent", "success", "pending"),))
     behind = fire(10, "queued")
     assert moved(decide(schedule("queue"), *proven(1), pending, behind, missed=0)) == []
 
@@ -199,7 +199,7 @@ def test_one_that_waits_for_other_schedules_holds_up_those_behind_it_also_beside
     ],
 )
 def test_what_its_parents_have_let_go_starts_where_a_place_is_free(fires, expected, looks):
-    met = (Awaited("parent", "success", "completed", since=NOW - MINUTE / 2),)
+    met = (Dependency("parent", "success", "completed", since=NOW - MINUTE / 2),)
     declared = schedule("skip", needs=["parent"])
     decided = decide(declared, *fires, fire(9, "queued", awaited=met), missed=0)
     assert (moved(decided), decided.looks) == (expected, looks)
@@ -214,7 +214,7 @@ def test_of_very_many_runs_those_unseen_for_longest_are_looked_at_first():
 
 
 def test_a_manual_run_waits_behind_those_that_wait_for_other_schedules_or_counts_them():
-    pending = fire(9, "queued", awaited=(Awaited("parent", "success", "pending"),))
+    pending = fire(9, "queued", awaited=(Dependency("parent", "success", "pending"),))
     asked = Decision(Window("k", 1, 7, NOW), "claimed")
 
     def outcome(policy: Overlap, places: int) -> str:

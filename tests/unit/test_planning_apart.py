@@ -78,7 +78,7 @@ class Bench:
         self.ledger, self.outbox, self.told = Troubled(), Outbox(), list[Event]()
         self.poller = Poller(
             self.ledger, cast("Any", self.outbox), LedgerClock(), SERVING, Settings(),
-            **BLIND, tell=self.told.append,
+            **BLIND, on_event=self.told.append,
         )  # fmt: skip
 
     async def begin(self) -> None:

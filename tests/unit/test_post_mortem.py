@@ -12,7 +12,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError, TerminatedError
 
 from engine.ledger.fires import Evidence
-from engine.runtime.dispatch.starter import with_reason
+from engine.runtime.dispatch.starter import with_failure
 from engine.runtime.settings import Settings
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -36,7 +36,7 @@ def failure(cause: BaseException) -> WorkflowFailureError:
 
 
 async def told(error: BaseException, seen: Evidence = FAILED) -> Evidence:
-    return await with_reason(seen, Run(error), Settings())  # type: ignore[arg-type] # a stand-in
+    return await with_failure(seen, Run(error), Settings())  # type: ignore[arg-type] # a stand-in
 
 
 async def test_the_innermost_cause_is_told_in_one_line():
@@ -78,7 +78,7 @@ async def test_what_cannot_be_read_never_hides_the_close(error):
 async def test_nobody_asks_why_of_a_run_that_completed_or_is_open():
     for seen in (replace(FAILED, closed="completed"), replace(FAILED, closed=None)):
         run = Run(RuntimeError())
-        assert await with_reason(seen, run, Settings()) is seen  # type: ignore[arg-type] # as above
+        assert await with_failure(seen, run, Settings()) is seen  # type: ignore[arg-type] # as above
         assert run.asked == 0
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.errors import SettingsInvalid
-from engine.runtime.dispatch.backpressure import CubicRate, Pressure, Spare, Vegas
+from engine.runtime.dispatch.backpressure import AdaptiveRateLimiter, CubicRate, Spare, Vegas
 from engine.runtime.settings import Rate, Settings
 
 
@@ -84,7 +84,7 @@ def test_many_refusals_of_one_moment_count_once():
 
 
 async def test_a_fixed_ceiling_spaces_the_sends():
-    pressure = Pressure(Rate(100, timedelta(seconds=1)).per_second)
+    pressure = AdaptiveRateLimiter(Rate(100, timedelta(seconds=1)).per_second)
     loop = asyncio.get_running_loop()
     begun = loop.time()
     order: list[int] = []
@@ -99,7 +99,7 @@ async def test_a_fixed_ceiling_spaces_the_sends():
 
 
 async def test_whoever_gives_up_does_not_wait_for_a_turn():
-    pressure = Pressure(0.001)
+    pressure = AdaptiveRateLimiter(0.001)
     assert await pressure.turn(lambda: False)
     assert not await pressure.turn(lambda: True)
 

@@ -10,7 +10,7 @@ import pytest
 
 from engine.runtime import planning
 from engine.schedules import load_schedules
-from engine.schedules.planner.decisions import QUEUE_FULL, Awaits, Hold
+from engine.schedules.planner.decisions import QUEUE_FULL, Dependencies, Hold
 from engine.schedules.planner.planner import COALESCED, FIRST_SIGHT, NOT_WANTED, TOO_OLD
 from engine.schedules.policies import BEGINNINGS, ReasonCode, Rule, reason_code
 from engine.service.pausing import BY_A_USER
@@ -31,7 +31,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/ledger.md"
         ("excluded", "excluded"),
         ("excluded: retired people's day", "excluded"),
         (f"{COALESCED} 7", "coalesced"),
-        (Awaits((Rule("parent"),)).said, "dependency"),
+        (Dependencies((Rule("parent"),)).said, "dependency"),
         ("dependency: the queue is full (100)", "dependency"),
         *((hold, hold) for hold in get_args(Hold)),
         (TOO_OLD, "expired"),

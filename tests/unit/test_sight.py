@@ -23,8 +23,8 @@ from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.events import Alert, Event
 from engine.runtime.tracking.audit import Auditor
-from engine.runtime.tracking.lookups import Sight
-from engine.runtime.tracking.runs import Looker, Stopper
+from engine.runtime.tracking.lookups import RunLookups
+from engine.runtime.tracking.runs import RunCanceller, RunInspector
 from engine.schedules import load_schedules
 from tests.virtual_time import VirtualTime, virtual_time
 
@@ -107,14 +107,14 @@ class Bench:
         self.ledger = MemoryLedger(clock=self.now, remembers=True)
         self.temporal, self.told = Temporal(self.ledger, time), list[Event]()
         self.outbox = Outbox(self.ledger)
-        self.sight = Sight(
-            self.ledger, looker=cast("Looker", self.temporal),
-            auditor=cast("Auditor", self.temporal), stopper=cast("Stopper", self.temporal),
-            tell=self.told.append,
+        self.lookups = RunLookups(
+            self.ledger, inspector=cast("RunInspector", self.temporal),
+            auditor=cast("Auditor", self.temporal), canceller=cast("RunCanceller", self.temporal),
+            on_event=self.told.append,
         )  # fmt: skip
         self.poller = Poller(
             self.ledger, cast("Dispatcher", self.outbox), LedgerClock(), SERVING, Settings(),
-            sight=self.sight, tell=lambda _: None,
+            lookups=self.lookups, on_event=lambda _: None,
         )  # fmt: skip
         self.plans: Counter[str] = Counter()
 
@@ -211,14 +211,14 @@ def test_a_look_that_works_lets_the_key_be_planned_at_once(bench):
 
 def test_a_plan_that_waits_is_not_made_again_and_again(bench):
     planned = Counter[str]()
-    patience = bench.sight.patience
+    patience = bench.lookups.patience
 
     def counted(step: Any) -> timedelta:
         planned[step.state.key] += 1
         wait: timedelta = patience(step)
         return wait
 
-    bench.sight.patience = counted
+    bench.lookups.patience = counted
 
     async def course() -> None:
         await bench.declare(STUCK)

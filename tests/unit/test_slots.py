@@ -10,7 +10,7 @@ import pytest
 from temporalio.worker import SlotReleaseContext
 
 from engine.runtime.clock import boottime
-from engine.runtime.step_queues.slots import SlotBook, SlotLost, SlotSupplier
+from engine.runtime.step_queues.slots import SlotLost, SlotPool, SlotSupplier
 from tests.waiting import eventually
 
 LEASE = timedelta(seconds=30)
@@ -20,7 +20,7 @@ SHORT = timedelta(milliseconds=40)
 class Asked:
     def __init__(self) -> None:
         self.times = 0
-        self.book = SlotBook("sched/emails", "emails", self.want)
+        self.book = SlotPool("sched/emails", "emails", self.want)
 
     def want(self) -> None:
         self.times += 1

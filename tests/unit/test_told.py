@@ -48,7 +48,7 @@ async def test_windows_that_one_start_stands_for_are_told_with_their_number():
     ledger = await declared("schedules: [{key: often, workflow: noop, everyMs: 60000}]")
     told: list[Event] = []
     poller = Poller(
-        ledger, DISPATCHER, LedgerClock(), SERVING, Settings(), **BLIND, tell=told.append
+        ledger, DISPATCHER, LedgerClock(), SERVING, Settings(), **BLIND, on_event=told.append
     )
     await poller.tick(BEGIN)
     assert told == [], "its window was claimed"
@@ -69,7 +69,7 @@ async def test_windows_that_nobody_can_start_are_told_with_their_number():
     told: list[Event] = []
     presence = cast("Presence", SimpleNamespace(steady=timedelta(hours=1)))
     ledger.travel(LATER)
-    await Watchdog(ledger, presence, SERVING, Settings(), tell=told.append).turn()
+    await Watchdog(ledger, presence, SERVING, Settings(), on_event=told.append).turn()
     alert, event = told
     assert isinstance(event, Decided)
     (row,) = await ledger.fires(status="rejected")
@@ -102,7 +102,7 @@ async def test_nothing_is_rejected_by_a_clock_that_is_not_trusted():
     ledger.travel(LATER)
     wrong = [True, False]
     watching = Watchdog(
-        ledger, presence, SERVING, Settings(), distrusts=lambda: wrong.pop(0), tell=told.append
+        ledger, presence, SERVING, Settings(), distrusts=lambda: wrong.pop(0), on_event=told.append
     )
     await watching.turn()
     assert told == []
@@ -116,7 +116,7 @@ async def test_a_window_that_waits_in_the_queue_is_told_as_one():
     )
     told: list[Event] = []
     poller = Poller(
-        ledger, DISPATCHER, LedgerClock(), SERVING, Settings(), **BLIND, tell=told.append
+        ledger, DISPATCHER, LedgerClock(), SERVING, Settings(), **BLIND, on_event=told.append
     )
     await poller.tick(BEGIN)
     ledger.travel(BEGIN + timedelta(seconds=60))
@@ -134,5 +134,5 @@ async def test_a_look_for_what_nobody_can_start_costs_a_fiftieth_of_the_time_at_
     presence = cast("Presence", SimpleNamespace(steady=timedelta(hours=1)))
     moments = iter([100.0, 100.0 + takes])
     monkeypatch.setattr(watchdog, "boottime", lambda: next(moments))
-    watching = Watchdog(ledger, presence, SERVING, Settings(), tell=lambda _: None)
+    watching = Watchdog(ledger, presence, SERVING, Settings(), on_event=lambda _: None)
     assert (await watching.turn()).total_seconds() == pytest.approx(wait)

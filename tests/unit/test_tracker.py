@@ -19,7 +19,7 @@ from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import Breaker
 from engine.runtime.events import Alert, Event, Held
 from engine.runtime.settings import Settings
-from engine.runtime.tracking.runs import Looker
+from engine.runtime.tracking.runs import RunInspector
 from engine.runtime.tracking.tracker import Tracker
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -79,7 +79,7 @@ class Bench:
         self.doubted_at: datetime | None = None
         self.clock = LedgerClock()
         self.ledger = MemoryLedger(clock=self.now)
-        self.breaker = Breaker(temporal.answers, tell=self.told.append)
+        self.breaker = Breaker(temporal.answers, on_event=self.told.append)
         monkeypatch.setattr(engine.runtime.tracking.tracker, "book", self._book)
         monkeypatch.setattr(engine.runtime.tracking.tracker, "boottime", lambda: self.at)
 
@@ -94,8 +94,8 @@ class Bench:
         self.clock.observe(self.now())
         return Tracker(
             cast("Any", self.temporal), self.ledger, self.clock, Settings(),
-            looker=cast("Looker", self.temporal), replica=replica, breaker=self.breaker,
-            doubted_at=lambda: self.doubted_at, tell=self.told.append,
+            inspector=cast("RunInspector", self.temporal), replica=replica, breaker=self.breaker,
+            doubted_at=lambda: self.doubted_at, on_event=self.told.append,
         )  # fmt: skip
 
     async def is_free(self) -> bool:

@@ -14,13 +14,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from engine.cli.options import DEFAULT_DATA_DIR
-from engine.cli.target import Desk
+from engine.cli.target import LazyService
 from engine.cli.up.board import FileState
 from engine.errors import LedgerUnavailable, PruneRefused, ScheduleFileError
 from engine.runtime.apply.apply import PRUNE_AFTER
 from engine.runtime.apply.attempts import REFUSALS, named, remarks, require_project
 from engine.runtime.apply.source import Source, digest_of, read_aside
-from engine.runtime.events import Applied, Event, Listener, Remark
+from engine.runtime.events import Applied, Event, Notice, OnEvent
 from engine.runtime.loop import Loop
 from engine.schedules import ScheduleFile
 
@@ -51,7 +51,7 @@ class FileWatch:
         types: the workflows that the worker runs, whose inputs are compared with the file's.
         data_dir: of the ``sched up``, for commands that are named as a cure.
         show: hears how the file stands.
-        tell: hears what was done about it.
+        on_event: receives what was done about it.
         absent_for: after how long a key that the unchanged file lacks is retired.
     """
 
@@ -59,18 +59,18 @@ class FileWatch:
         self,
         path: Path,
         begin: ScheduleFile | ScheduleFileError,
-        desk: Desk,
+        desk: LazyService,
         *,
         project: str,
         living: int,
         types: frozenset[str] = frozenset(),
         data_dir: Path = DEFAULT_DATA_DIR,
         show: Callable[[FileState], None],
-        tell: Listener,
+        on_event: OnEvent,
         absent_for: timedelta = PRUNE_AFTER,
     ) -> None:
         self._path, self._desk, self._project, self._types = path, desk, project, types
-        self._show, self._tell, self._absent_for = show, tell, absent_for
+        self._show, self._emit, self._absent_for = show, on_event, absent_for
         self._good = begin if isinstance(begin, ScheduleFile) else None
         self._read: ScheduleFile | ScheduleFileError = begin
         self._seen = begin.digest or str(begin)
@@ -102,7 +102,7 @@ class FileWatch:
             await self.turn()
             return timedelta(0)
 
-        await Loop(str(self._path), look, tell=self._tell).run()
+        await Loop(str(self._path), look, on_event=self._emit).run()
 
     async def turn(self) -> None:
         """Apply the file if it is another than before; retire what has been absent for long."""
@@ -152,7 +152,7 @@ class FileWatch:
         except (OSError, RuntimeError) as error:  # the system has no watch left, the folder went
             every = timedelta(milliseconds=_LOOK_EVERY_MS)
             text = f"{self._path} is looked at every {every.seconds} s ({error})"
-            self._tell(Remark(text, good=False))
+            self._emit(Notice(text, good=False))
             while True:
                 await asyncio.sleep(every.total_seconds())
                 yield
@@ -171,10 +171,10 @@ class FileWatch:
             return
         self._good = file
         how = "is good again" if self._state.problems else "applied"
-        self._tell(Remark(f"{self._path} {how}: {report}", good=True))
+        self._emit(Notice(f"{self._path} {how}: {report}", good=True))
         source = Source(self._path)
         for remark in await asyncio.to_thread(remarks, file, report, source, self._types):
-            self._tell(remark)
+            self._emit(remark)
         self._applied(file)
 
     def _applied(self, file: ScheduleFile) -> None:
@@ -189,7 +189,7 @@ class FileWatch:
                 report = await service.prune(file, absent_for=self._absent_for)
         except PruneRefused as error:
             cure = f"put them back, or retire them with `{self._by_hand}`"
-            self._tell(Remark(f"{error.message}; {cure}", good=False))
+            self._emit(Notice(f"{error.message}; {cure}", good=False))
             return
         except LedgerUnavailable:
             self._prune_at = _NOW
@@ -200,10 +200,10 @@ class FileWatch:
             leaving = [key for key in report.waiting if key not in self._leaving]
             self._leaving = report.waiting
             for line in named([f"- {key} is not in the file" for key in leaving]):
-                self._tell(Remark(f"{line}: retired in {seconds:.0f} s", good=True))
+                self._emit(Notice(f"{line}: retired in {seconds:.0f} s", good=True))
         if report.retired:
             text = f"retired, no longer in {self._path}: {', '.join(report.retired)}"
-            self._tell(Remark(text, good=True))
+            self._emit(Notice(text, good=True))
 
     def _stand(self, state: FileState) -> None:
         self._state = state

@@ -29,11 +29,11 @@ from engine.cli.output import (
     relative,
     run_link,
 )
-from engine.cli.target import Desk, Target
+from engine.cli.target import LazyService, Target
 from engine.cli.up.board import WRONG, Board, FileState, Line, manner
 from engine.ledger.fires import shown_timing
 from engine.ledger.records import NextFire
-from engine.runtime.events import Alert, Applied, Closed, Decided, Event, Held, Remark, Settled
+from engine.runtime.events import Alert, Applied, Closed, Decided, Event, Held, Notice, Settled
 from engine.runtime.loop import Loop
 
 # --- table ---
@@ -281,7 +281,7 @@ class LinePrinter:
             case Applied(text, good):
                 self._told = tuple(text.splitlines())
                 self.say(text, "" if good else "red")
-            case Remark(text, good):
+            case Notice(text, good):
                 self.say(text, "" if good else "red")
             case Alert(code, text):
                 self.say(f"{code}: {text}", "red")
@@ -328,7 +328,7 @@ class Screen:
     """
 
     def __init__(
-        self, target: Target, desk: Desk, timezones: Mapping[str, str], *, after: LinePrinter
+        self, target: Target, desk: LazyService, timezones: Mapping[str, str], *, after: LinePrinter
     ) -> None:
         self._target, self._desk, self._timezones = target, desk, timezones
         self._board = Board()
@@ -386,7 +386,7 @@ class Screen:
 
         async with asyncio.TaskGroup() as group:
             for name, turn in (("live table", self._redraw), ("what is next", ask)):
-                group.create_task(Loop(name, turn, tell=self).run())
+                group.create_task(Loop(name, turn, on_event=self).run())
 
     async def _redraw(self) -> timedelta:
         """Soon after news, and otherwise twice a second."""

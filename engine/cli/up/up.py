@@ -31,7 +31,7 @@ from engine.cli.options import (
 )
 from engine.cli.target import (
     UP_FILE,
-    Desk,
+    LazyService,
     Target,
     forget_running,
     note_running,
@@ -45,7 +45,7 @@ from engine.errors import ScheduleFileError
 from engine.runtime import SchedulePlugin
 from engine.runtime import settings as database
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
-from engine.runtime.events import Event, Listener
+from engine.runtime.events import Event, OnEvent
 from engine.runtime.settings import Settings
 from engine.schedules import ScheduleFile
 from engine.service import ScheduleService
@@ -174,7 +174,7 @@ class _Application:
                 source, database_url=target.database_url, settings=self.settings, on_event=hearing
             )
             note_running(self.data_dir, replace(target, project=plugin.project))
-            desk = await stack.enter_async_context(Desk(target.database_url, _NAMESPACE))
+            desk = await stack.enter_async_context(LazyService(target.database_url, _NAMESPACE))
             living = await self._living(desk, plugin.project)
             if self.open_ui and target.ui_url:
                 lines.say(await open_page(target.ui_url))
@@ -184,7 +184,7 @@ class _Application:
                     self.schedules, self.file, desk,
                     project=plugin.project, living=living, types=self.code.types,
                     data_dir=self.data_dir,
-                    show=screen.show, tell=screen,
+                    show=screen.show, on_event=screen,
                 )  # fmt: skip
                 hearing.listeners = (screen, watch.hear)
                 await self._serve(embedded, plugin, watch, screen, signals)
@@ -195,7 +195,7 @@ class _Application:
         return 1 if self.fallen else 0
 
     def _screen(
-        self, target: Target, desk: Desk, lines: LinePrinter
+        self, target: Target, desk: LazyService, lines: LinePrinter
     ) -> AbstractContextManager[Screen | LinePrinter]:
         if not self.live:
             return nullcontext(lines)
@@ -216,7 +216,7 @@ class _Application:
         lines.say(f"PostgreSQL   {target.place} (address with password: {self.data_dir / UP_FILE})")
         return target
 
-    async def _living(self, desk: Desk, project: str) -> int:
+    async def _living(self, desk: LazyService, project: str) -> int:
         """A broken file is no reason to stop what runs, but with nothing to run it is."""
         if not isinstance(self.file, ScheduleFileError):
             return len(self.file.schedules)
@@ -274,7 +274,7 @@ class _Hearing:
     """Passes on what the replica tells, to listeners that are made after it."""
 
     def __init__(self) -> None:
-        self.listeners: tuple[Listener, ...] = ()
+        self.listeners: tuple[OnEvent, ...] = ()
 
     def __call__(self, event: Event) -> None:
         for listener in self.listeners:

@@ -47,11 +47,11 @@ from engine.schedules.ids import Window, parse_workflow_id
 from engine.schedules.model import Schedule
 from engine.schedules.planner.decisions import (
     IN_LINE,
-    Awaited,
-    Became,
+    Dependency,
     Hold,
     Move,
     OpenFire,
+    ParentOutcome,
     Piece,
     is_pending,
     unmet,
@@ -527,7 +527,7 @@ def with_awaited(tables: Tables, entry: FireEntry, fire: OpenFire) -> OpenFire:
     return replace(fire, awaited=awaited(tables, entry)) if entry.awaits else fire
 
 
-def awaited(tables: Tables, entry: FireEntry) -> tuple[Awaited, ...]:
+def awaited(tables: Tables, entry: FireEntry) -> tuple[Dependency, ...]:
     """Return what became of each window that a fire waits for."""
     rules = entry.awaits.rules if entry.awaits else ()
     return tuple(_awaited(tables, rule, entry.new.fire_time) for rule in rules)
@@ -543,22 +543,22 @@ def waits_for_nothing(tables: Tables, number: int, fire: FireEntry) -> bool:
     return not any(tables.fires[n].awaits for n in tables.of_key(fire.new.key) if n < number)
 
 
-def _awaited(tables: Tables, rule: Rule, at: datetime) -> Awaited:
+def _awaited(tables: Tables, rule: Rule, at: datetime) -> Dependency:
     parent = tables.schedules.get(rule.parent)
     if parent is None:
-        return Awaited(rule.parent, rule.when, "absent")
+        return Dependency(rule.parent, rule.when, "absent")
     held = _held(parent, at)
     state = parent.state
     due = parent.next_fire_at is not None and parent.next_fire_at <= at
     undecided = state.cursor < at and (state.failures > 0 or due)
     row = _window(tables, rule, at)
     if _may_be_laid(tables, rule, parent, row, at):
-        return Awaited(rule.parent, rule.when, "pending")
+        return Dependency(rule.parent, rule.when, "pending")
     if row is None or (rule.window == "latest" and held is None and undecided):
-        nothing: Became = held or ("pending" if undecided else "nothing")
-        return Awaited(rule.parent, rule.when, nothing)
+        nothing: ParentOutcome = held or ("pending" if undecided else "nothing")
+        return Dependency(rule.parent, rule.when, nothing)
     learnt = row.closed_at and max(row.closed_at, row.seen_at or row.closed_at)
-    return Awaited(rule.parent, rule.when, _became(row), row.reason, learnt)
+    return Dependency(rule.parent, rule.when, _became(row), row.reason, learnt)
 
 
 def _may_be_laid(
@@ -580,7 +580,7 @@ def _may_be_laid(
     return False
 
 
-def _became(row: FireEntry) -> Became:
+def _became(row: FireEntry) -> ParentOutcome:
     if row.status in _UNSENT:
         return "pending"
     if row.status == "started":

@@ -36,7 +36,7 @@ from engine.ledger.records import (
 )
 from engine.schedules.ids import Window
 from engine.schedules.model import Schedule
-from engine.schedules.planner.decisions import Awaits, OpenFire
+from engine.schedules.planner.decisions import Dependencies, OpenFire
 from engine.schedules.planner.planner import TIME_RULES
 from engine.schedules.policies import Overlap, Stop, reason_code
 
@@ -102,7 +102,7 @@ class FireEntry:
     dealt_at: datetime | None = None
     not_undone: str | None = None
     followed: bool = False
-    awaits: Awaits | None = None
+    awaits: Dependencies | None = None
     data_from: datetime | None = None
 
     @classmethod

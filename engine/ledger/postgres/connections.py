@@ -201,7 +201,7 @@ class Connections:
                 connection.terminate()  # nobody knows what it will say next
                 raise
             except (TimeoutError, CommitUnknown):
-                # Asking a silent server to cancel would wait as long again.
+                # ApplicationSchedules a silent server to cancel would wait as long again.
                 with suppress(asyncpg.InterfaceError):  # broken, the pool has let go of it
                     connection.terminate()
                 # The others are as old, and waiting for each in turn would add up.

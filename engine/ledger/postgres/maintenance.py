@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta
 from typing import Final
 
 from engine.errors import EngineError
-from engine.ledger.fires import DayPart, KeyChores, LongRow, OldFire, OldSnapshot
+from engine.ledger.fires import DayPart, KeyMaintenance, LongRow, OldFire, OldSnapshot
 from engine.ledger.postgres.rows import parse_definition
 from engine.ledger.postgres.schema import query
 from engine.ledger.postgres.transaction import PostgresTransaction
@@ -60,10 +60,10 @@ class Upkeep:
         retention: timedelta | None = row["retention"]
         return retention
 
-    async def keys(self, after: str, limit: int) -> list[KeyChores]:
+    async def keys(self, after: str, limit: int) -> list[KeyMaintenance]:
         """Return keys in order from ``after`` on, retired ones too."""
         rows = [dict(row) for row in await self._run("chores", after, limit)]
-        return [KeyChores(schedule=_readable(row.pop("definition")), **row) for row in rows]
+        return [KeyMaintenance(schedule=_readable(row.pop("definition")), **row) for row in rows]
 
     async def edge_of_kept(self, key: str, keep: int) -> datetime | None:
         """Return the fire time of the ``keep``-th newest row; None when there are fewer."""

@@ -25,7 +25,7 @@ from engine.ledger.records import (
     state_of,
 )
 from engine.schedules.model import Schedule
-from engine.schedules.planner.decisions import ALL_READ, Awaited, OpenFire
+from engine.schedules.planner.decisions import ALL_READ, Dependency, OpenFire
 from engine.schedules.planner.overlap import ahead
 
 Row = Any
@@ -144,9 +144,11 @@ def _as_open(fields: dict[str, Any]) -> OpenFire:
     return OpenFire(**{**fields, **moments, "awaited": awaited})
 
 
-def _as_awaited(fields: dict[str, Any]) -> Awaited:
+def _as_awaited(fields: dict[str, Any]) -> Dependency:
     since = fields["since"]
-    return Awaited(**{**fields, "since": since and datetime.fromisoformat(since).astimezone(UTC)})
+    return Dependency(
+        **{**fields, "since": since and datetime.fromisoformat(since).astimezone(UTC)}
+    )
 
 
 def as_claim(row: Row) -> Claim:

@@ -17,7 +17,7 @@ from engine.ledger import Ledger, Transaction
 from engine.ledger.records import ProjectRow
 from engine.runtime.apply.edits import (
     ApplyReport,
-    Edit,
+    ApplyTransaction,
     OwesManyError,
     PruneReport,
     parts,
@@ -108,7 +108,9 @@ async def _apply(
             return _unchanged(file)
         if not force:
             require_newer(file, head)
-        edit = Edit(transaction, file, by=by, look_back=not ledger.remembers, ahead=ahead)
+        edit = ApplyTransaction(
+            transaction, file, by=by, look_back=not ledger.remembers, ahead=ahead
+        )
         return await edit.write()
 
 

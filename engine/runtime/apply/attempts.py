@@ -21,7 +21,7 @@ from engine.runtime.apply.code_check import misfits
 from engine.runtime.apply.edits import ApplyReport
 from engine.runtime.apply.locations import located, placed
 from engine.runtime.apply.source import Source
-from engine.runtime.events import Remark
+from engine.runtime.events import Notice
 from engine.schedules import ScheduleFile
 
 REFUSALS: Final = (
@@ -56,7 +56,7 @@ def remarks(
     report: ApplyReport,
     source: Source | ScheduleFile | None = None,
     types: frozenset[str] = frozenset(),
-) -> list[Remark]:
+) -> list[Notice]:
     """Return what somebody should hear of a file that was applied. Call it from a thread.
 
     Args:
@@ -67,10 +67,10 @@ def remarks(
     """
     warnings = [f"warning: {problem.located(file.name)}" for problem in file.warnings]
     return [
-        *(Remark(line, good=True) for line in [*_news(file, report), *report.queues, *warnings]),
-        *(Remark(remark, good=False) for remark in located(report, source)),
+        *(Notice(line, good=True) for line in [*_news(file, report), *report.queues, *warnings]),
+        *(Notice(remark, good=False) for remark in located(report, source)),
         *(
-            Remark(each.located(file.name), good=False)
+            Notice(each.located(file.name), good=False)
             for each in wrong_inputs(file, source, types)
         ),
     ]

@@ -88,11 +88,11 @@ serve_parent()
 """
 
 
-class Stopped(Exception):
+class ParseCancelled(Exception):
     """Nobody wants the file any more."""
 
 
-class Stopper:
+class CancelToken:
     """Ends a reading, at once, from another thread."""
 
     def __init__(self) -> None:
@@ -121,20 +121,20 @@ def parse(
     *,
     expectations: bool = False,
     small: int = SMALL,
-    stopper: Stopper | None = None,
+    token: CancelToken | None = None,
 ) -> ScheduleFile:
     """Return what ``load_several`` returns. It takes long: call it from a thread.
 
     Raises:
         ScheduleFileError: with every problem of the files, or that they could not be read.
-        Stopped: ``stopper`` was asked to end the child.
+        ParseCancelled: ``token`` was asked to end the child.
     """
     # A frozen application's executable is the application, not Python.
     alone = not sys.executable or getattr(sys, "frozen", False)
     if alone or (_size(texts) <= small and not any(_CALENDAR.search(each.text) for each in texts)):
         return load_several(texts, name, open_ics=calendars_beside, expectations=expectations)
     patience = PATIENCE * (1 + _size(texts) // 16_000_000)
-    child = _Child(name, patience, stopper or Stopper())
+    child = _Child(name, patience, token or CancelToken())
     return child.read((tuple(texts), name, expectations))
 
 
@@ -145,8 +145,8 @@ def _size(texts: Sequence[NamedText]) -> int:
 class _Child:
     """One process that reads, and this side of the pipes to it."""
 
-    def __init__(self, name: str, patience: float, stopper: Stopper) -> None:
-        self._name, self._patience, self._stopper = name, patience, stopper
+    def __init__(self, name: str, patience: float, token: CancelToken) -> None:
+        self._name, self._patience, self._token = name, patience, token
         self._late = False
 
     def read(self, asked: tuple[Any, ...]) -> ScheduleFile:
@@ -165,15 +165,15 @@ class _Child:
             impatience = Timer(self._patience, self._end, (process,))
             impatience.daemon = True
             impatience.start()
-            self._stopper.watch(process)
+            self._token.watch(process)
             try:
                 with suppress(BrokenPipeError), process.stdin as pipe:  # it says why at its end
                     pickle.dump(asked, pipe, protocol=pickle.HIGHEST_PROTOCOL)
                 return self._joined(process.stdout)
             except EOFError:
                 code = process.wait()
-                if self._stopper.stopped:
-                    raise Stopped from None
+                if self._token.stopped:
+                    raise ParseCancelled from None
                 raise self._broken(code) from None
             finally:
                 impatience.cancel()

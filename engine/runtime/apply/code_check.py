@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from engine.errors import Code, WorkflowUnknown
 from engine.flow.definition import WorkflowDefinition
-from engine.runtime.apply.locations import Misfit
+from engine.runtime.apply.locations import Mismatch
 from engine.schedules import Schedule
 from engine.schedules.ids import nearest_name, resolve_type
 from engine.schedules.model import jsonable
@@ -29,7 +29,7 @@ def misfits(
     code: Mapping[str, WorkflowDefinition],
     *,
     types: Collection[str] | None = None,
-) -> list[Misfit]:
+) -> list[Mismatch]:
     """Return what is wrong with schedules, seen from the code.
 
     Args:
@@ -38,7 +38,7 @@ def misfits(
         types: every type that there is; None where nobody can know that, and a workflow that is
             not in ``code`` is no problem.
     """
-    found: list[Misfit] = []
+    found: list[Mismatch] = []
     for schedule in schedules:
         if schedule.external:
             continue
@@ -54,16 +54,16 @@ def misfits(
     return found
 
 
-def _unknown(key: str, what: str, name: str, types: Collection[str], field: str) -> Misfit:
+def _unknown(key: str, what: str, name: str, types: Collection[str], field: str) -> Mismatch:
     near = nearest_name(name, types)
     cure = f"did you mean {near}?" if near else "import the package that has it"
     message = f"{key}: there is no {what} {name}"
-    return Misfit(WorkflowUnknown.code, key, message, cure, (field,))
+    return Mismatch(WorkflowUnknown.code, key, message, cure, (field,))
 
 
 def _handler(
     schedule: Schedule, code: Mapping[str, WorkflowDefinition], types: Collection[str] | None
-) -> Iterator[Misfit]:
+) -> Iterator[Mismatch]:
     """A handler is a workflow like any other, and is always given what ended badly."""
     key, name = schedule.key, schedule.on_dead
     if name is None:
@@ -73,30 +73,30 @@ def _handler(
         yield _unknown(key, "onDead workflow", name, types, "onDead")
     elif kind is not None and kind in code and not code[kind].accepts_input:
         what = f"{key}: the workflow {kind} takes no input, and onDead gives it one"
-        yield Misfit(Code.INPUT_INVALID, key, what, "add a parameter to its run", ("onDead",))
+        yield Mismatch(Code.INPUT_INVALID, key, what, "add a parameter to its run", ("onDead",))
 
 
-def _input(schedule: Schedule, definition: WorkflowDefinition) -> Iterator[Misfit]:
+def _input(schedule: Schedule, definition: WorkflowDefinition) -> Iterator[Mismatch]:
     """Compare the input that a file gives with the one that the workflow takes."""
     key, kind = schedule.key, definition.type
     if not schedule.has_input:
         if definition.requires_input:
             what, cure = f"{key}: the workflow {kind} needs an input", "add input:"
-            yield Misfit(Code.INPUT_INVALID, key, what, cure, ("workflow",))
+            yield Mismatch(Code.INPUT_INVALID, key, what, cure, ("workflow",))
         return
     if not definition.accepts_input:
         what, cure = f"{key}: the workflow {kind} takes no input", "remove input:"
-        yield Misfit(Code.INPUT_INVALID, key, what, cure, ("input",))
+        yield Mismatch(Code.INPUT_INVALID, key, what, cure, ("input",))
         return
     for path, said in _faults(schedule.input, definition.input_type):
         name = ".".join(["input", *map(str, path)])
         cure = f"the workflow {kind} takes {_name(definition.input_type)}"
-        yield Misfit(Code.INPUT_INVALID, key, f"{key}: {name}: {said}", cure, ("input", *path))
+        yield Mismatch(Code.INPUT_INVALID, key, f"{key}: {name}: {said}", cure, ("input", *path))
     for name in _left_out(schedule.input, definition.input_type):
         near = nearest_name(name, [each.name for each in fields(definition.input_type)])
         what = f"{key}: input.{name}: {_name(definition.input_type)} has no such field"
         cure = f"did you mean {near}?" if near else "remove it"
-        yield Misfit(Code.INPUT_INVALID, key, what, cure, ("input", name))
+        yield Mismatch(Code.INPUT_INVALID, key, what, cure, ("input", name))
 
 
 def _left_out(value: Any, wanted: Any) -> list[str]:

@@ -18,7 +18,7 @@ from engine.errors import EngineError, KeyForeign, PruneRefused, RevisionTooLow
 from engine.ledger import Ledger, Transaction
 from engine.ledger.records import DriftRow, ProjectRow, ScheduleState
 from engine.runtime.apply.apply import prepare, require_half, require_newer
-from engine.runtime.apply.edits import ApplyReport, Edit, parts, queue_edits, take
+from engine.runtime.apply.edits import ApplyReport, ApplyTransaction, parts, queue_edits, take
 from engine.runtime.planning import decided_to_the_end
 from engine.schedules import ScheduleFile
 from engine.schedules.diff import AHEAD, Diff, Moved, View, diff, outlook
@@ -48,7 +48,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsal:
+class DryRun:
     """Effect of applying a file.
 
     Attributes:
@@ -103,7 +103,7 @@ async def rehearse(
     prune: bool = False,
     force: bool = False,
     take_from: str | None = None,
-) -> Rehearsal:
+) -> DryRun:
     """Return what ``apply`` would change; nothing is changed.
 
     Args:
@@ -118,10 +118,10 @@ async def rehearse(
         DefinitionUnreadable: a key that changes was written by a newer version.
     """
     await prepare(file)
-    found: list[Rehearsal] = []
+    found: list[DryRun] = []
     with suppress(_TakenBackError):
         async with ledger.transaction(long=True) as transaction:
-            stage = _Stage(transaction, file, by=by, look_back=not ledger.remembers)
+            stage = _DryRunTransaction(transaction, file, by=by, look_back=not ledger.remembers)
             found.append(await stage.play(prune=prune, force=force, take_from=take_from))
             raise _TakenBackError
     return found[0]
@@ -137,7 +137,7 @@ def _otherwise(rows: Iterable[DriftRow], file: ScheduleFile) -> Iterator[DriftRo
             yield replace(row, pause=None)
 
 
-class _Stage:
+class _DryRunTransaction:
     """One rehearsal, inside its transaction."""
 
     def __init__(
@@ -147,7 +147,7 @@ class _Stage:
         self._look_back = look_back
         self._report = ApplyReport()
 
-    async def play(self, *, prune: bool, force: bool, take_from: str | None) -> Rehearsal:
+    async def play(self, *, prune: bool, force: bool, take_from: str | None) -> DryRun:
         transaction, file = self._transaction, self._file
         last = await transaction.lock_project(file.project)
         if take_from:
@@ -175,7 +175,7 @@ class _Stage:
         except REFUSALS as error:
             refused = error
         held = {row.key for row in drift if row.pause}
-        return Rehearsal(
+        return DryRun(
             project=file.project, now=now, until=now + AHEAD, last=last, same=same,
             changes=tuple(changes), unchanged=compared.unchanged, absent=compared.absent,
             foreign=owners, refused=refused, drift=tuple(_otherwise(drift, file)),
@@ -195,7 +195,9 @@ class _Stage:
         await transaction.lock_edited(file.project, [*edited, *compared.absent])
         before = await self._states([*edited, *leaving])
         if compared.added or edited or compared.foreign:
-            edit = Edit(transaction, file, by=self._by, look_back=self._look_back, ahead=edited)
+            edit = ApplyTransaction(
+                transaction, file, by=self._by, look_back=self._look_back, ahead=edited
+            )
             self._report = await edit.write()
         report, now = self._report, await transaction.now()
         kinds: dict[str, Kind] = dict.fromkeys(report.added, "added")

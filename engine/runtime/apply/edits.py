@@ -320,7 +320,7 @@ class OwesManyError(Exception):
         self.keys = keys
 
 
-class Edit:
+class ApplyTransaction:
     """One apply, inside its transaction.
 
     ``ahead`` are keys of which so much as can be was decided before it.

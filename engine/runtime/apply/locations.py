@@ -26,7 +26,7 @@ _LARGEST: Final = 500_000
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class Mismatch:
     """Something that is wrong with one schedule, and which of its fields says it."""
 
     code: Code
@@ -36,7 +36,7 @@ class Misfit:
     path: tuple[str | int, ...]
 
 
-def placed(found: Sequence[Misfit], source: Source | ScheduleFile | None) -> list[Problem]:
+def placed(found: Sequence[Mismatch], source: Source | ScheduleFile | None) -> list[Problem]:
     """Return problems with file, line and column, as far as they can be found.
 
     Args:
@@ -59,10 +59,10 @@ def _still_there(file: ScheduleFile) -> Source | None:
         return None
 
 
-def unknown_workflows(known: Known) -> list[Misfit]:
+def unknown_workflows(known: Known) -> list[Mismatch]:
     """Return the workflows that nobody can run, of the keys that name them."""
     return [
-        Misfit(WorkflowUnknown.code, key, f"{key}: {what}", "", ("workflow",))
+        Mismatch(WorkflowUnknown.code, key, f"{key}: {what}", "", ("workflow",))
         for key, what in known.items()
     ]
 
@@ -122,7 +122,7 @@ def _schedules(root: Node | None) -> list[MapNode]:
     return [item for item in items if isinstance(item, MapNode)]
 
 
-def _problem(each: Misfit, places: _Places | None) -> Problem:
+def _problem(each: Mismatch, places: _Places | None) -> Problem:
     place = places.of(each.key, each.path) if places else None
     file, node = place or (None, Scalar(None, 0, 0))
     return Problem(

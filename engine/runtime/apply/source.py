@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from engine.errors import Code, Problem, ScheduleFileError
-from engine.runtime.apply.child_parser import Stopper, calendars_beside, parse
+from engine.runtime.apply.child_parser import CancelToken, calendars_beside, parse
 from engine.schedules import ScheduleFile
 from engine.schedules.loader.loader import (
     DEFAULT_PROJECT,
@@ -59,14 +59,14 @@ class Source:
         self._paths = [Path(path) for path in several]
         self.name = ", ".join(map(str, self._paths))
 
-    def read(self, *, expectations: bool = False, stopper: Stopper | None = None) -> ScheduleFile:
+    def read(self, *, expectations: bool = False, token: CancelToken | None = None) -> ScheduleFile:
         """Read and check everything. A large text takes seconds: call it from a thread.
 
         Raises:
             ScheduleFileError: with every problem, also when something cannot be read.
-            Stopped: ``stopper`` was asked to end it.
+            ParseCancelled: ``token`` was asked to end it.
         """
-        return parse(self.texts(), self.name, expectations=expectations, stopper=stopper)
+        return parse(self.texts(), self.name, expectations=expectations, token=token)
 
     def look(self) -> Look:
         """Return what can be told of the files as they are now without parsing them.
@@ -233,12 +233,12 @@ async def read_aside(source: Source) -> ScheduleFile:
     Raises:
         ScheduleFileError: with every problem.
     """
-    stopper = Stopper()
-    reading = asyncio.create_task(asyncio.to_thread(source.read, stopper=stopper))
+    token = CancelToken()
+    reading = asyncio.create_task(asyncio.to_thread(source.read, token=token))
     try:
         return await asyncio.shield(reading)
     except asyncio.CancelledError:
-        stopper.stop()
+        token.stop()
         await asyncio.wait([reading])
         reading.exception()  # that it was stopped is known
         raise

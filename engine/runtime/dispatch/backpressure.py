@@ -14,7 +14,7 @@ from temporalio.client import WorkflowExecutionAsyncIterator
 from temporalio.service import RPCError
 
 from engine.runtime.clock import boottime
-from engine.runtime.events import Held, Listener, logger
+from engine.runtime.events import Held, OnEvent, logger
 
 # --- circuit breaker ---
 # Stops claims while Temporal is away: what nobody has claimed, everybody can claim later.
@@ -39,11 +39,11 @@ class Breaker:
 
     Args:
         ask: makes the trial call; returns why there was no answer, or None when there was one.
-        tell: hears once that starts are held, and once that they go on.
+        on_event: called once when starts are held, and once when they go on.
     """
 
-    def __init__(self, ask: Callable[[], Awaitable[str | None]], *, tell: Listener) -> None:
-        self._ask, self._tell = ask, tell
+    def __init__(self, ask: Callable[[], Awaitable[str | None]], *, on_event: OnEvent) -> None:
+        self._ask, self._emit = ask, on_event
         self._state: Literal["closed", "suspect", "open"] = "closed"
         self._unanswered = self._trials = 0
         self._given_up = False
@@ -99,7 +99,7 @@ class Breaker:
         if self._state != "open":
             self._state = "open"
             self._decided.set()
-            self._tell(Held("starts", f"Temporal does not answer: {reason}"))
+            self._emit(Held("starts", f"Temporal does not answer: {reason}"))
         longest = min(_FIRST_PAUSE * 2.0 ** min(self._trials, 10), _LONGEST_PAUSE)
         self._trials += 1
         return timedelta(seconds=longest * random.uniform(0.5, 1))
@@ -113,7 +113,7 @@ class Breaker:
 
     def _close(self) -> None:
         if self._state == "open":
-            self._tell(Held("starts", None))
+            self._emit(Held("starts", None))
         self._state = "closed"
         self._unanswered = self._trials = 0
         self._suspected.clear()
@@ -193,7 +193,7 @@ class CubicRate:
             self._accepted.popleft()
 
 
-class Pressure:
+class AdaptiveRateLimiter:
     """Lets sends through in the order they came, no faster than the rate allows.
 
     Args:

@@ -16,9 +16,9 @@ from engine.errors import Code, LedgerError
 from engine.ledger import Ledger
 from engine.ledger.fires import Claim, Outcome
 from engine.runtime.clock import LedgerClock, boottime
-from engine.runtime.dispatch.backpressure import Answered, Breaker, Pressure, Spare
+from engine.runtime.dispatch.backpressure import AdaptiveRateLimiter, Answered, Breaker, Spare
 from engine.runtime.dispatch.starter import Answer, Starter
-from engine.runtime.events import Alert, Listener, Settled
+from engine.runtime.events import Alert, OnEvent, Settled
 from engine.runtime.settings import Settings
 
 # --- leases ---
@@ -108,10 +108,10 @@ class Dispatcher:
         clock: LedgerClock,
         settings: Settings,
         *,
-        tell: Listener,
+        on_event: OnEvent,
     ) -> None:
         self._ledger, self._starter, self._clock = ledger, starter, clock
-        self._settings, self._tell = settings, tell
+        self._settings, self._emit = settings, on_event
         self._slots = asyncio.Semaphore(settings.concurrency)
         most = max(settings.concurrency // 2, 1)
         self._spare = {kind: Spare(most) for kind in ("backfilled", "large")}
@@ -122,8 +122,10 @@ class Dispatcher:
         self._writing: asyncio.Task[None] | None = None
         self._starts: deque[float] = deque()
         self._leaving = False
-        self.breaker = Breaker(self._ask, tell=tell)
-        self.pressure = Pressure(settings.start_rate.per_second if settings.start_rate else None)
+        self.breaker = Breaker(self._ask, on_event=on_event)
+        self.pressure = AdaptiveRateLimiter(
+            settings.start_rate.per_second if settings.start_rate else None
+        )
         self.leases = Leases(ledger, settings.lease)
         self.room_made = asyncio.Event()
         self.wake: Callable[[], None] = lambda: None
@@ -184,7 +186,7 @@ class Dispatcher:
             try:
                 await self.leases.renew()
             except LedgerError as error:
-                self._tell(Alert(Code.SETTLE_FAILED, str(error)))
+                self._emit(Alert(Code.SETTLE_FAILED, str(error)))
 
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -193,7 +195,7 @@ class Dispatcher:
         if self.room or self.breaker.holds:
             self.room_made.set()
         if error := task.exception():
-            self._tell(Alert(Code.SETTLE_FAILED, f"{type(error).__name__}: {error}"))
+            self._emit(Alert(Code.SETTLE_FAILED, f"{type(error).__name__}: {error}"))
 
     async def _handle(self, claim: Claim, lease_ends: float) -> None:
         with self.leases.keeping(claim, lease_ends) as lease:
@@ -293,7 +295,7 @@ class Dispatcher:
             if not written:
                 self._unwritten |= {claim.token for claim, _ in answers}
             text = f"outcomes left to the sweeper: {type(error).__name__}: {error}"
-            self._tell(Alert(Code.SETTLE_FAILED, text))
+            self._emit(Alert(Code.SETTLE_FAILED, text))
         finally:
             self._writing = None
 
@@ -306,11 +308,11 @@ class Dispatcher:
             return
         started = answer.outcome.started_at or self._clock.about()
         already = answer.seen is not None
-        self._tell(Settled(claim, answer.outcome, started - claim.fire_time, already))
+        self._emit(Settled(claim, answer.outcome, started - claim.fire_time, already))
         if answer.alert:
             rejected = answer.outcome.status == "rejected"
             code = Code.FIRE_REJECTED if rejected else Code.FIRE_UNVOUCHED
-            self._tell(Alert(code, f"{claim.workflow_id}: {answer.alert}"))
+            self._emit(Alert(code, f"{claim.workflow_id}: {answer.alert}"))
 
 
 def _holds_up(claim: Claim) -> str | None:

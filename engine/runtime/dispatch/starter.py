@@ -31,13 +31,13 @@ from temporalio.service import RetryConfig, RPCError, RPCStatusCode, ServiceClie
 
 from engine.errors import TemporalUnavailable
 from engine.flow import CompensationFailed
-from engine.flow.definition import RunRules
+from engine.flow.definition import RunOptions
 from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.ledger.fires import NO_RUN_BEFORE, REPEATS, Claim, Closed, Evidence, Outcome, Timing
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.run_memo import first_run_of, read_chain_info
 from engine.runtime.settings import Settings
-from engine.runtime.temporal_client import Trouble, too_large, trouble
+from engine.runtime.temporal_client import RpcFailure, too_large, trouble
 from engine.schedules.planner.planner import FIRST_SIGHT, Due
 from engine.schedules.units import TICK, format_duration, from_seconds
 
@@ -142,7 +142,7 @@ ENDED_BADLY = frozenset({"failed", "timed_out", "terminated"})
 """How a run ends that has a reason to be read, which is a call of its own."""
 
 
-async def with_reason(
+async def with_failure(
     evidence: Evidence, handle: WorkflowHandle[Any, Any], settings: Settings
 ) -> Evidence:
     """Return the evidence of a run with why it failed, where it did."""
@@ -236,7 +236,7 @@ class Answer:
     outcome: Outcome
     seen: Evidence | None = None
     alert: str | None = None
-    trouble: Trouble | None = None
+    trouble: RpcFailure | None = None
 
 
 class Starter:
@@ -339,7 +339,7 @@ class Starter:
         if answer.seen is None:
             return answer
         this_run = self._client.get_workflow_handle(claim.workflow_id, run_id=run.run_id)
-        seen = await with_reason(answer.seen, this_run, self._settings)
+        seen = await with_failure(answer.seen, this_run, self._settings)
         return replace(answer, seen=seen)
 
     def _forgotten(self, claim: Claim) -> Answer | None:
@@ -404,10 +404,10 @@ def _bears(run: WorkflowExecutionDescription, fire_time: datetime) -> bool:
     return run.typed_search_attributes.get(_FIRE_TIME) == fire_time
 
 
-def _rules(claim: Claim) -> RunRules:
+def _rules(claim: Claim) -> RunOptions:
     """Return the options that the run's class declares; an external type has none."""
     external = claim.schedule.external and claim.kind != "handler"
-    return RunRules() if external else RunRules.from_json(claim.rules)
+    return RunOptions() if external else RunOptions.from_json(claim.rules)
 
 
 def _words(error: Exception) -> str:

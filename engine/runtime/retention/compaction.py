@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Protocol
 
-from engine.ledger.fires import OPEN, DayPart, KeyChores, LongRow, OldFire
+from engine.ledger.fires import OPEN, DayPart, KeyMaintenance, LongRow, OldFire
 from engine.ledger.postgres.maintenance import Upkeep
 from engine.runtime.clock import boottime
 from engine.runtime.retention.archive import Archive, leaving
@@ -55,7 +55,7 @@ class Cutoffs:
 
     @classmethod
     def of(
-        cls, chores: KeyChores, settings: Settings, now: datetime, remembered: timedelta
+        cls, chores: KeyMaintenance, settings: Settings, now: datetime, remembered: timedelta
     ) -> Cutoffs:
         """Return those of a key; ``remembered``: how long Temporal may know a closed run."""
         said = chores.schedule.retention if chores.schedule else None
@@ -74,7 +74,7 @@ class Cutoffs:
             once=chores.schedule is not None and chores.schedule.kind == "at",
         )
 
-    def may_merge(self, row: OldFire, chores: KeyChores, *, archived: bool) -> bool:
+    def may_merge(self, row: OldFire, chores: KeyMaintenance, *, archived: bool) -> bool:
         """Whether a row may become part of a range."""
         if row.kind != "window" or row.status in OPEN or row.status == "unvouched" or row.missed:
             return False
@@ -82,7 +82,7 @@ class Cutoffs:
             return False
         return self._rests(row, chores) and row.rested_since < self._end(row)
 
-    def may_leave(self, row: OldFire, chores: KeyChores) -> bool:
+    def may_leave(self, row: OldFire, chores: KeyMaintenance) -> bool:
         """Whether a row may be deleted, once it is archived."""
         if row.status in OPEN or not self._rests(row, chores):
             return False
@@ -94,7 +94,7 @@ class Cutoffs:
         return self.settle if row.status in _FAILED else self.merge
 
     @staticmethod
-    def _rests(row: OldFire, chores: KeyChores) -> bool:
+    def _rests(row: OldFire, chores: KeyMaintenance) -> bool:
         """Whether the cursor has passed it, and no backfill is still to come to it.
 
         Windows to come may be skipped already.
@@ -162,7 +162,7 @@ _LEAST = 20
 
 
 @dataclass(slots=True)
-class Pace:
+class BatchSizer:
     """So much at once, by how long it took before: less at once, more little by little.
 
     Attributes:
@@ -182,13 +182,13 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Paces:
+class BatchSizers:
     """A janitor's knowledge of its ledger."""
 
-    reading: Pace = field(default_factory=lambda: Pace(500, most=2000))
-    changing: Pace = field(default_factory=lambda: Pace(500, most=2000))
-    counting: Pace = field(default_factory=lambda: Pace(5000, most=50_000))
-    filling: Pace = field(default_factory=lambda: Pace(500, most=20_000))
+    reading: BatchSizer = field(default_factory=lambda: BatchSizer(500, most=2000))
+    changing: BatchSizer = field(default_factory=lambda: BatchSizer(500, most=2000))
+    counting: BatchSizer = field(default_factory=lambda: BatchSizer(5000, most=50_000))
+    filling: BatchSizer = field(default_factory=lambda: BatchSizer(500, most=20_000))
 
     @property
     def rows(self) -> int:
@@ -207,7 +207,13 @@ _ROW = 10
 
 
 async def count_days(
-    ledger: Tended, pace: Pace, chores: KeyChores, since: datetime, until: datetime, *, note: bool
+    ledger: Tended,
+    pace: BatchSizer,
+    chores: KeyMaintenance,
+    since: datetime,
+    until: datetime,
+    *,
+    note: bool,
 ) -> AsyncIterator[datetime]:
     """Count the days between two midnights, some at a time; yields how far that has come.
 
@@ -271,10 +277,10 @@ def parts_of(row: LongRow, spec: Spec, since: datetime, until: datetime) -> list
 
 
 @dataclass(slots=True)
-class Piece:
+class Batch:
     """Work on some adjacent rows of one key, and the progress it makes."""
 
-    chores: KeyChores
+    chores: KeyMaintenance
     groups: list[list[OldFire]] = field(default_factory=list)
     removals: list[OldFire] = field(default_factory=list)
     merged: datetime | None = None
@@ -301,7 +307,7 @@ class Tally:
         return "; ".join([*said, f"{self.files} files of archive"] if self.files else said)
 
 
-class Tidying:
+class Compactor:
     """Carries out pieces, some rows in each transaction.
 
     Args:
@@ -310,13 +316,13 @@ class Tidying:
     """
 
     def __init__(
-        self, ledger: Tended, archive: Archive | None, paces: Paces, now: datetime
+        self, ledger: Tended, archive: Archive | None, paces: BatchSizers, now: datetime
     ) -> None:
         self._ledger, self._archive, self._paces, self._now = ledger, archive, paces, now
         self._counted: tuple[str, datetime] | None = None
         self.tally = Tally()
 
-    async def carry_out(self, pieces: list[Piece]) -> None:
+    async def carry_out(self, pieces: list[Batch]) -> None:
         """Archive the rows of some pieces in one file, then change the ledger, piece by piece.
 
         A row that somebody has written to since it was read stays as it is, with all of its group.
@@ -341,7 +347,7 @@ class Tidying:
                 await self._change(upkeep, piece)
             self._paces.changing.took(len(piece.rows), boottime() - begun)
 
-    async def _count(self, piece: Piece) -> None:
+    async def _count(self, piece: Batch) -> None:
         """Count its days a last time, because afterwards nobody can measure a lag, or count at all.
 
         A row that changes after it was read does not leave, so the count has it as it leaves.
@@ -355,7 +361,7 @@ class Tidying:
             pass
         self._counted = (piece.chores.key, end)
 
-    async def _change(self, upkeep: Upkeep, piece: Piece) -> None:
+    async def _change(self, upkeep: Upkeep, piece: Batch) -> None:
         key, rows = piece.chores.key, piece.rows
         same = await upkeep.unchanged(rows) if rows else set()
         groups = [group for group in piece.groups if all(row.id in same for row in group)]
@@ -380,8 +386,8 @@ _BEGINNING = datetime.fromtimestamp(0, UTC)
 
 
 async def removals(
-    ledger: Tended, paces: Paces, chores: KeyChores, cutoffs: Cutoffs
-) -> AsyncIterator[tuple[Piece, bool]]:
+    ledger: Tended, paces: BatchSizers, chores: KeyMaintenance, cutoffs: Cutoffs
+) -> AsyncIterator[tuple[Batch, bool]]:
     """Yield pieces of rows that may leave; True when there may be more behind a piece.
 
     The newest row of a key stays, for as long as the key may have another.
@@ -406,15 +412,15 @@ async def removals(
                      and (cutoffs.once or newest is None or row.fire_time < newest)]  # fmt: skip
             full = len(rows) == limit
             if leave:
-                yield Piece(chores, removals=leave), full
+                yield Batch(chores, removals=leave), full
             if not full:
                 break
             since = max(since + TICK, rows[-1].fire_time)
 
 
 async def merges(
-    ledger: Tended, paces: Paces, chores: KeyChores, cutoffs: Cutoffs, *, archived: bool
-) -> AsyncIterator[tuple[Piece, bool]]:
+    ledger: Tended, paces: BatchSizers, chores: KeyMaintenance, cutoffs: Cutoffs, *, archived: bool
+) -> AsyncIterator[tuple[Batch, bool]]:
     """Yield pieces of rows that become ranges; True when the next piece goes on behind it.
 
     Whoever gets True carries the piece out before asking for the next: a range goes on.
@@ -443,7 +449,7 @@ async def merges(
             found = _groups(rows, specs, chores, cutoffs, archived=archived)
             full = len(rows) == limit
             following = _behind(rows, found, reached) if full else until
-            piece = Piece(chores, groups=found)
+            piece = Batch(chores, groups=found)
             if name == "merged":
                 piece.merged = following
             if name == "settled" or together:
@@ -469,7 +475,7 @@ async def _specs(upkeep: Upkeep, key: str, rows: list[OldFire]) -> dict[int, Spe
 def _groups(
     rows: list[OldFire],
     specs: dict[int, Spec],
-    chores: KeyChores,
+    chores: KeyMaintenance,
     cutoffs: Cutoffs,
     *,
     archived: bool,

@@ -8,20 +8,20 @@ from datetime import date, datetime, timedelta
 from typing import Protocol
 
 from engine.errors import ArchiveFailed, Code, DefinitionUnreadable, ScheduleError
-from engine.ledger.fires import KeyChores
+from engine.ledger.fires import KeyMaintenance
 from engine.ledger.postgres.maintenance import Upkeep
 from engine.ledger.records import ScheduleState, Serving
 from engine.runtime.clock import boottime
-from engine.runtime.events import Alert, Listener, Remark, logger
+from engine.runtime.events import Alert, Notice, OnEvent, logger
 from engine.runtime.planning import LONGEST_WAIT, planned
 from engine.runtime.retention.archive import Archive
 from engine.runtime.retention.compaction import (
     AIM,
+    Batch,
+    BatchSizers,
+    Compactor,
     Cutoffs,
-    Paces,
-    Piece,
     Tended,
-    Tidying,
     count_days,
     merges,
     midnight,
@@ -36,7 +36,7 @@ from engine.runtime.settings import Settings
 _AT_ONCE = 100
 
 
-async def repair(ledger: Tended, project: str, tell: Listener) -> AsyncIterator[int]:
+async def repair(ledger: Tended, project: str, on_event: OnEvent) -> AsyncIterator[int]:
     """Look at every schedule of a project, in batches; yields how many each batch mended.
 
     A next fire time that is too early costs a look, and is corrected by it. One that is too late
@@ -51,11 +51,11 @@ async def repair(ledger: Tended, project: str, tell: Listener) -> AsyncIterator[
         if not cached:
             return
         wrong = [state.key for state in states if _due(state, now, cached[state.key])]
-        yield await _mend(ledger, wrong, tell) if wrong else 0
+        yield await _mend(ledger, wrong, on_event) if wrong else 0
         after = max(cached)
 
 
-async def _mend(ledger: Tended, keys: list[str], tell: Listener) -> int:
+async def _mend(ledger: Tended, keys: list[str], on_event: OnEvent) -> int:
     mended = []
     async with ledger.upkeep() as upkeep:
         cached = await upkeep.lock_free(keys)
@@ -67,7 +67,7 @@ async def _mend(ledger: Tended, keys: list[str], tell: Listener) -> int:
                 mended.append((state.key, cached[state.key], right))
     for key, was, right in mended:
         text = f"{key} would have fired next at {_shown(was)}; it is {_shown(right)} now"
-        tell(Alert(Code.NEXT_FIRE_REPAIRED, text))
+        on_event(Alert(Code.NEXT_FIRE_REPAIRED, text))
     return len(mended)
 
 
@@ -150,11 +150,11 @@ class Janitor:
         serving: Serving,
         settings: Settings,
         *,
-        tell: Listener,
+        on_event: OnEvent,
     ) -> None:
         self._ledger, self._archive = ledger, archive
-        self._serving, self._settings, self._tell = serving, settings, tell
-        self._paces = Paces()
+        self._serving, self._settings, self._emit = serving, settings, on_event
+        self._paces = BatchSizers()
         self._round: AsyncIterator[None] | None = None
         self._tidied: date | None = None
         self._told: set[str] = set()
@@ -181,7 +181,7 @@ class Janitor:
         await self._ledger.wake()
         await self._ledger.write_through()
         await self._name_old_snapshots()
-        async for _ in repair(self._ledger, self._serving.project, self._tell):
+        async for _ in repair(self._ledger, self._serving.project, self._emit):
             yield
         async for _ in self._count_open_days():
             yield
@@ -191,7 +191,7 @@ class Janitor:
             now, remembered = await upkeep.now(), await upkeep.remembered_for()
         if remembered is None or self._tidied == now.date():
             return  # what is old changes at midnight
-        tidying = Tidying(self._ledger, self._archive, self._paces, now)
+        tidying = Compactor(self._ledger, self._archive, self._paces, now)
         try:
             async for _ in self._tidy(now, remembered, tidying):
                 yield
@@ -200,10 +200,10 @@ class Janitor:
             return
         if "failed" in self._told and self._archive:
             self._told.discard("failed")
-            self._tell(Remark("the archive can be written again", good=True))
+            self._emit(Notice("the archive can be written again", good=True))
         self._tidied = now.date()
         if said := str(tidying.tally):
-            self._tell(Remark(f"tidied the ledger: {said}", good=True))
+            self._emit(Notice(f"tidied the ledger: {said}", good=True))
 
     async def _name_old_snapshots(self) -> None:
         """Name what makes the tables grow, once for as long as it does."""
@@ -211,11 +211,11 @@ class Janitor:
             found = await upkeep.old_snapshots(_OLD, _DEAD)
         for each in found:
             if (each.kind, each.name) not in self._holders:
-                self._tell(Alert(Code.OLD_SNAPSHOT, str(each)))
+                self._emit(Alert(Code.OLD_SNAPSHOT, str(each)))
         self._holders = {(each.kind, each.name) for each in found}
 
     async def _tidy(
-        self, now: datetime, remembered: timedelta, tidying: Tidying
+        self, now: datetime, remembered: timedelta, tidying: Compactor
     ) -> AsyncIterator[None]:
         """All keys, those of other projects too: what is old is old whoever serves it."""
         after, pending = "", _Pending(tidying)
@@ -235,14 +235,14 @@ class Janitor:
         await pending.carry_out()
 
     async def _tidy_key(
-        self, chores: KeyChores, now: datetime, remembered: timedelta, pending: _Pending
+        self, chores: KeyMaintenance, now: datetime, remembered: timedelta, pending: _Pending
     ) -> AsyncIterator[None]:
         async for _ in self._summarise(chores, midnight(now - _LATE)):
             yield
         cutoffs = Cutoffs.of(chores, self._settings, now, remembered)
         if self._archive is None and chores.oldest and chores.oldest < cutoffs.remove:
             text = "SCHED_ARCHIVE is not set: old fires become ranges, and nothing is deleted"
-            self._tell_once("unset", Remark(text, good=True))
+            self._tell_once("unset", Notice(text, good=True))
         if self._archive is not None:
             async for piece, _ in removals(self._ledger, self._paces, chores, cutoffs):
                 await pending.add(piece)
@@ -253,7 +253,7 @@ class Janitor:
             await pending.add(piece, now=goes_on)
             yield
 
-    async def _summarise(self, chores: KeyChores, until: datetime) -> AsyncIterator[None]:
+    async def _summarise(self, chores: KeyMaintenance, until: datetime) -> AsyncIterator[None]:
         """Count the days that are over and have not been counted."""
         since = chores.summarised_until or (chores.oldest and midnight(chores.oldest))
         if since is not None:
@@ -279,7 +279,7 @@ class Janitor:
                 below = done.lowest
             if rows:
                 text = f"filled what migration {version:04} has added in {rows} older fires"
-                self._tell(Remark(text, good=True))
+                self._emit(Notice(text, good=True))
 
     async def _count_open_days(self) -> AsyncIterator[None]:
         after = ("", date.min)
@@ -297,21 +297,21 @@ class Janitor:
                 return
             yield
 
-    def _tell_once(self, what: str, event: Alert | Remark) -> None:
+    def _tell_once(self, what: str, event: Alert | Notice) -> None:
         if what not in self._told:
             self._told.add(what)
-            self._tell(event)
+            self._emit(event)
 
 
 class _Pending:
     """Pieces that wait until there are enough rows for a file of the archive."""
 
-    def __init__(self, tidying: Tidying) -> None:
+    def __init__(self, tidying: Compactor) -> None:
         self._tidying = tidying
-        self._pieces: list[Piece] = []
+        self._pieces: list[Batch] = []
         self._rows = 0
 
-    async def add(self, piece: Piece, *, now: bool = False) -> None:
+    async def add(self, piece: Batch, *, now: bool = False) -> None:
         """Take a piece; ``now``: the next one of its key goes on behind it."""
         self._pieces.append(piece)
         self._rows += len(piece.rows)

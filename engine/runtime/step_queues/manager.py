@@ -25,9 +25,9 @@ from engine.flow.steps import lane_of
 from engine.ledger import Ledger
 from engine.ledger.records import QueueRow, Serving
 from engine.runtime.clock import boottime
-from engine.runtime.events import Alert, Held, Listener, Remark
+from engine.runtime.events import Alert, Held, Notice, OnEvent
 from engine.runtime.settings import Settings
-from engine.runtime.step_queues.slots import SeenQueues, SlotBook, SlotGate, SlotSupplier
+from engine.runtime.step_queues.slots import SeenQueues, SlotInterceptor, SlotPool, SlotSupplier
 from engine.schedules.ids import nearest_name
 from engine.schedules.model import Queue
 from engine.schedules.units import Rate
@@ -94,18 +94,18 @@ def is_lane(worker: Worker) -> bool:
     return worker in _lane_workers
 
 
-class Lane:
+class QueueWorker:
     """The steps of one queue, as they run in this process.
 
     Args:
         beside: the worker whose steps these are.
         name: the Temporal task queue in which they wait.
         book: the slots they run on; None where only their rate is limited.
-        patience: see ``SlotGate``.
+        patience: see ``SlotInterceptor``.
     """
 
     def __init__(
-        self, beside: Worker, name: str, book: SlotBook | None, patience: timedelta
+        self, beside: Worker, name: str, book: SlotPool | None, patience: timedelta
     ) -> None:
         self.name, self.book = name, book
         self._worker = _worker(beside, name, book, patience)
@@ -126,14 +126,14 @@ class Lane:
         await asyncio.wait({self._work})
 
 
-def _worker(beside: Worker, name: str, book: SlotBook | None, patience: timedelta) -> Worker:
+def _worker(beside: Worker, name: str, book: SlotPool | None, patience: timedelta) -> Worker:
     config = beside.config()
     config["task_queue"] = name
     config["workflows"], config["nexus_service_handlers"] = [], []
     # A rate of the worker beside is not this queue's.
     config["max_task_queue_activities_per_second"] = None
     if book is not None:
-        config["interceptors"] = [*config.get("interceptors", ()), SlotGate(book, patience)]
+        config["interceptors"] = [*config.get("interceptors", ()), SlotInterceptor(book, patience)]
         config["tuner"] = WorkerTuner.create_composite(
             workflow_supplier=_UNUSED,
             activity_supplier=SlotSupplier(book),
@@ -158,7 +158,7 @@ _LOOKS = 30
 """In each lease, whether it has ended."""
 
 
-class QueueKeeper:
+class QueueManager:
     """The queues of one replica's project, on its task queue.
 
     Args:
@@ -178,22 +178,22 @@ class QueueKeeper:
         *,
         epoch: Callable[[], int],
         seen: SeenQueues,
-        tell: Listener,
+        on_event: OnEvent,
     ) -> None:
         self._worker, self._client, self._ledger = worker, client, ledger
-        self._serving, self._settings, self._tell = serving, settings, tell
+        self._serving, self._settings, self._emit = serving, settings, on_event
         self._epoch, self._seen = epoch, seen
         self._read_at: int | None = None
         self._limits: dict[str, Queue] = {}
         self._limited: dict[str, Queue] = {}
-        self._lanes: dict[str, Lane] = {}
+        self._lanes: dict[str, QueueWorker] = {}
         self._wanted = asyncio.Event()
         self._held_at = self._touched_since = -settings.lease.total_seconds()
         self._asked = 0
         self._told: set[tuple[str, str]] = set()
 
     @property
-    def _books(self) -> list[SlotBook]:
+    def _books(self) -> list[SlotPool]:
         return [lane.book for lane in self._lanes.values() if lane.book]
 
     async def turn(self) -> timedelta:
@@ -261,9 +261,9 @@ class QueueKeeper:
             if had_slots:
                 await self._ledger.give_back_slots(self._serving.replica)
         except EngineError as error:
-            self._tell(Held("queues", str(error)))
+            self._emit(Held("queues", str(error)))
 
-    async def _close(self, lanes: Sequence[Lane]) -> None:
+    async def _close(self, lanes: Sequence[QueueWorker]) -> None:
         """Let the steps of these lanes end; that may take longer than a lease."""
         closing = asyncio.gather(*(lane.close() for lane in lanes))
         while not closing.done():
@@ -272,7 +272,7 @@ class QueueKeeper:
                 if not closing.done() and self._books:
                     await self.hold()
             except EngineError as error:
-                self._tell(Held("queues", str(error)))
+                self._emit(Held("queues", str(error)))
             await self.watch()
 
     async def _read(self) -> None:
@@ -297,9 +297,9 @@ class QueueKeeper:
             self._lanes[queue] = self._lane(queue, name, limits)
         self._limited[queue] = limits
 
-    def _lane(self, queue: str, name: str, limits: Queue) -> Lane:
-        book = None if limits.concurrency is None else SlotBook(name, queue, self.wake)
-        return Lane(self._worker, name, book, self._settings.lease / 2)
+    def _lane(self, queue: str, name: str, limits: Queue) -> QueueWorker:
+        book = None if limits.concurrency is None else SlotPool(name, queue, self.wake)
+        return QueueWorker(self._worker, name, book, self._settings.lease / 2)
 
     def _look_after_lanes(self) -> None:
         """A worker that ended by itself is begun again at the next turn."""
@@ -327,7 +327,7 @@ class QueueKeeper:
                 self._tell_unknown(step.queue, step.name, "its calls wait until one does")
             elif row.dropped_at is not None:
                 text = f"queue {step.queue} of step {step.name} is in no file any more; its limits"
-                self._tell(Remark(f"{text} go on holding: {row.limits}", good=False))
+                self._emit(Notice(f"{text} go on holding: {row.limits}", good=False))
 
     def _tell_of_unknown(self) -> None:
         while self._seen.seen:
@@ -344,4 +344,4 @@ class QueueKeeper:
         near = nearest_name(queue, self._limits)
         hint = f" (did you mean {near}?)" if near else ""
         text = f"step {step} names queue {queue}, which no file of {mine} declares{hint}; {what}"
-        self._tell(Alert(Code.QUEUE_UNKNOWN, text))
+        self._emit(Alert(Code.QUEUE_UNKNOWN, text))

@@ -48,7 +48,7 @@ class SlotLost(Exception):
     """The slot of this step may be another's by now."""
 
 
-class SlotBook:
+class SlotPool:
     """Slots of one lane that one replica holds, uses and wants.
 
     Args:
@@ -179,7 +179,7 @@ class SlotSupplier(CustomSlotSupplier):
     own, where the book must not be touched: who waits for news could miss it for good.
     """
 
-    def __init__(self, book: SlotBook) -> None:
+    def __init__(self, book: SlotPool) -> None:
         self._book, self._loop = book, asyncio.get_running_loop()
 
     async def reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit:  # noqa: ARG002 - the SDK's name
@@ -237,7 +237,7 @@ class _Noting(WorkflowOutboundInterceptor):
         return super().start_activity(input)
 
 
-class SlotGate(Interceptor):
+class SlotInterceptor(Interceptor):
     """Lets a step begin only on a slot, and ends it when the slot is lost.
 
     It must be the innermost: while a step waits here its heartbeats go on.
@@ -247,7 +247,7 @@ class SlotGate(Interceptor):
         patience: how long a step that came while slots were lost waits for one.
     """
 
-    def __init__(self, book: SlotBook, patience: timedelta) -> None:
+    def __init__(self, book: SlotPool, patience: timedelta) -> None:
         self._book, self._patience = book, patience
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
@@ -257,7 +257,7 @@ class SlotGate(Interceptor):
 
 class _OnSlot(ActivityInboundInterceptor):
     def __init__(
-        self, following: ActivityInboundInterceptor, book: SlotBook, patience: timedelta
+        self, following: ActivityInboundInterceptor, book: SlotPool, patience: timedelta
     ) -> None:
         super().__init__(following)
         self._book, self._patience = book, patience

@@ -17,10 +17,10 @@ from engine.ledger.records import ScheduleState
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import AUDITED, Budget
 from engine.runtime.dispatch.starter import evidence_of
-from engine.runtime.events import Alert, Listener
-from engine.runtime.planning import has_window, locked, take_out
+from engine.runtime.events import Alert, OnEvent
+from engine.runtime.planning import has_window, locked, split_range
 from engine.runtime.settings import Settings
-from engine.runtime.tracking.runs import VISIBILITY_LAG, Looker, Seen
+from engine.runtime.tracking.runs import VISIBILITY_LAG, ObservedRun, RunInspector
 from engine.schedules.ids import Window
 
 # --- reconciliation of runs ---
@@ -34,10 +34,10 @@ _ASKED_FOR = {"manual", "rerun"}
 
 async def book(
     ledger: Ledger,
-    found: Sequence[Seen],
+    found: Sequence[ObservedRun],
     *,
     by: str,
-    tell: Listener,
+    on_event: OnEvent,
 ) -> list[str]:
     """Write what was seen of runs, of whichever windows; return the ids whose fires it changed.
 
@@ -45,7 +45,7 @@ async def book(
         ledger: the memory they belong to.
         found: runs of this ledger, and the windows of those that it may not have.
         by: who saw them.
-        tell: hears of runs that the ledger had not.
+        on_event: receives runs that the ledger did not have.
     """
     if not found:
         return []
@@ -57,7 +57,7 @@ async def book(
             except ScheduleNotFound:
                 continue  # its schedule was lost too: nothing can be owed by it
             if said is not None:
-                tell(
+                on_event(
                     Alert(
                         Code.RUN_FOUND,
                         f"{each.workflow_id} has a run, and the ledger had it {said}",
@@ -81,7 +81,7 @@ async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str)
         if row and mine and await has_window(transaction, row, info.fire_time):
             if row.status == seen.closed:
                 return None
-            await take_out(transaction, row, info.fire_time)
+            await split_range(transaction, row, info.fire_time)
             return f"among {row.windows} that were {row.status}"
         window = Window(info.key, info.series, info.bucket, info.fire_time)
         await transaction.found(seen, window, info.definition_version, info.timing, info.data_from)
@@ -97,7 +97,7 @@ async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str)
 # part at a time: whatever is left of it a later question covers.
 #
 # Windows that opened since this replica watches the ledger are not asked about. They were claimed
-# in it, if at all, and had their rows been lost, ``Continuity`` would have noticed.
+# in it, if at all, and had their rows been lost, ``FailoverDetector`` would have noticed.
 
 _GOOD_FOR = 60.0
 """Seconds for which an answer is good, from when it was given: whoever plans later asks again.
@@ -145,16 +145,16 @@ class Auditor:
         self,
         client: Client,
         ledger: Ledger,
-        looker: Looker,
+        inspector: RunInspector,
         clock: LedgerClock,
         settings: Settings,
         *,
         replica: str,
         budget: Budget | None = None,
-        tell: Listener,
+        on_event: OnEvent,
     ) -> None:
-        self._client, self._ledger, self._looker, self._clock = client, ledger, looker, clock
-        self._settings, self._replica, self._tell = settings, replica, tell
+        self._client, self._ledger, self._inspector, self._clock = client, ledger, inspector, clock
+        self._settings, self._replica, self._emit = settings, replica, on_event
         self._budget = budget or Budget()
         self._audited: dict[str, tuple[datetime, float]] = {}
         self._described: dict[str, _Described] = {}
@@ -270,11 +270,11 @@ class Auditor:
             limit=None if whole else _MOST,
             rpc_timeout=self._settings.rpc_timeout * 2,  # nothing else waits for it
         )
-        found: list[Seen] = []
+        found: list[ObservedRun] = []
         count = 0
         async for run in self._budget.audited(runs):
             count += 1
-            info = await self._looker.fire_of(run)
+            info = await self._inspector.fire_of(run)
             if info is not None:
                 found.append((evidence_of(run, listed=True), info))
             if len(found) == AUDITED:
@@ -333,7 +333,7 @@ class Auditor:
         async with self._slots:
             await self._budget.call()
             asked = boottime()
-            seen = await self._looker.find(name)
+            seen = await self._inspector.find(name)
         if seen is not None:
             await self._book([seen])
         self._described.setdefault(state.key, _Described(state.cursor)).good_until[name] = (
@@ -348,8 +348,8 @@ class Auditor:
         self._audited[state.key] = (state.cursor, min([shown.good_until, *good]))
         return state.key
 
-    async def _book(self, found: Sequence[Seen]) -> None:
-        await book(self._ledger, found, by=self._replica, tell=self._tell)
+    async def _book(self, found: Sequence[ObservedRun]) -> None:
+        await book(self._ledger, found, by=self._replica, on_event=self._emit)
 
 
 def _first_undecided(state: ScheduleState) -> datetime:

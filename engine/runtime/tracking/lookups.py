@@ -20,10 +20,10 @@ from engine.errors import Code
 from engine.ledger import Ledger
 from engine.ledger.records import ScheduleState, Step
 from engine.runtime.clock import boottime
-from engine.runtime.events import Alert, Held, Listener, log
+from engine.runtime.events import Alert, Held, OnEvent, log
 from engine.runtime.planning import LONGEST_WAIT
 from engine.runtime.tracking.audit import Auditor
-from engine.runtime.tracking.runs import Looker, Stopper
+from engine.runtime.tracking.runs import RunCanceller, RunInspector
 
 T = TypeVar("T")
 
@@ -69,13 +69,13 @@ class _Failures:
         self._known.pop(name, None)
 
 
-class Sight:
+class RunLookups:
     """The questions of one poller, each asked once however many plans have it, the oldest first.
 
     One that failed is asked again when a plan still has it, less and less often.
 
     Args:
-        tell: hears of looks that fail again and again, and of what cannot work at present.
+        on_event: receives lookups that keep failing, and work that is held up at present.
 
     Attributes:
         rouse: called when a key was made due.
@@ -85,13 +85,13 @@ class Sight:
         self,
         ledger: Ledger,
         *,
-        looker: Looker,
+        inspector: RunInspector,
         auditor: Auditor,
-        stopper: Stopper,
-        tell: Listener = log,
+        canceller: RunCanceller,
+        on_event: OnEvent = log,
     ) -> None:
-        self._ledger, self._looker, self._tell = ledger, looker, tell
-        self._auditor, self._stopper = auditor, stopper
+        self._ledger, self._inspector, self._emit = ledger, inspector, on_event
+        self._auditor, self._canceller = auditor, canceller
         self.rouse: Callable[[], None] = lambda: None
         self._line: deque[tuple[str, str]] = deque()
         self._asked: set[str] = set()
@@ -193,7 +193,7 @@ class Sight:
         if task.cancelled():
             return
         if error := task.exception():
-            self._tell(Alert(Code.LOOK_FAILED, f"{name}: {type(error).__name__}: {error}"))
+            self._emit(Alert(Code.LOOK_FAILED, f"{name}: {type(error).__name__}: {error}"))
         self._go_on()
 
     async def _guarded(self, name: str, work: Awaitable[T]) -> tuple[bool, T | None]:
@@ -203,23 +203,23 @@ class Sight:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is asked for again
             if name not in self._held:
                 self._held.add(name)
-                self._tell(Held(name, _words(error)))
+                self._emit(Held(name, _words(error)))
             return False, None
         if name in self._held:
             self._held.discard(name)
-            self._tell(Held(name, None))
+            self._emit(Held(name, None))
         return True, answer
 
     async def _stop(self) -> None:
-        await self._guarded("stops", self._stopper.stop_due())
+        await self._guarded("stops", self._canceller.stop_due())
 
     async def _look(self, key: str, workflow_id: str) -> None:
         try:
-            changed = bool(await self._looker.look([workflow_id]))
+            changed = bool(await self._inspector.look([workflow_id]))
         except Exception as error:  # noqa: BLE001 - one bad run never stops the others
             if self._failed.failed(workflow_id) == _TOLD:
                 text = f"{workflow_id} cannot be looked at, and {key} waits for that"
-                self._tell(Alert(Code.LOOK_FAILED, f"{text}: {_words(error)}"))
+                self._emit(Alert(Code.LOOK_FAILED, f"{text}: {_words(error)}"))
         else:
             self._failed.worked(workflow_id)
             self._news[key] = self._news.get(key, False) or changed
@@ -245,7 +245,7 @@ class Sight:
                 self._missed.pop(key, None)
                 if self._failed_audits.failed(key) == _TOLD:
                     text = f"{key}: which of its windows have run cannot be found out"
-                    self._tell(Alert(Code.LOOK_FAILED, f"{text}: {_words(error)}"))
+                    self._emit(Alert(Code.LOOK_FAILED, f"{text}: {_words(error)}"))
 
     async def _audited(self, keys: Sequence[str]) -> None:
         for key in keys:

@@ -16,7 +16,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from engine.errors import Code, TemporalUnavailable
 from engine.runtime.dispatch.backpressure import Budget
-from engine.runtime.events import Alert, Listener
+from engine.runtime.events import Alert, OnEvent
 from engine.runtime.settings import Settings
 
 # --- histories in words ---
@@ -43,7 +43,7 @@ _DONE_INSTEAD: Final = {
 
 
 @dataclass(frozen=True)
-class Deed:
+class HistoryStep:
     """Something a run did, or its code asks for.
 
     Attributes:
@@ -57,15 +57,15 @@ class Deed:
     place: str = ""
 
 
-def deeds(history: WorkflowHistory) -> list[Deed]:
+def history_steps(history: WorkflowHistory) -> list[HistoryStep]:
     """Return what the run did, in order: steps, waits, children, its end."""
     found = (_deed(event) for event in history.events)
     return [each for each in found if each is not None]
 
 
-def step_deed(name: str, place: str, number: int = 0) -> Deed:
+def history_step(name: str, place: str, number: int = 0) -> HistoryStep:
     """Return the begin of a step."""
-    return Deed(number, f"the step {name} ({place})", place)
+    return HistoryStep(number, f"the step {name} ({place})", place)
 
 
 def workflow_type(history: WorkflowHistory) -> str:
@@ -74,7 +74,7 @@ def workflow_type(history: WorkflowHistory) -> str:
     return started.workflow_type.name
 
 
-def told(history: WorkflowHistory, error: str, asked: Sequence[Deed]) -> str:
+def told(history: WorkflowHistory, error: str, asked: Sequence[HistoryStep]) -> str:
     """Return one sentence: which event, what the history has there, and what the code does.
 
     Args:
@@ -82,7 +82,7 @@ def told(history: WorkflowHistory, error: str, asked: Sequence[Deed]) -> str:
         error: what Temporal said.
         asked: the steps that the code began when it was replayed, in order.
     """
-    past = deeds(history)
+    past = history_steps(history)
     where = _where(past, error)
     if where is None:
         said = _SAID.search(error)
@@ -91,7 +91,7 @@ def told(history: WorkflowHistory, error: str, asked: Sequence[Deed]) -> str:
     return f"event {where.number}: the history has {where.text}, the code {instead}"
 
 
-def _where(past: Sequence[Deed], error: str) -> Deed | None:
+def _where(past: Sequence[HistoryStep], error: str) -> HistoryStep | None:
     if named := _STEPS.search(error):
         # Two steps that differ: the first of the history that the message names.
         return next((each for each in past if each.place == named[1]), None)
@@ -101,7 +101,9 @@ def _where(past: Sequence[Deed], error: str) -> Deed | None:
     return None
 
 
-def _instead(past: Sequence[Deed], where: Deed, error: str, asked: Sequence[Deed]) -> str:
+def _instead(
+    past: Sequence[HistoryStep], where: HistoryStep, error: str, asked: Sequence[HistoryStep]
+) -> str:
     if named := _STEPS.search(error):
         other = next((each for each in asked if each.place == named[2]), None)
         return f"begins {other.text if other else named[2]}"
@@ -113,20 +115,22 @@ def _instead(past: Sequence[Deed], where: Deed, error: str, asked: Sequence[Deed
     return f"begins {new.text}" if new else "does something else there"
 
 
-def _deed(event: HistoryEvent) -> Deed | None:
+def _deed(event: HistoryEvent) -> HistoryStep | None:
     number, kind = event.event_id, event.event_type
     if kind == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
         step = event.activity_task_scheduled_event_attributes
-        return step_deed(step.activity_type.name, step.activity_id, number)
+        return history_step(step.activity_type.name, step.activity_id, number)
     if kind == EventType.EVENT_TYPE_TIMER_STARTED:
         wait = event.timer_started_event_attributes.start_to_fire_timeout.ToTimedelta()
-        return Deed(number, f"a wait of {wait}")
+        return HistoryStep(number, f"a wait of {wait}")
     if kind == EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
         child = event.start_child_workflow_execution_initiated_event_attributes
-        return Deed(number, f"the child {child.workflow_type.name} ({child.workflow_id})")
+        return HistoryStep(number, f"the child {child.workflow_type.name} ({child.workflow_id})")
     if kind == EventType.EVENT_TYPE_MARKER_RECORDED:
-        return Deed(number, f"the marker {event.marker_recorded_event_attributes.marker_name}")
-    return Deed(number, _ENDS[kind]) if kind in _ENDS else None
+        return HistoryStep(
+            number, f"the marker {event.marker_recorded_event_attributes.marker_name}"
+        )
+    return HistoryStep(number, _ENDS[kind]) if kind in _ENDS else None
 
 
 _ENDS: Final[dict[int, str]] = {
@@ -154,10 +158,10 @@ class StuckRuns:
     """Notices them among the runs that are described, and tells of each once."""
 
     def __init__(
-        self, client: Client, settings: Settings, *, budget: Budget | None = None, tell: Listener
+        self, client: Client, settings: Settings, *, budget: Budget | None = None, on_event: OnEvent
     ) -> None:
         self._budget = budget or Budget()
-        self._client, self._settings, self._tell = client, settings, tell
+        self._client, self._settings, self._emit = client, settings, on_event
         self._known: dict[str, None] = {}
 
     async def notice(self, run: WorkflowExecutionDescription) -> None:
@@ -178,7 +182,7 @@ class StuckRuns:
         while len(self._known) > _REMEMBERED:
             del self._known[next(iter(self._known))]
         text = f"{run.id} ({workflow_type(history)}) cannot go on, attempt {task.attempt}"
-        self._tell(Alert(Code.RUN_STUCK, f"{text}: {why}"))
+        self._emit(Alert(Code.RUN_STUCK, f"{text}: {why}"))
 
 
 def _failure(history: WorkflowHistory) -> str | None:

@@ -24,8 +24,8 @@ from engine.ledger.fires import Evidence, StopOrder
 from engine.ledger.records import Serving
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import Budget
-from engine.runtime.dispatch.starter import ENDED_BADLY, evidence_of, with_reason
-from engine.runtime.events import Alert, Closed, Listener, Stopped
+from engine.runtime.dispatch.starter import ENDED_BADLY, evidence_of, with_failure
+from engine.runtime.events import Alert, Closed, OnEvent, Stopped
 from engine.runtime.run_memo import first_run_of, read_chain_info, read_fire_info
 from engine.runtime.settings import Settings
 
@@ -38,7 +38,7 @@ are runs whose close appears later."""
 _LOST = "it was started, and Temporal does not know it any more"
 _LOST_CURE = "find out whether it did its work; `sched rerun` starts it again"
 
-Seen = tuple[Evidence, FireInfo | None]
+ObservedRun = tuple[Evidence, FireInfo | None]
 """A run of ours, and the window that its memo names; None where the ledger knows its chain."""
 
 
@@ -51,7 +51,7 @@ class Chain:
     cancel_requested: bool
 
 
-class Looker:
+class RunInspector:
     """Describes runs of one ledger.
 
     Args:
@@ -72,11 +72,11 @@ class Looker:
         ledger_id: str,
         notice: Callable[[WorkflowExecutionDescription], Awaitable[None]] | None = None,
         budget: Budget | None = None,
-        tell: Listener,
+        on_event: OnEvent,
     ) -> None:
         self.budget = budget or Budget()
         self._client, self._ledger, self._clock = client, ledger, clock
-        self._settings, self._ledger_id, self._tell = settings, ledger_id, tell
+        self._settings, self._ledger_id, self._emit = settings, ledger_id, on_event
         self._notice = notice
 
     async def look(self, workflow_ids: Sequence[str], *, tracking: bool = False) -> bool:
@@ -105,7 +105,7 @@ class Looker:
         changed += await self._ledger.witness(closed) if closed else []
         for each in closed:
             if each.workflow_id in changed:
-                self._tell(Closed(each))
+                self._emit(Closed(each))
         for look in looks:
             if isinstance(look, BaseException):
                 raise look
@@ -128,7 +128,7 @@ class Looker:
     async def _lose(self, workflow_ids: Sequence[str]) -> list[str]:
         lost = await self._ledger.lose(workflow_ids, _LOST) if workflow_ids else []
         for workflow_id in lost:
-            self._tell(Alert(Code.RUN_LOST, f"{workflow_id}: {_LOST}; {_LOST_CURE}"))
+            self._emit(Alert(Code.RUN_LOST, f"{workflow_id}: {_LOST}; {_LOST_CURE}"))
         return lost
 
     async def describe(self, workflow_id: str) -> Evidence | None:
@@ -149,7 +149,7 @@ class Looker:
         info = await read_fire_info(run)
         return info if info is not None and info.ledger == self._ledger_id else None
 
-    async def seen_closed(self, run: WorkflowExecution) -> Seen | None:
+    async def seen_closed(self, run: WorkflowExecution) -> ObservedRun | None:
         """Return what a closed run that was listed tells of its fire; None: nothing.
 
         Visibility knows no chains. Of one that did not complete, or says itself nothing of ours,
@@ -170,7 +170,7 @@ class Looker:
         await self.budget.call(tracking=True)
         return await self.find(run.id)
 
-    async def find(self, workflow_id: str) -> Seen | None:
+    async def find(self, workflow_id: str) -> ObservedRun | None:
         """Return what ``describe`` does, and which window it belongs to.
 
         Raises:
@@ -189,7 +189,7 @@ class Looker:
         evidence = replace(evidence_of(run), last=True, first_run_id=first_run_of(run))
         if evidence.closed in ENDED_BADLY:
             await self.budget.call()
-        return await with_reason(evidence, this_run, self._settings), info
+        return await with_failure(evidence, this_run, self._settings), info
 
     async def chain(self, workflow_id: str) -> Chain | None:
         """Return how the chain of runs with this id stands; None: Temporal does not know it.
@@ -244,21 +244,21 @@ _TRIES = 3
 """How often a run that goes on without having heard of it is asked again at once."""
 
 
-class Stopper:
+class RunCanceller:
     """Ends runs for one replica."""
 
     def __init__(
         self,
         client: Client,
         ledger: Ledger,
-        looker: Looker,
+        inspector: RunInspector,
         serving: Serving,
         settings: Settings,
         *,
-        tell: Listener,
+        on_event: OnEvent,
     ) -> None:
-        self._client, self._ledger, self._looker = client, ledger, looker
-        self._serving, self._settings, self._tell = serving, settings, tell
+        self._client, self._ledger, self._inspector = client, ledger, inspector
+        self._serving, self._settings, self._emit = serving, settings, on_event
 
     async def stop_due(self) -> int:
         """Ask the runs whose time has come to end; return how many were asked."""
@@ -277,14 +277,14 @@ class Stopper:
             return await self._carry_out(order)
         except (RPCError, ValueError) as error:
             text = f"{order.workflow_id} could not be asked to {order.stop}: {error}"
-            self._tell(Alert(Code.STOP_FAILED, text))
+            self._emit(Alert(Code.STOP_FAILED, text))
             return None
 
     async def _carry_out(self, order: StopOrder) -> StopOrder:
         """Ask the chain to end, until its newest run has heard of it or has closed."""
         chain = None
         if order.asked or order.first_run_id is None:
-            chain = await self._looker.chain(order.workflow_id)
+            chain = await self._inspector.chain(order.workflow_id)
             if chain is None or not chain.is_open:
                 return await self._seen(order)
             order = replace(order, first_run_id=order.first_run_id or chain.first_run_id)
@@ -293,15 +293,15 @@ class Stopper:
                 return order
             await self._ask(order)
             if not again and not order.asked:
-                self._tell(Stopped(order))
-            chain = await self._looker.chain(order.workflow_id)
+                self._emit(Stopped(order))
+            chain = await self._inspector.chain(order.workflow_id)
             if chain is None or not chain.is_open or chain.first_run_id != order.first_run_id:
                 return await self._seen(order)
         return order
 
     async def _ask(self, order: StopOrder) -> None:
         """Ask once. Names the chain and no run: which of them is the last changes meanwhile."""
-        await self._looker.budget.call()
+        await self._inspector.budget.call()
         handle = self._client.get_workflow_handle(
             order.workflow_id, first_execution_run_id=order.first_run_id
         )
@@ -317,7 +317,7 @@ class Stopper:
 
     async def _seen(self, order: StopOrder) -> StopOrder:
         """Let what became of the run be written: it has closed, or is nobody's any more."""
-        await self._looker.look([order.workflow_id])
+        await self._inspector.look([order.workflow_id])
         return order
 
 

@@ -20,18 +20,18 @@ from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.errors import Code
-from engine.flow.definition import RunRules
+from engine.flow.definition import RunOptions
 from engine.flow.saga import UNDO_TYPE
 from engine.ledger import Ledger
 from engine.ledger.fires import DIED, Ended, Evidence, FollowUp
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import PAGE, Breaker, Budget
-from engine.runtime.events import Alert, Closed, Decided, Event, Held, Listener, Settled, logger
+from engine.runtime.events import Alert, Closed, Decided, Event, Held, OnEvent, Settled, logger
 from engine.runtime.planning import nobody_polls
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import trouble
 from engine.runtime.tracking.audit import book
-from engine.runtime.tracking.runs import VISIBILITY_LAG, Looker, Seen
+from engine.runtime.tracking.runs import VISIBILITY_LAG, ObservedRun, RunInspector
 from engine.schedules.ids import resolve_type
 
 # --- follow-up runs ---
@@ -45,7 +45,7 @@ _CUT_OFF = frozenset({"terminated", "timed_out"})
 """How a run ends that cannot undo anything itself."""
 
 
-async def follow(ledger: Ledger, *, tell: Listener) -> int:
+async def follow(ledger: Ledger, *, on_event: OnEvent) -> int:
     """Write what follows some of the fires that ended badly; returns how many were looked at."""
     if not await ledger.anything_ended():
         return 0
@@ -58,7 +58,7 @@ async def follow(ledger: Ledger, *, tell: Listener) -> int:
         written = await transaction.follow([each.fire_id for each in ended], news)
     for each in news:
         if each.reason and each.workflow_id in written:
-            tell(Alert(Code.HANDLER_UNKNOWN, f"{each.workflow_id}: {each.reason}"))
+            on_event(Alert(Code.HANDLER_UNKNOWN, f"{each.workflow_id}: {each.reason}"))
     return len(ended)
 
 
@@ -77,7 +77,7 @@ def follow_ups(fire: Ended, announced: Collection[str]) -> Iterator[FollowUp]:
             reason=None if found else reason,
         )  # fmt: skip
 
-    undone_for_it = RunRules.from_json(fire.rules).compensate_on_terminate
+    undone_for_it = RunOptions.from_json(fire.rules).compensate_on_terminate
     if undone_for_it and fire.run_id and fire.status in _CUT_OFF:
         dead = {
             "workflow_id": fire.workflow_id,
@@ -142,7 +142,7 @@ class CloseWaiter:
         self,
         client: Client,
         ledger: Ledger,
-        looker: Looker,
+        inspector: RunInspector,
         settings: Settings,
         *,
         breaker: Breaker,
@@ -150,7 +150,7 @@ class CloseWaiter:
         orphans: Callable[[], bool],
         go_on: Callable[[], None],
     ) -> None:
-        self._client, self._ledger, self._looker = client, ledger, looker
+        self._client, self._ledger, self._inspector = client, ledger, inspector
         self._settings, self._breaker, self._replica = settings, breaker, replica
         self._orphans, self._go_on = orphans, go_on
         self._polls: dict[str, asyncio.Task[None]] = {}
@@ -196,7 +196,7 @@ class CloseWaiter:
         closed, self._closed = [*self._closed], set()
         if closed:
             with suppress(RPCError, ValueError):  # what was seen of the others is written
-                await self._looker.look(closed)
+                await self._inspector.look(closed)
             await self._ledger.wake()
             self._go_on()
 
@@ -288,10 +288,16 @@ class Polls:
     """Asks Temporal, writes what it says to the ledger, and tells of queues that nobody polls."""
 
     def __init__(
-        self, client: Client, ledger: Ledger, settings: Settings, *, budget: Budget, tell: Listener
+        self,
+        client: Client,
+        ledger: Ledger,
+        settings: Settings,
+        *,
+        budget: Budget,
+        on_event: OnEvent,
     ) -> None:
         self._client, self._ledger, self._settings = client, ledger, settings
-        self._budget, self._tell = budget, tell
+        self._budget, self._emit = budget, on_event
         self._asked_last = ""
         self._told: set[str] = set()
         self._had_any = True
@@ -316,14 +322,14 @@ class Polls:
                 if queue not in self._told:
                     self._told.add(queue)
                     text = f"whether anybody polls the task queue {queue}: {error}"
-                    self._tell(Alert(Code.LOOK_FAILED, text))
+                    self._emit(Alert(Code.LOOK_FAILED, text))
         if not queues and not self._had_any:
             return
         self._had_any = bool(queues)
         for row in await self._ledger.note_polls(seen, of=queues):
             waits = row.is_left_alone and row.waiting > 0
             if waits and row.task_queue not in self._told:
-                self._tell(Alert(Code.TASK_QUEUE_UNPOLLED, nobody_polls(row)))
+                self._emit(Alert(Code.TASK_QUEUE_UNPOLLED, nobody_polls(row)))
             (self._told.add if waits else self._told.discard)(row.task_queue)
         self._told.intersection_update(queues)
 
@@ -395,19 +401,19 @@ class Tracker:
         clock: LedgerClock,
         settings: Settings,
         *,
-        looker: Looker,
+        inspector: RunInspector,
         replica: str,
         breaker: Breaker,
         polls: Polls | None = None,
         budget: Budget | None = None,
         busy: Callable[[], bool] = lambda: False,
         doubted_at: Callable[[], datetime | None] = lambda: None,
-        tell: Listener,
+        on_event: OnEvent,
     ) -> None:
         self._budget = budget or Budget()
         self._client, self._ledger, self._clock = client, ledger, clock
-        self._settings, self._tell = settings, tell
-        self._looker, self._replica = looker, replica
+        self._settings, self._emit = settings, on_event
+        self._inspector, self._replica = inspector, replica
         self._breaker, self._polls = breaker, polls
         self._lease = max(min(settings.lease, _LEASE), settings.track * 3)
         self._seen: dict[str, None] = {}
@@ -443,7 +449,7 @@ class Tracker:
                 return self._settings.track
         if self._told:
             self._told = False
-            self._tell(Held(_DUTY, None))
+            self._emit(Held(_DUTY, None))
         return self._settings.track
 
     async def release(self) -> None:
@@ -467,7 +473,7 @@ class Tracker:
         # Even if its lease has ended meanwhile, or it would be the first to take it again.
         self._rests_until = boottime() + self._lease.total_seconds()
         self._told = True
-        self._tell(Held(_DUTY, reason))
+        self._emit(Held(_DUTY, reason))
         await self.release()
 
     async def _perform(self, watermark: datetime, *, whole: bool) -> None:
@@ -496,20 +502,20 @@ class Tracker:
         if await self._look_at_long_open(now):
             await self._ledger.wake()
         self._knows_of = doubted_at
-        await follow(self._ledger, tell=self._tell)
+        await follow(self._ledger, on_event=self._emit)
         if sweep:
             await self._ledger.set_watermark(_DUTY, self._replica, now - VISIBILITY_LAG)
             for gap in await self._ledger.check_data_gaps(rest=_RESTED, limit=_GAPS):
-                self._tell(Alert(Code.DATA_GAP, gap.told))
+                self._emit(Alert(Code.DATA_GAP, gap.told))
             if self._polls is not None:
                 await self._polls.look()
 
-    async def _book(self, found: Sequence[Seen]) -> set[str]:
-        changed = set(await book(self._ledger, found, by=self._replica, tell=self._tell))
+    async def _book(self, found: Sequence[ObservedRun]) -> set[str]:
+        changed = set(await book(self._ledger, found, by=self._replica, on_event=self._emit))
         # Visibility answers the newest first; whoever listens hears them as they came.
         for seen in sorted((seen for seen, _ in found), key=_closed_at):
             if seen.closed and seen.workflow_id in changed:
-                self._tell(Closed(seen))
+                self._emit(Closed(seen))
         return changed
 
     async def _pages(self, since: datetime) -> AsyncIterator[list[WorkflowExecution]]:
@@ -526,7 +532,7 @@ class Tracker:
                 page = []
         yield page
 
-    async def _evidence(self, page: Sequence[WorkflowExecution]) -> dict[str, Seen | None]:
+    async def _evidence(self, page: Sequence[WorkflowExecution]) -> dict[str, ObservedRun | None]:
         """Return the news of a page by run id; None is a run that is not ours to settle.
 
         What is not looked at because the duty is another's by then is left out.
@@ -537,11 +543,11 @@ class Tracker:
         now = boottime()
         self._aside = {run_id: until for run_id, until in self._aside.items() if until > now}
         runs = [run for run in page if run.run_id not in self._seen.keys() | self._aside.keys()]
-        found: dict[str, Seen | None] = {}
+        found: dict[str, ObservedRun | None] = {}
         while runs and await self._hold() is not None:
             some, runs = runs[:_AT_ONCE], runs[_AT_ONCE:]
             looks = await asyncio.gather(
-                *map(self._looker.seen_closed, some), return_exceptions=True
+                *map(self._inspector.seen_closed, some), return_exceptions=True
             )
             for run, seen in zip(some, looks, strict=True):
                 if not isinstance(seen, BaseException):
@@ -557,7 +563,7 @@ class Tracker:
         """Whether some have ended, or are lost; it may be so where one could not be asked."""
         runs = await self._ledger.open_runs(_DESCRIBED, started_before=now - VISIBILITY_LAG)
         with suppress(RPCError, ValueError):  # what was seen of the others is written
-            return await self._looker.look([run.workflow_id for run in runs], tracking=True)
+            return await self._inspector.look([run.workflow_id for run in runs], tracking=True)
         return True
 
     def _remember(self, run_ids: Iterable[str]) -> None:

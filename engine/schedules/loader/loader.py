@@ -49,7 +49,7 @@ _MAX_REVISION: Final = 2**63 - 1  # PostgreSQL's bigint
 _WRITE_LIST: Final = "write schedules: and below it a list of '- key: …'"
 
 
-class Asked(NamedTuple):
+class ReadOptions(NamedTuple):
     """Reading options of a text; see ``read_file_text``."""
 
     open_ics: OpenIcs | None = None
@@ -57,7 +57,7 @@ class Asked(NamedTuple):
     alone: bool = True
 
 
-_AS_EVER: Final = Asked()
+_AS_EVER: Final = ReadOptions()
 
 
 @dataclass
@@ -71,7 +71,7 @@ class Reading:
     """
 
     tree: Tree
-    asked: Asked = _AS_EVER
+    asked: ReadOptions = _AS_EVER
     project: str | None = None
     revision: int | None = None
 
@@ -328,7 +328,7 @@ def read_file_text(
 
     text = decoded(text, name).removeprefix("\ufeff")
     try:
-        asked = Asked(open_ics and opened, expectations, alone)
+        asked = ReadOptions(open_ics and opened, expectations, alone)
         reading = _read_text(text, name, asked)
         problems = reading.report.sorted()
     except Unreadable as stop:
@@ -340,7 +340,7 @@ def read_file_text(
     return FileText(reading, digest, named)
 
 
-def _read_text(text: str, name: str, asked: Asked) -> Reading:
+def _read_text(text: str, name: str, asked: ReadOptions) -> Reading:
     reading = _read_soundly(text, name, asked)
     if reading is None:
         reading = Reading(parse_text(text, name), asked)
@@ -388,7 +388,7 @@ def _too_large() -> Unreadable:
     return Unreadable(Problem(Code.FILE_TOO_LARGE, message, "split it into several projects"))
 
 
-def _read_soundly(text: str, name: str, asked: Asked) -> Reading | None:
+def _read_soundly(text: str, name: str, asked: ReadOptions) -> Reading | None:
     """Read JSON in the quick way; None when it is not JSON, or anything is wrong with it."""
     if not name.lower().endswith(".json") and not _JSON_START.match(text):
         return None

@@ -22,22 +22,24 @@ from engine.schedules.validators import shorten
 REASON: Final = "dependency"
 """The first word of the reason of whatever waits for a parent, or is skipped for one."""
 
-Became = Literal[
+ParentOutcome = Literal[
     "pending",
     "completed", "failed", "timed_out", "terminated", "cancelled", "rejected", "unvouched", "lost",
     "skipped", "expired", "nothing", "paused", "disabled", "retired", "absent",
 ]  # fmt: skip
 """What became of a parent's window; ``pending`` may still become anything."""
 
-FAILED: Final[frozenset[Became]] = frozenset(
+FAILED: Final[frozenset[ParentOutcome]] = frozenset(
     {"failed", "timed_out", "terminated", "cancelled", "rejected", "unvouched", "lost"}
 )
 """It ended, or never can, and did not complete."""
 
-_SAYS_WHY: Final[frozenset[Became]] = frozenset({"skipped", "expired", "rejected", "unvouched"})
+_SAYS_WHY: Final[frozenset[ParentOutcome]] = frozenset(
+    {"skipped", "expired", "rejected", "unvouched"}
+)
 """Of these the reason is why there was no run; of others it is why there was one."""
 
-_WORDS: Final[dict[Became, str]] = {
+_WORDS: Final[dict[ParentOutcome, str]] = {
     "timed_out": "timed out",
     "terminated": "was terminated",
     "cancelled": "was cancelled",
@@ -57,7 +59,7 @@ _LONGEST: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Awaits:
+class Dependencies:
     """Dependencies that a fire waits for before overlap is considered.
 
     Attributes:
@@ -81,7 +83,7 @@ class Awaits:
 
 
 @dataclass(frozen=True, slots=True)
-class Awaited:
+class Dependency:
     """Outcome of one window that a fire waits for.
 
     Attributes:
@@ -94,7 +96,7 @@ class Awaited:
 
     parent: str
     when: When
-    became: Became
+    became: ParentOutcome
     reason: str | None = None
     since: datetime | None = None
 
@@ -114,17 +116,17 @@ class Awaited:
         return shorten(f"{REASON}: {said}", _LONGEST)
 
 
-def unmet(awaited: Sequence[Awaited]) -> str | None:
+def unmet(awaited: Sequence[Dependency]) -> str | None:
     """Return why a fire that waits for all of these can never start; None while it may."""
     return next((why for each in awaited if (why := each.unmet)), None)
 
 
-def is_pending(awaited: Sequence[Awaited]) -> bool:
+def is_pending(awaited: Sequence[Dependency]) -> bool:
     """Whether something may still come of one of these."""
     return any(each.became == "pending" for each in awaited)
 
 
-def ready_at(awaited: Sequence[Awaited], fire_time: datetime) -> datetime:
+def ready_at(awaited: Sequence[Dependency], fire_time: datetime) -> datetime:
     """Return since when a fire does not wait any more."""
     return max((fire_time, *(each.since for each in awaited if each.since)))
 
@@ -177,7 +179,7 @@ class OpenFire:
     open_at: datetime | None = None
     overlap: Overlap | None = None
     stop: Stop | None = None
-    awaited: tuple[Awaited, ...] = ()
+    awaited: tuple[Dependency, ...] = ()
     timing: str | None = None
 
 
@@ -227,7 +229,7 @@ class Decision:
     not_before: datetime | None = None
     windows: int = 1
     last: datetime | None = None
-    awaits: Awaits | None = None
+    awaits: Dependencies | None = None
     overlap: Overlap | None = None
 
     @property

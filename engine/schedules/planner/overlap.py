@@ -12,8 +12,8 @@ from engine.schedules.planner.decisions import (
     QUEUE_FULL,
     READ_AHEAD,
     REASON,
-    Awaits,
     Decision,
+    Dependencies,
     Move,
     OpenFire,
     Unread,
@@ -27,7 +27,7 @@ from engine.schedules.policies import LOOKS_AT_ONCE, STOPS, Overlap, Rule, Stop
 # Which open runs are surely open, and which somebody has to look at first.
 
 
-def is_proven(fire: OpenFire, at: datetime) -> bool:
+def is_confirmed_open(fire: OpenFire, at: datetime) -> bool:
     """Whether ``fire`` was in the way at ``at``.
 
     What nobody has begun to send is ours, and surely is. What is being sent proves nothing either
@@ -89,7 +89,7 @@ def ahead(
     return tuple(read), Unread(**counted)
 
 
-def in_turn(looks: Sequence[OpenFire]) -> tuple[OpenFire, ...]:
+def oldest_unconfirmed(looks: Sequence[OpenFire]) -> tuple[OpenFire, ...]:
     """Return those to be looked at now: of many the ones whose last proof is the oldest.
 
     The next plan asks for the others. Their proofs grow older together, so all have their turn.
@@ -182,7 +182,7 @@ def resolve(
         return replace(line.resolved(), decisions=(), withheld=True, more=True)
     if starts and not final and (looks := line.doubts(max(starts), len(starts))):
         looks = looked_at((*line.looks, *looks))
-        return Resolved((), tuple(line.moves), in_turn(looks), withheld=True)
+        return Resolved((), tuple(line.moves), oldest_unconfirmed(looks), withheld=True)
     if policy in STOPS:
         decisions = sorted(decisions, key=lambda each: each.window.fire_time)
     for decision in decisions:
@@ -231,7 +231,7 @@ class _Line:
     def resolved(self) -> Resolved:
         unread = self.unread.waiting + self.unread.pending
         return Resolved(
-            tuple(self.settled), tuple(self.moves), in_turn(looked_at(self.looks)),
+            tuple(self.settled), tuple(self.moves), oldest_unconfirmed(looked_at(self.looks)),
             unsettled=self.unsettled,
             more=unread > 0 and not (self.waiting or self.pending or self.behind),
         )  # fmt: skip
@@ -342,7 +342,7 @@ class _Line:
         One that is being started is stopped, or waited for, as any other: that costs no window its
         start. No window is given up for it.
         """
-        doubtful = [each for each in self.running if not is_proven(each, at)]
+        doubtful = [each for each in self.running if not is_confirmed_open(each, at)]
         return doubtful if policy == "skip" else [*looked_at(doubtful)]
 
     def wait(self, decision: Decision, rules: tuple[Rule, ...]) -> None:
@@ -356,7 +356,7 @@ class _Line:
             full = f"{word}: the queue is full ({self.most_queued})"
             self.settled.append(_skipped(decision, full))
             return
-        awaits = Awaits(rules, decision.reason)
+        awaits = Dependencies(rules, decision.reason)
         self._put(replace(decision, verdict="queued", reason=awaits.said, awaits=awaits))
 
     def doubts(self, newest: datetime, starts: int) -> tuple[OpenFire, ...]:
@@ -405,7 +405,7 @@ class _Line:
             self._put(replace(decision, verdict="queued", overlap="skip"))
 
     def _certain(self, at: datetime) -> list[OpenFire]:
-        runs = [each for each in self.running if is_proven(each, at)]
+        runs = [each for each in self.running if is_confirmed_open(each, at)]
         return [*runs, *(each for each in self.waiting if not is_asked(each))]
 
     def _queue(self, decision: Decision) -> None:

@@ -172,7 +172,7 @@ def in_order(decisions: Sequence[Decision], policy: CatchUp) -> list[Decision]:
     return [each for each in decisions if each.timing != "caught_up"] + caught_up[::-1]
 
 
-def in_turn(
+def pace_starts(
     decisions: Iterable[Decision], policy: CatchUp, limit: int, now: datetime
 ) -> tuple[Decision, ...]:
     """Let starts wait for their turn by ``catchUp.rate``, and those beyond ``limit`` for room.
@@ -444,7 +444,7 @@ class _Asked:
         if resolved.more:
             following = now if following is None else min(following, now)
         return Plan(
-            in_turn(resolved.decisions, policy, self.limit, now),
+            pace_starts(resolved.decisions, policy, self.limit, now),
             cursor,
             following,
             moves=tuple(self._in_time(move, now) for move in resolved.moves),
