@@ -173,12 +173,12 @@ def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
     """
     # Users' code, and Temporal's SDK, take longer to load than all that `check` does without.
     from engine.flow.definition import definition_of  # noqa: PLC0415
-    from engine.runtime.apply.code_check import misfits  # noqa: PLC0415
+    from engine.runtime.apply.code_check import mismatches  # noqa: PLC0415
     from engine.runtime.discovery import import_user_code  # noqa: PLC0415
 
     code = import_user_code(imports)
     definitions = {each.type: each for cls in code.workflows if (each := definition_of(cls))}
-    if found := misfits(file.schedules, definitions, types=code.types):
+    if found := mismatches(file.schedules, definitions, types=code.types):
         raise ScheduleFileError(file.name, tuple(placed(found, Source(path))))
 
 

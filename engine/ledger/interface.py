@@ -199,7 +199,7 @@ class Operating(Protocol):
         """
         ...
 
-    async def carve(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
+    async def split_range(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
         """Divide a row of many windows into these pieces."""
         ...
 
@@ -493,7 +493,7 @@ class Ledger(Slots, Protocol):
         """
         ...
 
-    async def hear(self, wake: Callable[[], None]) -> None:
+    async def listen(self, wake: Callable[[], None]) -> None:
         """Call ``wake`` soon after each commit in which somebody asked for something.
 
         Ticks say nothing. Runs until it is cancelled, or returns when the connection is lost.
@@ -520,7 +520,7 @@ class Ledger(Slots, Protocol):
         """Write outcomes whose token still holds; return how many did."""
         ...
 
-    async def witness(self, evidence: Sequence[Evidence]) -> list[str]:
+    async def record_evidence(self, evidence: Sequence[Evidence]) -> list[str]:
         """Write what was seen of runs; return the workflow ids whose fires it changed."""
         ...
 

@@ -376,7 +376,7 @@ class _Turn:
             raise EngineError(planning.reason(state.schedule))
         batch = _Batch(self._transaction, each, state)
         await batch.choose(limit)
-        windows = [*await batch.carved(), *batch.new]
+        windows = [*await batch.split(), *batch.new]
         claims, written = await self._transaction.lay(
             state, windows, overlap=each.overlap,
             owner=self._serving.replica, lease=self._settings.lease,
@@ -458,7 +458,7 @@ class _Batch:
         workflow_id = window.workflow_id(self._state.suffixed or self._state.series > 1)
         self.new.append(ToLay(window, workflow_id, again=False))
 
-    async def carved(self) -> list[ToLay]:
+    async def split(self) -> list[ToLay]:
         """Return the windows that were decided against, each with a row of its own by now."""
         found = []
         for row, moments in self._again.values():

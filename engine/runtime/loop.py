@@ -1,6 +1,6 @@
 """Lifecycle of background loops.
 
-The one lifecycle of every background loop: turn, wait, stop, and an error bulkhead.
+Lifecycle of every background loop: run, wait, stop, and an error bulkhead.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from datetime import timedelta
 
 from engine.errors import EngineError
 from engine.runtime.events import Held, OnEvent, logger
-from engine.runtime.temporal_client import trouble
+from engine.runtime.temporal_client import classify_rpc_error
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 
 
 class Loop:
-    """Calls ``turn`` again and again; it returns how long to wait before the next call.
+    """Calls ``run_once`` again and again; it returns how long to wait before the next call.
 
     An error never ends the loop: it is told once, and tried again after a growing, jittered
     pause. ``stop`` lets the turn in progress finish; then ``end`` is called, once.
@@ -27,13 +27,13 @@ class Loop:
     def __init__(
         self,
         name: str,
-        turn: Callable[[], Awaitable[timedelta]],
+        run_once: Callable[[], Awaitable[timedelta]],
         *,
         end: Callable[[], Awaitable[None]] | None = None,
         on_event: OnEvent,
     ) -> None:
         self.name = name
-        self._turn, self._end, self._emit = turn, end, on_event
+        self._run_once, self._end, self._emit = run_once, end, on_event
         self._stopping = asyncio.Event()
         self._roused = asyncio.Event()
         self._failures = 0
@@ -70,11 +70,11 @@ class Loop:
 
     async def _guarded_turn(self) -> float:
         try:
-            pause = await self._turn()
+            pause = await self._run_once()
         except Exception as error:  # noqa: BLE001 - the bulkhead: nothing may end the loop
             if not self._failures:
                 self._emit(Held(self.name, str(error) or type(error).__name__))
-                if not isinstance(error, EngineError) and trouble(error) is None:
+                if not isinstance(error, EngineError) and classify_rpc_error(error) is None:
                     logger.exception("%s failed", self.name)
             self._failures += 1
             longest = min(_FIRST_PAUSE * 2.0 ** min(self._failures, 10), _LONGEST_PAUSE)

@@ -260,7 +260,7 @@ async def split_range(transaction: Transaction, row: Fire, *moments: datetime) -
     definition = await transaction.definition(row.key, row.definition_version)
     first = Window(row.key, row.series, row.bucket, row.fire_time)
     pieces = without(definition.spec, first, row.last_fire_time, *moments)
-    await transaction.carve(row, pieces, suffixed=is_suffixed(row.workflow_id))
+    await transaction.split_range(row, pieces, suffixed=is_suffixed(row.workflow_id))
     return [Window(row.key, row.series, definition.spec.bucket(at), at) for at in moments]
 
 

@@ -179,7 +179,7 @@ class Poller:
         await self._lookups.settled()
         return replace(tick, woken=woken)
 
-    async def turn(self) -> timedelta:
+    async def run_once(self) -> timedelta:
         """Do the loop's share of a tick; sends go on behind it. Returns the wait until the next."""
         self._dispatcher.room_made.clear()
         tick, _ = await self._claim()

@@ -72,7 +72,7 @@ class Presence:
             )
         await self._announce(retention)
 
-    async def turn(self) -> timedelta:
+    async def run_once(self) -> timedelta:
         """Announce again; returns the wait until the next time."""
         await self._announce(await self._retention())
         await self._compare_rules()
@@ -174,7 +174,7 @@ class Watchdog:
         self._ledger, self._presence, self._serving = ledger, presence, serving
         self._settings, self._emit, self._distrusts = settings, on_event, distrusts
 
-    async def turn(self) -> timedelta:
+    async def run_once(self) -> timedelta:
         """Look once; returns the wait until the next look."""
         if self._distrusts():
             return self._settings.heartbeat

@@ -17,7 +17,7 @@ from engine.ledger import Ledger, PostgresLedger
 from engine.ledger.records import Serving, Wanted
 from engine.runtime.apply.apply import applied_digest, apply
 from engine.runtime.apply.attempts import REFUSALS, remarks, require_project
-from engine.runtime.apply.edits import ApplyReport, adopt
+from engine.runtime.apply.edits import ApplyReport, recompute_outdated
 from engine.runtime.apply.source import Source, read_unless
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import Budget
@@ -50,9 +50,9 @@ _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=1)
 
 
 @asynccontextmanager
-async def hearing(ledger: Ledger, wake: Callable[[], None]) -> AsyncIterator[None]:
+async def notifications(ledger: Ledger, wake: Callable[[], None]) -> AsyncIterator[None]:
     """Call ``wake`` for as long as the block lasts, whenever the ledger has news."""
-    task = asyncio.create_task(_hear(ledger, wake))
+    task = asyncio.create_task(_listen(ledger, wake))
     try:
         yield
     finally:
@@ -61,12 +61,12 @@ async def hearing(ledger: Ledger, wake: Callable[[], None]) -> AsyncIterator[Non
             await task
 
 
-async def _hear(ledger: Ledger, wake: Callable[[], None]) -> None:
+async def _listen(ledger: Ledger, wake: Callable[[], None]) -> None:
     pause = _FIRST_PAUSE
     while True:
         begun = asyncio.get_running_loop().time()
         try:
-            await ledger.hear(wake)
+            await ledger.listen(wake)
         except Exception as error:  # noqa: BLE001 - whatever it is, the ticks go on without
             logger.debug("no hints: %s", error)
         lasted = timedelta(seconds=asyncio.get_running_loop().time() - begun)
@@ -191,7 +191,7 @@ class Replica:
 
         async def begin() -> str:
             await presence.begin()
-            await self._adopt(ledger)
+            await self._recompute_outdated(ledger)
             await self._apply(ledger)
             asked = boottime()
             clock.observe((await ledger.probe(self._serving)).now, asked=asked)
@@ -206,7 +206,7 @@ class Replica:
         self._poller.rouse = self._lookups.rouse = polling.wake
         if self._stopping.is_set():
             self.stop()
-        async with hearing(ledger, polling.wake), building_indexes(ledger):
+        async with notifications(ledger, polling.wake), building_indexes(ledger):
             await asyncio.gather(*(loop.run() for loop in self._loops))
         keeper = self._keeper
         others = [keeper.end()] if keeper else []
@@ -256,7 +256,7 @@ class Replica:
             polls=Polls(client, ledger, settings, budget=budget, on_event=on_event),
             busy=lambda: not dispatcher.room, doubted_at=lambda: poller.doubted_at,
         )  # fmt: skip
-        polling = Loop("poller", poller.turn, on_event=on_event)
+        polling = Loop("poller", poller.run_once, on_event=on_event)
         waiter = self._waiter = self._close_waiter(
             client, ledger, inspector, dispatcher, tracker, polling
         )
@@ -264,14 +264,14 @@ class Replica:
         keeper = self._keeper = self._queue_keeper(client, ledger, poller)
         return [
             polling,
-            Loop("starts", dispatcher.breaker.turn, on_event=on_event),
-            Loop("leases", dispatcher.leases.turn, on_event=on_event),
-            Loop("tracker", tracker.turn, end=tracker.release, on_event=on_event),
-            Loop("lines", waiter.turn, end=waiter.end, on_event=on_event),
-            Loop("watchdog", watchdog.turn, on_event=on_event),
-            Loop("presence", presence.turn, on_event=on_event),
-            *([Loop("janitor", janitor.turn, on_event=on_event)] if janitor else ()),
-            *([Loop("queues", keeper.turn, on_event=on_event)] if keeper else ()),
+            Loop("starts", dispatcher.breaker.run_once, on_event=on_event),
+            Loop("leases", dispatcher.leases.run_once, on_event=on_event),
+            Loop("tracker", tracker.run_once, end=tracker.release, on_event=on_event),
+            Loop("lines", waiter.run_once, end=waiter.end, on_event=on_event),
+            Loop("watchdog", watchdog.run_once, on_event=on_event),
+            Loop("presence", presence.run_once, on_event=on_event),
+            *([Loop("janitor", janitor.run_once, on_event=on_event)] if janitor else ()),
+            *([Loop("queues", keeper.run_once, on_event=on_event)] if keeper else ()),
             *([Loop("slots", keeper.watch, on_event=on_event)] if keeper else ()),
         ]
 
@@ -294,7 +294,7 @@ class Replica:
     def _heard(self, event: Event) -> None:
         self._emit(event)
         if self._waiter:
-            self._waiter.hear(event)
+            self._waiter.on_event(event)
 
     def _queue_keeper(self, client: Client, ledger: Ledger, poller: Poller) -> QueueManager | None:
         """A worker without steps serves no queue."""
@@ -319,9 +319,9 @@ class Replica:
             archive = Archive(settings.archive, ledger_id=identity, namespace=namespace)
         return Janitor(ledger, archive, self._serving, settings, on_event=self._emit)
 
-    async def _adopt(self, ledger: Ledger) -> None:
+    async def _recompute_outdated(self, ledger: Ledger) -> None:
         """Compute by our rules of time what older ones have computed."""
-        adopted = await adopt(ledger, self._serving)
+        adopted = await recompute_outdated(ledger, self._serving)
         if adopted:
             text = f"{adopted} schedules were computed again by the zone rules {TZDATA_VERSION}"
             self._emit(Notice(text, good=True))

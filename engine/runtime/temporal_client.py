@@ -63,7 +63,7 @@ async def connect_temporal(**instead: Any) -> Client:
 # --- errors of the server ---
 # Which errors of a call say something about the Temporal server and not about the call.
 
-RpcFailure = Literal["away", "busy"]
+RpcFailure = Literal["unavailable", "throttled"]
 """``away``: nobody answered. ``busy``: an answer, namely that there were too many calls."""
 
 _NOBODY_ANSWERED = frozenset(
@@ -76,16 +76,16 @@ _NOBODY_ANSWERED = frozenset(
 )
 
 
-def trouble(error: BaseException) -> RpcFailure | None:
+def classify_rpc_error(error: BaseException) -> RpcFailure | None:
     """Return the server's trouble, or None for an answer to this one call."""
     if isinstance(error, RPCError):
         if error.status in _NOBODY_ANSWERED:
-            return "away"
+            return "unavailable"
         busy = error.status == RPCStatusCode.RESOURCE_EXHAUSTED and not too_large(error)
-        return "busy" if busy else None
+        return "throttled" if busy else None
     # The SDK's only sign that a connection could not even be opened.
     unconnected = isinstance(error, RuntimeError) and "client connect" in str(error)
-    return "away" if unconnected else None
+    return "unavailable" if unconnected else None
 
 
 def too_large(error: RPCError) -> bool:

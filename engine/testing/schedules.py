@@ -166,7 +166,7 @@ class Play:
         ended = [each for each in self._open if each.closes <= now]
         self._open = [each for each in self._open if each.closes > now]
         if ended:
-            await self._ledger.witness([_evidence(each) for each in ended])
+            await self._ledger.record_evidence([_evidence(each) for each in ended])
             await self._ledger.wake()
 
     async def _decide_the_rest(self) -> None:

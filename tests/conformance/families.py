@@ -52,7 +52,7 @@ class Family:
     async def close(self, workflow_id: str, run_id: str, status: str = "completed") -> None:
         now = datetime.now(UTC)
         seen = Evidence(workflow_id, run_id, now, closed=status, closed_at=now)  # type: ignore[arg-type] # a word of a close
-        assert await self.ledger.witness([seen]) == [workflow_id]
+        assert await self.ledger.record_evidence([seen]) == [workflow_id]
 
     async def fire(self, key: str) -> Fire:
         """The only fire of a key, requests aside."""

@@ -146,7 +146,7 @@ async def test_what_was_started_or_may_have_been_is_left_alone_and_counted(bench
             await run_of(bench, claim)
         else:
             seen = Evidence(claim.workflow_id, "run", now, closed="completed", closed_at=now)
-            await bench.ledger.witness([seen])
+            await bench.ledger.record_evidence([seen])
 
 
 DAY = timedelta(days=1)
@@ -267,7 +267,7 @@ async def test_with_queue_they_start_one_after_another_in_the_order_of_time(benc
         assert await taken(bench) == [], "the next one waits"
         now = datetime.now(UTC)
         seen = Evidence(claim.workflow_id, f"run-{number}", now, closed="completed", closed_at=now)
-        await bench.ledger.witness([seen])
+        await bench.ledger.record_evidence([seen])
         await bench.ledger.wake()
     assert order == [first + n * MINUTE for n in range(5)]
 
@@ -303,7 +303,7 @@ async def test_on_time_windows_overtake_what_a_backfill_has_laid(bench):
     waiting = await eventually(own)
     now = datetime.now(UTC)
     seen = Evidence(running.workflow_id, "run", now, closed="completed", closed_at=now)
-    await bench.ledger.witness([seen])
+    await bench.ledger.record_evidence([seen])
     await bench.ledger.wake()
     await bench.claim()
     (promoted,) = await taken(bench)

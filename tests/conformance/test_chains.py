@@ -438,7 +438,7 @@ async def test_a_run_costs_nothing_whose_release_was_learnt_after_it_was_seen_op
     name = await run_of(family.bench, claims[1])
     behind = datetime.now(UTC) - HOUR  # the clock of Temporal
     seen = Evidence(name, "run", behind, closed="completed", closed_at=behind)
-    assert await family.ledger.witness([seen]) == [name]
+    assert await family.ledger.record_evidence([seen]) == [name]
     await family.ledger.make_due(["child"])
     assert await family.bench.claim() == []
     statuses = {fire.fire_time: fire.status for fire in await family.ledger.fires(key="child")}

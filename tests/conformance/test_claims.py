@@ -233,7 +233,7 @@ async def test_evidence_wins_over_a_class_that_said_no_run(bench):
     )
     now = datetime.now(UTC)
     seen = Evidence(claim.workflow_id, RUN, now, "completed", now)
-    assert await bench.ledger.witness([seen]) == [claim.workflow_id]
+    assert await bench.ledger.record_evidence([seen]) == [claim.workflow_id]
     (fire,) = await bench.ledger.fires()
     assert (fire.status, fire.run_id) == ("completed", RUN)
     assert fire.history[0]["status"] == "unvouched"
@@ -246,8 +246,8 @@ async def test_the_same_evidence_twice_changes_nothing(bench):
     await bench.ledger.settle([started(claim)])
     now = datetime.now(UTC)
     seen = Evidence(claim.workflow_id, RUN, now, "failed", now, "boom")
-    assert await bench.ledger.witness([seen]) == [claim.workflow_id]
-    assert await bench.ledger.witness([seen]) == []
+    assert await bench.ledger.record_evidence([seen]) == [claim.workflow_id]
+    assert await bench.ledger.record_evidence([seen]) == []
     fire = await bench.ledger.fire(claim.workflow_id)
     assert (fire.status, fire.error, fire.history) == ("failed", "boom", ())
 
@@ -258,7 +258,8 @@ async def test_an_older_run_never_replaces_a_newer_one(bench):
     await bench.ledger.settle([started(claim)])
     old = datetime.now(UTC) - timedelta(hours=1)
     assert (
-        await bench.ledger.witness([Evidence(claim.workflow_id, "old", old, "failed", old)]) == []
+        await bench.ledger.record_evidence([Evidence(claim.workflow_id, "old", old, "failed", old)])
+        == []
     )
 
 
@@ -269,18 +270,20 @@ async def test_the_last_run_of_an_id_ends_its_fire_by_whichever_clock_it_began(b
     await bench.ledger.settle([started(claim)])
     before = datetime.now(UTC) - timedelta(minutes=10)
     seen = Evidence(claim.workflow_id, "went-on", before, "completed", before, last=True)
-    assert await bench.ledger.witness([seen]) == [claim.workflow_id]
+    assert await bench.ledger.record_evidence([seen]) == [claim.workflow_id]
     fire = await bench.ledger.fire(claim.workflow_id)
     assert (fire.status, fire.run_id) == ("completed", "went-on")
     other = replace(seen, run_id="older", started_at=before - timedelta(minutes=1), closed="failed")
-    assert await bench.ledger.witness([other]) == [], "what has closed is not looked at again"
+    assert await bench.ledger.record_evidence([other]) == [], (
+        "what has closed is not looked at again"
+    )
 
 
 async def test_evidence_for_a_starting_fire_ends_its_claim(bench):
     await bench.declare(HOURLY)
     (claim,) = await bench.claim(lease=NO_TIME)
     now = datetime.now(UTC)
-    await bench.ledger.witness([Evidence(claim.workflow_id, RUN, now)])
+    await bench.ledger.record_evidence([Evidence(claim.workflow_id, RUN, now)])
     assert await bench.ledger.take_over(bench.other, limit=10, lease=NO_TIME) == []
     assert (await bench.ledger.fire(claim.workflow_id)).status == "started"
 
@@ -385,7 +388,7 @@ async def test_a_text_that_postgresql_cannot_hold_does_not_cost_the_others_their
         Evidence(claim.workflow_id, claim.workflow_id, now, "failed", now, f"bad \0 {n} \ud800")
         for n, claim in enumerate(claims)
     ]
-    assert len(await bench.ledger.witness(seen)) == 2
+    assert len(await bench.ledger.record_evidence(seen)) == 2
 
 
 async def test_a_run_that_went_on_as_new_within_the_clocks_skew_is_closed(bench):
@@ -394,7 +397,7 @@ async def test_a_run_that_went_on_as_new_within_the_clocks_skew_is_closed(bench)
     await bench.ledger.settle([started(claim)])
     begun = datetime.now(UTC) - timedelta(milliseconds=500)
     later = Evidence(claim.workflow_id, "next-run", begun, "completed", begun)
-    assert await bench.ledger.witness([later]) == [claim.workflow_id]
+    assert await bench.ledger.record_evidence([later]) == [claim.workflow_id]
 
 
 async def test_the_identity_is_stable(bench):

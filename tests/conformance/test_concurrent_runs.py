@@ -18,7 +18,7 @@ def hourly(fields: str) -> str:
 async def close(bench, workflow_id: str) -> None:
     now = datetime.now(UTC)
     seen = Evidence(workflow_id, "run", now, closed="completed", closed_at=now)
-    assert await bench.ledger.witness([seen]) == [workflow_id]
+    assert await bench.ledger.record_evidence([seen]) == [workflow_id]
 
 
 async def full(bench, most: int, waiting: int, fields: str = "") -> tuple[list[str], list[str]]:

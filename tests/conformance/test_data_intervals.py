@@ -267,7 +267,7 @@ async def test_a_rerun_keeps_the_interval_of_its_window(minutes):
 async def _closed(minutes: Minutes, workflow_id: str) -> None:
     now = datetime.now(UTC)
     seen = Evidence(workflow_id, "run", now, closed="failed", closed_at=now)
-    assert await minutes.ledger.witness([seen]) == [workflow_id]
+    assert await minutes.ledger.record_evidence([seen]) == [workflow_id]
 
 
 NUMBERS = st.integers(1, 5)

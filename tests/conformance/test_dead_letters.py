@@ -29,7 +29,7 @@ LEFT = '[{"step": "reserve", "undo": "release", "error": "the stock is away"}]'
 async def end(bench, workflow_id: str, closed: Closed = "failed", run: str = "run", **told) -> None:
     now = datetime.now(UTC)
     seen = Evidence(workflow_id, run, now, closed=closed, closed_at=now, **told)
-    assert await bench.ledger.witness([seen]) == [workflow_id]
+    assert await bench.ledger.record_evidence([seen]) == [workflow_id]
 
 
 async def a_failed_run(bench, text: str = DAILY, **told) -> tuple[str, int]:

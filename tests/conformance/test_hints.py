@@ -28,7 +28,7 @@ class Ear:
 @pytest.fixture
 async def ear(bench) -> AsyncIterator[Ear]:
     heard = Ear()
-    task = asyncio.create_task(bench.ledger.hear(heard.wake))
+    task = asyncio.create_task(bench.ledger.listen(heard.wake))
     await eventually(lambda: heard.woken == 1)  # for what was said while nobody listened
     yield heard
     task.cancel()

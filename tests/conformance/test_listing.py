@@ -24,9 +24,9 @@ async def fires_of_all_kinds(bench: Bench) -> None:
             await run_of(bench, claim)
         run = claim.workflow_id, f"run-{number}", now
         if number % 6 == 2:
-            await bench.ledger.witness([Evidence(*run, "completed", now, last=True)])
+            await bench.ledger.record_evidence([Evidence(*run, "completed", now, last=True)])
         if number % 6 == 3:
-            await bench.ledger.witness([Evidence(*run, "failed", now, last=True)])
+            await bench.ledger.record_evidence([Evidence(*run, "failed", now, last=True)])
         if number % 6 == 4:
             await bench.ledger.lose([claim.workflow_id], "gone")
 

@@ -33,7 +33,7 @@ def few_are_read():
 async def ended(bench, workflow_id: str) -> None:
     now = datetime.now(UTC)
     seen = Evidence(workflow_id, "run", now, "completed", now)
-    assert await bench.ledger.witness([seen]) == [workflow_id]
+    assert await bench.ledger.record_evidence([seen]) == [workflow_id]
     await bench.ledger.wake()
 
 

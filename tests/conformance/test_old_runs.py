@@ -49,8 +49,8 @@ async def forget(bench, key: str) -> None:
 async def test_a_forgotten_window_is_not_started_again_by_a_backfill(bench):
     await bench.declare(HOURLY)
     (claim,) = await bench.claim()
-    await bench.ledger.witness([Evidence(claim.workflow_id, "run", claim.fire_time, "completed",
-                                         claim.fire_time)])  # fmt: skip
+    seen = Evidence(claim.workflow_id, "run", claim.fire_time, "completed", claim.fire_time)
+    await bench.ledger.record_evidence([seen])
     await forget(bench, "hourly")
     at = claim.fire_time
     done, claims = await backfilled(bench, at, at, "hourly")

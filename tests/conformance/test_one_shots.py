@@ -239,7 +239,9 @@ async def test_an_open_run_of_a_cancelled_one_shot_is_asked_to_end(bench, servic
 
 async def test_one_that_has_run_cannot_be_cancelled(bench, service):
     asked, claim = await due_now(bench, service)
-    await bench.ledger.witness([run_of(claim, closed="completed", closed_at=datetime.now(UTC))])
+    await bench.ledger.record_evidence(
+        [run_of(claim, closed="completed", closed_at=datetime.now(UTC))]
+    )
     with pytest.raises(NotCancellable):
         await service.cancel(asked.key)
     assert (await service.find(asked.key)).state == "ended"
@@ -248,7 +250,7 @@ async def test_one_that_has_run_cannot_be_cancelled(bench, service):
 async def test_a_schedule_of_a_file_survives_the_cancel_of_its_runs(bench, service):
     await bench.declare("schedules: [{key: k, workflow: noop, everyMs: 3600000}]")
     (claim,) = await bench.claim()
-    await bench.ledger.witness([run_of(claim)])
+    await bench.ledger.record_evidence([run_of(claim)])
     assert not (await service.cancel("k")).retired
     assert (await service.find("k")).state == "active"
 

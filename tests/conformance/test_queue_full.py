@@ -36,7 +36,7 @@ async def test_a_full_queue_is_told_when_it_becomes_full_and_again_after_it_had_
     assert (await turn(bench, 2))[1] == [], "full still"
     await run_of(bench, first)
     now = datetime.now(UTC)
-    await bench.ledger.witness([Evidence(first.workflow_id, "run", now, "completed", now)])
+    await bench.ledger.record_evidence([Evidence(first.workflow_id, "run", now, "completed", now)])
     assert len((await turn(bench, 2))[1]) == 1, "one was promoted, and another took its place"
     assert (await turn(bench, 2))[1] == []
 

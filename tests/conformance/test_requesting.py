@@ -27,7 +27,7 @@ def hourly(overlap: str) -> str:
 async def close(bench, workflow_id: str, run_id: str = "run") -> None:
     now = datetime.now(UTC)
     seen = Evidence(workflow_id, run_id, now, closed="completed", closed_at=now)
-    assert await bench.ledger.witness([seen]) == [workflow_id]
+    assert await bench.ledger.record_evidence([seen]) == [workflow_id]
 
 
 async def with_an_open_run(bench, overlap: str) -> str:

@@ -48,9 +48,9 @@ async def test_the_first_run_of_a_chain_is_noted_once_and_stays(bench):
     (claim,) = await bench.claim()
     assert await bench.ledger.first_run(claim.workflow_id) is None
     await started(bench, claim, "one", "one")
-    await bench.ledger.witness([seen(claim, "two", "one", "failed")])
+    await bench.ledger.record_evidence([seen(claim, "two", "one", "failed")])
     assert await bench.ledger.first_run(claim.workflow_id) == "one"
-    await bench.ledger.witness([seen(claim, "three", "three", "completed")])
+    await bench.ledger.record_evidence([seen(claim, "three", "three", "completed")])
     assert await bench.ledger.first_run(claim.workflow_id) == "one"
     assert (await bench.ledger.fire(claim.workflow_id)).run_id == "three"
 
@@ -92,7 +92,7 @@ async def test_a_wish_is_looked_at_again_soon_until_its_run_has_ended(bench):
     (order,) = await eventually(again, timeout=5)
     assert (order.stop, order.asked) == ("cancel", True)
     await bench.ledger.stopped([order])
-    await bench.ledger.witness([seen(claim, "two", "one", "cancelled")])
+    await bench.ledger.record_evidence([seen(claim, "two", "one", "cancelled")])
     assert (await bench.ledger.probe(bench.serving)).stop_at is None
 
 
@@ -123,8 +123,8 @@ async def test_a_run_that_begins_again_after_its_end_is_not_ended_by_the_old_wis
     (claim,) = await bench.claim()
     await started(bench, claim, "one", "one")
     await operator(bench).cancel("k")
-    await bench.ledger.witness([seen(claim, "one", "one", "cancelled")])
-    await bench.ledger.witness([seen(claim, "reset", "one")])
+    await bench.ledger.record_evidence([seen(claim, "one", "one", "cancelled")])
+    await bench.ledger.record_evidence([seen(claim, "reset", "one")])
     assert (await bench.ledger.fire(claim.workflow_id)).status == "started"
     assert await orders(bench) == []
     assert (await bench.ledger.probe(bench.serving)).stop_at is None
@@ -142,7 +142,7 @@ async def test_what_a_line_waits_for_is_waited_for_by_whoever_started_it(bench):
     (run,) = await in_the_way(bench)
     assert run.startswith("sched:k:")
     assert await in_the_way(bench, "replica-b", orphans=True) == []
-    await bench.ledger.witness([Evidence(run, "late", datetime.now(UTC), "completed")])
+    await bench.ledger.record_evidence([Evidence(run, "late", datetime.now(UTC), "completed")])
     assert await in_the_way(bench) == []
 
 

@@ -90,7 +90,9 @@ async def test_where_nothing_is_open_there_is_nothing_to_cancel(bench):
     (claim,) = await bench.claim()
     run = await run_of(bench, claim)
     now = datetime.now(UTC)
-    await bench.ledger.witness([Evidence(run, "run", now, closed="completed", closed_at=now)])
+    await bench.ledger.record_evidence(
+        [Evidence(run, "run", now, closed="completed", closed_at=now)]
+    )
     ops = operator(bench)
     for name in ("k", run, f"{run}:rerun:1"):
         with pytest.raises(NotCancellable):
@@ -174,5 +176,5 @@ async def test_an_end_that_two_looks_have_seen_is_news_once(bench, closed):
     run, now = await run_of(bench, claim), datetime.now(UTC)
     listed = Evidence(run, "run", now, closed, now, first_run_id="run")
     described = Evidence(run, "run", now, closed, now, error="overlap", last=True)
-    news = [await bench.ledger.witness([each]) for each in (described, listed, described)]
+    news = [await bench.ledger.record_evidence([each]) for each in (described, listed, described)]
     assert news == [[run], [], []]

@@ -209,15 +209,15 @@ async def test_a_close_that_could_not_be_written_is_found_again(
     client, database_url, ledger, monkeypatch
 ):
     lost: list[Evidence] = []
-    witness = PostgresLedger.witness
+    record_evidence = PostgresLedger.record_evidence
 
     async def fails_once(self: PostgresLedger, evidence: Sequence[Evidence]) -> list[str]:
         if not lost:
             lost.extend(evidence)
             raise LedgerUnavailable("the database restarts")
-        return await witness(self, evidence)
+        return await record_evidence(self, evidence)
 
-    monkeypatch.setattr(PostgresLedger, "witness", fails_once)
+    monkeypatch.setattr(PostgresLedger, "record_evidence", fails_once)
     async with replica(client, PAIR, database_url):
         await eventually(lambda: lost)
 

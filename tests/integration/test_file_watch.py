@@ -45,7 +45,7 @@ class Followed:
             show=self.states.append, on_event=self.listen, absent_for=timedelta(seconds=2),
             **options,
         )  # fmt: skip
-        watch.hear(answer or Applied("project default: 2 added", good=True))
+        watch.on_event(answer or Applied("project default: 2 added", good=True))
         return watch
 
     def listen(self, event: Event) -> None:
@@ -224,7 +224,7 @@ async def test_the_cure_names_the_data_folder_where_it_is_not_the_usual_one(foll
     again = Followed(followed.path, followed.desk)
     watch = again.watch(read_file(followed.path), data_dir=Path("my data"))
     followed.path.write_text("schedules: [{key: only, workflow: w, everyMs: 5000}]\n")
-    await watch.turn()
+    await watch.run_once()
     await again.told(f"`sched apply {followed.path} --data-dir 'my data' --prune --force`")
 
 
@@ -273,7 +273,7 @@ async def test_a_file_of_another_project_is_not_applied(followed: Followed):
 async def test_line_ends_and_a_mark_at_the_front_are_no_edit(followed: Followed):
     followed.path.write_bytes(b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())
     again = Followed(followed.path, followed.desk)
-    await again.watch(read_file(followed.path)).turn()
+    await again.watch(read_file(followed.path)).run_once()
     assert not again.said
 
 
@@ -327,10 +327,10 @@ async def test_a_calendar_that_never_rests_is_reported_and_holds_nothing_up(
     with monkeypatch.context() as patched:
         patched.setattr(file_watch, "digest_of", changed_before)
         async with asyncio.timeout(5):
-            await watch.turn()
+            await watch.run_once()
     assert "keeps changing" in again.states[-1].problems[0]
     calendar.write_text(ICS.replace("20270108", "20270111"))
-    await watch.turn()
+    await watch.run_once()
     await again.told("is good again")
     assert not again.states[-1].problems
 
@@ -346,7 +346,7 @@ async def test_a_save_names_inputs_that_do_not_fit_the_code_of_the_worker(tmp_pa
         made = Followed(path, desk)
         watch = made.watch(read_file(path), types=import_user_code([PARCELS]).types)
         path.write_text(WRONG_INPUT)
-        await watch.turn()
+        await watch.run_once()
     assert made.heard(SAID)
 
 

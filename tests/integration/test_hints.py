@@ -78,7 +78,7 @@ async def test_where_nothing_can_be_heard_a_tick_is_waited_for(
     async def deaf(*_: object) -> None:
         raise LedgerError("LISTEN is not supported")
 
-    monkeypatch.setattr(PostgresLedger, "hear", deaf)
+    monkeypatch.setattr(PostgresLedger, "listen", deaf)
     async with worker(client, database_url):
         await eventually(ledger.schedules)
         assert await started(ledger, "deaf") < 30

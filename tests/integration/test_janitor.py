@@ -338,7 +338,7 @@ async def test_a_janitor_that_dies_at_any_turn_loses_no_window(past):
     for turns in range(1, 14):
         janitor = past.janitor()
         for _ in range(turns):
-            await janitor.turn()
+            await janitor.run_once()
         assert await past.account() == before
     await past.round()
     assert await past.account() == before

@@ -17,7 +17,7 @@ from engine.ledger import PostgresLedger
 from engine.ledger.fires import Evidence, Outcome
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply, retire_absent
-from engine.runtime.apply.edits import adopt
+from engine.runtime.apply.edits import recompute_outdated
 from engine.schedules import load_schedules
 from tests.waiting import eventually
 
@@ -113,7 +113,7 @@ async def test_an_announcement_holds_no_later_key_while_it_waits(ledger, other):
 
 async def test_an_adoption_holds_no_later_key_while_it_waits(ledger, other):
     await other.execute("UPDATE schedules SET rules = '0000/1999a'")
-    await holds_no_later_key_while_it_waits(other, lambda: adopt(ledger, SERVING))
+    await holds_no_later_key_while_it_waits(other, lambda: recompute_outdated(ledger, SERVING))
 
 
 STARTING = """
@@ -153,7 +153,7 @@ async def test_outcomes_that_are_written_hold_no_later_fire_while_they_wait(ledg
 async def test_closes_that_are_written_hold_no_later_fire_while_they_wait(ledger, other):
     await fires(other, "started")
     closes = [Evidence(key, "run", NOW, "completed", NOW) for key in "cba"]
-    await holds_no_later_fire(other, lambda: ledger.witness(closes))
+    await holds_no_later_fire(other, lambda: ledger.record_evidence(closes))
     assert {fire.status for fire in await ledger.fires()} == {"completed"}
 
 

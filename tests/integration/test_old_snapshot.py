@@ -30,7 +30,7 @@ LEASE = timedelta(seconds=30)
 SECOND = timedelta(seconds=1)
 OF_A_TICK = (
     "probe", "take_over", "lock_due", "read_schedules", "insert_fires", "move_cursors", "settle",
-    "witness", "renew", "open_runs",
+    "record_evidence", "renew", "open_runs",
 )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ async def ran(ledger: PostgresLedger, claims: list[Claim]) -> None:
         Outcome(each.fire_id, each.token, "started", "on_time", run_id="r", started_at=now)
         for each in claims
     ])  # fmt: skip
-    await ledger.witness([
+    await ledger.record_evidence([
         Evidence(each.workflow_id, "r", now, "completed", now) for each in claims
     ])  # fmt: skip
 

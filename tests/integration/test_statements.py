@@ -159,7 +159,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "back_off": [("busy", "error")],
     "backfill_looked_at": [("busy", NOW)],
     "backfills": [("busy", True, 100), ("busy", False, 20), (QUIET, False, 20)],
-    "carve": [("busy", 1, NOW, [1], [NOW], [1], [NOW], ["id"], 2, NOW)],
+    "split_range": [("busy", 1, NOW, [1], [NOW], [1], [NOW], ["id"], 2, NOW)],
     "check_data_gaps": [(timedelta(0), 100)],
     "children": [("busy",)],
     "chores": [("", 100)],
@@ -312,7 +312,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "window_fire": [("busy", LAST - 500_000, None), ("busy", 1, None), (QUIET, LAST, 1)],
     "wish_stops": [(IDS, ["cancel"] * 2, [None] * 2, [None] * 2)],
     "withdraw": [("one",)],
-    "witness": [([RUN], ["run"], [NOW], ["completed"], [NOW], [None], [True], [None],
+    "record_evidence": [([RUN], ["run"], [NOW], ["completed"], [NOW], [None], [True], [None],
                  ["run"])],
     "write_through": [("", A_MINUTE, 500)],
 }  # fmt: skip

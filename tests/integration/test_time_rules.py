@@ -10,7 +10,7 @@ import pytest
 from engine.ledger import PostgresLedger
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
-from engine.runtime.apply.edits import adopt
+from engine.runtime.apply.edits import recompute_outdated
 from engine.runtime.events import Alert
 from engine.runtime.planning import planned
 from engine.runtime.presence import Presence
@@ -71,10 +71,10 @@ async def test_what_newer_rules_computed_is_left_to_those_who_have_them(ledger, 
 async def test_what_older_rules_computed_is_computed_again_at_the_start(ledger, table):
     (row,) = await ledger.schedules()
     await table.execute("UPDATE schedules SET rules = '0000/1999a', next_fire_at = '2099-01-01Z'")
-    assert await adopt(ledger, SERVING) == 1
+    assert await recompute_outdated(ledger, SERVING) == 1
     (after,) = await ledger.schedules()
     assert (after.next_fire_at, after.rules) == (row.next_fire_at, TIME_RULES)
-    assert await adopt(ledger, SERVING) == 0
+    assert await recompute_outdated(ledger, SERVING) == 0
 
 
 async def test_a_local_time_that_fired_by_older_rules_waits_for_the_next_day(ledger, table):
@@ -85,7 +85,7 @@ async def test_a_local_time_that_fired_by_older_rules_waits_for_the_next_day(led
         " cursor = greatest(cursor, next_fire_at - interval '1 h'),"
         " cursor_reading = (next_fire_at AT TIME ZONE 'America/Sao_Paulo')"
     )
-    await adopt(ledger, SERVING)
+    await recompute_outdated(ledger, SERVING)
     (after,) = await ledger.schedules()
     assert after.next_fire_at == row.next_fire_at + DAY
 
@@ -95,8 +95,8 @@ async def test_schedules_that_stand_still_here_are_told_of_without_any_newer_rep
     await table.execute("UPDATE schedules SET rules = '9999/2099z'")
     heard: list[object] = []
     presence = Presence(Namespace(), ledger, SERVING, Settings(), on_event=heard.append)  # type: ignore[arg-type] # see there
-    await presence.turn()
-    await presence.turn()
+    await presence.run_once()
+    await presence.run_once()
     (alert,) = heard
     assert isinstance(alert, Alert)
     assert "1 schedules of project default were computed by newer rules" in alert.text
@@ -112,7 +112,7 @@ async def test_whether_schedules_stand_still_is_not_asked_at_every_heartbeat(led
     monkeypatch.setattr(PostgresLedger, "newer_rules", newer_rules)
     presence = Presence(Namespace(), ledger, SERVING, Settings(), on_event=print)  # type: ignore[arg-type] # see above
     for _ in range(3):
-        await presence.turn()
+        await presence.run_once()
     assert asked == ["default"]
 
 
@@ -132,7 +132,7 @@ async def test_an_edit_by_other_rules_fires_no_local_time_again(ledger, table):
 async def test_a_schedule_that_cannot_be_read_does_not_stop_the_others(ledger, table):
     await table.execute("UPDATE definitions SET definition = '{}'")
     await table.execute("UPDATE schedules SET rules = ''")
-    assert await adopt(ledger, SERVING) == 0
+    assert await recompute_outdated(ledger, SERVING) == 0
 
 
 async def test_replicas_with_other_zone_rules_are_reported_once(ledger):
@@ -140,11 +140,11 @@ async def test_replicas_with_other_zone_rules_are_reported_once(ledger):
     settings = Settings()
 
     presence = Presence(Namespace(), ledger, SERVING, settings, on_event=heard.append)  # type: ignore[arg-type] # see above
-    await presence.turn()
+    await presence.run_once()
     assert heard == []
     await ledger.announce(OTHER, engine="0", tzdata="1999a", retention=DAY)
-    await presence.turn()
-    await presence.turn()
+    await presence.run_once()
+    await presence.run_once()
     (alert,) = heard
     assert isinstance(alert, Alert)
     assert alert.code == "SCHEDULE_TZDATA_DIFFERS"

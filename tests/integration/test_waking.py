@@ -124,7 +124,7 @@ class Line:
             step = planned(state, await transaction.now())
             name = self.claim.workflow_id
             closed = Evidence(name, "run", self.now, "completed", self.now)
-            assert await self.ledger.witness([closed]) == [name]
+            assert await self.ledger.record_evidence([closed]) == [name]
             yield transaction
             await transaction.record([step])
 
@@ -202,7 +202,7 @@ async def test_a_key_that_is_locked_for_seconds_is_woken_later_and_keeps_no_othe
     await held.start()
     await holder.execute("SELECT FROM schedules WHERE key = 'k' FOR UPDATE")
     name = line.claim.workflow_id
-    await line.ledger.witness([Evidence(name, "run", line.now, "completed", line.now)])
+    await line.ledger.record_evidence([Evidence(name, "run", line.now, "completed", line.now)])
     assert await line.ledger.wake() == []
     with pytest.raises(LedgerTimeout):
         await line.ledger.make_due(["k", "other"])

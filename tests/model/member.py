@@ -79,12 +79,12 @@ class Member(Mortal):
         self.trusted: list[tuple[float, float]] = []
         self._begin, self._begun = begin, False
         self._loops: dict[str, Callable[[], Awaitable[Any]]] = {
-            "poller": self.poller.turn,
-            "tracker": tracker.turn,
-            "leases": self.dispatcher.leases.turn,
-            "starts": self.dispatcher.breaker.turn,
-            "presence": presence.turn,
-            "watchdog": watchdog.turn,
+            "poller": self.poller.run_once,
+            "tracker": tracker.run_once,
+            "leases": self.dispatcher.leases.run_once,
+            "starts": self.dispatcher.breaker.run_once,
+            "presence": presence.run_once,
+            "watchdog": watchdog.run_once,
         }
 
     @property

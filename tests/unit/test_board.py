@@ -59,7 +59,7 @@ def decided(first: int, count: int, verdict: str = "skipped") -> Decided:
 def heard(*events) -> Board:
     board = Board()
     for event in events:
-        board.hear(event)
+        board.on_event(event)
     return board
 
 
@@ -108,8 +108,8 @@ def test_windows_without_a_run_are_one_line_and_each_of_them_counts():
 def test_what_went_wrong_stays_after_what_went_well_has_scrolled_away():
     board = heard(settled(1), closed(1, "failed", "no paper"), settled(2, "rejected"))
     for number in range(3, 1000):
-        board.hear(settled(number))
-        board.hear(closed(number))
+        board.on_event(settled(number))
+        board.on_event(closed(number))
     lines = shown(board, height=30)
     start = next(number for number, line in enumerate(lines) if "what went wrong before" in line)
     assert "rejected" in lines[start + 1]
@@ -206,23 +206,23 @@ def remembered(status: str) -> Board:
 
 def test_the_close_of_a_run_of_an_earlier_session_is_shown_but_not_counted():
     board = remembered("started")
-    board.hear(closed(1))
+    board.on_event(closed(1))
     assert counted(board) == {}
     assert board.lines[0].status == "completed"
 
 
 def test_a_start_that_an_earlier_session_left_unanswered_counts_when_it_is_answered():
     board = remembered("starting")
-    board.hear(settled(1))
+    board.on_event(settled(1))
     assert counted(board) == {"started": 1}
-    board.hear(closed(1))
+    board.on_event(closed(1))
     assert counted(board) == {"completed": 1}
 
 
 def test_a_herd_is_counted_to_its_end_also_where_it_has_scrolled_away():
     board = heard(*(settled(number) for number in range(1000)))
     for number in range(1000):
-        board.hear(closed(number))
+        board.on_event(closed(number))
     assert counted(board) == {"completed": 1000}
 
 
@@ -246,12 +246,12 @@ def test_what_has_been_started_is_no_longer_next_before_the_ledger_is_asked_agai
         NextFire("nightly", NOON + timedelta(hours=1), "America/Sao_Paulo"),
         NextFire("other", NOON + timedelta(hours=1, minutes=5), "UTC"),
     ])  # fmt: skip
-    board.hear(settled(1))
+    board.on_event(settled(1))
     assert board.upcoming == [
         NextFire("other", NOON + timedelta(hours=1, minutes=5), "UTC"),
         NextFire("nightly", NOON + timedelta(hours=2), "America/Sao_Paulo"),
     ]
-    board.hear(settled(1))  # an older window, heard late
+    board.on_event(settled(1))  # an older window, heard late
     assert board.upcoming[1].fire_time == NOON + timedelta(hours=2)
 
 

@@ -38,11 +38,11 @@ async def test_nothing_is_claimed_while_the_server_is_away_and_it_is_said_once()
     fail(breaker, 40)
     assert breaker.holds, "held at once, before the server has been asked"
     for _ in range(5):
-        await breaker.turn()
+        await breaker.run_once()
         fail(breaker, 10)
     assert not await breaker.closed()
     server.trouble = None
-    await breaker.turn()
+    await breaker.run_once()
     assert await breaker.closed()
     assert told == [Held("starts", f"Temporal does not answer: {AWAY}"), Held("starts", None)]
 
@@ -51,7 +51,7 @@ async def test_a_schedule_whose_own_start_always_fails_never_holds_the_others():
     breaker, server, told = made()
     for _ in range(20):
         fail(breaker, 3)
-        await breaker.turn()
+        await breaker.run_once()
         assert await breaker.closed()
     assert (server.asked, told) == (20, [])
 
@@ -71,7 +71,7 @@ async def test_what_waits_to_be_sent_is_given_back_when_the_server_is_away_and_s
         server.trouble = trouble
         fail(breaker, 3)
         waiting = asyncio.create_task(breaker.closed())
-        await breaker.turn()
+        await breaker.run_once()
         assert await waiting is may_go_on
 
 
@@ -79,7 +79,7 @@ async def test_trial_calls_become_rarer_but_never_rarer_than_five_seconds():
     breaker, server, _ = made()
     server.trouble = AWAY
     fail(breaker, 3)
-    pauses = [(await breaker.turn()).total_seconds() for _ in range(12)]
+    pauses = [(await breaker.run_once()).total_seconds() for _ in range(12)]
     assert pauses[0] <= 0.25
     assert 2.5 <= pauses[-1] <= 5
     assert len(set(pauses)) == len(pauses), "replicas would ask in step"

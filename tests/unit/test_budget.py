@@ -143,7 +143,7 @@ def test_ten_thousand_open_runs_and_four_replicas_stay_within_one_budget(time, c
 
     async def live(lookups: RunLookups, tracker: Tracker) -> None:
         while time.now < 60:
-            await tracker.turn()
+            await tracker.run_once()
             await asyncio.sleep(2)
 
     time.run(course())

@@ -153,7 +153,7 @@ class Life:
             await self.ledger.lose([claim.workflow_id], "nobody knows it")
         elif end != "rejected":
             seen = Evidence(run, run, self.now, end, self.now)  # type: ignore[arg-type] # a close
-            await self.ledger.witness([seen])
+            await self.ledger.record_evidence([seen])
         self.ends[claim.key, claim.fire_time] = end
 
     async def wake(self) -> None:

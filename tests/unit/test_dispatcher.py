@@ -58,12 +58,12 @@ def started(claim: Claim) -> Answer:
 def unanswered(claim: Claim) -> Answer:
     wait = timedelta(milliseconds=1)
     outcome = Outcome(claim.fire_id, claim.token, "starting", error="away", retry_after=wait)
-    return Answer(outcome, trouble="away")
+    return Answer(outcome, failure="unavailable")
 
 
 def too_many(claim: Claim) -> Answer:
     outcome = Outcome(claim.fire_id, claim.token, "starting", retry_after=timedelta(hours=1))
-    return Answer(outcome, trouble="busy")
+    return Answer(outcome, failure="throttled")
 
 
 class Bench:
@@ -101,7 +101,7 @@ async def test_while_temporal_is_away_nothing_is_claimed_and_the_rest_is_given_b
     temporal.away = True
     bench = Bench(temporal, concurrency=4)
     await bench.declare(80)
-    watching = asyncio.create_task(bench.dispatcher.breaker.turn())
+    watching = asyncio.create_task(bench.dispatcher.breaker.run_once())
     tick = await bench.poller.tick()
     await watching
     assert len(tick.claims) == 80
@@ -168,7 +168,7 @@ async def test_a_lease_is_renewed_for_as_long_as_the_send_takes():
     await bench.declare(3)
     ticking = asyncio.create_task(bench.poller.tick())
     await eventually(lambda: temporal.sent)
-    renewing = Loop("leases", bench.dispatcher.leases.turn, on_event=bench.told.append)
+    renewing = Loop("leases", bench.dispatcher.leases.run_once, on_event=bench.told.append)
     running = asyncio.create_task(renewing.run())
     later, swept = bench.ledger.clock() + bench.settings.lease * 4, list[Claim]()
 

@@ -9,7 +9,7 @@ import pytest
 from engine.cli.app import run
 from engine.flow import definition_of
 from engine.runtime.apply.attempts import remarks
-from engine.runtime.apply.code_check import misfits
+from engine.runtime.apply.code_check import mismatches
 from engine.runtime.apply.edits import ApplyReport
 from engine.runtime.apply.locations import located, placed
 from engine.runtime.apply.source import Source
@@ -65,20 +65,20 @@ def code():
 
 
 def test_each_schedule_that_does_not_fit_is_named_with_its_place(file: Path):
-    found = misfits(load_schedules(FILE).schedules, code(), types={"parcels@1"})
+    found = mismatches(load_schedules(FILE).schedules, code(), types={"parcels@1"})
     assert [each.located("") for each in placed(found, Source(file))] == [
         f"{file}:{line}" for line in EXPECTED
     ]
 
 
 def test_where_nobody_knows_all_workflows_only_inputs_are_judged():
-    found = misfits(load_schedules(FILE).schedules, code())
+    found = mismatches(load_schedules(FILE).schedules, code())
     assert [each.key for each in found] == ["wrong", "lacks"]
 
 
 def test_a_field_of_an_input_that_would_be_dropped_is_named():
     one = "{key: a, workflow: parcels, everyMs: 1000, input: {id: A1, cent: 5, at: home}}"
-    found = misfits(load_schedules(f"schedules: [{one}]").schedules, code())
+    found = mismatches(load_schedules(f"schedules: [{one}]").schedules, code())
     assert [(each.message, each.cure, each.path) for each in found] == [
         ("a: input.cent: Order has no such field", "did you mean cents?", ("input", "cent")),
         ("a: input.at: Order has no such field", "remove it", ("input", "at")),
@@ -101,7 +101,7 @@ def test_a_handler_that_could_not_be_told_is_named_once(tmp_path: Path, handler:
     naive = definition_of(Naive)
     assert naive
     known = {**code(), naive.type: naive}
-    found = misfits(Source(path).read().schedules, known, types=set(known))
+    found = mismatches(Source(path).read().schedules, known, types=set(known))
     (line,) = [each.located("") for each in placed(found, Source(path))]
     assert line.startswith(f"{path}:{said}")
 
@@ -109,12 +109,12 @@ def test_a_handler_that_could_not_be_told_is_named_once(tmp_path: Path, handler:
 def test_json_has_places_too(tmp_path: Path):
     path = tmp_path / "schedules.json"
     path.write_text('{"schedules": [\n{"key": "x", "workflow": "nope", "everyMs": 1000}]}')
-    found = misfits(Source(path).read().schedules, code(), types={"parcels@1"})
+    found = mismatches(Source(path).read().schedules, code(), types={"parcels@1"})
     assert placed(found, Source(path))[0].line == 2
 
 
 def test_a_file_that_has_gone_leaves_the_message_without_a_place(file: Path):
-    found = misfits(load_schedules(FILE).schedules, code())
+    found = mismatches(load_schedules(FILE).schedules, code())
     file.unlink()
     assert (
         placed(found, Source(file))[0]

@@ -90,7 +90,7 @@ async def test_a_fixed_ceiling_spaces_the_sends():
     order: list[int] = []
 
     async def send(number: int) -> None:
-        assert await pressure.turn(lambda: False)
+        assert await pressure.acquire(lambda: False)
         order.append(number)
 
     await asyncio.gather(*(send(number) for number in range(40)))
@@ -100,8 +100,8 @@ async def test_a_fixed_ceiling_spaces_the_sends():
 
 async def test_whoever_gives_up_does_not_wait_for_a_turn():
     pressure = AdaptiveRateLimiter(0.001)
-    assert await pressure.turn(lambda: False)
-    assert not await pressure.turn(lambda: True)
+    assert await pressure.acquire(lambda: False)
+    assert not await pressure.acquire(lambda: True)
 
 
 def test_a_ceiling_is_written_as_a_number_and_a_duration():

@@ -128,7 +128,7 @@ class Bench:
     async def live(self, seconds: float) -> None:
         until = self.time.now + seconds
         while self.time.now < until:
-            wait = await self.poller.turn()
+            wait = await self.poller.run_once()
             await asyncio.sleep(max(wait.total_seconds(), 0.001))
 
 

@@ -69,7 +69,7 @@ async def test_windows_that_nobody_can_start_are_told_with_their_number():
     told: list[Event] = []
     presence = cast("Presence", SimpleNamespace(steady=timedelta(hours=1)))
     ledger.travel(LATER)
-    await Watchdog(ledger, presence, SERVING, Settings(), on_event=told.append).turn()
+    await Watchdog(ledger, presence, SERVING, Settings(), on_event=told.append).run_once()
     alert, event = told
     assert isinstance(event, Decided)
     (row,) = await ledger.fires(status="rejected")
@@ -104,9 +104,9 @@ async def test_nothing_is_rejected_by_a_clock_that_is_not_trusted():
     watching = Watchdog(
         ledger, presence, SERVING, Settings(), distrusts=lambda: wrong.pop(0), on_event=told.append
     )
-    await watching.turn()
+    await watching.run_once()
     assert told == []
-    await watching.turn()
+    await watching.run_once()
     assert await ledger.fires(status="rejected")
 
 
@@ -135,4 +135,4 @@ async def test_a_look_for_what_nobody_can_start_costs_a_fiftieth_of_the_time_at_
     moments = iter([100.0, 100.0 + takes])
     monkeypatch.setattr(watchdog, "boottime", lambda: next(moments))
     watching = Watchdog(ledger, presence, SERVING, Settings(), on_event=lambda _: None)
-    assert (await watching.turn()).total_seconds() == pytest.approx(wait)
+    assert (await watching.run_once()).total_seconds() == pytest.approx(wait)

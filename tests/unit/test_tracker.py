@@ -115,12 +115,12 @@ async def test_a_close_is_booked_once_and_once_more_after_a_sign_of_lost_commits
     tracker = bench.tracker()
     await bench.ledger.hold_duty("tracker", "one", timedelta(minutes=1))
     await bench.ledger.set_watermark("tracker", "one", NOW - timedelta(minutes=4))
-    await tracker.turn()
-    await tracker.turn()
+    await tracker.run_once()
+    await tracker.run_once()
     assert bench.booked == [1, 0]
     bench.doubted_at = NOW
-    await tracker.turn()
-    await tracker.turn()
+    await tracker.run_once()
+    await tracker.run_once()
     assert bench.booked == [1, 0, 1, 0]
     assert bench.temporal.since[-2] < RUN.close_time, "though the watermark had moved on"
 
@@ -134,7 +134,7 @@ async def test_data_that_no_run_has_are_told_by_whoever_has_the_duty(bench, monk
 
     monkeypatch.setattr(bench.ledger, "check_data_gaps", check)
     tracker = bench.tracker()
-    await tracker.turn()
+    await tracker.run_once()
     assert bench.told == [Alert(Code.DATA_GAP, gap.told)]
     assert asked[0][0] >= timedelta(seconds=5), "whoever counts on a window may just begin"
 
@@ -144,34 +144,34 @@ async def test_a_doubt_is_not_forgotten_when_temporal_cannot_be_asked(bench):
     tracker = bench.tracker()
     bench.doubted_at = NOW + timedelta(seconds=1)
     bench.temporal.away = True
-    await tracker.turn()
+    await tracker.run_once()
     bench.temporal.away = False
     bench.at += LEASE
-    await tracker.turn()
+    await tracker.run_once()
     assert bench.temporal.since[-1] < NOW - timedelta(minutes=4)
 
 
 async def test_who_cannot_reach_temporal_gives_the_duty_up_and_waits_a_lease(bench):
     tracker = bench.tracker()
-    await tracker.turn()
+    await tracker.run_once()
     assert not await bench.is_free()
     bench.temporal.away = True
-    await tracker.turn()
+    await tracker.run_once()
     assert await bench.is_free()
     assert [event for event in bench.told if isinstance(event, Held)][-1].reason
     bench.temporal.away = False
     bench.at += LEASE - 1
-    await tracker.turn()
+    await tracker.run_once()
     assert await bench.is_free(), "somebody who reaches the server has to get at it first"
     bench.at += 1
-    await tracker.turn()
+    await tracker.run_once()
     assert not await bench.is_free()
     assert bench.told[-1] == Held("tracker", None)
 
 
 async def test_nor_does_who_waited_for_an_answer_until_its_lease_had_ended_take_it_again(bench):
     tracker = bench.tracker()
-    await tracker.turn()
+    await tracker.run_once()
     listed = bench.temporal.list_workflows
 
     async def too_late(*of: Any, **how: Any) -> AsyncIterator[Any]:
@@ -181,24 +181,24 @@ async def test_nor_does_who_waited_for_an_answer_until_its_lease_had_ended_take_
             yield run
 
     bench.temporal.list_workflows = too_late
-    await tracker.turn()
+    await tracker.run_once()
     bench.temporal.list_workflows, bench.temporal.away = listed, False
-    await tracker.turn()
+    await tracker.run_once()
     assert await bench.is_free(), "somebody who reaches the server has to get at it first"
 
 
 async def test_the_duty_is_not_kept_by_a_replica_whose_starts_get_no_answer(bench):
     tracker = bench.tracker()
-    await tracker.turn()
+    await tracker.run_once()
     bench.temporal.away = True
     for _ in range(3):
         bench.breaker.unanswered()
-    await bench.breaker.turn()
+    await bench.breaker.run_once()
     listed = len(bench.temporal.since)
-    await tracker.turn()
+    await tracker.run_once()
     assert await bench.is_free()
     bench.at += LEASE * 2
-    await tracker.turn()
+    await tracker.run_once()
     assert await bench.is_free(), "its breaker still holds"
     assert len(bench.temporal.since) == listed
 
@@ -211,15 +211,15 @@ async def test_a_run_that_cannot_be_looked_at_holds_up_no_other_and_costs_nobody
     tracker = bench.tracker()
     await bench.ledger.hold_duty("tracker", "one", timedelta(minutes=1))
     await bench.ledger.set_watermark("tracker", "one", NOW - timedelta(minutes=4))
-    await tracker.turn()
+    await tracker.run_once()
     assert bench.booked == [1]
     assert not await bench.is_free()
-    await tracker.turn()
+    await tracker.run_once()
     assert bench.temporal.asked == ["bad", "good"], "it is put aside for a while"
     bench.at += 60
     bench.temporal.undescribable = set()
     bench.doubted_at = bench.now()  # lets it look as far back again
-    await tracker.turn()
+    await tracker.run_once()
     assert bench.booked[-1] == 2
 
 
@@ -249,7 +249,7 @@ async def test_the_duty_is_kept_for_as_long_as_it_takes_to_describe_what_has_clo
         return await looked(run)
 
     monkeypatch.setattr(describing.temporal, "seen_closed", look)
-    await describing.tracker().turn()
+    await describing.tracker().run_once()
     assert describing.booked == [20]
     assert free == [False] * 20
 
@@ -263,14 +263,14 @@ async def test_what_is_another_s_duty_by_now_is_left_to_it(describing, monkeypat
         return await looked(run)
 
     monkeypatch.setattr(describing.temporal, "seen_closed", look)
-    await tracker.turn()
+    await tracker.run_once()
     assert describing.booked == [8], "what was looked at by then"
     assert not tracker.on_duty
 
 
 async def test_nobody_takes_a_duty_for_its_own_whose_lease_has_ended(bench):
     tracker = bench.tracker()
-    await tracker.turn()
+    await tracker.run_once()
     assert tracker.on_duty
     bench.at += LEASE + 1
     assert await bench.is_free()
@@ -279,10 +279,10 @@ async def test_nobody_takes_a_duty_for_its_own_whose_lease_has_ended(bench):
 
 async def test_who_leaves_leaves_the_duty_to_the_others(bench):
     tracker = bench.tracker()
-    await tracker.turn()
+    await tracker.run_once()
     await tracker.release()
     assert await bench.is_free()
-    await bench.tracker("two").turn()
+    await bench.tracker("two").run_once()
     await tracker.release()
     assert not await bench.is_free(), "it was another's by then"
 
@@ -301,10 +301,10 @@ async def test_a_run_that_a_look_finds_ended_or_lost_lets_go_what_waits_at_once(
     tracker = bench.tracker()
     monkeypatch.setattr(bench.ledger, "wake", wake)
     monkeypatch.setattr(bench.temporal, "look", look)
-    await tracker.turn()  # the first looks at everything
+    await tracker.run_once()  # the first looks at everything
     woken.clear()
-    await tracker.turn()
+    await tracker.run_once()
     assert woken == [], "nothing has changed"
     ends.now = True
-    await tracker.turn()
+    await tracker.run_once()
     assert len(woken) == 1

@@ -99,7 +99,7 @@ class Board:
                 return lines[:newest], [lines[number] for number in older]
         return lines[:room], []
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Take in what a replica tells."""
         match event:
             case Settled(claim, outcome, lag):

@@ -83,7 +83,7 @@ class FileWatch:
         self._state = FileState(str(path), None, living)
         show(self._state)
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Take in what the replica says of the file that it was started with."""
         if not (isinstance(event, Applied) and self._waits_for_replica):
             return
@@ -99,12 +99,12 @@ class FileWatch:
 
         async def look() -> timedelta:
             await anext(signs)
-            await self.turn()
+            await self.run_once()
             return timedelta(0)
 
         await Loop(str(self._path), look, on_event=self._emit).run()
 
-    async def turn(self) -> None:
+    async def run_once(self) -> None:
         """Apply the file if it is another than before; retire what has been absent for long."""
         seen = await self._digest()
         if seen != self._seen:

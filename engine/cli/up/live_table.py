@@ -351,7 +351,7 @@ class Screen:
 
     def __call__(self, event: Event) -> None:
         """Take in an event: windows go to the table, the rest is said."""
-        self._board.hear(event)
+        self._board.on_event(event)
         if isinstance(event, (Settled, Decided, Closed)):
             self._news.set()
         else:

@@ -186,7 +186,7 @@ class _Application:
                     data_dir=self.data_dir,
                     show=screen.show, on_event=screen,
                 )  # fmt: skip
-                hearing.listeners = (screen, watch.hear)
+                hearing.listeners = (screen, watch.on_event)
                 await self._serve(embedded, plugin, watch, screen, signals)
             lines.say("stopping the servers")
         lines.say("stopped")

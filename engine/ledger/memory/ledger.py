@@ -317,7 +317,7 @@ class MemoryFires(MemoryRuns):
                 self._write_fire(outcome.fire_id, written_as)
         return written
 
-    async def witness(self, evidence: Sequence[Evidence]) -> list[str]:
+    async def record_evidence(self, evidence: Sequence[Evidence]) -> list[str]:
         changed = []
         async with self._lock:
             for seen in evidence:
@@ -573,7 +573,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         """Return the epoch, which grows with each verb and each apply only."""
         return self._tables.counters["action"], self._tables.counters["epoch"]
 
-    async def hear(self, wake: Callable[[], None]) -> None:
+    async def listen(self, wake: Callable[[], None]) -> None:
         """Only what is asked for in this process is heard."""
         self._hearing.append(wake)
         try:

@@ -193,7 +193,7 @@ def _as_noted(state: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
 
 
 # --- backfill ---
-# What the in-memory ledger does with windows of the past: finds, carves and fills them.
+# What the in-memory ledger does with windows of the past: finds, splits and fills them.
 
 
 class MemoryBackfilling(MemoryRows):
@@ -214,7 +214,7 @@ class MemoryBackfilling(MemoryRows):
     async def forgotten_until(self, key: str) -> datetime | None:
         return self._tables.forgotten.get(key)
 
-    async def carve(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
+    async def split_range(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
         number = self._tables.windows[row.key, row.series, row.fire_time]
         gone = self._tables.fires[number]
         self._remove(number)

@@ -140,14 +140,14 @@ class FireEntry:
         )
 
     def is_news(self, seen: Evidence) -> bool:
-        """Whether the run tells more than the fire knows; see ``witness.sql``."""
+        """Whether the run tells more than the fire knows; see ``record_evidence.sql``."""
         if self.run_id is None or self.started_at is None:
             return True
         if self.run_id == seen.run_id:
             return self.status == "started" and seen.closed is not None
         if seen.last and self.status == "started":
             return True
-        # Two clocks: see witness.sql.
+        # Two clocks: see record_evidence.sql.
         skew = timedelta(seconds=5) if self.status == "started" else timedelta(0)
         return seen.started_at >= self.started_at - skew
 

@@ -167,7 +167,7 @@ class Connections:
                 detail = str(error) or type(error).__name__
                 raise CommitUnknown(f"nobody confirmed a commit: {detail}") from error
 
-    async def hear(self, channel: str, payload: str, wake: Callable[[], None]) -> None:
+    async def listen(self, channel: str, payload: str, wake: Callable[[], None]) -> None:
         """Listen on a connection of its own until it is lost."""
         async with self.apart() as connection:
             await _listen(connection, channel, payload, wake)

@@ -107,10 +107,10 @@ class PostgresFires:
                   "error", "retry_after", "first_run_id")  # fmt: skip
         return len(await self._write("settle", fields, outcomes))
 
-    async def witness(self, evidence: Sequence[Evidence]) -> list[str]:
+    async def record_evidence(self, evidence: Sequence[Evidence]) -> list[str]:
         fields = ("workflow_id", "run_id", "started_at", "closed", "closed_at", "error", "last",
                   "not_undone", "first_run_id")  # fmt: skip
-        rows = await self._write("witness", fields, evidence, self._namespace)
+        rows = await self._write("record_evidence", fields, evidence, self._namespace)
         return [row["workflow_id"] for row in rows]
 
     async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> None:
@@ -395,9 +395,9 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         (row,) = await fetch("SELECT doubted_at FROM ledger")
         return row["doubted_at"]  # type: ignore[no-any-return] # a column of its own
 
-    async def hear(self, wake: Callable[[], None]) -> None:
+    async def listen(self, wake: Callable[[], None]) -> None:
         """A connection more, for as long as it lasts."""
-        await self._connections.hear(self._schema, self._namespace, wake)
+        await self._connections.listen(self._schema, self._namespace, wake)
 
     async def wake(self) -> list[str]:
         rows = await self._run("wake", sorted(FAILED), _ASKED, random.random(), _ASKED_OF_ALL)

@@ -364,14 +364,14 @@ class PostgresOperating(Statements):
         rows = await self.run("forgotten_until", key)
         return rows[0]["forgotten_until"] if rows else None
 
-    async def carve(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
+    async def split_range(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
         columns = [
             (piece.window.bucket, piece.window.fire_time, piece.windows, piece.last,
              piece.window.workflow_id(suffixed))
             for piece in pieces
         ]  # fmt: skip
         await self.run(
-            "carve", row.key, row.series, row.fire_time, *map(list, zip(*columns, strict=True)),
+            "split_range", row.key, row.series, row.fire_time, *map(list, zip(*columns, strict=True)),
             row.windows, row.last_fire_time,
         )  # fmt: skip
 

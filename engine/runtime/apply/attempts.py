@@ -17,7 +17,7 @@ from engine.errors import (
     ScheduleFileError,
 )
 from engine.flow import registered_workflows
-from engine.runtime.apply.code_check import misfits
+from engine.runtime.apply.code_check import mismatches
 from engine.runtime.apply.edits import ApplyReport
 from engine.runtime.apply.locations import located, placed
 from engine.runtime.apply.source import Source
@@ -82,7 +82,7 @@ def wrong_inputs(
     """Return where the inputs of a file do not fit the workflows of these Temporal types."""
     code = {name: each for name, each in registered_workflows().items() if name in types}
     found = [
-        misfit for misfit in misfits(file.schedules, code) if misfit.code == Code.INPUT_INVALID
+        misfit for misfit in mismatches(file.schedules, code) if misfit.code == Code.INPUT_INVALID
     ]
     return placed(found, source)
 

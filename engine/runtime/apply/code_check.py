@@ -24,7 +24,7 @@ _NAMED: Final = 5
 """Fields of one input that are named; a list may have thousands."""
 
 
-def misfits(
+def mismatches(
     schedules: Sequence[Schedule],
     code: Mapping[str, WorkflowDefinition],
     *,

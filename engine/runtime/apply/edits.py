@@ -207,7 +207,7 @@ _ROWS = 20
 """Rows of one schedule at most; what else an outage left is the tick's, as at any other time."""
 
 
-async def adopt(ledger: Ledger, serving: Serving) -> int:
+async def recompute_outdated(ledger: Ledger, serving: Serving) -> int:
     """Decide by our rules what schedules of our lanes owe, where older rules computed them.
 
     As with an edit, runs that are owed are left to the sweepers. Returns how many were adopted.

@@ -69,12 +69,12 @@ def unknown_workflows(known: Known) -> list[Mismatch]:
 
 def located(report: ApplyReport, source: Source | ScheduleFile | None) -> list[str]:
     """Return the remarks of a report, those on unknown workflows with their places."""
-    misfits = unknown_workflows(report.unknown)
-    plain = {f"{each.code}: {each.message}" for each in misfits}
+    mismatches = unknown_workflows(report.unknown)
+    plain = {f"{each.code}: {each.message}" for each in mismatches}
     name = source.name if isinstance(source, ScheduleFile | Source) else ""
     return [
         *(remark for remark in report.remarks if remark not in plain),
-        *(each.located(name) if name else each.message for each in placed(misfits, source)),
+        *(each.located(name) if name else each.message for each in placed(mismatches, source)),
     ]
 
 

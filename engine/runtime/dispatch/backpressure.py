@@ -84,7 +84,7 @@ class Breaker:
         await self._decided.wait()
         return self._state == "closed"
 
-    async def turn(self) -> timedelta:
+    async def run_once(self) -> timedelta:
         """Wait for a suspicion, then make trial calls; returns the pause before the next."""
         if self._state == "closed":
             try:
@@ -211,7 +211,7 @@ class AdaptiveRateLimiter:
         """The starts allowed per second at present; None when there is no limit."""
         return min(filter(None, (self._ceiling, self._rate.at(boottime()))), default=None)
 
-    async def turn(self, given_up: Callable[[], bool]) -> bool:
+    async def acquire(self, given_up: Callable[[], bool]) -> bool:
         """Wait for this send's turn; False when ``given_up`` said so first."""
         if self.limit is None:
             return True

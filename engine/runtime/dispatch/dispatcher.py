@@ -60,7 +60,7 @@ class Leases:
             if self._leases.get(claim.fire_id) is lease:
                 del self._leases[claim.fire_id]
 
-    async def turn(self) -> timedelta:
+    async def run_once(self) -> timedelta:
         """Renew; returns the wait until the next time."""
         await self.renew()
         return self._length / _RENEWALS
@@ -225,11 +225,11 @@ class Dispatcher:
                 answer = await self._starter.start(lease.claim, lease.ends)
                 if answer is None:
                     continue  # unless the lease was renewed meanwhile, it has ended
-                if answer.trouble == "busy":
+                if answer.failure == "throttled":
                     self.breaker.answered()
                     self.pressure.refused(sent_at)
                     continue
-                if answer.trouble == "away":
+                if answer.failure == "unavailable":
                     self.breaker.unanswered()
                 else:
                     self.breaker.answered()
@@ -263,8 +263,8 @@ class Dispatcher:
         oldest = boottime() - self._settings.lease.total_seconds()
         if lease.sent_at is not None and lease.sent_at < oldest:
             return False
-        turn = await self.pressure.turn(lambda: self.breaker.holds or self._leaving)
-        return await self.breaker.closed() and turn
+        has_turn = await self.pressure.acquire(lambda: self.breaker.holds or self._leaving)
+        return await self.breaker.closed() and has_turn
 
     async def _written(self) -> None:
         """Write what has gathered. While one batch is being written the next one gathers."""
@@ -287,7 +287,7 @@ class Dispatcher:
             written = True
             seen = [answer.seen for _, answer in answers if answer.seen]
             if seen:
-                await self._ledger.witness(seen)
+                await self._ledger.record_evidence(seen)
             if seen or any(answer.outcome.status in _FINAL for _, answer in answers):
                 self.wake()
         except Exception as error:  # noqa: BLE001 - whatever it is, others' answers must go on
@@ -304,7 +304,9 @@ class Dispatcher:
         return self.breaker.holds or claim.attempts <= _NOT_YET_ITS_OWN
 
     def _report(self, claim: Claim, answer: Answer) -> None:
-        if answer.trouble == "busy" or (answer.trouble == "away" and self._is_known(claim)):
+        if answer.failure == "throttled" or (
+            answer.failure == "unavailable" and self._is_known(claim)
+        ):
             return
         started = answer.outcome.started_at or self._clock.about()
         already = answer.seen is not None
@@ -331,4 +333,4 @@ def _handed_back(claim: Claim) -> Answer:
     """Leave the claim to any replica that can send it, at once."""
     error = "not sent yet: the Temporal server did not answer, or had too many calls"
     outcome = Outcome(claim.fire_id, claim.token, "starting", error=error, retry_after=timedelta(0))
-    return Answer(outcome, trouble="busy")
+    return Answer(outcome, failure="throttled")

@@ -37,7 +37,7 @@ from engine.ledger.fires import NO_RUN_BEFORE, REPEATS, Claim, Closed, Evidence,
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.run_memo import first_run_of, read_chain_info
 from engine.runtime.settings import Settings
-from engine.runtime.temporal_client import RpcFailure, too_large, trouble
+from engine.runtime.temporal_client import RpcFailure, classify_rpc_error, too_large
 from engine.schedules.planner.planner import FIRST_SIGHT, Due
 from engine.schedules.units import TICK, format_duration, from_seconds
 
@@ -230,13 +230,13 @@ async def patient_client(client: Client) -> Client:
 class Answer:
     """The outcome of a claim, and what was seen of a run that existed before the send.
 
-    ``trouble`` is the server's, and no news of the claim.
+    ``failure`` is the server's, and no news of the claim.
     """
 
     outcome: Outcome
     seen: Evidence | None = None
     alert: str | None = None
-    trouble: RpcFailure | None = None
+    failure: RpcFailure | None = None
 
 
 class Starter:
@@ -275,7 +275,7 @@ class Starter:
                 request, timeout=self._settings.rpc_timeout
             )
         except Exception as error:  # noqa: BLE001 - whatever it is, it is no answer or one
-            return _words(error) if trouble(error) == "away" else None
+            return _words(error) if classify_rpc_error(error) == "unavailable" else None
         return None
 
     async def _send(self, claim: Claim) -> Answer:
@@ -390,7 +390,7 @@ class Starter:
         outcome = Outcome(
             claim.fire_id, claim.token, "starting", error=_words(error), retry_after=wait
         )
-        return Answer(outcome, trouble=trouble(error))
+        return Answer(outcome, failure=classify_rpc_error(error))
 
     def _timing(self, claim: Claim, started: datetime) -> Timing:
         if claim.timing != "on_time":

@@ -160,7 +160,7 @@ class Janitor:
         self._told: set[str] = set()
         self._holders: set[tuple[str, str | None]] = set()
 
-    async def turn(self) -> timedelta:
+    async def run_once(self) -> timedelta:
         """Do one piece; returns the wait until the next."""
         period = self._settings.janitor or _DAY
         lease = max(_LEASE, self._settings.lease)

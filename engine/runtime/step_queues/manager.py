@@ -196,7 +196,7 @@ class QueueManager:
     def _books(self) -> list[SlotPool]:
         return [lane.book for lane in self._lanes.values() if lane.book]
 
-    async def turn(self) -> timedelta:
+    async def run_once(self) -> timedelta:
         """Do what is due, and wait for what is due next; where nothing is, that is no statement."""
         # Before anything else can fail: a lane in order must not lose its slots by another's fault.
         await self._hold_if_due()

@@ -32,7 +32,7 @@ from engine.schedules.ids import Window
 _ASKED_FOR = {"manual", "rerun"}
 
 
-async def book(
+async def reconcile_runs(
     ledger: Ledger,
     found: Sequence[ObservedRun],
     *,
@@ -63,7 +63,7 @@ async def book(
                         f"{each.workflow_id} has a run, and the ledger had it {said}",
                     )
                 )
-    return await ledger.witness([each for each, _ in found])
+    return await ledger.record_evidence([each for each, _ in found])
 
 
 async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str) -> str | None:
@@ -349,7 +349,7 @@ class Auditor:
         return state.key
 
     async def _book(self, found: Sequence[ObservedRun]) -> None:
-        await book(self._ledger, found, by=self._replica, on_event=self._emit)
+        await reconcile_runs(self._ledger, found, by=self._replica, on_event=self._emit)
 
 
 def _first_undecided(state: ScheduleState) -> datetime:

@@ -102,7 +102,7 @@ class RunInspector:
         for asked, names in still.items():
             await self._ledger.seen_open(names, asked)
         closed = [each for _, each, _ in seen if each is not None and each.closed]
-        changed += await self._ledger.witness(closed) if closed else []
+        changed += await self._ledger.record_evidence(closed) if closed else []
         for each in closed:
             if each.workflow_id in changed:
                 self._emit(Closed(each))

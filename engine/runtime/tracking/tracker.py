@@ -29,8 +29,8 @@ from engine.runtime.dispatch.backpressure import PAGE, Breaker, Budget
 from engine.runtime.events import Alert, Closed, Decided, Event, Held, OnEvent, Settled, logger
 from engine.runtime.planning import nobody_polls
 from engine.runtime.settings import Settings
-from engine.runtime.temporal_client import trouble
-from engine.runtime.tracking.audit import book
+from engine.runtime.temporal_client import classify_rpc_error
+from engine.runtime.tracking.audit import reconcile_runs
 from engine.runtime.tracking.runs import VISIBILITY_LAG, ObservedRun, RunInspector
 from engine.schedules.ids import resolve_type
 
@@ -160,7 +160,7 @@ class CloseWaiter:
         self._news = asyncio.Event()
         self._leaving = False
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Look at once when a window came into a line, or the run before one was started."""
         match event:
             case Decided(decision) if decision.verdict == "queued":
@@ -173,7 +173,7 @@ class CloseWaiter:
         self._leaving = True
         self._news.set()
 
-    async def turn(self) -> timedelta:
+    async def run_once(self) -> timedelta:
         """Look once what is in the way, and wait for news; returns the wait until the next look."""
         self._news.clear()
         if not self._breaker.holds:
@@ -317,7 +317,7 @@ class Polls:
             try:
                 seen[queue] = await self._asked(queue)
             except RPCError as error:
-                if trouble(error) == "away":
+                if classify_rpc_error(error) == "unavailable":
                     raise
                 if queue not in self._told:
                     self._told.add(queue)
@@ -429,7 +429,7 @@ class Tracker:
         """Whether the duty is this replica's; no longer than another may take it for free."""
         return boottime() < self._held_until
 
-    async def turn(self) -> timedelta:
+    async def run_once(self) -> timedelta:
         """Look once; returns the wait until the next look."""
         if self._breaker.is_open:
             await self._give_up("Temporal is away")
@@ -443,7 +443,7 @@ class Tracker:
             try:
                 await self._perform(watermark, whole=not was_on_duty)
             except Exception as error:
-                if trouble(error) != "away":
+                if classify_rpc_error(error) != "unavailable":
                     raise
                 await self._give_up(f"Temporal does not answer: {error}")
                 return self._settings.track
@@ -511,7 +511,9 @@ class Tracker:
                 await self._polls.look()
 
     async def _book(self, found: Sequence[ObservedRun]) -> set[str]:
-        changed = set(await book(self._ledger, found, by=self._replica, on_event=self._emit))
+        changed = set(
+            await reconcile_runs(self._ledger, found, by=self._replica, on_event=self._emit)
+        )
         # Visibility answers the newest first; whoever listens hears them as they came.
         for seen in sorted((seen for seen, _ in found), key=_closed_at):
             if seen.closed and seen.workflow_id in changed:
@@ -553,7 +555,7 @@ class Tracker:
                 if not isinstance(seen, BaseException):
                     found[run.run_id] = seen
                     continue
-                if trouble(seen) == "away" and await self._breaker.ask():
+                if classify_rpc_error(seen) == "unavailable" and await self._breaker.ask():
                     raise seen
                 logger.warning("%s could not be looked at: %s", run.id, seen)
                 self._aside[run.run_id] = now + _ASIDE

@@ -1,5 +1,5 @@
 -- Rule L1: a fire moves by compare-and-set on its status and its owner's token. Locked in the order of
--- their ids, as in witness.sql: an UPDATE alone would lock as its rows come, and two could deadlock.
+-- their ids, as in record_evidence.sql: an UPDATE alone would lock as its rows come, and two could deadlock.
 -- The status is compared as no index knows it: there are so few that are being sent that the planner
 -- would read all of them, and beside an old snapshot all that ever were.
 WITH outcomes AS (
