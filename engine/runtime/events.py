@@ -84,14 +84,21 @@ class Alert:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A loop cannot work at present (``reason``), or can again (None)."""
+class Degraded:
+    """A loop cannot work at present, for a reason that may pass."""
 
     loop: str
-    reason: str | None
+    reason: str
 
 
-Event = Settled | Decided | Closed | Stopped | Applied | Notice | Alert | Held
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """A loop that was degraded works again."""
+
+    loop: str
+
+
+Event = Settled | Decided | Closed | Stopped | Applied | Notice | Alert | Degraded | Recovered
 OnEvent = Callable[[Event], None]
 
 
@@ -143,7 +150,7 @@ def log(event: Event) -> None:
             logger.log(logging.INFO if good else logging.ERROR, "%s", text)
         case Alert(code, text):
             logger.error("%s: %s", code, text)
-        case Held(loop, None):
+        case Recovered(loop):
             logger.info("%s goes on", loop)
-        case Held(loop, reason):
+        case Degraded(loop, reason):
             logger.warning("%s holds: %s", loop, reason)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from engine.errors import EngineError
-from engine.runtime.events import Held, OnEvent, logger
+from engine.runtime.events import Degraded, OnEvent, Recovered, logger
 from engine.runtime.temporal_client import classify_rpc_error
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
@@ -54,7 +54,7 @@ class Loop:
             try:
                 await self._end()
             except Exception as error:  # noqa: BLE001 - the others have to end as well
-                self._emit(Held(self.name, str(error) or type(error).__name__))
+                self._emit(Degraded(self.name, str(error) or type(error).__name__))
 
     async def _turns(self) -> None:
         while not self._stopping.is_set():
@@ -73,7 +73,7 @@ class Loop:
             pause = await self._run_once()
         except Exception as error:  # noqa: BLE001 - the bulkhead: nothing may end the loop
             if not self._failures:
-                self._emit(Held(self.name, str(error) or type(error).__name__))
+                self._emit(Degraded(self.name, str(error) or type(error).__name__))
                 if not isinstance(error, EngineError) and classify_rpc_error(error) is None:
                     logger.exception("%s failed", self.name)
             self._failures += 1
@@ -81,5 +81,5 @@ class Loop:
             return longest * random.uniform(0.5, 1)
         if self._failures:
             self._failures = 0
-            self._emit(Held(self.name, None))
+            self._emit(Recovered(self.name))
         return pause.total_seconds()

@@ -18,7 +18,7 @@ from engine.ledger.records import Probe, Serving, Step
 from engine.runtime.backfills import Backfills
 from engine.runtime.clock import ClockWatch, LedgerClock, boottime
 from engine.runtime.dispatch.dispatcher import Dispatcher
-from engine.runtime.events import Alert, Held, OnEvent, log, logger, tell_decided, without_run
+from engine.runtime.events import Alert, OnEvent, Recovered, log, logger, tell_decided, without_run
 from engine.runtime.failover import FailoverDetector
 from engine.runtime.planning import concerns_others, holding, planned, waits
 from engine.runtime.settings import Settings
@@ -311,7 +311,7 @@ class Poller:
         if not self._watch.holds:
             self._clock.observe(now, asked=asked, answered=answered)
         if held and not self._watch.holds:
-            self._emit(Held("clock", None))
+            self._emit(Recovered("clock"))
         elif self._watch.holds and not held:
             skew = self._watch.skew
             text = (

@@ -23,7 +23,7 @@ from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter, patient_client
-from engine.runtime.events import Applied, Event, Held, Notice, OnEvent, logger
+from engine.runtime.events import Applied, Degraded, Event, Notice, OnEvent, Recovered, logger
 from engine.runtime.loop import Loop
 from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence, Watchdog
@@ -214,7 +214,7 @@ class Replica:
         try:
             await presence.end()
         except LedgerUnavailable as error:
-            on_event(Held("presence", str(error)))
+            on_event(Degraded("presence", str(error)))
 
     def _wire(
         self,
@@ -390,11 +390,11 @@ class Replica:
                 begun = await begin()
             except (LedgerUnavailable, TemporalUnavailable) as error:
                 if not told:
-                    self._emit(Held(name, str(error)))
+                    self._emit(Degraded(name, str(error)))
                 told = True
             else:
                 if told:
-                    self._emit(Held(name, None))
+                    self._emit(Recovered(name))
                 return begun
             try:
                 async with asyncio.timeout(_PATIENCE):

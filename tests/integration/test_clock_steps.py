@@ -12,7 +12,7 @@ from temporalio.worker import Worker
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin
 from engine.runtime import clock as skew
-from engine.runtime.events import Alert, Decided, Event, Held, Settled
+from engine.runtime.events import Alert, Decided, Event, Recovered, Settled
 from engine.schedules import load_schedules
 from tests.sample_workflows import Noop
 from tests.waiting import eventually
@@ -85,7 +85,7 @@ class Watched:
 
     async def goes_on(self, times: int) -> None:
         await eventually(
-            lambda: self.told.count(Held("clock", None)) == times, timeout=AGREES_FOR + 20
+            lambda: self.told.count(Recovered("clock")) == times, timeout=AGREES_FOR + 20
         )
 
 
@@ -108,7 +108,7 @@ async def test_a_clock_set_an_hour_forward_fires_nothing_until_it_agrees(clock, 
     held = {row["bucket"] for row in await watched.fired()}
     await watched.goes_on(1)
     alarm = next(event for event in watched.told if isinstance(event, Alert))
-    meanwhile = watched.told[watched.told.index(alarm) : watched.told.index(Held("clock", None))]
+    meanwhile = watched.told[watched.told.index(alarm) : watched.told.index(Recovered("clock"))]
     assert not [event for event in meanwhile if isinstance(event, Decided)]
     settled = {event.claim.bucket for event in meanwhile if isinstance(event, Settled)}
     assert settled <= held, "fired although the clock was wrong"

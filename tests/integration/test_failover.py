@@ -23,7 +23,7 @@ from engine.embedded import PostgresServer
 from engine.errors import LedgerUnavailable
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin
-from engine.runtime.events import Alert, Event, Held
+from engine.runtime.events import Alert, Degraded, Event, Recovered
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
 from tests.sample_workflows import Noop
@@ -91,8 +91,17 @@ async def test_a_worker_goes_on_at_the_server_that_took_over(client, primary):
 
         await eventually(goes_on, timeout=40, every=0.2)
     await successor.stop()
-    assert Held("poller", None) in told
-    assert len([event for event in told if isinstance(event, Held) and event.loop == "poller"]) == 2
+    assert Recovered("poller") in told
+    assert (
+        len(
+            [
+                event
+                for event in told
+                if isinstance(event, Degraded | Recovered) and event.loop == "poller"
+            ]
+        )
+        == 2
+    )
 
 
 def successor_url(primary: PostgresServer, successor: PostgresServer) -> str:
@@ -239,12 +248,14 @@ async def test_a_primary_that_became_a_standby_is_waited_for_and_said_once(clien
 
         await eventually(some, timeout=30, every=0.2)
         await make_read_only(primary.url, only=True)
-        await eventually(lambda: [e for e in told if isinstance(e, Held) and e.loop == "poller"])
+        await eventually(
+            lambda: [e for e in told if isinstance(e, Degraded) and e.loop == "poller"]
+        )
         held_at = await fires(primary.url)
         await make_read_only(primary.url, only=False)
-        await eventually(lambda: Held("poller", None) in told, timeout=20)
+        await eventually(lambda: Recovered("poller") in told, timeout=20)
         await eventually(lambda: some(held_at + 3), timeout=20)
-    (held,) = [e for e in told if isinstance(e, Held) and e.loop == "poller" and e.reason]
+    (held,) = [e for e in told if isinstance(e, Degraded) and e.loop == "poller"]
     assert "read-only" in (held.reason or "")
 
 

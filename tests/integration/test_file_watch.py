@@ -19,7 +19,7 @@ from engine.cli.up.board import FileState
 from engine.cli.up.file_watch import FileWatch
 from engine.runtime.apply.source import digest_of, read_file
 from engine.runtime.discovery import import_user_code
-from engine.runtime.events import Applied, Event, Held, Notice
+from engine.runtime.events import Applied, Degraded, Event, Notice
 from engine.schedules import ScheduleFile, load_schedules
 from tests.waiting import eventually
 
@@ -50,7 +50,7 @@ class Followed:
 
     def listen(self, event: Event) -> None:
         match event:
-            case Notice(text) | Held(_, str(text)):
+            case Notice(text) | Degraded(_, str(text)):
                 self.said.append(text)
 
     def heard(self, text: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from engine.runtime.dispatch.backpressure import Breaker
-from engine.runtime.events import Event, Held
+from engine.runtime.events import Degraded, Event, Recovered
 
 AWAY = "UNAVAILABLE: tcp connect error"
 
@@ -44,7 +44,7 @@ async def test_nothing_is_claimed_while_the_server_is_away_and_it_is_said_once()
     server.trouble = None
     await breaker.run_once()
     assert await breaker.closed()
-    assert told == [Held("starts", f"Temporal does not answer: {AWAY}"), Held("starts", None)]
+    assert told == [Degraded("starts", f"Temporal does not answer: {AWAY}"), Recovered("starts")]
 
 
 async def test_a_schedule_whose_own_start_always_fails_never_holds_the_others():

@@ -17,7 +17,7 @@ from engine.ledger import MemoryLedger
 from engine.ledger.fires import DataGap, Evidence
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import Breaker
-from engine.runtime.events import Alert, Event, Held
+from engine.runtime.events import Alert, Degraded, Event, Recovered
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.runs import RunInspector
 from engine.runtime.tracking.tracker import Tracker
@@ -158,7 +158,7 @@ async def test_who_cannot_reach_temporal_gives_the_duty_up_and_waits_a_lease(ben
     bench.temporal.away = True
     await tracker.run_once()
     assert await bench.is_free()
-    assert [event for event in bench.told if isinstance(event, Held)][-1].reason
+    assert [event for event in bench.told if isinstance(event, Degraded | Recovered)][-1].reason
     bench.temporal.away = False
     bench.at += LEASE - 1
     await tracker.run_once()
@@ -166,7 +166,7 @@ async def test_who_cannot_reach_temporal_gives_the_duty_up_and_waits_a_lease(ben
     bench.at += 1
     await tracker.run_once()
     assert not await bench.is_free()
-    assert bench.told[-1] == Held("tracker", None)
+    assert bench.told[-1] == Recovered("tracker")
 
 
 async def test_nor_does_who_waited_for_an_answer_until_its_lease_had_ended_take_it_again(bench):

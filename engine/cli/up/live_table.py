@@ -33,7 +33,17 @@ from engine.cli.target import LazyService, Target
 from engine.cli.up.board import WRONG, Board, FileState, Line, manner
 from engine.ledger.fires import shown_timing
 from engine.ledger.records import NextFire
-from engine.runtime.events import Alert, Applied, Closed, Decided, Event, Held, Notice, Settled
+from engine.runtime.events import (
+    Alert,
+    Applied,
+    Closed,
+    Decided,
+    Degraded,
+    Event,
+    Notice,
+    Recovered,
+    Settled,
+)
 from engine.runtime.loop import Loop
 
 # --- table ---
@@ -285,8 +295,10 @@ class LinePrinter:
                 self.say(text, "" if good else "red")
             case Alert(code, text):
                 self.say(f"{code}: {text}", "red")
-            case Held(loop, reason):
-                self.say(f"{loop} holds: {reason}" if reason else f"{loop} goes on", "yellow")
+            case Degraded(loop, reason):
+                self.say(f"{loop} holds: {reason}", "yellow")
+            case Recovered(loop):
+                self.say(f"{loop} goes on", "yellow")
             case _:
                 pass
 

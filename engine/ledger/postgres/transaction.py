@@ -371,8 +371,8 @@ class PostgresOperating(Statements):
             for piece in pieces
         ]  # fmt: skip
         await self.run(
-            "split_range", row.key, row.series, row.fire_time, *map(list, zip(*columns, strict=True)),
-            row.windows, row.last_fire_time,
+            "split_range", row.key, row.series, row.fire_time,
+            *map(list, zip(*columns, strict=True)), row.windows, row.last_fire_time,
         )  # fmt: skip
 
     async def covering(self, key: str, fire_time: datetime) -> Fire | None:

@@ -14,7 +14,7 @@ from temporalio.client import WorkflowExecutionAsyncIterator
 from temporalio.service import RPCError
 
 from engine.runtime.clock import boottime
-from engine.runtime.events import Held, OnEvent, logger
+from engine.runtime.events import Degraded, OnEvent, Recovered, logger
 
 # --- circuit breaker ---
 # Stops claims while Temporal is away: what nobody has claimed, everybody can claim later.
@@ -99,7 +99,7 @@ class Breaker:
         if self._state != "open":
             self._state = "open"
             self._decided.set()
-            self._emit(Held("starts", f"Temporal does not answer: {reason}"))
+            self._emit(Degraded("starts", f"Temporal does not answer: {reason}"))
         longest = min(_FIRST_PAUSE * 2.0 ** min(self._trials, 10), _LONGEST_PAUSE)
         self._trials += 1
         return timedelta(seconds=longest * random.uniform(0.5, 1))
@@ -113,7 +113,7 @@ class Breaker:
 
     def _close(self) -> None:
         if self._state == "open":
-            self._emit(Held("starts", None))
+            self._emit(Recovered("starts"))
         self._state = "closed"
         self._unanswered = self._trials = 0
         self._suspected.clear()

@@ -25,7 +25,7 @@ from engine.flow.steps import lane_of
 from engine.ledger import Ledger
 from engine.ledger.records import QueueRow, Serving
 from engine.runtime.clock import boottime
-from engine.runtime.events import Alert, Held, Notice, OnEvent
+from engine.runtime.events import Alert, Degraded, Notice, OnEvent
 from engine.runtime.settings import Settings
 from engine.runtime.step_queues.slots import SeenQueues, SlotInterceptor, SlotPool, SlotSupplier
 from engine.schedules.ids import nearest_name
@@ -261,7 +261,7 @@ class QueueManager:
             if had_slots:
                 await self._ledger.give_back_slots(self._serving.replica)
         except EngineError as error:
-            self._emit(Held("queues", str(error)))
+            self._emit(Degraded("queues", str(error)))
 
     async def _close(self, lanes: Sequence[QueueWorker]) -> None:
         """Let the steps of these lanes end; that may take longer than a lease."""
@@ -272,7 +272,7 @@ class QueueManager:
                 if not closing.done() and self._books:
                     await self.hold()
             except EngineError as error:
-                self._emit(Held("queues", str(error)))
+                self._emit(Degraded("queues", str(error)))
             await self.watch()
 
     async def _read(self) -> None:

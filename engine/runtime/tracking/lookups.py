@@ -20,7 +20,7 @@ from engine.errors import Code
 from engine.ledger import Ledger
 from engine.ledger.records import ScheduleState, Step
 from engine.runtime.clock import boottime
-from engine.runtime.events import Alert, Held, OnEvent, log
+from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, log
 from engine.runtime.planning import LONGEST_WAIT
 from engine.runtime.tracking.audit import Auditor
 from engine.runtime.tracking.runs import RunCanceller, RunInspector
@@ -203,11 +203,11 @@ class RunLookups:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is asked for again
             if name not in self._held:
                 self._held.add(name)
-                self._emit(Held(name, _words(error)))
+                self._emit(Degraded(name, _words(error)))
             return False, None
         if name in self._held:
             self._held.discard(name)
-            self._emit(Held(name, None))
+            self._emit(Recovered(name))
         return True, answer
 
     async def _stop(self) -> None:

@@ -26,7 +26,17 @@ from engine.ledger import Ledger
 from engine.ledger.fires import DIED, Ended, Evidence, FollowUp
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import PAGE, Breaker, Budget
-from engine.runtime.events import Alert, Closed, Decided, Event, Held, OnEvent, Settled, logger
+from engine.runtime.events import (
+    Alert,
+    Closed,
+    Decided,
+    Degraded,
+    Event,
+    OnEvent,
+    Recovered,
+    Settled,
+    logger,
+)
 from engine.runtime.planning import nobody_polls
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error
@@ -449,7 +459,7 @@ class Tracker:
                 return self._settings.track
         if self._told:
             self._told = False
-            self._emit(Held(_DUTY, None))
+            self._emit(Recovered(_DUTY))
         return self._settings.track
 
     async def release(self) -> None:
@@ -473,7 +483,7 @@ class Tracker:
         # Even if its lease has ended meanwhile, or it would be the first to take it again.
         self._rests_until = boottime() + self._lease.total_seconds()
         self._told = True
-        self._emit(Held(_DUTY, reason))
+        self._emit(Degraded(_DUTY, reason))
         await self.release()
 
     async def _perform(self, watermark: datetime, *, whole: bool) -> None:
