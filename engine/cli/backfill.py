@@ -181,7 +181,7 @@ def said(seen: BackfillRequested) -> Iterator[str]:
 
 
 @dataclass(slots=True)
-class _Span:
+class _WindowSpan:
     """Windows one after another with which the same is done, for the same cause."""
 
     first: datetime
@@ -191,20 +191,20 @@ class _Span:
     why: str
 
 
-async def _merged(windows: AsyncIterator[Considered]) -> AsyncIterator[_Span]:
-    span: _Span | None = None
+async def _merged(windows: AsyncIterator[Considered]) -> AsyncIterator[_WindowSpan]:
+    span: _WindowSpan | None = None
     async for each in windows:
         if span is not None and (span.starts, span.why) == (each.starts, each.why):
             span.last, span.windows = each.at, span.windows + 1
             continue
         if span is not None:
             yield span
-        span = _Span(each.at, each.at, 1, each.starts, each.why)
+        span = _WindowSpan(each.at, each.at, 1, each.starts, each.why)
     if span is not None:
         yield span
 
 
-def _print_spans(seen: BackfillRequested, spans: Sequence[_Span], *, as_json: bool) -> None:
+def _print_spans(seen: BackfillRequested, spans: Sequence[_WindowSpan], *, as_json: bool) -> None:
     if as_json:
         of = seen.backfill
         print_json({

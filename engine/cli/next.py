@@ -63,7 +63,7 @@ _END = from_seconds(HORIZON)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class FireSource:
     """A spec, with the time zone in which its fires are shown."""
 
     key: str
@@ -73,7 +73,7 @@ class Source:
     skips: Mapping[datetime, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, schedule: Schedule, skips: Mapping[datetime, str] = _NONE) -> Source:
+    def of(cls, schedule: Schedule, skips: Mapping[datetime, str] = _NONE) -> FireSource:
         """Return what fires by this schedule, but for windows that somebody skipped."""
         return cls(schedule.key, schedule.spec, schedule.timezone, schedule, skips)
 
@@ -96,7 +96,7 @@ class Source:
 class Upcoming:
     """One window that will open; ``remark`` is what was decided of it ahead."""
 
-    source: Source
+    source: FireSource
     fire_time: datetime
     remark: str = ""
 
@@ -146,7 +146,7 @@ def table(
     return columns, cells
 
 
-def upcoming(source: Source, after: datetime, count: int) -> list[Upcoming]:
+def upcoming(source: FireSource, after: datetime, count: int) -> list[Upcoming]:
     """Return the first ``count`` fires strictly after ``after``."""
     times = [*islice(source.starts(after), count)]
     between = zip([after, *times], times, strict=False)
@@ -160,7 +160,7 @@ def missing(rows: Sequence[Upcoming], after: datetime) -> list[str]:
     return [gap.note for gap in dst_notes.missing(rows[0].source.spec, after, rows[-1].fire_time)]
 
 
-def one_of_each(sources: Iterable[Source], after: datetime) -> list[Upcoming]:
+def one_of_each(sources: Iterable[FireSource], after: datetime) -> list[Upcoming]:
     """Return the next fire of each, the earliest first, at one instant by key.
 
     A schedule that fires every second does not hide the others. What never fires again is left
@@ -239,7 +239,7 @@ def show_next(
 class Found:
     """The specs found, where they were read, and a sentence on what will not fire."""
 
-    sources: tuple[Source, ...]
+    sources: tuple[FireSource, ...]
     origin: str
     silent: tuple[str, ...] = ()
 
@@ -251,7 +251,7 @@ def _after(text: str, timezone: str | None) -> datetime:
 
 
 def _of_expression(cron: str, timezone: str) -> Found:
-    source = Source("", Cron(cron, timezone=timezone), timezone)
+    source = FireSource("", Cron(cron, timezone=timezone), timezone)
     spread = "H is spread by a schedule's key; these are the times of an empty one"
     return Found((source,), "of the expression", (spread,) if _H.search(cron) else ())
 
@@ -265,7 +265,7 @@ async def _of_ledger(ledger: Target, key: str | None) -> Found:
             if key or why != "retired":  # what has long gone is a riddle to who did not ask
                 silent.append((row.key, why))
         elif row.schedule:
-            kept.append(Source.of(row.schedule, row.skips))
+            kept.append(FireSource.of(row.schedule, row.skips))
     return Found(tuple(kept), f"of the ledger {ledger.place}", in_words(silent))
 
 
@@ -286,7 +286,7 @@ def _of_file(path: Path, key: str | None) -> Found:
         by_key = {key: by_key[key]}
     held = {name: _held(schedule) for name, schedule in by_key.items()}
     return Found(
-        tuple(Source.of(schedule) for name, schedule in by_key.items() if not held[name]),
+        tuple(FireSource.of(schedule) for name, schedule in by_key.items() if not held[name]),
         f"of the file {path}",
         in_words([(name, why) for name, why in held.items() if why]),
     )

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import typer
 
-from engine.cli.next import SPARE, Source, Upcoming, table, upcoming
+from engine.cli.next import SPARE, FireSource, Upcoming, table, upcoming
 from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key
 from engine.cli.output import (
     as_yaml,
@@ -130,7 +130,7 @@ class Page:
         remarks = {fire.fire_time: f"skipped: {fire.reason}" for fire in self.skips}
         return [
             replace(each, remark=remarks.get(each.fire_time, ""))
-            for each in upcoming(Source.of(self.row.schedule), self.now, SHOWN)
+            for each in upcoming(FireSource.of(self.row.schedule), self.now, SHOWN)
         ]
 
     @property

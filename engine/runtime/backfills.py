@@ -274,7 +274,7 @@ class Backfills:
                 key = await transaction.lock_laying(self._serving)
                 if key is None:
                     return Laid()
-                turn = _Turn(transaction, self._serving, self._settings, limit, doubted_at)
+                turn = _LayingTurn(transaction, self._serving, self._settings, limit, doubted_at)
                 laid = await turn.take(key)
                 claims += turn.claims
         except CommitUnknown:
@@ -309,7 +309,7 @@ class Backfills:
             self._emit(Alert(Code.BACKFILL_HELD, text))
 
 
-class _Turn:
+class _LayingTurn:
     """One transaction, under the lock of one schedule."""
 
     def __init__(

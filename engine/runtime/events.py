@@ -90,12 +90,18 @@ class Degraded:
     loop: str
     reason: str
 
+    def __str__(self) -> str:
+        return f"{self.loop} holds: {self.reason}"
+
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
     """A loop that was degraded works again."""
 
     loop: str
+
+    def __str__(self) -> str:
+        return f"{self.loop} goes on"
 
 
 Event = Settled | Decided | Closed | Stopped | Applied | Notice | Alert | Degraded | Recovered
@@ -150,7 +156,7 @@ def log(event: Event) -> None:
             logger.log(logging.INFO if good else logging.ERROR, "%s", text)
         case Alert(code, text):
             logger.error("%s: %s", code, text)
-        case Recovered(loop):
-            logger.info("%s goes on", loop)
-        case Degraded(loop, reason):
-            logger.warning("%s holds: %s", loop, reason)
+        case Recovered():
+            logger.info("%s", event)
+        case Degraded():
+            logger.warning("%s", event)

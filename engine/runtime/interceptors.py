@@ -60,17 +60,17 @@ class StepNotes(Interceptor):
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
         """See the base class."""
-        return _Reading(next)
+        return _StepNoteReader(next)
 
     def workflow_interceptor_class(
         self,
         input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
     ) -> type[WorkflowInboundInterceptor]:
         """See the base class."""
-        return passing(_Writing)
+        return passing(_StepNoteWriter)
 
 
-class _Writing(WorkflowOutboundInterceptor):
+class _StepNoteWriter(WorkflowOutboundInterceptor):
     def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002 - the SDK's name
         note = note_of_this_call()
         if note is not None:
@@ -79,9 +79,9 @@ class _Writing(WorkflowOutboundInterceptor):
         return super().start_activity(input)
 
 
-class _Reading(ActivityInboundInterceptor):
+class _StepNoteReader(ActivityInboundInterceptor):
     def init(self, outbound: ActivityOutboundInterceptor) -> None:
-        self._known = _Knowing(outbound)
+        self._known = _StepInfoProvider(outbound)
         super().init(self._known)
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
@@ -101,7 +101,7 @@ class _Reading(ActivityInboundInterceptor):
             raise answer from error.__cause__
 
 
-class _Knowing(ActivityOutboundInterceptor):
+class _StepInfoProvider(ActivityOutboundInterceptor):
     """Answers ``activity.info()``, in threads and processes too."""
 
     note: StepNote | None = None

@@ -25,14 +25,14 @@ ApplyWhen: TypeAlias = Literal["on-start", "never"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rate:
+class StartRate:
     """So many in each stretch of time."""
 
     count: int
     per: timedelta
 
     @classmethod
-    def parse(cls, text: str) -> Rate:
+    def parse(cls, text: str) -> StartRate:
         """Return the rate that ``50/1s`` writes; a ValueError says what to write instead."""
         count, slash, per = text.partition("/")
         if not slash:
@@ -92,7 +92,7 @@ class Settings:
     heartbeat: timedelta = timedelta(seconds=10)
     track: timedelta = timedelta(seconds=2)
     drain: timedelta = timedelta(seconds=20)
-    start_rate: Rate | None = None
+    start_rate: StartRate | None = None
     max_skew: timedelta = timedelta(seconds=5)
     janitor: Period = timedelta(minutes=10)
     archive: Path | None = None
@@ -187,12 +187,12 @@ def _variable(name: str) -> str:
 def _within(name: str, value: Any) -> Any:
     """Return a value that keeps its bounds; a ValueError says what to write instead."""
     bounds = BOUNDS.get(name)
-    measured = value.per if isinstance(value, Rate) else value
+    measured = value.per if isinstance(value, StartRate) else value
     if bounds is None or measured is None or bounds[0] <= measured <= bounds[1]:
         return value
     least, most = map(_written, bounds)
     off = ", or off" if name == "janitor" else ""
-    of = "a rate over " if isinstance(value, Rate) else ""
+    of = "a rate over " if isinstance(value, StartRate) else ""
     raise ValueError(f"write {of}{least} to {most}{off}")
 
 
@@ -245,7 +245,7 @@ _SERVICE: Final = re.compile(r"_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|S
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "int": _count,
-    "Rate | None": Rate.parse,
+    "Rate | None": StartRate.parse,
     "Period": _period,
     "Path | None": Path,
     "ApplyWhen": _apply,

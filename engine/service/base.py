@@ -31,8 +31,8 @@ from engine.schedules.ids import REQUEST_ID
 _POLLS_COUNT_FOR = timedelta(minutes=5)
 
 
-class Reading:
-    """Reading operations on the schedules and fires of one namespace."""
+class ReadOperations:
+    """ReadOperations operations on the schedules and fires of one namespace."""
 
     def __init__(self, ledger: Ledger, *, actor: str, migrated: tuple[int, ...] = ()) -> None:
         self._ledger, self._actor = ledger, actor

@@ -10,7 +10,7 @@ from engine.ledger import Ledger
 from engine.ledger.fires import OF_A_WINDOW, DeadLetter
 from engine.ledger.records import Action
 from engine.schedules.policies import Overlap
-from engine.service.base import Reading
+from engine.service.base import ReadOperations
 from engine.service.runs import Requested, rerun
 
 # --- operations ---
@@ -146,7 +146,7 @@ async def _drop(
 # The verbs of dead letters.
 
 
-class DeadLetters(Reading):
+class DeadLetters(ReadOperations):
     """Operations on dead letters: list, rerun, discard."""
 
     async def dead_letters(self, *, key: str | None = None, limit: int = 50) -> list[DeadLetter]:

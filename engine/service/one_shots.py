@@ -27,7 +27,7 @@ from engine.runtime.planning import decide_ahead, locked
 from engine.schedules import Schedule
 from engine.schedules.diff import WHEN
 from engine.schedules.units import TICK, epoch_ms
-from engine.service.base import Reading, require_request_id
+from engine.service.base import ReadOperations, require_request_id
 
 # --- application schedules ---
 # Schedules that applications ask for while they run: one moment, or one that repeats.
@@ -233,7 +233,7 @@ def _new_key(schedule: Schedule, now: datetime) -> str:
 # The verbs of applications, which declare schedules of their own.
 
 
-class ApplicationSchedules(Reading):
+class ApplicationSchedules(ReadOperations):
     """Operations of applications that declare schedules at run time."""
 
     async def schedule_at(

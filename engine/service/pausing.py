@@ -14,7 +14,7 @@ from engine.runtime.planning import Locked, locked
 from engine.schedules.ids import Window
 from engine.schedules.model import CatchUp
 from engine.schedules.planner.decisions import Decision
-from engine.service.base import Reading
+from engine.service.base import ReadOperations
 
 # --- pause and resume ---
 # Pause and resume: the operator's own hold on a schedule, which no deploy lifts.
@@ -209,7 +209,7 @@ def _window(schedule: Locked, at: datetime) -> tuple[Window, str]:
 # The verbs that let a schedule rest, or one window of it.
 
 
-class Holding(Reading):
+class Holding(ReadOperations):
     """Operations that hold coming windows back, and release them."""
 
     async def pause(self, key: str, *, reason: str | None, until: datetime | None = None) -> Paused:

@@ -30,7 +30,7 @@ from engine.schedules.policies import STOPS, Overlap, Stop
 from engine.schedules.timing.spec import Spec
 from engine.schedules.units import epoch_ms, from_ms
 from engine.service.backfill import BackfillRequested, backfill, preview, windows_of
-from engine.service.base import Reading, require_request_id
+from engine.service.base import ReadOperations, require_request_id
 from engine.service.pausing import BY_A_USER
 
 # --- trigger and rerun ---
@@ -375,7 +375,7 @@ def _is_asked(fire: OpenFire, stop: Stop) -> bool:
 # The verbs that start runs, and those that end them.
 
 
-class Running(Reading):
+class Running(ReadOperations):
     """Operations on runs: trigger, rerun, cancel."""
 
     async def trigger(

@@ -12,7 +12,7 @@ from engine.runtime.apply.dry_run import DryRun, rehearse
 from engine.runtime.apply.edits import ApplyReport, PruneReport
 from engine.runtime.apply.source import Source, read_file
 from engine.schedules import ScheduleFile
-from engine.service.base import Reading
+from engine.service.base import ReadOperations
 from engine.service.dead_letters import DeadLetters
 from engine.service.one_shots import ApplicationSchedules
 from engine.service.pausing import Holding
@@ -30,7 +30,7 @@ from engine.service.runs import Running
 # The verbs of whoever declares schedules in a file.
 
 
-class Declaring(Reading):
+class FileOperations(ReadOperations):
     """Operations that apply a file to the schedules of its project."""
 
     @staticmethod
@@ -118,7 +118,7 @@ class Declaring(Reading):
 # All verbs in one class, and the ledger that they work on.
 
 
-class ScheduleService(Declaring, ApplicationSchedules, Holding, Running, DeadLetters):
+class ScheduleService(FileOperations, ApplicationSchedules, Holding, Running, DeadLetters):
     """All operations on the schedules of one namespace.
 
     Args:

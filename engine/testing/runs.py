@@ -28,7 +28,7 @@ from engine.runtime.interceptors import passing
 from engine.runtime.tracking.replay import CURE, HistoryStep, history_step, told, workflow_type
 from engine.testing.fakes import Fakes, by_name
 from engine.testing.server import DevServer
-from engine.testing.worker import Code, RunResult, bench, plugin
+from engine.testing.worker import RunResult, ServedCode, bench, plugin
 
 # --- replay ---
 # Whether today's code fits what runs of yesterday did.
@@ -155,10 +155,10 @@ class _Listening(Interceptor):
         self,
         input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
     ) -> type[WorkflowInboundInterceptor]:
-        return passing(_Noting)
+        return passing(_TaskQueueRecorder)
 
 
-class _Noting(WorkflowOutboundInterceptor):
+class _TaskQueueRecorder(WorkflowOutboundInterceptor):
     def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002 - the SDK's name
         place = input.activity_id or "?"
         _asked[workflow.info().run_id].append(history_step(input.activity, place))
@@ -209,7 +209,7 @@ async def run_workflow(
         AssertionError: the run had not ended in time, or does not replay.
         TypeError: it is no workflow, or a fake's step is none.
     """
-    code = Code.of(workflows, steps, by_name(fakes))
+    code = ServedCode.of(workflows, steps, by_name(fakes))
     kind = _type_of(workflow)
     named = f"sched:{fire.key}:{fire.bucket}" if fire else "by-hand"
     async with bench(

@@ -29,7 +29,7 @@ from engine.schedules.units import TICK
 from engine.testing.fakes import Fakes, by_name
 from engine.testing.runs import assert_replayable
 from engine.testing.server import DevServer, FrozenClock, instant
-from engine.testing.worker import Bench, Code, FireResult, RunResult, bench
+from engine.testing.worker import Bench, FireResult, RunResult, ServedCode, bench
 
 # --- playing of windows ---
 # Plays windows one after the other: the real planner and ledger, in the test's time.
@@ -41,7 +41,7 @@ _TICK: Final = timedelta(seconds=1)
 _WHO: Final = "test"
 
 
-class _Knowing:
+class _TestLookups:
     """A poller's view of Temporal in a test, which alone starts and ends runs."""
 
     def __init__(self, ledger: MemoryLedger, clock: FrozenClock) -> None:
@@ -131,7 +131,7 @@ class Play:
         starter = Starter(self._bench.client, clock, settings)
         starter.ledger = await self._ledger.identity()
         dispatcher = Dispatcher(self._ledger, starter, clock, settings, on_event=lambda _: None)
-        lookups = cast("RunLookups", _Knowing(self._ledger, self._clock))
+        lookups = cast("RunLookups", _TestLookups(self._ledger, self._clock))
         poller = Poller(
             self._ledger,
             dispatcher,
@@ -284,7 +284,7 @@ async def run_schedule(
     """
     begin, end = _span(at, between)
     file = declared(schedules)
-    code = Code.of(workflows, steps, by_name(fakes), queues=file.queues)
+    code = ServedCode.of(workflows, steps, by_name(fakes), queues=file.queues)
     chosen = _chosen(file, key, code)
     playable = [each for each in (cut(one, begin, end) for one in chosen) if each]
     if at is not None and not playable:
@@ -342,7 +342,7 @@ def _span(at: datetime | str | None, between: Between | None) -> tuple[datetime,
     return begin, end
 
 
-def _chosen(file: ScheduleFile, key: str | None, code: Code) -> list[Schedule]:
+def _chosen(file: ScheduleFile, key: str | None, code: ServedCode) -> list[Schedule]:
     found = [each for each in file.schedules if key in {None, each.key}]
     if not found:
         near = nearest_name(key or "", [each.key for each in file.schedules])
@@ -351,7 +351,7 @@ def _chosen(file: ScheduleFile, key: str | None, code: Code) -> list[Schedule]:
     return found
 
 
-def _check(schedules: Sequence[Schedule], code: Code) -> None:
+def _check(schedules: Sequence[Schedule], code: ServedCode) -> None:
     """Refuse what no worker of the test could run, or what could not be played honestly."""
     for each in schedules:
         known = each.workflow in code.types

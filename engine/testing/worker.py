@@ -115,7 +115,7 @@ class FireResult:
 
 
 @dataclass(frozen=True)
-class Code:
+class ServedCode:
     """Workflows and activities that the workers serve.
 
     Attributes:
@@ -140,7 +140,7 @@ class Code:
         fakes: dict[str, Fake],
         *,
         queues: Iterable[str] = (),
-    ) -> Code:
+    ) -> ServedCode:
         """Take what was given; without it everything that this process has imported.
 
         ``queues`` are those of the schedule file, besides the ones that steps name.
@@ -212,7 +212,7 @@ class Bench:
     """
 
     client: Client
-    code: Code
+    code: ServedCode
     skipper: TimeSkipper | None
     signals: dict[str, Sequence[Any]]
     patience: float
@@ -284,7 +284,7 @@ class Bench:
 @asynccontextmanager
 async def bench(
     server: DevServer | None,
-    code: Code,
+    code: ServedCode,
     queues: Collection[str],
     *,
     time_skipping: bool = True,

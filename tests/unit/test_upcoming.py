@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from engine.cli.next import LAST, Source, one_of_each, upcoming
+from engine.cli.next import LAST, FireSource, one_of_each, upcoming
 from engine.cli.output import clock, relative
 from engine.schedules import At, Cron, Interval
 
 START = datetime(2026, 11, 21, 23, 59, 57, tzinfo=UTC)
 
 
-def source(key: str, spec: object, timezone: str = "UTC") -> Source:
-    return Source(key, spec, timezone)  # type: ignore[arg-type]  # any of the three kinds
+def source(key: str, spec: object, timezone: str = "UTC") -> FireSource:
+    return FireSource(key, spec, timezone)  # type: ignore[arg-type]  # any of the three kinds
 
 
 def test_of_many_schedules_each_comes_once_in_the_order_of_time_and_at_one_instant_by_key():
@@ -96,7 +96,7 @@ def test_a_distance_in_time_is_told_in_its_two_largest_units(seconds, shown):
 
 def test_a_window_that_was_skipped_is_passed_over_and_noted_beside_the_next():
     skips = {START + timedelta(seconds=3): "user: holiday", START: "user: long over"}
-    skipping = Source("k", Cron("0 0 * * *"), "UTC", None, skips)
+    skipping = FireSource("k", Cron("0 0 * * *"), "UTC", None, skips)
     note = "2026-11-22T00:00:00Z is skipped (user: holiday)"
     first, second = upcoming(skipping, START, 2)
     assert first.fire_time == START + timedelta(days=1, seconds=3)
@@ -107,5 +107,5 @@ def test_a_window_that_was_skipped_is_passed_over_and_noted_beside_the_next():
 
 def test_a_single_moment_that_was_skipped_is_not_to_come():
     moment = datetime(2026, 11, 22, 12, tzinfo=UTC)
-    once = Source("once", At("2026-11-22T12:00:00Z"), "UTC", None, {moment: "user"})
+    once = FireSource("once", At("2026-11-22T12:00:00Z"), "UTC", None, {moment: "user"})
     assert upcoming(once, START, 5) == []

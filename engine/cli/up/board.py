@@ -26,7 +26,7 @@ WRONG = frozenset({"failed", "timed_out", "terminated", "rejected", "expired", "
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BoardLine:
     """One window, or a row of windows without a run: what was decided, and what became of it.
 
     Attributes:
@@ -78,15 +78,15 @@ class Board:
     counts: Counter[str] = field(default_factory=Counter)
     upcoming: Sequence[NextFire] | None = None
     file: FileState | None = None
-    _lines: dict[str, Line] = field(default_factory=dict)
+    _lines: dict[str, BoardLine] = field(default_factory=dict)
     _open: dict[str, str] = field(default_factory=dict)
 
     @property
-    def lines(self) -> list[Line]:
+    def lines(self) -> list[BoardLine]:
         """The newest fire time first."""
         return sorted(self._lines.values(), key=_age)[::-1]
 
-    def foremost(self, room: int) -> tuple[list[Line], list[Line]]:
+    def foremost(self, room: int) -> tuple[list[BoardLine], list[BoardLine]]:
         """Return the newest lines, and what went wrong before them.
 
         The latter fill at most a third of the room, and cost one row more: a heading.
@@ -131,7 +131,7 @@ class Board:
                 lag = timedelta(milliseconds=fire.lag_ms)
             timezone = timezones.get(fire.key, "UTC")
             note = fire.error or fire.reason or ""
-            self._lines[fire.workflow_id] = Line(
+            self._lines[fire.workflow_id] = BoardLine(
                 fire.key, fire.last_fire_time, timezone, fire.status, lag, fire.workflow_id,
                 fire.run_id, _several(fire.windows, fire.fire_time, timezone) + note,
             )  # fmt: skip
@@ -147,7 +147,7 @@ class Board:
         self._count(claim.workflow_id, status)
         self._move_on(claim)
         self._keep(
-            Line(
+            BoardLine(
                 claim.key, claim.fire_time, claim.schedule.timezone, status,
                 lag if started and not asked_later else None,
                 claim.workflow_id, outcome.run_id, note,
@@ -159,7 +159,7 @@ class Board:
         first = decision.window
         self.counts[decision.verdict] += decision.windows
         self._keep(
-            Line(
+            BoardLine(
                 first.key, decision.last or first.fire_time, event.timezone, decision.verdict,
                 None, event.workflow_id, None,
                 _several(decision.windows, first.fire_time, event.timezone)
@@ -196,14 +196,14 @@ class Board:
         if status not in _CLOSED:
             self._open[workflow_id] = status
 
-    def _keep(self, line: Line) -> None:
+    def _keep(self, line: BoardLine) -> None:
         self._lines[line.workflow_id] = line
         if len(self._lines) > 2 * _KEPT:  # rarely: a herd is a thousand lines at once
             kept = [line for part in self.foremost(_KEPT) for line in part]
             self._lines = {each.workflow_id: each for each in kept}
 
 
-def _age(line: Line) -> tuple[datetime, str]:
+def _age(line: BoardLine) -> tuple[datetime, str]:
     return (line.fire_time, line.key)
 
 

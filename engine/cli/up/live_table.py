@@ -30,7 +30,7 @@ from engine.cli.output import (
     run_link,
 )
 from engine.cli.target import LazyService, Target
-from engine.cli.up.board import WRONG, Board, FileState, Line, manner
+from engine.cli.up.board import WRONG, Board, BoardLine, FileState, manner
 from engine.ledger.fires import shown_timing
 from engine.ledger.records import NextFire
 from engine.runtime.events import (
@@ -80,8 +80,8 @@ def picture(
 
 
 def _windows(
-    newest: list[Line],
-    wrong: list[Line],
+    newest: list[BoardLine],
+    wrong: list[BoardLine],
     width: int,
     run_address: Callable[[str, str], str] | None,
 ) -> RenderableType:
@@ -106,7 +106,7 @@ def _windows(
     return table
 
 
-def _cells(line: Line, *, utc: bool) -> dict[str, str]:
+def _cells(line: BoardLine, *, utc: bool) -> dict[str, str]:
     return {
         "KEY": line.key if len(line.key) <= _LONGEST_KEY else f"{line.key[: _LONGEST_KEY - 1]}…",
         "FIRE TIME": clock(line.fire_time, line.timezone, seconds=True),
@@ -116,7 +116,7 @@ def _cells(line: Line, *, utc: bool) -> dict[str, str]:
     }
 
 
-def _run(line: Line, room: int, run_address: Callable[[str, str], str] | None) -> Text:
+def _run(line: BoardLine, room: int, run_address: Callable[[str, str], str] | None) -> Text:
     """The run's id and a note; where something went wrong, why, and the id if it fits whole."""
     run = Text(line.workflow_id if line.status not in _NO_RUN else "")
     note = Text(line.note if line.note != "on time" else "", "dim")
@@ -295,10 +295,8 @@ class LinePrinter:
                 self.say(text, "" if good else "red")
             case Alert(code, text):
                 self.say(f"{code}: {text}", "red")
-            case Degraded(loop, reason):
-                self.say(f"{loop} holds: {reason}", "yellow")
-            case Recovered(loop):
-                self.say(f"{loop} goes on", "yellow")
+            case Degraded() | Recovered():
+                self.say(str(event), "yellow")
             case _:
                 pass
 

@@ -39,7 +39,7 @@ from engine.cli.target import (
 )
 from engine.cli.up.file_watch import FileWatch
 from engine.cli.up.live_table import LinePrinter, Screen, wants_live
-from engine.cli.up.worker import Signals, serve
+from engine.cli.up.worker import StopSignals, serve
 from engine.embedded import EmbeddedServers, servers
 from engine.errors import ScheduleFileError
 from engine.runtime import SchedulePlugin
@@ -158,7 +158,7 @@ class _Application:
     async def run(self, running: AbstractAsyncContextManager[EmbeddedServers]) -> int:
         lines = LinePrinter()
         async with AsyncExitStack() as stack:
-            signals = stack.enter_context(Signals())
+            signals = stack.enter_context(StopSignals())
             lines.on_closed = signals.leave
             if sys.stdout.isatty():  # for whoever waits; a log needs the outcome only
                 servers_named = "Temporal" if self.own_database else "PostgreSQL and Temporal"
@@ -232,7 +232,7 @@ class _Application:
         plugin: SchedulePlugin,
         watch: FileWatch,
         screen: Screen | LinePrinter,
-        signals: Signals,
+        signals: StopSignals,
     ) -> None:
         client = await Client.connect(
             embedded.temporal.address, namespace=_NAMESPACE, plugins=[plugin]
@@ -251,7 +251,7 @@ class _Application:
             await asyncio.wait(beside)
 
     async def _notice_a_fall(
-        self, embedded: EmbeddedServers, signals: Signals, screen: Screen | LinePrinter
+        self, embedded: EmbeddedServers, signals: StopSignals, screen: Screen | LinePrinter
     ) -> None:
         """A server that ends by itself ends everything, with a sentence."""
         named = {"temporal": embedded.temporal, "postgres": embedded.postgres}

@@ -38,7 +38,7 @@ _PATIENCE = 1.0
 _DRAINING = "draining: nothing new is claimed, what is in flight finishes (again to leave at once)"
 
 
-class Signals:
+class StopSignals:
     """The signals that ask to leave, as something to wait for.
 
     A second SIGINT or SIGTERM ends the process at once. SIGHUP is the terminal that has gone.
@@ -79,7 +79,7 @@ class Signals:
 
 
 async def wait_for_temporal(
-    signals: Signals, plugin: SchedulePlugin, *, say: Callable[[str], None]
+    signals: StopSignals, plugin: SchedulePlugin, *, say: Callable[[str], None]
 ) -> Client | None:
     """Connect as soon as the server answers; None when asked to leave before."""
     told = False
@@ -108,7 +108,7 @@ async def serve(
     plugin: SchedulePlugin,
     code: UserCode,
     task_queue: str,
-    signals: Signals,
+    signals: StopSignals,
     *,
     say: Callable[[str], None],
 ) -> None:
@@ -168,7 +168,7 @@ def worker(
     plugin = SchedulePlugin(schedules, settings=settings, on_event=printer)
 
     async def run() -> None:
-        with Signals() as signals:
+        with StopSignals() as signals:
             printer.on_closed = signals.leave
             client = await wait_for_temporal(signals, plugin, say=printer.say)
             if client is None:

@@ -175,7 +175,7 @@ class IndexStep:
 
 
 @dataclass(frozen=True, slots=True)
-class Applied:
+class AppliedMigration:
     """The ledger's record of a migration; ``steps`` is None once all of it is done."""
 
     beside: int | None
@@ -186,7 +186,7 @@ class Applied:
         return self.steps is not None and number not in self.steps
 
 
-_NOTHING = Applied(None, frozenset())
+_NOTHING = AppliedMigration(None, frozenset())
 
 
 def check_schema_name(schema: str) -> str:
@@ -236,7 +236,7 @@ async def migrate(
         LedgerUnavailable: when a lock could not be had in time; what is done stays done.
     """
     check_schema_name(schema)
-    turn = _Turn(connections, schema, migrations() if known is None else known)
+    turn = _MigrationRun(connections, schema, migrations() if known is None else known)
     deadline = asyncio.get_running_loop().time() + patience
     while not await turn.is_up_to_date():
         if not await turn.take(deadline):
@@ -246,7 +246,7 @@ async def migrate(
     return turn.completed
 
 
-async def read_applied(connections: Connections, schema: str) -> dict[int, Applied] | None:
+async def read_applied(connections: Connections, schema: str) -> dict[int, AppliedMigration] | None:
     """Return what the ledger has noted; None when it is still to be made."""
     (row,) = await connections.fetch(
         "SELECT CASE WHEN to_regnamespace($1) IS NULL THEN NULL"
@@ -256,7 +256,9 @@ async def read_applied(connections: Connections, schema: str) -> dict[int, Appli
     return _as_applied(await connections.fetch(_read(schema))) if row["made"] else None
 
 
-def missing_indexes(known: Sequence[Migration], have: Mapping[int, Applied]) -> list[IndexStep]:
+def missing_indexes(
+    known: Sequence[Migration], have: Mapping[int, AppliedMigration]
+) -> list[IndexStep]:
     """Return the steps of indexes that nobody has done yet, in order."""
     return [
         step
@@ -267,7 +269,7 @@ def missing_indexes(known: Sequence[Migration], have: Mapping[int, Applied]) -> 
 
 
 @dataclass
-class _Turn:
+class _MigrationRun:
     """One process that migrates: a transaction at a time, under a lock that ends with it.
 
     Nobody waits *in* that lock, because who waits has a snapshot, for which others wait that build
@@ -369,7 +371,12 @@ class _Turn:
             await connection.execute(migration.steps[number], timeout=_STEP_TIMEOUT)
         await note_step(connection, migration.version, number, migration.beside)
         done = have.get(migration.version, _NOTHING).steps or frozenset()
-        if _left(migration, Applied(None, done | {number} if number is not None else done)) == []:
+        if (
+            _left(
+                migration, AppliedMigration(None, done | {number} if number is not None else done)
+            )
+            == []
+        ):
             self.completed.append(migration.version)
 
 
@@ -398,16 +405,16 @@ def _read(schema: str) -> str:
     )
 
 
-def _as_applied(rows: Sequence[asyncpg.Record]) -> dict[int, Applied]:
+def _as_applied(rows: Sequence[asyncpg.Record]) -> dict[int, AppliedMigration]:
     return {
-        row["version"]: Applied(
+        row["version"]: AppliedMigration(
             row["beside"], frozenset(json.loads(row["steps"])) if row["steps"] else None
         )
         for row in rows
     }
 
 
-def _require_not_newer(have: Mapping[int, Applied], known: Sequence[Migration]) -> None:
+def _require_not_newer(have: Mapping[int, AppliedMigration], known: Sequence[Migration]) -> None:
     mine = {each.version for each in known}
     newest = max(mine)
     unknown = {version: each for version, each in have.items() if version not in mine}
@@ -419,7 +426,7 @@ def _require_not_newer(have: Mapping[int, Applied], known: Sequence[Migration]) 
 
 
 def _next(
-    known: Sequence[Migration], have: Mapping[int, Applied]
+    known: Sequence[Migration], have: Mapping[int, AppliedMigration]
 ) -> tuple[Migration, int | None] | None:
     """Return the next step to do; a migration of indexes alone is only noted."""
     for each in known:
@@ -431,7 +438,7 @@ def _next(
     return None
 
 
-def _left(migration: Migration, applied: Applied | None) -> list[int] | None:
+def _left(migration: Migration, applied: AppliedMigration | None) -> list[int] | None:
     """Return the numbers of the steps to be done before workers use it; None: note that first."""
     numbers = [n for n in range(len(migration.steps)) if n not in migration.apart]
     if applied is None:

@@ -218,10 +218,10 @@ class SeenQueues(Interceptor):
         input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
     ) -> type[WorkflowInboundInterceptor]:
         """See the base class."""
-        return passing(lambda following: _Noting(following, self.seen))
+        return passing(lambda following: _QueueNoteInterceptor(following, self.seen))
 
 
-class _Noting(WorkflowOutboundInterceptor):
+class _QueueNoteInterceptor(WorkflowOutboundInterceptor):
     def __init__(
         self, following: WorkflowOutboundInterceptor, seen: deque[tuple[str, str, str]]
     ) -> None:

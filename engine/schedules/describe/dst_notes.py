@@ -22,7 +22,7 @@ from engine.schedules.units import SECONDS_PER_DAY, TICK, epoch_seconds, from_se
 _REACH: Final = 2 * SECONDS_PER_DAY  # no offset is that long
 
 
-class Change(NamedTuple):
+class ClockChange(NamedTuple):
     """One change of offset, at ``at`` seconds since the epoch.
 
     Just before it the clock comes to ``before``, and then it shows ``after``. The readings
@@ -37,7 +37,7 @@ class Change(NamedTuple):
     repeated: tuple[int, int]
 
 
-def changes(rules: Zone, after: int, until: int) -> Iterator[Change]:
+def changes(rules: Zone, after: int, until: int) -> Iterator[ClockChange]:
     """Return the changes with ``after < at <= until``, in the order of time."""
     first = max(bisect_right(rules.starts, after), 1)
     for piece in range(first, bisect_right(rules.starts, until)):
@@ -45,7 +45,7 @@ def changes(rules: Zone, after: int, until: int) -> Iterator[Change]:
         old, new = at + rules.offsets[piece - 1], at + rules.offsets[piece]
         # What a nested change had shown before is not skipped.
         low = min(rules.reached[piece], new)
-        yield Change(at, old, new, (low, new), (new, max(old, new)))
+        yield ClockChange(at, old, new, (low, new), (new, max(old, new)))
 
 
 def instants_of(rules: Zone, reading: int) -> list[int]:
@@ -160,7 +160,7 @@ class Missing(NamedTuple):
     note: str
 
 
-class Rule(NamedTuple):
+class ZonedCron(NamedTuple):
     """A cron schedule in its zone: the local times it names, and the fires of unusual ones.
 
     ``policy`` of a wildcard schedule is `EVERY_READING`, whatever its ``dst`` says.
@@ -172,11 +172,11 @@ class Rule(NamedTuple):
     zone: Zone
 
 
-def rule_of(spec: Cron) -> Rule:
+def rule_of(spec: Cron) -> ZonedCron:
     """Return the rule of ``spec``, as its evaluator has it."""
     named, wildcard = readings(spec.expression, spec.key)
     policy = EVERY_READING if wildcard else dst_policy(spec.dst)
-    return Rule(named, wildcard, policy, zone(spec.timezone))
+    return ZonedCron(named, wildcard, policy, zone(spec.timezone))
 
 
 def note(spec: Spec, fire_time: datetime) -> str:
@@ -276,7 +276,7 @@ def _repeated(policy: Dst, reading: int, index: int, count: int) -> str:
     return f"{text} happens {often} on {day}; fires at the {_ORDINALS[index]}"
 
 
-def _skipped(rule: Rule, change: Change) -> str:
+def _skipped(rule: ZonedCron, change: ClockChange) -> str:
     """Return the note of skipped readings that do not fire."""
     named, gap = rule.named, change.skipped
     lone = named.count(*gap) == 1

@@ -50,7 +50,7 @@ _WRITE_LIST: Final = "write schedules: and below it a list of '- key: …'"
 
 
 class ReadOptions(NamedTuple):
-    """Reading options of a text; see ``read_file_text``."""
+    """FileReader options of a text; see ``read_file_text``."""
 
     open_ics: OpenIcs | None = None
     expectations: bool = False
@@ -61,7 +61,7 @@ _AS_EVER: Final = ReadOptions()
 
 
 @dataclass
-class Reading:
+class FileReader:
     """One reading of one tree.
 
     Attributes:
@@ -301,7 +301,7 @@ def load_schedules(
 class FileText(NamedTuple):
     """Content of a sound text, its digest, and the calendars it names; see `ScheduleFile`."""
 
-    reading: Reading
+    reading: FileReader
     digest: str
     calendars: tuple[tuple[str, str], ...]
 
@@ -332,7 +332,7 @@ def read_file_text(
         reading = _read_text(text, name, asked)
         problems = reading.report.sorted()
     except Unreadable as stop:
-        reading, problems = Reading(Tree()), (stop.problem,)
+        reading, problems = FileReader(Tree()), (stop.problem,)
     digest = file_digest(text, name, calendars)
     named = tuple((name, calendar) for calendar in calendars)
     if problems:
@@ -340,10 +340,10 @@ def read_file_text(
     return FileText(reading, digest, named)
 
 
-def _read_text(text: str, name: str, asked: ReadOptions) -> Reading:
+def _read_text(text: str, name: str, asked: ReadOptions) -> FileReader:
     reading = _read_soundly(text, name, asked)
     if reading is None:
-        reading = Reading(parse_text(text, name), asked)
+        reading = FileReader(parse_text(text, name), asked)
         reading.read()
         reading.report.add_found(reading.tree.problems)
     return reading
@@ -388,7 +388,7 @@ def _too_large() -> Unreadable:
     return Unreadable(Problem(Code.FILE_TOO_LARGE, message, "split it into several projects"))
 
 
-def _read_soundly(text: str, name: str, asked: ReadOptions) -> Reading | None:
+def _read_soundly(text: str, name: str, asked: ReadOptions) -> FileReader | None:
     """Read JSON in the quick way; None when it is not JSON, or anything is wrong with it."""
     if not name.lower().endswith(".json") and not _JSON_START.match(text):
         return None
@@ -396,7 +396,7 @@ def _read_soundly(text: str, name: str, asked: ReadOptions) -> Reading | None:
     tree.root = read_sound_json(text)
     if tree.root is None:
         return None
-    reading = Reading(tree, asked)
+    reading = FileReader(tree, asked)
     reading.read()
     return None if reading.report.sorted() else reading
 
@@ -477,7 +477,7 @@ class _Joined:
     """Content of all files together; problems and warnings name their file if there are several."""
 
     alone: bool
-    read: list[tuple[NamedText, Reading]] = field(default_factory=list)
+    read: list[tuple[NamedText, FileReader]] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     digests: list[str] = field(default_factory=list)
@@ -520,7 +520,7 @@ class _Joined:
         )
 
 
-def _contradictions(read: Sequence[tuple[NamedText, Reading]]) -> list[Problem]:
+def _contradictions(read: Sequence[tuple[NamedText, FileReader]]) -> list[Problem]:
     """Return in what the files, each sound by itself, do not agree."""
     problems: list[Problem] = []
     for name in ("project", "revision"):
@@ -545,7 +545,7 @@ def _contradictions(read: Sequence[tuple[NamedText, Reading]]) -> list[Problem]:
     return problems
 
 
-def _twin_queues(read: Sequence[tuple[NamedText, Reading]]) -> list[Problem]:
+def _twin_queues(read: Sequence[tuple[NamedText, FileReader]]) -> list[Problem]:
     problems = []
     first: dict[str, NamedText] = {}
     for each, reading in read:

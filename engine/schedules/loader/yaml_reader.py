@@ -179,7 +179,7 @@ def read_yaml(text: str) -> Tree:
         raise _unwelcome(text, unwelcome.start())
     misread: list[Problem] = []
     while True:
-        reading = _Reading({(problem.line, problem.column) for problem in misread})
+        reading = _TreeBuilder({(problem.line, problem.column) for problem in misread})
         try:
             reading.read(text)
         except yaml.MarkedYAMLError as error:
@@ -197,7 +197,7 @@ def read_yaml(text: str) -> Tree:
 _Collection = TypeVar("_Collection", MapNode, ListNode)
 
 
-class _Reading:
+class _TreeBuilder:
     """One pass over the events of a text."""
 
     def __init__(self, misread: set[tuple[int, int]]) -> None:

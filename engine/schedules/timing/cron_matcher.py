@@ -43,7 +43,7 @@ _SATURDAY: Final = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Calendar:
+class MatchingDays:
     """The matching days, one mask per month of `_YEARS`; bit 0 is the first of the month."""
 
     masks: tuple[int, ...]
@@ -60,7 +60,7 @@ class Calendar:
 class Readings:
     """The readings of one expression. Arguments and results are local seconds."""
 
-    calendar: Calendar
+    calendar: MatchingDays
     masks: tuple[int, ...]
     minutes: tuple[int, ...]  # matching minutes of a day, ascending
     seconds: tuple[int, ...]  # matching seconds of a minute, ascending
@@ -187,13 +187,13 @@ def _plan(expression: str, key: str) -> tuple[Readings, bool]:
 
 
 @lru_cache(maxsize=1024)
-def _calendar(fields: DayFields) -> Calendar:
+def _calendar(fields: DayFields) -> MatchingDays:
     by_shape = {shape: _month_mask(fields, *shape) for shape in set(_MONTH_SHAPES)}
     masks = tuple(
         by_shape[shape] if fields.months >> (index % 12 + 1) & 1 else 0
         for index, shape in enumerate(_MONTH_SHAPES)
     )
-    return Calendar(masks, tuple(accumulate((mask.bit_count() for mask in masks), initial=0)))
+    return MatchingDays(masks, tuple(accumulate((mask.bit_count() for mask in masks), initial=0)))
 
 
 @lru_cache(maxsize=4096)
