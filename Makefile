@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 TOGETHER := --max-worker-restart 0 --numprocesses
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-postgres test-python fuzz test-wheel check format bench prove-time prove-account prove-lines prove-upgrade prove-faults ci lock wheel clean
+.PHONY: help install up test test-postgres test-python fuzz test-wheel check format house bench prove-time prove-account prove-lines prove-upgrade prove-faults ci lock wheel clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ check: $(STAMP) ## Lint, format check, types, import rules
 format: $(STAMP) ## Format the code and sort its imports
 	$(BIN)/ruff check --fix --select I
 	$(BIN)/ruff format
+
+house: $(STAMP) ## Measure engine/: modules, lines, import edges
+	$(BIN)/python -m tests.house
 
 bench: $(STAMP) ## Measure, against a rival in the same run
 	$(BIN)/python -m benchmarks $(ARGS)

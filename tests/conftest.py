@@ -53,7 +53,7 @@ def postgres(server_folder: Path) -> Iterator[PostgresServer | OtherPostgres]:
 
 
 @pytest.fixture
-async def database_url(postgres: PostgresServer | OtherPostgres) -> AsyncIterator[str]:
+async def empty_database_url(postgres: PostgresServer | OtherPostgres) -> AsyncIterator[str]:
     """Address of an empty database of the test's own."""
     name = f"test_{uuid.uuid4().hex}"
     yield await postgres.create_database(name)
@@ -73,7 +73,9 @@ def migrated(postgres: PostgresServer | OtherPostgres) -> str:
 
 
 @pytest.fixture
-async def ledger_url(postgres: PostgresServer | OtherPostgres, migrated: str) -> AsyncIterator[str]:
+async def database_url(
+    postgres: PostgresServer | OtherPostgres, migrated: str
+) -> AsyncIterator[str]:
     """Address of a database of the test's own that has an empty ledger."""
     name = f"test_{uuid.uuid4().hex}"
     yield await postgres.create_database(name, migrated)

@@ -52,7 +52,7 @@ class Bench:
 @pytest.fixture(params=["memory", "postgres"])
 def address(request: pytest.FixtureRequest) -> str | None:
     """Where the ledger is; the memory variant starts no server."""
-    return request.getfixturevalue("ledger_url") if request.param == "postgres" else None
+    return request.getfixturevalue("database_url") if request.param == "postgres" else None
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import pytest
 
@@ -19,6 +20,7 @@ from engine.errors import (
 from engine.ledger.fires import Claim, Evidence, Outcome
 from engine.runtime.backfills import Backfills
 from engine.runtime.settings import Settings
+from engine.runtime.tracking.lookups import RunLookups
 from tests.conformance.past import (
     HOUR,
     LEASE,
@@ -428,9 +430,10 @@ async def test_after_signs_of_lost_commits_nothing_is_laid_before_its_runs_were_
         async def look_up(self, key, since):
             looked.append((key, since))
 
+    lookups = cast("RunLookups", Looks())
     of = Backfills(
-        bench.ledger, bench.serving, Settings(lease=LEASE), lookups=Looks(), on_event=print
-    )  # type: ignore[arg-type] # all that is asked of it
+        bench.ledger, bench.serving, Settings(lease=LEASE), lookups=lookups, on_event=print
+    )
     claims: list = []
     await of.lay(claims, 10, doubted)
     (row,) = await bench.ledger.backfills("k")

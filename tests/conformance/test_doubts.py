@@ -8,7 +8,7 @@ from engine.flow.fire import FireInfo, Timing
 from engine.ledger.fires import Evidence
 from engine.ledger.records import Lineage
 from engine.runtime.events import Alert
-from engine.runtime.tracking.audit import book
+from engine.runtime.tracking.audit import reconcile_runs
 from engine.schedules.ids import Window
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"
@@ -35,7 +35,9 @@ async def test_a_lost_trigger_is_booked_beside_the_window_of_its_moment(bench):
                         await bench.ledger.identity(), "t")  # fmt: skip
         closed_at = at + timedelta(minutes=number)
         seen = Evidence(name, f"run-{number}", at, "completed", closed_at)
-        assert await book(bench.ledger, [(seen, info)], by="test", on_event=told.append) == [name]
+        assert await reconcile_runs(
+            bench.ledger, [(seen, info)], by="test", on_event=told.append
+        ) == [name]
         fire = await bench.ledger.fire(name)
         assert fire is not None
         assert (fire.status, fire.timing, fire.closed_at) == ("completed", timing, closed_at)

@@ -23,7 +23,7 @@ class Echo:
 
 
 @pytest.mark.parametrize("turn", [1, 2])
-async def test_each_test_has_an_empty_database(database_url: str, turn: int) -> None:
+async def test_each_test_has_a_database_of_its_own(database_url: str, turn: int) -> None:
     connection = await asyncpg.connect(database_url)
     await connection.execute("CREATE TABLE only_here (turn int)")
     await connection.close()

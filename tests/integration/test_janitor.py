@@ -204,7 +204,7 @@ async def test_the_janitor_leaves_what_a_backfill_may_still_lay(past):
 
 async def booked(past: Past, at, closed):
     from engine.flow.fire import FireInfo
-    from engine.runtime.tracking.audit import book
+    from engine.runtime.tracking.audit import reconcile_runs
 
     workflow_id = f"sched:hourly:{at.timestamp() // 3600:.0f}"
     seen = Evidence(workflow_id, "run-x", at, closed, at + timedelta(seconds=1) if closed else None)
@@ -212,7 +212,7 @@ async def booked(past: Past, at, closed):
     fields |= {"key": "hourly", "series": 1, "fire_time": at, "timing": "on_time",
                "bucket": int(at.timestamp() // 3600), "definition_version": 1}  # fmt: skip
     info = FireInfo(**fields)
-    await book(past.ledger, [(seen, info)], by="test", on_event=past.heard.append)
+    await reconcile_runs(past.ledger, [(seen, info)], by="test", on_event=past.heard.append)
 
 
 async def test_a_run_seen_again_leaves_the_range_that_says_the_same(past):

@@ -102,8 +102,8 @@ async def test_a_cursor_never_goes_back(connection):
         await connection.execute("UPDATE sched.schedules SET cursor = cursor - interval '1 second'")
 
 
-async def test_replicas_that_start_at_once_migrate_once(database_url):
-    ledgers = await asyncio.gather(*(PostgresLedger.connect(database_url) for _ in range(5)))
+async def test_replicas_that_start_at_once_migrate_once(empty_database_url):
+    ledgers = await asyncio.gather(*(PostgresLedger.connect(empty_database_url) for _ in range(5)))
     every = tuple(each.version for each in migrations())
     assert sorted(ledger.migrated for ledger in ledgers) == [(), (), (), (), every]
     for ledger in ledgers:

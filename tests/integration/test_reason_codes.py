@@ -35,10 +35,10 @@ async def past(database_url: str, tmp_path: Path) -> AsyncIterator[Past]:
 
 
 @pytest.fixture
-async def old(database_url: str, tmp_path: Path) -> AsyncIterator[Past]:
+async def old(empty_database_url: str, tmp_path: Path) -> AsyncIterator[Past]:
     """A ledger that code from before reason codes has written, and that was then migrated."""
-    await make_old_ledger(database_url)
-    before = await asyncpg.connect(database_url)
+    await make_old_ledger(empty_database_url)
+    before = await asyncpg.connect(empty_database_url)
     await before.execute(
         """
         INSERT INTO sched.schedules (namespace, key, project, definition_version, digest, series,
@@ -51,11 +51,11 @@ async def old(database_url: str, tmp_path: Path) -> AsyncIterator[Past]:
         """
     )
     await before.close()
-    early = Past(None, database_url, None)  # type: ignore[arg-type] # it only writes rows
+    early = Past(None, empty_database_url, None)  # type: ignore[arg-type] # it only writes rows
     await early.had("hourly", hours(OLD, 30), "skipped", "paused")
     await early.had("hourly", hours(OLD + timedelta(days=2), 30))
     await early.had("hourly", hours(OLD + timedelta(days=4), 2), "expired", "of another version")
-    made = await opened(database_url, tmp_path)
+    made = await opened(empty_database_url, tmp_path)
     yield made
     await made.ledger.close()
 

@@ -1,0 +1,79 @@
+"""The shape of ``engine/``: what a newcomer can rely on wherever they open it."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from tests.house import House
+
+SHORT = 80
+"""Lines below which a module has to say why it is separate."""
+
+
+@pytest.fixture(scope="module")
+def house() -> House:
+    return House.read()
+
+
+def test_a_module_is_a_capability_and_not_a_fragment(house):
+    assert house.lines / len(house.modules) >= 200
+
+
+def test_a_module_leads_to_few_others(house):
+    assert len(house.edges) / len(house.modules) <= 5
+
+
+def test_no_module_needs_itself(house):
+    assert house.cycles() == []
+
+
+def test_a_function_fits_on_a_screen(house):
+    assert house.long_functions() == []
+
+
+def test_a_class_name_means_one_thing(house):
+    assert house.classes_named_twice() == []
+
+
+def test_a_module_name_means_one_thing_in_its_room(house):
+    """The two ledgers are twins on purpose: their modules correspond."""
+    names: Counter[tuple[str, str]] = Counter()
+    for name, module in house.modules.items():
+        room, *inner = name.removeprefix("engine.").split(".")
+        if inner and not module.is_package and "postgres" not in inner:
+            names[room, inner[-1]] += 1
+    assert [place for place, times in names.items() if times > 1] == []
+
+
+def test_a_short_module_says_why_it_is_separate(house):
+    unexplained = [
+        f"{name}: {module.lines} lines"
+        for name, module in house.modules.items()
+        if module.lines < SHORT and not module.is_package
+        if not re.search(r"[Ss]eparate", module.docstring)
+    ]
+    assert unexplained == []
+
+
+def test_private_names_stay_in_their_module(house):
+    assert house.private_imports() == []
+
+
+def test_a_docstring_names_its_subject(house):
+    riddles = [
+        f"{module}: {text.splitlines()[0]}"
+        for module, text in house.docstrings()
+        if re.match(r"(What|Says|Who|Whoever|Tells|Hears|Learns)\b", text)
+    ]
+    assert riddles == []
+
+
+def test_no_decision_reads_a_sentence(house):
+    """Reasons are sentences for people; the code reads their ``reason_code``."""
+    reading = [
+        f"{name}: {found}"
+        for name, module in house.modules.items()
+        for found in re.findall(r"reason[^\n]*\.startswith\([^\n]*", module.text)
+    ]
+    assert reading == []
