@@ -28,5 +28,5 @@ class _Nothing:
         return
 
 
-BLIND: Final[dict[str, Any]] = {"sight": _Nothing()}
+BLIND: Final[dict[str, Any]] = {"lookups": _Nothing()}
 """Keyword arguments of ``Poller``."""

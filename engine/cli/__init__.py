@@ -1,4 +1,4 @@
-"""The ``sched`` command: a thin door over the service, the worker and the embedded servers."""
+"""The ``sched`` command: a thin layer over the service, the worker and the embedded servers."""
 
 from engine.cli.app import main
 

@@ -1,4 +1,4 @@
-"""``python -m engine.cli`` is ``sched``."""
+"""Entry point of ``python -m engine.cli``, the same as ``sched``."""
 
 from engine.cli.app import main
 

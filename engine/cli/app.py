@@ -19,7 +19,7 @@ from engine import __version__
 from engine.errors import EngineError, ScheduleFileError, SettingsInvalid
 
 # --- help texts ---
-# What ``--help`` says beyond each command's own words: examples.
+# Examples that ``--help`` adds to each command's own text.
 
 EXAMPLES = {
     "init": ("sched init", "sched init demo"),
@@ -132,10 +132,10 @@ EXAMPLES = {
 
 
 class Command(TyperCommand):
-    """A command whose help ends with examples, each on a line that can be copied."""
+    """Command whose help ends with examples, each on a line that can be copied."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Write what must be given as KEY beside [KEY]; typer alone writes {KEY}."""
+        """Return a required argument as KEY, like an optional [KEY]; typer alone writes {KEY}."""
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
@@ -144,7 +144,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group of commands, whose help ends with examples too."""
+    """Group of commands whose help ends with examples."""
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the examples."""
@@ -152,14 +152,14 @@ class Group(TyperGroup):
 
 
 def _write_examples(ctx: Any, formatter: Any) -> None:
-    """Write those of the command that was asked, by its words after ``sched``."""
+    """Write the examples of the current command, found by its path after ``sched``."""
     with formatter.section("Examples"):
         for line in EXAMPLES[ctx.command_path.partition(" ")[2]]:
             formatter.write(f"  {line}\n")
 
 
 def dress(app: typer.Typer) -> None:
-    """Give every command of the application its examples."""
+    """Add examples to every command of the application."""
     for command in app.registered_commands:
         command.cls = Command
     for group in app.registered_groups:
@@ -169,10 +169,8 @@ def dress(app: typer.Typer) -> None:
 
 
 # --- commands ---
-# Which commands there are. Each is loaded when it is run, asked for help or completed.
-#
-# The list of commands, and a shell that completes one, need a name and a purpose only. The rest of
-# this package loads what it works with, which takes longer than many a command.
+# The list of commands. Listing or completing them needs only names and purposes, so the module of a
+# command is imported when the command itself is used: imports take longer than many commands.
 
 MODULES = {
     "init": "init", "up": "up.up", "worker": "up.worker",
@@ -185,7 +183,7 @@ MODULES = {
     "history": "history",
     "migrate": "files", "schema": "files", "simulate": "simulate",
 }  # fmt: skip
-"""In which module of ``engine.cli`` each command is."""
+"""The module of ``engine.cli`` that has each command."""
 
 GROUPS = {
     "Run": {
@@ -227,11 +225,11 @@ GROUPS = {
         "simulate": "Simulate a schedule file between two moments. Needs no server.",
     },
 }
-"""The commands by what they are for, each with its purpose: the first line of its own help."""
+"""The commands in groups, each with its purpose, which is the first line of its own help."""
 
 
 class Commands(TyperGroup):
-    """The list of commands, in groups."""
+    """List of commands, in groups."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -242,7 +240,7 @@ class Commands(TyperGroup):
         }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """Return the command itself for its name in the list."""
+        """Load the command that the list names."""
         name, listed, rest = super().resolve_command(ctx, args)
         for each in rest:
             _require_text(each)
@@ -257,7 +255,7 @@ class Commands(TyperGroup):
 
 
 def _require_text(argument: str) -> None:
-    """Refuse what neither a database nor Temporal takes; only a file's name may be no UTF-8."""
+    """Refuse non-UTF-8 text, which the database and Temporal reject, unless it names a file."""
     try:
         argument.encode()
     except UnicodeEncodeError:
@@ -266,7 +264,7 @@ def _require_text(argument: str) -> None:
 
 
 def load(name: str) -> TyperCommand | TyperGroup:
-    """Return a command, or a group of them, loaded."""
+    """Load a command or a group of commands."""
     loaded = typer.Typer(rich_markup_mode=None)
     import_module(f"engine.cli.{MODULES[name]}").register(loaded)
     dress(loaded)
@@ -276,7 +274,7 @@ def load(name: str) -> TyperCommand | TyperGroup:
 
 
 # --- application ---
-# The command's frame: its subcommands, its errors, and the way it ends.
+# The application: options shared by all commands, error output and exit codes.
 
 app = typer.Typer(
     name="sched",
@@ -288,10 +286,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 _PIPE_CLOSED = 128 + signal.SIGPIPE
-"""When ``head`` has seen enough: what a shell shows of grep and git then, which SIGPIPE ends.
+"""Exit code when the reader closes the pipe, as a shell reports for programs ended by SIGPIPE.
 
-We meet the error instead: Python ignores the signal, and must, or a lost connection to a server
-would end us in silence.
+Python ignores SIGPIPE, and must: otherwise a lost server connection would silently end the process.
 """
 
 
@@ -310,8 +307,8 @@ def _options(
 def main() -> None:
     """Run the command and end the process.
 
-    ``os._exit`` on purpose: at interpreter exit the Temporal SDK aborts a short-lived process
-    in a good part of all runs. Everything has been drained and flushed before.
+    ``os._exit`` on purpose: at interpreter exit the Temporal SDK often aborts a short-lived
+    process. Everything has been drained and flushed before.
     """
     code = run(sys.argv[1:])
     try:
@@ -324,7 +321,7 @@ def main() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command and return its exit code: 0 good, 1 it found a fault, 2 unusable input."""
+    """Run one command and return its exit code: 0 success, 1 a fault found, 2 unusable input."""
     try:
         return _run(arguments)
     except BrokenPipeError:
@@ -335,7 +332,7 @@ def _run(arguments: list[str]) -> int:
     try:
         app(arguments, prog_name="sched")
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # click and rich make a 1 of it
+        if isinstance(end.__context__, BrokenPipeError):  # click and rich exit with 1
             raise end.__context__ from None
         return end.code if isinstance(end.code, int) else 0
     except EngineError as error:
@@ -354,6 +351,6 @@ def _run(arguments: list[str]) -> int:
 
 def _lines(error: EngineError) -> list[str]:
     if isinstance(error, ScheduleFileError):
-        return [str(error)]  # its problems name their places and codes
+        return [str(error)]  # each problem includes its location and code
     problems = error.problems if isinstance(error, SettingsInvalid) else [str(error)]
     return [f"sched: {error.code}: {problem}" for problem in problems]

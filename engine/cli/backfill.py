@@ -1,7 +1,4 @@
-"""Command backfill.
-
-``sched backfill``: asks for runs of windows of the past that never had one.
-"""
+"""Command ``sched backfill``: request runs for past windows that never had one."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ from engine.service.backfill import BackfillRequested
 
 _TENTHS = 10
 _EVERY = 0.5
-"""Seconds between two looks at how far it is."""
+"""Seconds between two polls of the progress."""
 
 Overlap = Annotated[
     InLine | None,
@@ -126,7 +123,7 @@ def backfill(
 async def _told(
     opened: ScheduleService, asked: BackfillRequested, *, wait: bool, as_json: bool
 ) -> Backfill:
-    """Say that a backfill was asked for and, if that is wanted, what it comes to."""
+    """Report a requested backfill; with ``wait`` follow it to its end and report the result."""
     done, fires = asked.backfill, list[Fire]()
     if not as_json:
         typer.echo(f"workers lay them; `sched show {done.key}` says how far they are")
@@ -153,7 +150,7 @@ def _between(start: str, end: str) -> tuple[datetime, datetime]:
 async def _followed(
     opened: ScheduleService, asked: Backfill, show: Callable[[Backfill], None]
 ) -> Backfill:
-    """Show how far a backfill is until it goes no further."""
+    """Show the progress of a backfill until it is done or has ended."""
     while True:
         found = await opened.backfills(asked.key)
         (now,) = [each for each in found if each.id == asked.id]
@@ -164,7 +161,7 @@ async def _followed(
 
 
 def said(seen: BackfillRequested) -> Iterator[str]:
-    """Yield what people read of a backfill before it is asked for."""
+    """Yield the text output for a previewed backfill."""
     of = seen.backfill
     alone = sum(seen.left_alone.values())
     yield (
@@ -182,7 +179,7 @@ def said(seen: BackfillRequested) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _WindowSpan:
-    """Windows one after another with which the same is done, for the same cause."""
+    """Consecutive windows with the same decision for the same cause."""
 
     first: datetime
     last: datetime
@@ -238,7 +235,7 @@ def _counts(seen: BackfillRequested) -> dict[str, object]:
 
 
 def ended(done: Backfill) -> str:
-    """Say what a backfill has come to."""
+    """Return a sentence with the result of a backfill."""
     alone = sum(done.left_alone.values())
     line = f"{done.key}: {done.laid} laid, {alone} left alone"
     if done.state == "ended":
@@ -249,7 +246,7 @@ def ended(done: Backfill) -> str:
 def as_document(
     asked: BackfillRequested, done: Backfill, fires: Sequence[Fire]
 ) -> dict[str, object]:
-    """Return what ``--json`` prints; ``started`` is what was laid, if it was waited for."""
+    """Return the output of ``--json``; ``started`` lists the laid fires after ``--wait``."""
     alone = done.left_alone if done.state != "laying" else asked.left_alone
     return {
         **backfill_json(done),
@@ -269,7 +266,7 @@ Show = Callable[[Backfill], None]
 
 @contextmanager
 def _shown(*, quiet: bool) -> Iterator[Show]:
-    """Yield what shows how far it is: a bar on a terminal, otherwise a line for each tenth."""
+    """Yield a progress printer: a bar on a terminal, otherwise a line for each tenth."""
     if quiet:
         yield lambda _: None
     elif sys.stderr.isatty():
@@ -288,7 +285,7 @@ def _bar() -> Bar:
 
 
 class _Lines:
-    """Progress of a long backfill, printed at each tenth."""
+    """Printer of a long backfill's progress, one line for each tenth."""
 
     def __init__(self) -> None:
         self._told = 0

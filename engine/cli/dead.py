@@ -1,7 +1,4 @@
-"""Command dead.
-
-``sched dead``: what ended badly, and nobody has dealt with.
-"""
+"""Command ``sched dead``: list, show, rerun and drop unresolved dead letters."""
 
 from __future__ import annotations
 
@@ -69,7 +66,7 @@ def list_letters(
         async with open_service(found) as opened:
             letters = await opened.dead_letters(key=key, limit=limit)
             if key and not letters:
-                await opened.schedule(key)  # raises when there is none
+                await opened.schedule(key)  # raises if there is none
             return letters
 
     letters = asyncio.run(read())
@@ -157,7 +154,7 @@ def drop(
             if not every and name is not None:
                 return len(await opened.drop_dead(name, bucket, reason=reason))
             if name is not None:
-                await opened.schedule(name)  # raises when there is none
+                await opened.schedule(name)  # raises if there is none
             return await opened.drop_all_dead(key=name, reason=reason)
 
     dropped = asyncio.run(act())
@@ -168,7 +165,7 @@ def drop(
 
 
 def letter_json(letter: DeadLetter, where: Target) -> dict[str, object]:
-    """Return one letter as ``sched dead list --json`` shows it."""
+    """Return one letter as in ``sched dead list --json``."""
     return {
         "key": letter.key,
         "series": letter.series,
@@ -195,7 +192,7 @@ def letter_json(letter: DeadLetter, where: Target) -> dict[str, object]:
 
 
 def _page(letter: DeadLetter, where: Target) -> list[str]:
-    """The lines that say all of one letter."""
+    """Return all details of one letter as text lines."""
     lines = [
         f"{letter.workflow_id}: {letter.status}, {instant(letter.died_at)}",
         f"why        {_why(letter)}",
@@ -215,14 +212,14 @@ def _page(letter: DeadLetter, where: Target) -> list[str]:
 
 
 def _sends(number: int) -> str:
-    """Return how often its start was sent; retries of the run or its steps do not count."""
+    """Return how often the start was sent; retries of the run or its steps do not count."""
     if number == 0:
         return "never sent"
     return "sent once" if number == 1 else f"sent, or its run looked for, {number} times"
 
 
 def _why(letter: DeadLetter) -> str:
-    """Return its reason; for a row of several windows also the cure, because no rerun can help."""
+    """Return the error or reason, with a cure for several windows, which no rerun can start."""
     why = letter.error or letter.reason or "nobody could read why"
     if letter.windows == 1:
         return why

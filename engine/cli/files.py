@@ -61,7 +61,7 @@ def register(app: typer.Typer) -> None:
 
 
 # --- schema ---
-# ``sched schema``: what an editor needs to help with a schedule file.
+# ``sched schema``: the schema by which editors check and complete a schedule file.
 
 
 def print_schema() -> None:
@@ -74,15 +74,15 @@ def print_schema() -> None:
 
 
 # --- missing time zones ---
-# Says which schedules fire by UTC because nobody named a zone, not because somebody wrote it.
+# A note about schedules that fire in UTC only because no time zone is declared.
 
 _NAMED = 5
 _OF_THE_CLOCK = 4
-"""The fields of hour, day, month and weekday: with a star in each, every hour is like another."""
+"""The cron fields hour, day, month and weekday; if all are ``*``, every hour is alike."""
 
 
 def missing_timezones(file: ScheduleFile) -> list[str]:
-    """Return the keys whose cron has a ``timezone`` neither of its own nor from ``defaults``."""
+    """Return the cron keys with a ``timezone`` neither of their own nor from ``defaults``."""
     return [
         schedule.key
         for schedule in file.schedules
@@ -98,7 +98,7 @@ def _knows_hours(schedule: Schedule) -> bool:
 
 
 def missing_timezones_in_words(keys: Sequence[str]) -> str:
-    """Return a note for people; empty where every zone is said."""
+    """Return a note about these keys; empty if there are none."""
     if not keys:
         return ""
     more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
@@ -109,10 +109,10 @@ def missing_timezones_in_words(keys: Sequence[str]) -> str:
 
 
 # --- check, apply and migrate ---
-# The commands around the schedule file and the ledger: ``check``, ``apply``, ``migrate``.
+# ``sched check``, ``sched apply`` and ``sched migrate``.
 
 _WAITS_FOR_SESSIONS = 60.0
-"""Seconds that ``migrate`` waits for a dump and the like before it leaves an index for later."""
+"""Seconds that ``migrate`` waits for other sessions, such as a dump, before deferring an index."""
 
 
 def check(
@@ -165,13 +165,13 @@ def _tell_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
 
 
 def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
-    """Compare a file with the code that is to run it.
+    """Compare a file with the code that will run it.
 
     Raises:
-        ScheduleFileError: with every schedule that does not fit.
+        ScheduleFileError: a schedule does not fit; the error lists all that do not.
         EngineError: the code cannot be imported.
     """
-    # Users' code, and Temporal's SDK, take longer to load than all that `check` does without.
+    # Users' code and the Temporal SDK take longer to import than all the rest of `check` takes.
     from engine.flow.definition import definition_of  # noqa: PLC0415
     from engine.runtime.apply.code_check import mismatches  # noqa: PLC0415
     from engine.runtime.discovery import import_user_code  # noqa: PLC0415
@@ -225,7 +225,7 @@ def apply_file(
         async with service(data_dir) as opened:
             await wait_for_worker(partial(nobody_serves, opened, file.project, unknown=True))
 
-    # Before: code that fails to import changes nothing.
+    # Before the apply, so that code that fails to import changes nothing.
     wrong = wrong_inputs_of(file, path, imports)
     report, retired, alone = asyncio.run(write())
     if as_json:
@@ -259,14 +259,14 @@ def _tell_applied(
 
 
 def wrong_inputs_of(file: ScheduleFile, path: Path, imports: list[str] | None) -> list[Problem]:
-    """Return where inputs do not fit the code of these packages.
+    """Return the inputs that do not fit the code of these packages.
 
     Raises:
         EngineError: the code cannot be imported.
     """
     if not imports:
         return []
-    # As above.
+    # Imported late as in `_check_code`.
     from engine.runtime.apply.attempts import wrong_inputs  # noqa: PLC0415
     from engine.runtime.discovery import import_user_code  # noqa: PLC0415
 
@@ -274,15 +274,15 @@ def wrong_inputs_of(file: ScheduleFile, path: Path, imports: list[str] | None) -
 
 
 def _over(file: ScheduleFile, now: datetime) -> list[str]:
-    """Return the keys of what has had its last window; only ``at`` and ``end`` end one."""
+    """Return the keys whose last window has passed; only ``at`` and ``end`` end a schedule."""
     ending = [each for each in file.schedules if each.at is not None or each.end is not None]
     return [each.key for each in ending if each.enabled and each.spec.next(now) is None]
 
 
 async def _is_unchanged(path: Path, data_dir: Path) -> bool:
-    """Say what there is to say of a file that is applied already; it is hashed, and not read.
+    """Return whether the file is applied already, and if so, report it; the file is only hashed.
 
-    A file that cannot be used, and a ledger that is away, are for whoever reads and writes them.
+    An unusable file or an unavailable ledger counts as changed: the apply itself reports it.
     """
     with suppress(ScheduleFileError, LedgerError):
         if of := find_target(data_dir):
@@ -304,7 +304,7 @@ def _warn(file: ScheduleFile) -> None:
 async def _prune(
     opened: ScheduleService, file: ScheduleFile, path: Path, *, force: bool
 ) -> tuple[str, ...]:
-    """Retire what the file has lacked for long enough, and does still lack then."""
+    """Retire keys that the file has lacked for long enough, unless the file changes meanwhile."""
     heads = await opened.schedules(file.project)
     named = {schedule.key for schedule in file.schedules}
     if any(head.state != "retired" and head.key not in named for head in heads):
@@ -345,12 +345,12 @@ def migrate(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) -> None
 # ``sched plan``: what applying a schedule file would change.
 
 CHANGES = 3
-"""The exit code when something would change."""
+"""Exit code if something would change."""
 
 _SIGNS = {"added": "+", "changed": "~", "returned": "+", "retired": "-"}
 _COLOURS = {"+": "green", "~": "yellow", "-": "red", "!": "magenta"}
 _LINES = 12
-"""Keys that are only listed; a project may have thousands."""
+"""Most lines or fires shown of one kind; a project may have thousands."""
 
 
 def plan(
@@ -408,7 +408,7 @@ def _show(found: DryRun, file: ScheduleFile, problems: Sequence[Problem]) -> Non
 
 
 def lines(found: DryRun, file: ScheduleFile) -> Iterator[str]:
-    """Yield what people read."""
+    """Yield the lines of the text output."""
     zones = {schedule.key: schedule.timezone for schedule in file.schedules}
     yield f"project {found.project}, {_applied(found)}"
     for change in found.changes:
@@ -456,7 +456,7 @@ def _some(all_of_them: Sequence[str]) -> list[str]:
 
 
 def drift(found: DryRun) -> list[str]:
-    """Return what stands otherwise than the file alone would have it, a sentence each."""
+    """Return a sentence for each difference between the ledger and the file alone."""
     told = [sentence for row in found.drift for sentence in _drift(row)]
     return [*told, *(f"{key}: the file says paused, and it was resumed" for key in found.resumed)]
 
@@ -485,7 +485,7 @@ def _sum(found: DryRun) -> str:
 
 
 def as_document(found: DryRun, file: ScheduleFile) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
+    """Return the output of ``--json``."""
     last = found.last
     return {
         "file": file.name,

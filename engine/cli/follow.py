@@ -1,7 +1,4 @@
-"""Follow mode of the command fires.
-
-``sched fires --follow``: what becomes of windows, as it happens, and how far runs are.
-"""
+"""Follow mode of ``sched fires``: status changes of fires and progress of runs."""
 
 from __future__ import annotations
 
@@ -22,22 +19,22 @@ from engine.service import ScheduleService
 _EVERY = 1.0
 _LOOKED_AT = 200
 _ASKED = 20
-"""Of how many open runs the progress is asked in one round, the newest first."""
+"""Number of open runs whose progress is queried in one round, the newest first."""
 _PATIENCE = timedelta(seconds=2)
 _DETAILS = "__temporal_workflow_metadata"
 """A query that the SDK answers for every workflow."""
 
 Say = Callable[[Fire, str], None]
-"""Is given a fire that is new or has moved on, and what its run says of its progress."""
+"""Callback with a fire that is new or has changed, and its run's reported progress."""
 
 
 class Follower:
-    """Printer of fires: each one once per status, the oldest first, and each progress once.
+    """Follower of fires: reports each status and each progress once, the oldest fire first.
 
     Args:
-        key, status: which fires; None is all.
-        limit: how many of those that are there already.
-        say: hears of them.
+        key, status: filters; None is all.
+        limit: how many existing fires to report at the start.
+        say: called for each report.
     """
 
     def __init__(self, key: str | None, status: Status | None, limit: int, *, say: Say) -> None:
@@ -48,7 +45,7 @@ class Follower:
         """Follow until cancelled.
 
         Raises:
-            EngineError: when the ledger cannot be read, or has no such schedule.
+            EngineError: the ledger cannot be read, or has no such schedule.
         """
         try:
             client: Client | None = await connected(of)
@@ -66,12 +63,12 @@ class Follower:
                 self.tell(await self._fires(service), {})
 
     def begin(self, fires: Sequence[Fire]) -> None:
-        """Say the newest of what is there already; of the others, only how they move on."""
+        """Report the newest existing fires; of the others, only later changes are reported."""
         self._told = {fire.workflow_id: (fire.status, "") for fire in fires[self._limit :]}
         self.tell(fires[: self._limit], {})
 
     def tell(self, fires: Iterable[Fire], progress: dict[str, str]) -> None:
-        """Say what is new of these fires, which come with the newest first."""
+        """Report changes in these fires, which are ordered newest first."""
         for fire in reversed([*fires]):
             before = self._told.get(fire.workflow_id, ("", ""))
             now = (fire.status, progress.get(fire.workflow_id, before[1]))
@@ -93,7 +90,7 @@ class Follower:
 
 
 async def _progress(client: Client, workflow_id: str) -> str | None:
-    """Return the progress that a run reports; None where no worker answers for it."""
+    """Return the progress that a run reports; None if no worker answers the query."""
     handle = client.get_workflow_handle(workflow_id)
     try:
         found = await handle.query(_DETAILS, result_type=WorkflowMetadata, rpc_timeout=_PATIENCE)

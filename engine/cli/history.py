@@ -1,7 +1,4 @@
-"""Command history.
-
-``sched history export``: what runs did, for ``assert_replayable``.
-"""
+"""Command ``sched history export``: histories of runs, for ``assert_replayable``."""
 
 from __future__ import annotations
 
@@ -75,9 +72,9 @@ def history(
 
 async def _export(name: str, limit: int, out: Path, of: Target) -> list[Exported]:
     runs: list[tuple[str, str | None]] = [(name, None)]
-    if ":" not in name:  # no key has one
+    if ":" not in name:  # keys have no colon
         async with open_service(of) as opened:
-            await opened.schedule(name)  # raises when there is none
+            await opened.schedule(name)  # raises if there is none
             fires = await opened.fires(key=name, limit=limit)
         runs = [(fire.workflow_id, fire.run_id) for fire in fires if fire.run_id]
     return await export(await connected(of), runs, out)

@@ -1,7 +1,4 @@
-"""Command init.
-
-``sched init``: a small project that runs at once.
-"""
+"""Command ``sched init``: write a small project that runs at once."""
 
 from __future__ import annotations
 
@@ -24,10 +21,10 @@ FILES = (
     "activities/__init__.py",
     "activities/greetings.py",
 )
-"""What is written, by its path in the project and below ``templates``."""
+"""Files to write, by path in the project and below ``templates``."""
 
 SCHEMA = "schedules.schema.json"
-"""Written too; the first line of ``schedules.yaml`` tells editors of it."""
+"""Generated schema; the first line of ``schedules.yaml`` points editors to it."""
 
 _IGNORED = ".sched/"
 
@@ -57,9 +54,9 @@ def init(
 
 
 def as_called(called: str, folder: Path) -> str:
-    """Return how the command that was called as ``called`` is typed in ``folder``.
+    """Return how to type the command, called as ``called``, from within ``folder``.
 
-    A stranger's ``.venv/bin`` is not on the PATH; what is on it needs no path.
+    A command on the PATH needs no path; one in a virtual environment that is not active does.
     """
     path, found = Path(called), shutil.which("sched")
     if path.name != "sched" or not path.exists() or (found and path.samefile(found)):
@@ -71,8 +68,8 @@ def write_project(folder: Path) -> list[Path]:
     """Write the project's files and return their paths.
 
     Raises:
-        typer.BadParameter: something of these names exists already, and nothing is written; or
-            the folder cannot be written to.
+        typer.BadParameter: one of the names exists already, and nothing was written; or the
+            folder cannot be written to.
     """
     names = dict.fromkeys(name.partition("/")[0] for name in (*FILES, SCHEMA))
     taken = [name for name in names if (folder / name).exists()]
@@ -95,7 +92,7 @@ def _refused(why: str) -> typer.BadParameter:
 
 
 def _ignore(folder: Path) -> bool:
-    """Keep the data of ``sched up`` out of git; return whether a line was added."""
+    """Exclude the data of ``sched up`` from git; return whether a line was added."""
     path = folder / ".gitignore"
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     if _IGNORED in text.splitlines():

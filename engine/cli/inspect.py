@@ -49,7 +49,7 @@ def register(app: typer.Typer) -> None:
 
 _SPARE = ("WORKFLOW", "LAST FIRE", "WHEN", "ORIGIN", "PROJECT", "LAST STATUS")
 _LATE = timedelta(seconds=30)
-"""A worker looks every second; what is due for so long is started by none."""
+"""Age from which a due window counts as overdue; a worker looks every second."""
 _NAMED = 5
 _EMPTY = "the ledger has no schedule yet; `sched apply` or a worker brings those of a file"
 
@@ -92,9 +92,9 @@ def _nothing_of(project: str, known: Collection[str]) -> str:
 
 
 def overdue(rows: Sequence[ScheduleRow], now: datetime) -> str:
-    """Say which windows nobody starts, and since when; empty when all is well.
+    """Return a warning about overdue windows; empty if there are none.
 
-    The ledger cannot tell why. A schedule with a problem of its own says so on its line.
+    The ledger does not know the cause. Schedules with a problem of their own show it in their row.
     """
     late = [
         (row.next_fire_at, row.key)
@@ -140,7 +140,7 @@ def _schedule_row(row: ScheduleRow) -> list[object]:
 
 
 # --- fires ---
-# ``sched fires``: what became of each window.
+# ``sched fires``: the outcome of each window.
 
 _STATUSES: tuple[str, ...] = get_args(Status)
 
@@ -199,14 +199,14 @@ async def _read(
     async with service(data_dir) as opened:
         found = await opened.fires(key=key, status=status, limit=limit)
         if key and not found:
-            await opened.schedule(key)  # raises when there is none
+            await opened.schedule(key)  # raises if there is none
         return found, await opened.laying()
 
 
 def _follow(
     key: str | None, status: Status | None, limit: int, data_dir: Path, *, as_json: bool
 ) -> None:
-    # Temporal's SDK takes longer to load than a list of fires.
+    # Importing the Temporal SDK takes longer than listing fires.
     from engine.cli.follow import Follower  # noqa: PLC0415
 
     out = console()
@@ -226,8 +226,8 @@ def _follow(
     follower, of = Follower(key, status, limit, say=say), target(data_dir)
 
     async def run() -> None:
-        # It only reads, so nothing has to be finished; and Temporal's SDK may hang when a call that
-        # it is in the middle of is cancelled, as the end of a loop does.
+        # Exit without cleanup: this only reads, and the Temporal SDK may hang when a call in flight
+        # is cancelled, as at the end of an event loop.
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, _leave_at_once)
         await follower.run(of, warn=lambda text: typer.echo(f"sched: {text}", err=True))
 
@@ -235,7 +235,7 @@ def _follow(
 
 
 def _leave_at_once() -> None:
-    with contextlib.suppress(OSError):  # whoever read it may have gone first
+    with contextlib.suppress(OSError):  # the reader may have closed the pipe
         sys.stdout.flush()
     os._exit(128 + signal.SIGINT)
 
@@ -264,7 +264,7 @@ def list_actions(
         async with service(data_dir) as opened:
             found = await opened.actions(key=key, limit=limit)
             if key and not found:
-                await opened.schedule(key)  # raises when there is none
+                await opened.schedule(key)  # raises if there is none
             return found
 
     rows = asyncio.run(read())
@@ -281,7 +281,7 @@ def list_actions(
 
 
 def action_json(row: ActionRow) -> dict[str, object]:
-    """Return one action as ``sched log --json`` shows it."""
+    """Return one action as in ``sched log --json``."""
     return {
         "at": instant(row.at),
         "by": row.by,

@@ -1,4 +1,4 @@
-"""Command next."""
+"""Command ``sched next``: the next fires of a schedule, or the next one of each."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def register(app: typer.Typer) -> None:
 
 
 # --- next fires ---
-# The next fires of one schedule, or the next one of each. Pure: ``after`` is given.
+# Computation of the next fires. Pure: ``after`` and ``now`` are arguments.
 
 LAST = "last fire"
 SPARE = ("TIMEZONE", "LOCAL TIME", "FROM NOW")
-"""The table's columns that a narrow terminal can do without; the least important first."""
+"""Columns to drop on a narrow terminal; the least important first."""
 
 _NONE: Mapping[datetime, str] = MappingProxyType({})
 _END = from_seconds(HORIZON)
@@ -64,7 +64,7 @@ _END = from_seconds(HORIZON)
 
 @dataclass(frozen=True, slots=True)
 class FireSource:
-    """A spec, with the time zone in which its fires are shown."""
+    """Spec with the time zone in which its fires are shown."""
 
     key: str
     spec: Spec
@@ -74,27 +74,27 @@ class FireSource:
 
     @classmethod
     def of(cls, schedule: Schedule, skips: Mapping[datetime, str] = _NONE) -> FireSource:
-        """Return what fires by this schedule, but for windows that somebody skipped."""
+        """Return the source for a schedule; ``skips`` are its skipped windows."""
         return cls(schedule.key, schedule.spec, schedule.timezone, schedule, skips)
 
     def starts(self, after: datetime) -> Iterator[datetime]:
-        """Return the windows after ``after`` that start a run: none excluded, none skipped."""
+        """Return the windows after ``after`` that start a run: not excluded, not skipped."""
         when = self.spec.fires if self.schedule is None else self.schedule.starts
         return (fire for fire in when(after, _END) if fire not in self.skips)
 
     def skipped(self, after: datetime, until: datetime) -> str:
-        """Say which windows in between would start, had nobody skipped them; empty for none."""
+        """Return a note on windows in between that are skipped; empty if there are none."""
         between = (at for at in sorted(self.skips) if after < at < until)
         return "; ".join(f"{instant(at)} is skipped ({self.skips[at]})" for at in between)
 
     def aloud(self, now: datetime) -> str:
-        """Return when it fires, in a sentence."""
+        """Return a sentence that describes when it fires."""
         return read_aloud(self.spec if self.schedule is None else self.schedule, now=now)
 
 
 @dataclass(frozen=True, slots=True)
 class Upcoming:
-    """One window that will open; ``remark`` is what was decided of it ahead."""
+    """Window that will open; ``remark`` is a decision made ahead of it."""
 
     source: FireSource
     fire_time: datetime
@@ -102,15 +102,15 @@ class Upcoming:
 
     @property
     def note(self) -> str:
-        """Return a note on an unusual fire; empty for an ordinary one."""
+        """Note on an unusual fire; empty for an ordinary one."""
         last = "" if next(self.source.starts(self.fire_time), None) else LAST
         clocks = dst_notes.note(self.source.spec, self.fire_time)
         return "; ".join(filter(None, (self.remark, clocks, last)))
 
     def as_json(self) -> dict[str, object]:
-        """Return it as ``sched next --json`` shows it; ``local_time`` is ISO with its offset.
+        """Return the fire as in ``sched next --json``; ``local_time`` is ISO 8601 with its offset.
 
-        ``key`` is null where a cron expression was given.
+        ``key`` is null for a cron expression.
         """
         shown = local(self.fire_time, self.source.timezone)
         precision = "milliseconds" if shown.microsecond else "seconds"
@@ -127,7 +127,7 @@ class Upcoming:
 def table(
     rows: Sequence[Upcoming], now: datetime, *, with_key: bool
 ) -> tuple[list[str], list[list[str | None]]]:
-    """Return the columns and cells that show these fires to people."""
+    """Return the columns and cells of the table of these fires."""
     columns = ["FIRE TIME", "LOCAL TIME", "TIMEZONE", "FROM NOW"]
     cells = [
         [
@@ -154,24 +154,22 @@ def upcoming(source: FireSource, after: datetime, count: int) -> list[Upcoming]:
 
 
 def missing(rows: Sequence[Upcoming], after: datetime) -> list[str]:
-    """Return what does not happen between ``after`` and the last of these fires of one source."""
+    """Return notes on skipped clock times from ``after`` to the last of one source's fires."""
     if not rows:
         return []
     return [gap.note for gap in dst_notes.missing(rows[0].source.spec, after, rows[-1].fire_time)]
 
 
 def one_of_each(sources: Iterable[FireSource], after: datetime) -> list[Upcoming]:
-    """Return the next fire of each, the earliest first, at one instant by key.
+    """Return the next fire of each source by time, then by key.
 
-    A schedule that fires every second does not hide the others. What never fires again is left
-    out.
+    Sources without another fire are omitted. A source that fires every second hides no other.
     """
     found = [fire for one in sources for fire in upcoming(one, after, 1)]
     return sorted(found, key=lambda each: (each.fire_time, each.source.key))
 
 
 # --- command ---
-# ``sched next``: when something will fire.
 
 Expression = Annotated[
     str | None,
@@ -237,7 +235,7 @@ def show_next(
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The specs found, where they were read, and a sentence on what will not fire."""
+    """Sources found, where they were read, and sentences on schedules that will not fire."""
 
     sources: tuple[FireSource, ...]
     origin: str
@@ -245,7 +243,7 @@ class Found:
 
 
 def _after(text: str, timezone: str | None) -> datetime:
-    """Return the instant after which ``--from`` begins: who names a day means all of it."""
+    """Return the instant after which ``--from`` begins; a date includes its first instant."""
     begin = moment(text, "--from", timezone=timezone)
     return begin - TICK if is_date(text) else begin
 
@@ -262,7 +260,7 @@ async def _of_ledger(ledger: Target, key: str | None) -> Found:
     kept, silent = [], []
     for row in rows:
         if why := _silence(row):
-            if key or why != "retired":  # what has long gone is a riddle to who did not ask
+            if key or why != "retired":  # retired schedules are of interest only by name
                 silent.append((row.key, why))
         elif row.schedule:
             kept.append(FireSource.of(row.schedule, row.skips))
@@ -303,7 +301,7 @@ def _held(schedule: Schedule) -> str | None:
 
 
 def in_words(silent: Sequence[tuple[str, str]]) -> tuple[str, ...]:
-    """One sentence per reason: a herd of paused schedules is one line."""
+    """Return one sentence per reason, so that many paused schedules take one line."""
     by_reason: dict[str, list[str]] = {}
     for key, why in silent:
         by_reason.setdefault(why, []).append(key)
@@ -349,7 +347,7 @@ def _print(
     if as_json:
         print_json([row.as_json() for row in rows])
         if rows:
-            return  # a last fire's note says so; an empty list alone would say nothing
+            return  # the note of the last fire has it; an empty list needs an explanation
     else:
         if rows:
             columns, cells = table(rows, now, with_key=with_key)
@@ -363,6 +361,6 @@ def _ended(shown: int, after: datetime) -> str:
     if shown:
         return f"after {'that one' if shown == 1 else 'those'} nothing fires any more"
     begin = after + TICK
-    if not begin.microsecond:  # a day was named, and all of it counts
+    if not begin.microsecond:  # --from was a date
         return f"nothing fires from {begin:%Y-%m-%d %H:%M:%S} UTC on"
     return f"nothing fires after {after:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,7 +1,4 @@
-"""Commands at and reschedule.
-
-``sched at`` and ``sched reschedule``: schedules that are in no file.
-"""
+"""Commands ``sched at`` and ``sched reschedule``, for schedules that are in no file."""
 
 from __future__ import annotations
 
@@ -170,8 +167,8 @@ def _when(moment: str | None, every: str | None, cron: str | None) -> dict[str, 
 
 
 def _require_place(moment: str, timezone: str | None) -> None:
-    """Refuse what the file's own sentence would explain with a field, where there are options."""
-    with suppress(ValueError):  # what is no moment at all is explained by whoever reads it
+    """Refuse a moment without offset and zone, in terms of options instead of a file's fields."""
+    with suppress(ValueError):  # the service reports text that is no moment at all
         if (
             timezone is None
             and not is_date(moment)

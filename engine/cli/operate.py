@@ -184,7 +184,7 @@ def _asked(
     """Return the fields of ``catchUp`` that the command line names.
 
     Raises:
-        typer.BadParameter: one of them is none, or does not go with the others.
+        typer.BadParameter: an option is invalid, or cannot be combined with the others.
     """
     of_all = {"max": most, "order": order, "rate": rate}
     for name, value in of_all.items():
@@ -237,7 +237,7 @@ def _told_of_resume(done: Resumed) -> str:
 
 
 # --- skip and unskip ---
-# ``sched skip`` and ``sched unskip``: one window that is to come.
+# ``sched skip`` and ``sched unskip``.
 
 
 def skip(
@@ -289,24 +289,24 @@ def _tell(done: Skipped, told: str, *, as_json: bool) -> None:
 
 
 # --- trigger and rerun ---
-# ``sched trigger`` and ``sched rerun``: runs that somebody asks for.
+# ``sched trigger`` and ``sched rerun``.
 
 _NO_RUN = {"skipped", "rejected"}
 _LONGEST = 18
-"""Digits that a database's number surely holds."""
+"""Most digits of a bucket; any number with 18 digits fits the database's 64-bit integer."""
 _SOON = {"claimed": "starts at once", "queued": "starts when what is open has ended"}
 _ASKS = "starts at once, unless a run is open: that is looked at first"
 _HELD = "waits for the end of the pause"
 _LOOK_TAKES = 5.0
-"""Seconds for which a command waits for a look at what may be in the way."""
+"""Seconds for which a command waits until a worker has checked for an open run."""
 _EVERY = 0.1
 
 
 def bucket_number(text: str | int) -> int:
-    """Return the number of a window, from what was typed.
+    """Parse a window's number.
 
     Raises:
-        typer.BadParameter: it is none.
+        typer.BadParameter: it is not a bucket.
     """
     digits = str(text)
     if not digits.isascii() or not digits.isdigit() or len(digits) > _LONGEST:
@@ -392,9 +392,9 @@ def ask(
     wait: bool = False,
     as_json: bool,
 ) -> None:
-    """Make a request of the service and tell what came of it; ends with 1 without a run.
+    """Send a request to the service and report the result; exit with 1 if there is no run.
 
-    ``wait``: for a worker that would start it.
+    ``wait``: wait for a worker that would start it.
     """
 
     async def act() -> tuple[Requested, str, bool]:
@@ -420,7 +420,7 @@ def ask(
 
 
 async def _looked_at(opened: ScheduleService, asked: Requested) -> Requested:
-    """Return what a worker's look has made of a request, unless that takes too long."""
+    """Return the request after a worker's check for an open run, or unchanged on timeout."""
     end = monotonic() + _LOOK_TAKES
     while monotonic() < end:
         fire = await opened.fire(asked.fire.workflow_id)
@@ -431,12 +431,12 @@ async def _looked_at(opened: ScheduleService, asked: Requested) -> Requested:
 
 
 def told(asked: Requested, *, alone: bool, held: bool = False) -> str:
-    """Return what people read.
+    """Return the text output.
 
     Args:
         asked: the request.
-        alone: no worker lives, so nothing is promised.
-        held: the schedule is paused, so what waits goes on waiting.
+        alone: whether no worker is alive, so that nothing can be promised.
+        held: whether the schedule is paused, so that queued runs keep waiting.
     """
     fire = asked.fire
     first = "" if asked.new else "asked for before: "
@@ -448,10 +448,10 @@ def told(asked: Requested, *, alone: bool, held: bool = False) -> str:
 
 
 # --- cancel ---
-# ``sched cancel``: ends runs.
+# ``sched cancel``.
 
 _NAMED = 20
-"""Runs that are named each; thousands may be open."""
+"""Most runs listed one by one; thousands may be open."""
 
 
 def cancel(
@@ -490,7 +490,7 @@ def cancel(
 
 
 def _told(done: Cancelled, word: str) -> Iterator[str]:
-    """Yield what people read: what became of the schedule, and of its runs."""
+    """Yield the lines of the text output: the schedule first, then its runs."""
     if done.retired:
         yield f"{done.key} is cancelled for good: none of its windows will come"
     if done.was_retired:

@@ -19,7 +19,7 @@ from engine.schedules.timing.zones import zone
 from engine.schedules.units import EARLIEST, FIRST_YEAR, HORIZON, LAST_YEAR, from_seconds
 
 # --- options ---
-# The options and arguments that several commands share: one word, one help text.
+# Options and arguments shared by several commands, so that each has one name and one help text.
 
 DEFAULT_DATA_DIR = Path(".sched")
 DEFAULT_FILE = Path("schedules.yaml")
@@ -27,15 +27,15 @@ DEFAULT_FILE = Path("schedules.yaml")
 _MOST = 1_000_000
 _LAST_PORT = 65_535
 _LONG = 10
-"""Digits of a number that is too large for anything here."""
+"""A number with this many digits is too large for any option here."""
 
 _KEY = re.compile(r"(?:^|[\s{,-])key:\s*[\"']?([a-z0-9][a-z0-9._-]*)", re.MULTILINE)
 
 
 def keys_in_the_file(context: typer.Context) -> list[str]:
-    """Return the keys of the schedule file, for a shell that completes one.
+    """Return the keys of the schedule file, for shell completion.
 
-    A look at the text and no more: it must be quick, and also work while the file is broken.
+    Only the text is searched: this must be fast, and also work while the file is broken.
     """
     named = context.params.get("schedules") or os.environ.get("SCHED_SCHEDULES") or DEFAULT_FILE
     try:
@@ -47,10 +47,10 @@ def keys_in_the_file(context: typer.Context) -> list[str]:
 
 
 def whole_number(text: str | int) -> int:
-    """Return a number of things to show, from what was typed or from a default.
+    """Parse a number of items to show, from typed text or a default.
 
     Raises:
-        typer.BadParameter: it is no whole number, below 1, or beyond what anybody reads.
+        typer.BadParameter: it is not a whole number from 1 to 1,000,000.
     """
     number = _number(text)
     if not 1 <= number <= _MOST:
@@ -59,10 +59,10 @@ def whole_number(text: str | int) -> int:
 
 
 def port_number(text: str | int) -> int:
-    """Return a port, from what was typed or from a default; 0 takes any that is free.
+    """Parse a port, from typed text or a default; 0 is any free port.
 
     Raises:
-        typer.BadParameter: no port has that number.
+        typer.BadParameter: it is not a port number.
     """
     number = _number(text)
     if not 0 <= number <= _LAST_PORT:
@@ -73,15 +73,15 @@ def port_number(text: str | int) -> int:
 
 
 def _number(text: str | int) -> int:
-    """Return a whole number, and -1 for what is none."""
+    """Parse a whole number; return -1 if it is not one."""
     digits = str(text)
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < _LONG else -1
 
 
 def one_of(noun: str, words: Sequence[str]) -> Callable[[str], str]:
-    """Return what reads one of these words; ``noun`` says what they are.
+    """Return a parser that accepts one of these words; ``noun`` describes them in its errors.
 
-    A misspelt one is answered with the word that it resembles.
+    The error for a misspelt word suggests the closest one.
     """
 
     def read(text: str) -> str:
@@ -147,7 +147,7 @@ Imports = Annotated[
     typer.Option(
         "--import",
         metavar="PACKAGE",
-        # Not as `envvar`: typer would part that at spaces.
+        # Not as `envvar`: typer would split it at spaces.
         help="A package of workflows or steps; may be repeated."
         "  [env var: SCHED_IMPORTS, comma separated; default: workflows,activities]",
     ),
@@ -195,7 +195,7 @@ def one_file(context: typer.Context, path: Path, same: Path | None) -> Path:
     """Return the file that a command's FILE or ``--schedules`` names.
 
     Raises:
-        typer.BadParameter: when the command line names two.
+        typer.BadParameter: the command line names two different files.
     """
     if same is None:
         return path
@@ -206,17 +206,16 @@ def one_file(context: typer.Context, path: Path, same: Path | None) -> Path:
 
 
 # --- JSON arguments ---
-# Values that are typed as JSON.
 
 _NOT_KEPT = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
-"""What no database keeps, in the text of JSON."""
+"""An escaped U+0000 in JSON text, which the database cannot store."""
 
 
 def parse_json_input(text: str | None) -> tuple[Any, ...]:
-    """Return the argument that ``--input`` names, in a tuple; without it an empty one.
+    """Parse the argument of ``--input`` into a tuple; without it return an empty one.
 
     Raises:
-        typer.BadParameter: it is no JSON that a run could be given.
+        typer.BadParameter: it is not JSON that a run can get as input.
     """
     if text is None:
         return ()
@@ -239,21 +238,21 @@ def _refuse(_: str) -> NoReturn:
 
 
 # --- instants ---
-# How a command is told an instant: one reader, and one sentence for each way to miss.
+# The parser of all instants on the command line, with an error message for each mistake.
 
 _FIRST, _END = from_seconds(EARLIEST), from_seconds(HORIZON)
 
 
 def moment(text: str, option: str, *, timezone: str | None = None) -> datetime:
-    """Return the instant that ``option`` was given, in UTC.
+    """Parse the instant given to ``option`` and return it in UTC.
 
-    A date alone is its midnight, in UTC without ``timezone``. With it a time without an offset
-    is that clock's too: where the clock repeats it, the first of the two.
+    A date without a time is its midnight. Without an offset the value is local to ``timezone``; if
+    the clock repeats that time, the first occurrence counts. Without ``timezone`` a date is in UTC.
 
     Raises:
-        typer.BadParameter: it is no ISO date and time, the time has neither offset nor
-            ``timezone``, or it lies where nothing ever fires: before 1970 or behind 2100.
-        TimezoneInvalid: when ``timezone`` is no zone.
+        typer.BadParameter: it is no ISO 8601 date or time, a time has neither an offset nor
+            ``timezone``, or it is before 1970 or after 2100, where nothing fires.
+        TimezoneInvalid: ``timezone`` is not a time zone.
     """
     hint = f"'{option}'"
     try:
@@ -279,7 +278,7 @@ def moment(text: str, option: str, *, timezone: str | None = None) -> datetime:
 
 
 def is_date(text: str) -> bool:
-    """Whether it is a date without a time."""
+    """Return whether the text is a date without a time."""
     with contextlib.suppress(ValueError):
         date.fromisoformat(text)
         return True

@@ -28,13 +28,13 @@ from engine.schedules.units import format_duration
 from engine.service import ScheduleService
 
 # --- tables and JSON ---
-# What commands print: tables for people, JSON for programs.
+# Tables for people, JSON for programs.
 
 UNANSWERED = "not answered"
-"""What people read of a start whose answer is not known yet."""
+"""Status shown for a start whose answer is not known yet."""
 
 ASKED_LATER = frozenset({"backfill", "rerun", "handler"})
-"""Timings of runs that began long after their windows: how late they are tells nothing."""
+"""Timings of runs requested long after their windows opened: their lag means nothing."""
 
 _COLOURS = {
     "completed": "green", "started": "cyan", "claimed": "cyan", "starting": "cyan",
@@ -44,11 +44,11 @@ _COLOURS = {
 }  # fmt: skip
 
 _LEAST_LAST = 12
-"""Columns below which the beginning of a sentence tells nothing."""
+"""Least width of a truncated last column: a shorter beginning of a sentence is useless."""
 
 
 def instant(moment: datetime | None) -> str | None:
-    """Return ISO 8601 with ``Z``, to the millisecond where it has one."""
+    """Return ISO 8601 with ``Z``; milliseconds are included unless they are zero."""
     if moment is None:
         return None
     precision = "milliseconds" if moment.microsecond else "seconds"
@@ -56,18 +56,17 @@ def instant(moment: datetime | None) -> str | None:
 
 
 class _Console(Console):
-    """Console that raises on a closed pipe as ``print`` does; rich alone would end the process."""
+    """Console that raises on a closed pipe like ``print``; rich alone would end the process."""
 
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
 
 
 def console(*, wraps: bool = False) -> Console:
-    """Return where text goes: coloured on a terminal, and by ``FORCE_COLOR``.
+    """Return a console with colours on a terminal or with ``FORCE_COLOR``.
 
-    Long lines are left to the terminal unless ``wraps``, so that they can be copied whole.
-
-    ``NO_COLOR`` switches all of it off; rich by itself would still print bold and dim.
+    Long lines are not wrapped unless ``wraps``, so that they can be copied whole. ``NO_COLOR``
+    turns all styles off; rich by itself would still print bold and dim.
     """
     plain = bool(os.environ.get("NO_COLOR"))
     return _Console(
@@ -88,11 +87,10 @@ def print_table(
     spare: Sequence[str] = (),
     whole: bool = False,
 ) -> None:
-    """Print columns as wide as they need: a time or an id that is folded cannot be copied.
+    """Print a table without folding cells, so that times and ids can be copied.
 
-    On a terminal that is narrower a line stays one line: the ``spare`` columns go, the first
-    named first, then the end of each line; unless all of it must stay ``whole``. A pipe gets
-    everything. Words that say how a thing fares have a colour on a terminal.
+    On a narrower terminal the ``spare`` columns are dropped in order, then lines are truncated;
+    ``whole`` prevents both. A pipe gets everything. On a terminal statuses are coloured.
     """
     table = [["" if cell is None else str(cell) for cell in row] for row in rows]
     shown = {heading: (heading, *cells) for heading, *cells in zip(columns, *table, strict=True)}
@@ -110,7 +108,7 @@ def print_table(
 
 
 def _least(shown: Mapping[str, Sequence[str]]) -> int:
-    """Return how wide the columns are when the last one is cut."""
+    """Return the width of the columns with the last one truncated."""
     *widths, last = (max(map(cell_len, column)) for column in shown.values())
     return sum(widths) + 2 * len(widths) + min(last, _LEAST_LAST)
 
@@ -125,7 +123,7 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> Text:
 
 
 def colour_of(status: str) -> str:
-    """Return the colour of a word that says how a thing fares; empty for any other."""
+    """Return the colour of a status or state; empty for any other word."""
     return _COLOURS.get(status, "")
 
 
@@ -135,14 +133,14 @@ def counted(number: int, noun: str) -> str:
 
 
 def problem_of(row: ScheduleRow) -> str | None:
-    """Return why the schedule does not fire as declared, if so."""
+    """Return why the schedule does not fire as declared; None if it does."""
     if row.error is None and row.workflow_type is None and row.state == "active":
         return f"no worker has announced {row.workflow} yet"
     return row.error
 
 
 def schedule_json(row: ScheduleRow) -> dict[str, object]:
-    """Return one schedule as ``sched list --json`` shows it."""
+    """Return one schedule as in ``sched list --json``."""
     schedule = row.schedule
     return {
         "key": row.key,
@@ -162,7 +160,7 @@ def schedule_json(row: ScheduleRow) -> dict[str, object]:
 
 
 def pause_json(pause: Pause | None) -> dict[str, object] | None:
-    """Return a pause: since when, why, by whom and until when."""
+    """Return a pause with its start, reason, actor and end."""
     if pause is None:
         return None
     return {
@@ -174,12 +172,12 @@ def pause_json(pause: Pause | None) -> dict[str, object] | None:
 
 
 def paused_until(pause: Pause) -> str:
-    """Return how long a pause lasts, in words that follow "is paused"."""
+    """Return how long a pause lasts, to follow the words "is paused"."""
     return f"until {instant(pause.until)}" if pause.until else "until it is resumed"
 
 
 def why(fire: Fire) -> str:
-    """Return what there is to say of a fire, its error first, and of how many windows."""
+    """Return the error and the reason of a fire, preceded by its number of windows if several."""
     several = f"{fire.windows} windows up to {instant(fire.last_fire_time)}: "
     return (several if fire.windows > 1 else "") + "; ".join(
         filter(None, (fire.error, fire.reason))
@@ -187,13 +185,13 @@ def why(fire: Fire) -> str:
 
 
 def fire_lag(fire: Fire) -> str | None:
-    """Return how late its run was, in seconds; nothing where it was asked for long after."""
+    """Return the run's lag in seconds; None if unknown, or if the run was requested later."""
     asked_for = fire.timing in ASKED_LATER
     return None if fire.lag_ms is None or asked_for else f"{fire.lag_ms / 1000:.3f} s"
 
 
 def backfill_json(of: Backfill) -> dict[str, object]:
-    """Return a backfill as ``sched show --json`` shows it."""
+    """Return a backfill as in ``sched show --json``."""
     return {
         "id": of.id,
         "key": of.key,
@@ -217,7 +215,7 @@ def backfill_json(of: Backfill) -> dict[str, object]:
 
 
 def is_to_be_laid(fire: Fire, laying: Iterable[Backfill]) -> bool:
-    """Whether a backfill may still start windows of this row."""
+    """Return whether a backfill may still start windows of this row."""
     return any(
         each.key == fire.key and each.is_pending(fire.cause, fire.fire_time, fire.last_fire_time)
         for each in laying
@@ -225,7 +223,7 @@ def is_to_be_laid(fire: Fire, laying: Iterable[Backfill]) -> bool:
 
 
 def fire_json(fire: Fire, laying: Iterable[Backfill] = ()) -> dict[str, object]:
-    """Return one fire as ``sched fires --json`` shows it; ``laying``: see `is_to_be_laid`."""
+    """Return one fire as in ``sched fires --json``; ``laying``: see `is_to_be_laid`."""
     return {
         "key": fire.key,
         "series": fire.series,
@@ -250,20 +248,20 @@ def fire_json(fire: Fire, laying: Iterable[Backfill] = ()) -> dict[str, object]:
 
 
 # --- times ---
-# How moments are written for people. Pure: now is an argument.
+# Times as text for people. Pure: now is an argument.
 
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def local(moment: datetime, timezone: str) -> datetime:
-    """Return the moment on the clock of this IANA zone, by the pinned zone rules."""
+    """Return the moment in local time of this IANA zone, by the pinned zone rules."""
     return moment.astimezone(zone(timezone).tzinfo)
 
 
 def clock(moment: datetime, timezone: str, *, seconds: bool = False) -> str:
-    """Return ``2026-11-22 02:00 -03``; the offset tells the two of a repeated hour apart.
+    """Return ``2026-11-22 02:00 -03``; the offset disambiguates a repeated hour.
 
-    Whole minutes are written without seconds, unless ``seconds`` asks for them.
+    Whole minutes are written without seconds unless ``seconds``.
     """
     shown = local(moment, timezone)
     text = f"{shown:%Y-%m-%d %H:%M}"
@@ -301,7 +299,7 @@ def relative(moment: datetime, now: datetime) -> str:
 
 
 # --- links to the Temporal Web UI ---
-# Addresses of pages in Temporal's Web UI. An id of ours has colons, so all is encoded.
+# URLs of pages in Temporal's Web UI. Workflow ids have colons, so every part is encoded.
 
 
 def runs_link(ui_url: str, namespace: str, key: str) -> str:
@@ -321,7 +319,7 @@ def _quoted(text: str) -> str:
 
 
 # --- YAML of a schedule ---
-# A definition as an entry of a schedule file, which reads back as what it was.
+# A definition as an entry of a schedule file. Reading the entry gives the same definition.
 
 _FIRST = ("key", "workflow", "everyMs", "offsetMs", "cron", "at", "timezone", "input")
 _PLAIN = re.compile(r"[A-Za-z](?:[\w./@ -]*\w)?|(?:\d+(?:ms|[smhd]))+", re.ASCII)
@@ -329,9 +327,9 @@ _MEANS_ELSE = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y",
 
 
 def as_yaml(schedule: Schedule) -> list[str]:
-    """Return the entry's lines: what was declared, and the policies in force by default."""
+    """Return the entry's lines: the declared fields, and the policies in force by default."""
     most = schedule.max_concurrent_runs
-    limit = {"maxConcurrentRuns": most} if most > 1 else {}  # beside the policy that it belongs to
+    limit = {"maxConcurrentRuns": most} if most > 1 else {}  # next to the policy it belongs to
     said = {
         "overlap": schedule.overlap,
         **limit,
@@ -353,7 +351,7 @@ def as_yaml(schedule: Schedule) -> list[str]:
 
 
 def _excluded(items: tuple[Item, ...]) -> str:
-    """Return ``exclude`` as a file has it: a calendar, which may have 5000 items, by its name."""
+    """Return ``exclude`` as in a file: calendars, which may have 5000 items, by name only."""
     named = [item.name if isinstance(item, Calendar) else item for item in items]
     sizes = [
         f"{item.name}: {len(item.dates)} items" for item in items if isinstance(item, Calendar)
@@ -363,7 +361,7 @@ def _excluded(items: tuple[Item, ...]) -> str:
 
 
 def _value(value: Any) -> str:
-    """Return the value in YAML 1.2: bare where it is surely text, otherwise as JSON."""
+    """Return the value in YAML 1.2: a plain scalar if that is unambiguous, otherwise JSON."""
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _MEANS_ELSE:
         return value
     if isinstance(value, dict):
@@ -375,28 +373,28 @@ def _value(value: Any) -> str:
 
 
 # --- schedules without a worker ---
-# Schedules whose workers are not there: told before anything comes due, or waited for.
+# Warnings about schedules without a live worker, before a window is due, and waiting for a worker.
 
 WaitForWorker = Annotated[
     bool, typer.Option("--wait-for-worker", help="Wait until a worker lives that starts it.")
 ]
 _EVERY = 0.5
-"""Seconds between two looks for a worker."""
+"""Seconds between two polls for a worker."""
 
 
 def without_worker(rows: Iterable[ScheduleRow], served: Served) -> str:
-    """Return where schedules wait for a worker that is not there; empty when all is well.
+    """Return a warning about schedules without a live worker; empty if there are none.
 
     Args:
-        rows: the schedules. One that fires no more, or has a problem of its own, waits for none.
-        served: what living workers have announced.
+        rows: the schedules; those that no longer fire or have a problem of their own are ignored.
+        served: the announcements of live workers.
     """
     fires = (row for row in rows if row.state == "active" and row.next_fire_at is not None)
     return nobody_starts((row for row in fires if not problem_of(row)), served)
 
 
 def nobody_starts(rows: Iterable[ScheduleRow], served: Served) -> str:
-    """Return where no worker lives that would start these schedules, however they stand."""
+    """Return a warning about those of these schedules, in any state, without a live worker."""
     places = Counter[str]()
     for row in rows:
         if row.schedule is not None:
@@ -407,15 +405,15 @@ def nobody_starts(rows: Iterable[ScheduleRow], served: Served) -> str:
 
 
 async def nobody_starts_key(opened: ScheduleService, key: str) -> str:
-    """Return where no worker lives that would start this schedule, as ``nobody_starts``."""
+    """Return a warning if this schedule has no live worker; see ``nobody_starts``."""
     return nobody_starts([await opened.schedule(key)], await opened.served())
 
 
 async def nobody_serves(opened: ScheduleService, project: str, *, unknown: bool = False) -> str:
-    """Return where schedules of a project wait for a missing worker, as ``without_worker``.
+    """Return a warning about schedules of a project without a live worker.
 
-    They are counted in the ledger, however many. ``unknown``: also those whose workflow no worker
-    has ever announced.
+    The ledger counts them, so that any number is cheap. ``unknown`` includes schedules whose
+    workflow no worker has ever announced.
     """
     places, served = Counter[str](), await opened.served()
     for each in await opened.wanted(project):
@@ -426,7 +424,7 @@ async def nobody_serves(opened: ScheduleService, project: str, *, unknown: bool 
 
 
 async def wait_for_worker(look: Callable[[], Awaitable[str]]) -> None:
-    """Wait until a look for workers does not say any more that there are none."""
+    """Poll until ``look`` returns no warning about a missing worker."""
     told = False
     while text := await look():
         if not told:

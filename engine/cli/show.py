@@ -1,7 +1,4 @@
-"""Command show.
-
-``sched show``: everything about one schedule on one page.
-"""
+"""Command ``sched show``: everything about one schedule on one page."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ from engine.schedules.policies import Rule
 
 SHOWN = 5
 _ASKED = 100
-"""Of the queue and of skips: more are not counted."""
+"""Most queued fires and skips to read; more are not counted."""
 
 _NOTHING_WILL = {
     "paused": "nothing fires until it is resumed",
@@ -97,16 +94,16 @@ def show(
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Everything known of one schedule, and its rendering.
+    """Page about one schedule, and its rendering.
 
     Attributes:
-        fires: the last ones.
-        queued: those that wait, in their order.
-        skips: windows to come that somebody skipped.
+        fires: the last fires.
+        queued: the fires that wait in the queue, in order.
+        skips: skipped windows that are still to come.
         children: the schedules that wait for its windows.
-        backfills: the last ones, newest first.
-        gaps: data that no run has, newest first.
-        alone: that no worker serves it, or polls its task queue, in sentences; empty when one does.
+        backfills: the last backfills, newest first.
+        gaps: data ranges that no run covers, newest first.
+        alone: warnings that no worker serves it or polls its task queue; empty if one does.
         overflow: how many windows found the queue full, and when the last of them opened.
     """
 
@@ -124,7 +121,7 @@ class Page:
 
     @property
     def next(self) -> list[Upcoming]:
-        """The fires to come; none while the schedule is not active."""
+        """Next fires; none while the schedule is not active."""
         if self.row.state != "active" or self.row.schedule is None:
             return []
         remarks = {fire.fire_time: f"skipped: {fire.reason}" for fire in self.skips}
@@ -135,7 +132,7 @@ class Page:
 
     @property
     def links(self) -> dict[str, str]:
-        """Pages of Temporal's Web UI: ``runs``, and each shown run by its workflow id."""
+        """Links to Temporal's Web UI: ``runs``, and each shown run by its workflow id."""
         ui, namespace = self.target.ui_url, self.target.namespace
         if ui is None:
             return {}
@@ -147,7 +144,7 @@ class Page:
         return {"runs": runs_link(ui, namespace, self.row.key), **runs}
 
     def as_json(self) -> dict[str, object]:
-        """Return what ``sched list --json`` says of it, and everything else."""
+        """Return the output of ``--json``: the fields of ``sched list --json`` and all others."""
         row, links = self.row, self.links
         laying = self.backfills
         fires = [
@@ -184,7 +181,7 @@ class Page:
 
     @property
     def _places(self) -> int | None:
-        """Return the limit of open runs; None is no limit."""
+        """Limit of open runs; None is no limit."""
         schedule = self.row.schedule
         return (
             None
@@ -194,13 +191,13 @@ class Page:
 
     @property
     def _tzdata(self) -> str:
-        """The zone rules by which the ledger's replicas computed it last."""
+        """Version of the zone rules by which the replicas last computed its windows."""
         return self.row.rules.rpartition("/")[2] or "of an older version"
 
     def print(self) -> None:
-        """Print it for people."""
+        """Print the text output."""
         out, row = console(), self.row
-        sentences = console(wraps=sys.stdout.isatty())  # a line of a pipe is never broken
+        sentences = console(wraps=sys.stdout.isatty())  # lines are never wrapped in a pipe
         sentences.print(f"{row.key}: {self._state()}", style="bold")
         if problem := problem_of(row):
             sentences.print(f"problem: {problem}", style="red")
@@ -222,7 +219,7 @@ class Page:
         if links := self.links:
             out.print()
             pages = [("all", links.pop("runs")), *links.items()]
-            print_table(("RUNS", "WEB UI"), pages, whole=True)  # half an address opens nothing
+            print_table(("RUNS", "WEB UI"), pages, whole=True)  # a truncated URL is useless
 
     def _state(self) -> str:
         row = self.row
@@ -245,7 +242,7 @@ class Page:
         return self.row.schedule.follows if self.row.schedule else ()
 
     def _family(self) -> list[str]:
-        """Whose windows it waits for, and who waits for its own."""
+        """Return lines about the schedules that it follows, and those that follow it."""
         parents = [
             f"{rule.parent} ({rule.when}{', latest' if rule.window == 'latest' else ''})"
             for rule in self._parents
@@ -254,7 +251,7 @@ class Page:
         return [*lines, *([f"followed by {', '.join(self.children)}"] if self.children else [])]
 
     def _held_back(self) -> list[str]:
-        """Yield what keeps runs from starting: the pause, the queue, windows skipped ahead."""
+        """Return lines about the pause, the queue, backfills and windows skipped ahead."""
         lines = []
         if pause := self.row.pause:
             by = f" by {pause.by}" if pause.by else ""
@@ -288,7 +285,7 @@ class Page:
 
 
 def _backfill(of: Backfill) -> str:
-    """Say how far a backfill is, or what became of it."""
+    """Return a sentence with the progress or the result of a backfill."""
     period = f"backfill {of.id} from {instant(of.first)} to {instant(of.last)}"
     laid = f"{of.laid} laid, {sum(of.left_alone.values())} left alone"
     if of.state == "laying":

@@ -1,7 +1,4 @@
-"""Command simulate.
-
-``sched simulate``: what a file would do between two moments, outages included.
-"""
+"""Command ``sched simulate``: effects of a file between two moments, outages included."""
 
 from __future__ import annotations
 

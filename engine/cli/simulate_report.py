@@ -18,11 +18,11 @@ from engine.schedules.simulation import LONGEST, Fate, Outcome, Simulation
 from engine.schedules.units import MINUTE_MS, epoch_ms
 
 # --- minute map ---
-# How many runs start when: a map of minutes, as rows of cells. Pure, and for any output.
+# Load over time: a map of minutes as rows of cells. Pure, and independent of the output format.
 
 HOUR, DAY, WEEK = 60, 24 * 60, 7 * 24 * 60
 _SHAPES = ((2 * DAY, HOUR, 1), (62 * DAY, DAY, 30))
-"""Up to this many minutes: the minutes of a row, and of a cell."""
+"""For each maximum length in minutes: the minutes of a row and of a cell."""
 _LONG_SHAPE = (WEEK, 180)
 _WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONDAY = 4 * DAY
@@ -31,7 +31,7 @@ _MONDAY = 4 * DAY
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One hour, day or week (UTC). A cell is the busiest minute of its stretch; None is outside."""
+    """Row of one hour, day or week (UTC); a cell is its busiest minute, None outside the period."""
 
     begin: datetime
     cells: tuple[int | None, ...]
@@ -39,21 +39,21 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class LoadMap:
-    """All rows, and the minutes that one of them and one cell of it stand for."""
+    """All rows, with the minutes per row and per cell."""
 
     rows: tuple[Row, ...]
     per_row: int
     per_cell: int
 
     def name(self, row: Row) -> str:
-        """Return how a row is called."""
+        """Return the label of a row."""
         if self.per_row == HOUR:
             return f"{row.begin:%Y-%m-%d %H}h"
         return f"{row.begin:%a %Y-%m-%d}"
 
     @property
     def ruler(self) -> dict[int, str]:
-        """Return the labels above the columns: minutes, hours or weekdays."""
+        """Labels above the columns, by column: minutes, hours or weekdays."""
         if self.per_row == HOUR:
             return {minute: f"{minute:02}" for minute in range(0, 60, 10)}
         if self.per_row == DAY:
@@ -62,7 +62,7 @@ class LoadMap:
 
 
 def load_map(simulation: Simulation, values: Sequence[int]) -> LoadMap:
-    """Return the map of one value per minute; the longer the time, the coarser."""
+    """Return the map of one value per minute; longer periods give coarser cells."""
     minutes = len(values)
     fitting = [shape[1:] for shape in _SHAPES if minutes <= shape[0]]
     per_row, per_cell = fitting[0] if fitting else _LONG_SHAPE
@@ -80,9 +80,9 @@ def load_map(simulation: Simulation, values: Sequence[int]) -> LoadMap:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """A value that a minute, or each of a stretch of them, has on one or more days (UTC).
+    """Value of a minute, or of each minute in a stretch, on one or more days (UTC).
 
-    ``clock`` is the minute, or the first and the last of the stretch.
+    ``clock`` is the minute, or the first and the last minute of the stretch.
     """
 
     value: int
@@ -91,14 +91,14 @@ class Peak:
 
     @property
     def when(self) -> str:
-        """The days in words."""
+        """Days in words."""
         more = len(self.days) - 1
         first = f"on {self.days[0]:%Y-%m-%d}"
         return f"{first} and {counted(more, 'more day')}" if more else first
 
 
 def busiest(simulation: Simulation, values: Sequence[int], most: int = 5) -> list[Peak]:
-    """Return the highest values, each with its clock time; equal days are one peak."""
+    """Return the highest values with their clock times; days with equal peaks are merged."""
     stretches = ((-value, n, last) for value, n, last in _stretches(simulation, values) if value)
     grouped: dict[tuple[int, str], list[datetime]] = {}
     for value, n, last in heapq.nsmallest(LONGEST.days * most, stretches):
@@ -109,7 +109,7 @@ def busiest(simulation: Simulation, values: Sequence[int], most: int = 5) -> lis
 
 
 def _stretches(simulation: Simulation, values: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Yield each value with the first and the last minute that have it, a day (UTC) at most."""
+    """Yield each value with its first and last minute; a stretch ends with the day (UTC)."""
     first = epoch_ms(simulation.first) // MINUTE_MS
     minutes = groupby(enumerate(values), lambda each: (each[1], (first + each[0]) // DAY))
     for (value, _), stretch in minutes:
@@ -118,7 +118,7 @@ def _stretches(simulation: Simulation, values: Sequence[int]) -> Iterator[tuple[
 
 
 def length(minutes: int) -> str:
-    """Return how a cell's length is said."""
+    """Return the length of a cell in words."""
     return f"{minutes} min" if minutes < HOUR else f"{minutes // HOUR} h"
 
 
@@ -128,7 +128,7 @@ def utc(moment: datetime) -> str:
 
 
 # --- text ---
-# What ``sched simulate`` prints for people: a table, and maps of bars.
+# Text output of ``sched simulate``: a table, and maps of bars.
 
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = ("green", "green", "green", "yellow", "yellow", "yellow", "red", "red")
@@ -140,7 +140,7 @@ _UNUSUAL: tuple[Outcome, ...] = (
 
 
 def print_simulation(found: Simulation) -> None:
-    """Print what becomes of the windows, and a map for each load."""
+    """Print the outcomes of the windows, and maps of starts and of open runs."""
     windows = sum(fate.windows for fate in found.fates)
     typer.echo(
         f"{utc(found.start)} to {utc(found.end)}: "
@@ -166,7 +166,7 @@ def _print_fates(found: Simulation) -> None:
         counts += [fate.first_sight] if first else []
         return [fate.key, *(f"{count:,}" for count in counts)]
 
-    # What did not go as usual comes first, then what fires most.
+    # Unusual outcomes first, then the most windows.
     fates = sorted(found.fates, key=lambda fate: (-_unusual(fate), -fate.windows, fate.key))
     total = [found.total] if len(fates) > 1 else []
     print_table(columns, map(row, [*fates[:_SHOWN], *total]))
@@ -178,7 +178,7 @@ def _print_fates(found: Simulation) -> None:
 
 
 def overlap_remark(found: Simulation) -> str:
-    """Say of which schedules it is not known what gets in the way of what; empty if of none."""
+    """Return a note on schedules whose overlap is unknown; empty if there are none."""
     unknown = [fate.key for fate in found.fates if fate.overlap_unknown]
     if not unknown:
         return ""
@@ -195,7 +195,7 @@ def overlap_remark(found: Simulation) -> str:
 
 
 def dependency_remark(found: Simulation) -> str:
-    """Say which schedules wait for others, whose runs are not simulated; empty if none does."""
+    """Return a note on schedules that follow others, which is not simulated; empty if none do."""
     follows = [fate.key for fate in found.fates if fate.follows]
     if not follows:
         return ""
@@ -257,7 +257,7 @@ def _cell(value: int | None, top: int) -> tuple[str, str]:
 
 
 # --- HTML page ---
-# The page of ``sched simulate --html``: one file, nothing to load, for light and for dark.
+# The page of ``sched simulate --html``: self-contained, with a light and a dark theme.
 
 _WIDTH, _LEFT, _TOP, _PLOT = 960, 56, 10, 200
 _MOST_BARS = 300
@@ -334,7 +334,7 @@ def _words(drawn: LoadMap, minutes: int) -> str:
 
 
 def _bars(found: Simulation, values: Sequence[int], title: str) -> str:
-    """Draw the busiest minute of each of at most some hundreds of stretches, over time."""
+    """Draw a bar for the busiest minute of each of at most 300 stretches."""
     step = -(-len(values) // _MOST_BARS)
     top = _round_up(max(values, default=0))
     slot = (_WIDTH - _LEFT) * step / len(values)
@@ -390,7 +390,7 @@ def _heat_row(row: Row, y: int, top: int) -> list[str]:
     for n, value in enumerate(row.cells):
         if value is None:
             continue
-        # A tenth is still seen, so that one run is told from none.
+        # An opacity of at least 0.1 keeps a single run visible.
         look = f'class="bar" opacity="{0.1 + 0.9 * value / top:.2f}"' if value else 'class="none"'
         parts.append(
             f'<rect {look} x="{_NAME + n * width:.2f}" y="{y}" width="{width - 1:.2f}" '
@@ -431,7 +431,7 @@ def _table_row(fate: Fate, names: Sequence[Outcome]) -> str:
 
 
 def _round_up(highest: int) -> int:
-    """Return the smallest round even number from ``highest`` upwards."""
+    """Return the smallest round even number that is not below ``highest``."""
     size = 1
     while size * 10 < highest:
         size *= 10

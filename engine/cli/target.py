@@ -22,7 +22,7 @@ from engine.runtime.settings import unknown_names
 from engine.service import ScheduleService
 
 # --- environment ---
-# Which ledger a command means: the environment's, or that of the ``sched up`` beside it.
+# The ledger that a command uses: the environment's, or that of a ``sched up`` in the same folder.
 
 UP_FILE = "up.json"
 
@@ -33,10 +33,10 @@ class Target:
 
     Attributes:
         database_url: the ledger's database.
-        namespace: the Temporal namespace it is asked about.
-        ui_url: where Temporal's Web UI is, if that is known.
-        temporal: where the Temporal server of a `sched up` is; else the environment names it.
-        project: whose schedules that `sched up` runs.
+        namespace: the Temporal namespace.
+        ui_url: the URL of Temporal's Web UI, if known.
+        temporal: the address of the Temporal server of `sched up`; else the environment names it.
+        project: the project that `sched up` runs.
     """
 
     database_url: str
@@ -47,16 +47,16 @@ class Target:
 
     @property
     def place(self) -> str:
-        """The ledger's address without user, password and options."""
+        """Address of the ledger without user, password and options."""
         address = self.database_url.partition("?")[0].rpartition("://")[2]
         return address.rpartition("@")[2]
 
 
 def note_running(data_dir: Path, target: Target) -> None:
-    """Let other commands in this folder find the ledger of the ``sched up`` that runs here."""
+    """Record the running ``sched up``, so that other commands in this folder find its ledger."""
     path = data_dir / UP_FILE
     path.unlink(missing_ok=True)
-    # The address has a password in it.
+    # The database URL includes a password.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         json.dump(asdict(target), file)
@@ -68,7 +68,7 @@ def forget_running(data_dir: Path) -> None:
 
 
 def find_target(data_dir: Path = DEFAULT_DATA_DIR) -> Target | None:
-    """Return what ``SCHED_DATABASE_URL`` names, or else the ``sched up`` that runs here."""
+    """Return the target that ``SCHED_DATABASE_URL`` names, else the ``sched up`` that runs here."""
     noted = _noted(data_dir)
     url = settings.url()
     if url is not None:
@@ -81,7 +81,7 @@ def find_target(data_dir: Path = DEFAULT_DATA_DIR) -> Target | None:
 
 
 def _namespace() -> str:
-    # Temporal's SDK takes longer to load than what most commands do; only it knows the variables.
+    # Only the Temporal SDK knows its variables, and its import takes longer than most commands.
     from engine.runtime.temporal_client import temporal_target  # noqa: PLC0415
 
     return str(temporal_target()["namespace"])
@@ -90,7 +90,7 @@ def _namespace() -> str:
 def _noted(data_dir: Path) -> Target | None:
     try:
         noted = json.loads((data_dir / UP_FILE).read_text(encoding="utf-8"))
-        # An older `sched up` noted less.
+        # An older `sched up` wrote fewer fields.
         return Target(
             noted["database_url"], noted["namespace"], noted.get("ui_url"), noted.get("temporal"),
             noted.get("project"),
@@ -100,10 +100,10 @@ def _noted(data_dir: Path) -> Target | None:
 
 
 def target(data_dir: Path = DEFAULT_DATA_DIR) -> Target:
-    """Return what a command works on.
+    """Return the target of a command.
 
     Raises:
-        LedgerRequired: when neither the environment nor ``data_dir`` names a ledger.
+        LedgerRequired: neither the environment nor ``data_dir`` names a ledger.
     """
     warn_of_unknown_names()
     found = find_target(data_dir)
@@ -117,10 +117,7 @@ def target(data_dir: Path = DEFAULT_DATA_DIR) -> Target:
 
 
 def project_here(of: Target) -> str:
-    """Return the project that a command in this folder means, where nobody names one.
-
-    That of the `sched up` it works on, or else that of the schedule file.
-    """
+    """Return the default project: that of `sched up`, or else that of the schedule file here."""
     if of.project is not None:
         return of.project
     with suppress(ScheduleFileError):
@@ -129,17 +126,17 @@ def project_here(of: Target) -> str:
 
 
 def warn_of_unknown_names() -> None:
-    """Tell of variables that are surely meant for us, and are none of ours."""
+    """Warn about environment variables that look like settings of the engine but are unknown."""
     for warning in unknown_names():
         print(f"sched: {warning}", file=sys.stderr)
 
 
 @asynccontextmanager
 async def service(data_dir: Path = DEFAULT_DATA_DIR) -> AsyncIterator[ScheduleService]:
-    """Open the service that a command works on.
+    """Open the service on the target of a command.
 
     Raises:
-        LedgerRequired: when neither the environment nor ``data_dir`` names a ledger.
+        LedgerRequired: neither the environment nor ``data_dir`` names a ledger.
     """
     async with open_service(target(data_dir)) as opened:
         yield opened
@@ -147,10 +144,10 @@ async def service(data_dir: Path = DEFAULT_DATA_DIR) -> AsyncIterator[ScheduleSe
 
 @asynccontextmanager
 async def open_service(of: Target) -> AsyncIterator[ScheduleService]:
-    """Open the service of this ledger.
+    """Open the service on the ledger of this target.
 
     Raises:
-        LedgerUnavailable: when it cannot be reached.
+        LedgerUnavailable: the ledger cannot be reached.
     """
     try:
         async with ScheduleService.connect(
@@ -160,7 +157,8 @@ async def open_service(of: Target) -> AsyncIterator[ScheduleService]:
     except LedgerUnavailable as error:
         if settings.url() is not None or isinstance(error, LedgerTimeout):
             raise
-        # Whoever is killed with -9 leaves its note behind; then nobody is there to let us wait.
+        # A `sched up` killed with -9 leaves its file behind; then the connection is refused. If the
+        # connection times out instead, the server is still there.
         cure = "the `sched up` of this folder seems not to run; start it"
         if isinstance(error.__cause__, TimeoutError):
             cure = "it is there and does not answer; see what the `sched up` of this folder says"
@@ -168,7 +166,7 @@ async def open_service(of: Target) -> AsyncIterator[ScheduleService]:
 
 
 def actor() -> str:
-    """Return who runs this command."""
+    """Return the user and host that run this command."""
     try:
         user = getpass.getuser()
     except (OSError, KeyError):
@@ -177,11 +175,11 @@ def actor() -> str:
 
 
 # --- service of sched up ---
-# One service for everything that ``sched up`` asks of its ledger besides the replica.
+# The service for the ledger access of ``sched up``, apart from the replica's.
 
 
 class LazyService:
-    """Opens the service when it is first asked for, so that a ledger may be away at the start."""
+    """Service opened on first use, so that the ledger may be unavailable at the start."""
 
     def __init__(self, database_url: str, namespace: str) -> None:
         self._url, self._namespace = database_url, namespace
@@ -200,7 +198,7 @@ class LazyService:
         """Yield the service.
 
         Raises:
-            LedgerUnavailable: when the database cannot be reached; ask again later.
+            LedgerUnavailable: the database cannot be reached; the caller may retry.
         """
         async with self._opening:
             if self._service is None:

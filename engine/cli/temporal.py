@@ -1,7 +1,4 @@
-"""Temporal client of a command.
-
-The Temporal server that a command means.
-"""
+"""Temporal client of a command."""
 
 from __future__ import annotations
 
@@ -14,10 +11,10 @@ from engine.runtime.temporal_client import connect_temporal
 
 
 async def connected(of: Target) -> Client:
-    """Connect to the environment's server, or else that of the ``sched up`` beside it.
+    """Connect to the environment's Temporal server, or else to that of ``sched up``.
 
     Raises:
-        TemporalUnavailable: when nothing answers there.
+        TemporalUnavailable: the server does not answer.
     """
     elsewhere = os.environ.get("TEMPORAL_ADDRESS") or os.environ.get("TEMPORAL_PROFILE")
     here = {"target_host": of.temporal} if of.temporal and not elsewhere else {}

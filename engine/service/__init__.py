@@ -1,4 +1,4 @@
-"""The verbs of operators and applications. The command line is a thin door over them.
+"""Service layer: the operations of operators and applications, used by the command line.
 
 ===============  =========================================================
 base.py          Base of the service: reads of the ledger, and request ids

@@ -1,9 +1,7 @@
-"""Backfill of past windows.
+"""Backfill of past windows that never had a run.
 
-Backfill: runs for windows of the past that never had one.
-
-The request is one row of the ledger, a range that ticks lay (``engine.runtime.backfills``). Which
-of its windows they start: ``engine.runtime.backfills``.
+A request is one row of the ledger, a range. ``engine.runtime.backfills`` lays it tick by tick and
+decides which of its windows start.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from engine.schedules.units import EARLIEST, TICK, from_seconds
 
 _FIRST = from_seconds(EARLIEST)
 _AT_ONCE = 1000
-"""Windows that are read in one transaction."""
+"""Windows read in one transaction."""
 _COSTS = {
     "skip": "own windows that open while a backfilled run is open are skipped",
     "queue": "own windows that open while a backfilled run is open wait for its end",
@@ -44,13 +42,13 @@ _COSTS = {
 
 @dataclass(frozen=True, slots=True)
 class BackfillRequested:
-    """A backfill that was asked for, or could be, and what it will come to as things are now.
+    """A requested or previewed backfill and its expected effect.
 
     Attributes:
-        backfill: the row that ticks lay; its ``id`` is 0 where nobody has asked for it yet.
-        starts: how many of its windows have surely no run and will start, by why they have none.
-        left_alone: how many will not be started, by why.
-        cost: what its runs will cost the schedule's own windows; None where they cost nothing.
+        backfill: the row that ticks lay; its ``id`` is 0 for a preview.
+        starts: number of windows that certainly have no run and will start, by cause.
+        left_alone: number of windows that will not start, by cause.
+        cost: effect of its runs on the schedule's own windows; None if there is none.
     """
 
     backfill: Backfill
@@ -60,7 +58,7 @@ class BackfillRequested:
 
     @property
     def would_start(self) -> int:
-        """Number of its windows that will start."""
+        """Number of windows that will start."""
         return sum(self.starts.values())
 
 
@@ -74,11 +72,11 @@ async def preview(
     overlap: InLine | None = None,
     include: Collection[Included] = (),
 ) -> BackfillRequested:
-    """Say what a backfill would come to, without asking for it; see ``backfill``."""
+    """Preview a backfill without requesting it; see ``backfill``."""
     async with locked(ledger, key, by=by) as schedule:
         new = await _requested(schedule, begin, end, overlap=overlap, include=include)
     async with ledger.transaction(long=True) as transaction:
-        # Not under the lock: nobody is to wait while three days of seconds are counted.
+        # Not under the lock: counting three days of seconds would block everyone else.
         (state,) = await transaction.read([key])
         counts = await count(transaction, state, new.cursor, new.last)
     included = frozenset[str](new.include)
@@ -102,27 +100,27 @@ async def backfill(
     overlap: InLine | None = None,
     include: Collection[Included] = (),
 ) -> BackfillRequested:
-    """Ask for runs of the windows of ``begin <= t <= end`` that have none; workers lay them.
+    """Request runs for the windows in ``begin <= t <= end`` that have none; workers lay them.
 
     Args:
-        ledger: the memory that has the schedule.
-        key: of the schedule.
-        begin: the first moment.
-        end: the last moment; not after now.
-        by: who acts.
-        reason: why.
-        overlap: ``allow`` starts them as fast as it goes, ``queue`` one after another; without it
-            whatever comes nearer to the schedule's own policy.
-        include: windows to start besides: that somebody skipped (``user``), that the schedule
-            leaves out (``excluded``), whose other schedules ended otherwise (``dependency``), whose
-            data a later run has had (``coalesced``).
+        ledger: the ledger that holds the schedule.
+        key: the schedule's key.
+        begin: the first moment, inclusive.
+        end: the last moment, inclusive; not after now.
+        by: the actor, for the audit log.
+        reason: the reason, for the audit log.
+        overlap: ``allow`` starts the windows as fast as possible, ``queue`` one after another. The
+            default is ``allow`` if that is the schedule's own policy, else ``queue``.
+        include: causes for which windows start as well: skipped by a user (``user``), excluded by
+            the schedule (``excluded``), prevented by the outcome of another schedule
+            (``dependency``), data covered by a later run (``coalesced``).
 
     Raises:
-        ScheduleError: ``include`` names no such cause.
-        MomentInFuture: ``end`` is still to come.
+        ScheduleError: ``include`` has an unknown cause.
+        MomentInFuture: ``end`` has not passed yet.
         WindowNotFound: no window opens between the two.
-        WorkflowUnknown: no worker ever announced the workflow.
-        BackfillOverlaps: some of the windows are being laid for an earlier request.
+        WorkflowUnknown: no worker has ever announced the workflow.
+        BackfillOverlaps: an earlier request is still laying some of the windows.
     """
     seen = await preview(ledger, key, begin, end, by=by, overlap=overlap, include=include)
     async with locked(ledger, key, by=by) as schedule:
@@ -136,7 +134,7 @@ async def backfill(
 
 
 async def windows_of(ledger: Ledger, asked: Backfill) -> AsyncIterator[Considered]:
-    """Yield each window of a backfill as things are now, in order, read a part at a time."""
+    """Yield each window of a backfill in its current state, in order, read in batches."""
     async with ledger.transaction() as transaction:
         definition = await transaction.definition(asked.key, asked.definition_version)
     after = asked.cursor

@@ -26,13 +26,13 @@ from engine.runtime.settings import Settings
 from engine.schedules.ids import REQUEST_ID
 
 # --- reads ---
-# What the ledger knows, told to operators and applications.
+# Read operations on the ledger, for operators and applications.
 
 _POLLS_COUNT_FOR = timedelta(minutes=5)
 
 
 class ReadOperations:
-    """ReadOperations operations on the schedules and fires of one namespace."""
+    """Read operations on the schedules and fires of one namespace."""
 
     def __init__(self, ledger: Ledger, *, actor: str, migrated: tuple[int, ...] = ()) -> None:
         self._ledger, self._actor = ledger, actor
@@ -46,10 +46,10 @@ class ReadOperations:
         state: State | None = None,
         metadata: Mapping[str, Any] | None = None,
     ) -> list[ScheduleRow]:
-        """Return every schedule in key order, retired ones too.
+        """Return the schedules that match all given filters in key order, retired ones included.
 
-        All of them are read, and only those returned of which everything given is true: who
-        declares them, how they stand, and what their metadata say at least.
+        A schedule matches ``metadata`` if its own contains at least these items. Except for
+        ``project``, filters apply after all rows have been read.
         """
         wanted = (metadata or {}).items()
         return [
@@ -65,35 +65,35 @@ class ReadOperations:
         return await self._ledger.children(key)
 
     async def find(self, key: str) -> ScheduleRow | None:
-        """Return one schedule, be it retired; None when the ledger has no such key."""
+        """Return one schedule, even a retired one; None if the ledger has no such key."""
         return next(iter(await self._ledger.schedules(key=key)), None)
 
     async def schedule(self, key: str) -> ScheduleRow:
-        """Return one schedule, be it retired.
+        """Return one schedule, even a retired one.
 
         Raises:
-            ScheduleNotFound: when the ledger has no such key; the cure names near ones.
+            ScheduleNotFound: the ledger has no such key; the cure names similar ones.
         """
         for row in await self._ledger.schedules(key=key):
             return row
         raise not_found(key, [row.key for row in await self.schedules()])
 
     async def count(self, project: str) -> int:
-        """Return how many schedules of the project are not retired."""
+        """Return the number of schedules of the project that are not retired."""
         return await self._ledger.count_schedules(project)
 
     async def served(self) -> Served:
         """Return each project and task queue that a worker serves now, with its workflow types.
 
-        Worker and caller must agree on ``SCHED_HEARTBEAT``: three of them without a sign are death.
+        Worker and caller must agree on ``SCHED_HEARTBEAT``: three missed ones mean a dead worker.
         """
         return await self._ledger.served(alive=Settings.from_environment().alive)
 
     async def left_alone(self, rows: Iterable[ScheduleRow]) -> list[str]:
-        """Return what is to be told of task queues of external schedules that nobody polls.
+        """Return warnings about task queues of external schedules that have no poller.
 
-        Read from the ledger, where workers note what Temporal says; of what they have not looked at
-        for five minutes nothing is said.
+        Workers record Temporal's answers in the ledger. Task queues without an answer in the last
+        five minutes are omitted.
         """
         queues = {
             row.schedule.task_queue
@@ -104,19 +104,19 @@ class ReadOperations:
         return left_alone(polled, queues)
 
     async def wanted(self, project: str) -> list[Wanted]:
-        """Return what the schedules of a project that may fire need of its workers."""
+        """Return the task queues and workflows that a project's active schedules need."""
         return await self._ledger.wanted(project)
 
     async def upcoming(self, project: str, limit: int = 5) -> list[NextFire]:
-        """Return what the project's schedules fire next, the earliest first, one of each."""
+        """Return the next fire of each of the project's schedules, earliest first."""
         return await self._ledger.upcoming(project, limit)
 
     async def overflow(self, key: str) -> tuple[int, datetime | None]:
-        """Return how many windows of the key found its queue full, and when the last opened."""
+        """Return how many windows of the key found its queue full, and when the last one opened."""
         return await self._ledger.overflow(key)
 
     async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
-        """Return data of the key that no run has, newest first; see docs/schedules.md."""
+        """Return data ranges of the key that no run covers, newest first; see docs/schedules.md."""
         return await self._ledger.data_gaps(key, limit=limit)
 
     async def fires(
@@ -126,7 +126,7 @@ class ReadOperations:
         return await self._ledger.fires(key=key, status=status, limit=limit)
 
     async def fire(self, workflow_id: str) -> Fire | None:
-        """Return one fire; None where the ledger has none of this id."""
+        """Return one fire; None if the ledger has none with this id."""
         return await self._ledger.fire(workflow_id)
 
     async def backfills(self, key: str, *, limit: int = 20) -> list[Backfill]:
@@ -134,23 +134,23 @@ class ReadOperations:
         return await self._ledger.backfills(key, limit=limit)
 
     async def laying(self) -> list[Backfill]:
-        """Return every backfill that is still to be laid."""
+        """Return every backfill that is still being laid."""
         return await self._ledger.laying()
 
     async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
-        """Return what was done to schedules and runs, newest first."""
+        """Return the actions on schedules and runs, newest first."""
         return await self._ledger.actions(key=key, limit=limit)
 
     @asynccontextmanager
     async def _near(self) -> AsyncIterator[None]:
-        """Wake the keys that may have waited for this, in a queue or for another schedule."""
+        """Wake keys that may have waited for this operation, in a queue or for another schedule."""
         async with self._naming():
             yield
             await self._ledger.wake()
 
     @asynccontextmanager
     async def _naming(self) -> AsyncIterator[None]:
-        """Name the keys that may be meant when there is none such."""
+        """Add similar keys to a ``ScheduleNotFound``."""
         try:
             yield
         except ScheduleNotFound as error:
@@ -161,24 +161,24 @@ class ReadOperations:
 def not_found(
     key: str, known: Collection[str], *, see: str = "`sched list` shows every key"
 ) -> ScheduleNotFound:
-    """Return the error for a key that is not among ``known``; its cure names near ones."""
+    """Return the error for a key that is not in ``known``; its cure names similar ones."""
     near = get_close_matches(key.lower(), known, n=3)
     cure = f"did you mean {' or '.join(near)}?" if near else see
     return ScheduleNotFound(key, cure=cure)
 
 
 # --- request ids ---
-# The names that callers give to their requests, so that repeating one is safe.
+# Idempotency keys that callers choose, so that repeating a request is safe.
 
 _SHOWN = 80
-"""Characters of one that are repeated to whoever sent it."""
+"""Characters of an invalid id that the error message quotes."""
 
 
 def require_request_id(request_id: str) -> None:
-    """Refuse what would make no run id.
+    """Check that a request id can be part of a run id.
 
     Raises:
-        RequestInvalid: it is none.
+        RequestInvalid: it cannot.
     """
     if REQUEST_ID.fullmatch(request_id) is None:
         raise RequestInvalid(

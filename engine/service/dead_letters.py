@@ -14,24 +14,24 @@ from engine.service.base import ReadOperations
 from engine.service.runs import Requested, rerun
 
 # --- operations ---
-# Dead letters: to look at what ended badly, to run it again, or to let it rest.
+# Functions that list, rerun and drop dead letters: records of runs that ended badly.
 
 _AT_ONCE = 500
-"""Letters of one transaction."""
+"""Letters dropped in one transaction."""
 
 
 async def letters(ledger: Ledger, *, key: str | None = None, limit: int = 50) -> list[DeadLetter]:
-    """Return what ended badly and nobody has dealt with, newest fire time first."""
+    """Return the unresolved dead letters, newest fire time first."""
     async with ledger.transaction() as transaction:
         return await transaction.letters(key, limit=limit)
 
 
 async def letters_of(ledger: Ledger, name: str, bucket: int | None = None) -> list[DeadLetter]:
-    """Return the letter of a run id, or those of a window by its key and bucket.
+    """Return the letter of a run id, or the letters of a window by its key and bucket.
 
     Raises:
-        LetterNotFound: there is none.
-        ScheduleNotFound: nor is there such a schedule.
+        LetterNotFound: there is no such letter.
+        ScheduleNotFound: there is no such letter and no such schedule.
     """
     async with ledger.transaction() as transaction:
         if bucket is None:
@@ -44,7 +44,7 @@ async def letters_of(ledger: Ledger, name: str, bucket: int | None = None) -> li
 
 
 async def _none(ledger: Ledger, name: str, bucket: int | None) -> EngineError:
-    if ":" in name:  # of a run: no key has one
+    if ":" in name:  # a run id: keys have no colon
         return LetterNotFound(
             f"there is no dead letter of {name}", cure="`sched dead list` shows every one"
         )
@@ -71,12 +71,12 @@ async def rerun_letter(
     overlap: Overlap | None = None,
     own_input: tuple[Any, ...] = (),
 ) -> Requested:
-    """Run a window again that ended badly; the rerun deals with its letters.
+    """Rerun a window that ended badly and resolve its letters.
 
-    Without ``own_input`` it gets what the run that died was given.
+    Without ``own_input`` it gets the input of the rerun that failed, or else the schedule's input.
 
     Raises:
-        LetterNotFound: there is none, or no window stands behind it.
+        LetterNotFound: there is no such letter, or it does not belong to a single window.
     """
     found = await letters_of(ledger, name, bucket)
     letter = next((each for each in found if each.kind in OF_A_WINDOW), None)
@@ -107,10 +107,10 @@ async def rerun_letter(
 async def drop(
     ledger: Ledger, name: str, bucket: int | None = None, *, by: str, reason: str | None = None
 ) -> list[DeadLetter]:
-    """Let the letter of a run id rest, or all those of one window; returns them.
+    """Drop the letter of a run id, or all letters of one window, and return them.
 
     Raises:
-        LetterNotFound: there is none.
+        LetterNotFound: there is no such letter.
     """
     return await _drop(ledger, await letters_of(ledger, name, bucket), by=by, reason=reason)
 
@@ -118,7 +118,7 @@ async def drop(
 async def drop_all(
     ledger: Ledger, *, by: str, key: str | None = None, reason: str | None = None
 ) -> int:
-    """Let every letter rest, of one schedule or of all; returns how many there were."""
+    """Drop every letter of one schedule or of all; return their number."""
     dropped = 0
     while found := await letters(ledger, key=key, limit=_AT_ONCE):
         dropped += len(await _drop(ledger, found, by=by, reason=reason))
@@ -128,7 +128,7 @@ async def drop_all(
 async def _drop(
     ledger: Ledger, found: Sequence[DeadLetter], *, by: str, reason: str | None
 ) -> list[DeadLetter]:
-    """Those that somebody has dealt with meanwhile are left out."""
+    """Drop letters and return them, without those that were resolved concurrently."""
     async with ledger.transaction(long=True) as transaction:
         await transaction.lock(sorted({letter.key for letter in found}))
         dealt = await transaction.deal([letter.workflow_id for letter in found])
@@ -143,18 +143,17 @@ async def _drop(
 
 
 # --- service methods ---
-# The verbs of dead letters.
 
 
 class DeadLetters(ReadOperations):
     """Operations on dead letters: list, rerun, discard."""
 
     async def dead_letters(self, *, key: str | None = None, limit: int = 50) -> list[DeadLetter]:
-        """Return what ended badly and nobody has dealt with, newest fire time first."""
+        """Return the unresolved dead letters, newest fire time first."""
         return await letters(self._ledger, key=key, limit=limit)
 
     async def dead_letters_of(self, name: str, bucket: int | None = None) -> list[DeadLetter]:
-        """Return the letter of a run id, or those of a window; see ``letters.letters_of``."""
+        """Return the letter of a run id, or the letters of a window; see ``letters_of``."""
         async with self._naming():
             return await letters_of(self._ledger, name, bucket)
 
@@ -167,7 +166,7 @@ class DeadLetters(ReadOperations):
         overlap: Overlap | None = None,
         own_input: tuple[Any, ...] = (),
     ) -> Requested:
-        """Run a window again that ended badly; see ``letters.rerun_letter``."""
+        """Rerun a window that ended badly; see ``rerun_letter``."""
         async with self._near():
             return await rerun_letter(
                 self._ledger, name, bucket, by=self._actor, reason=reason, overlap=overlap,
@@ -177,10 +176,10 @@ class DeadLetters(ReadOperations):
     async def drop_dead(
         self, name: str, bucket: int | None = None, *, reason: str | None = None
     ) -> list[DeadLetter]:
-        """Let the letter of a run id rest, or those of a window; see ``letters.drop``."""
+        """Drop the letter of a run id, or the letters of a window; see ``drop``."""
         async with self._naming():
             return await drop(self._ledger, name, bucket, by=self._actor, reason=reason)
 
     async def drop_all_dead(self, *, key: str | None = None, reason: str | None = None) -> int:
-        """Let every letter rest, of one schedule or of all; returns how many there were."""
+        """Drop every letter of one schedule or of all; return their number."""
         return await drop_all(self._ledger, by=self._actor, key=key, reason=reason)

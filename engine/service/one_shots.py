@@ -30,27 +30,26 @@ from engine.schedules.units import TICK, epoch_ms
 from engine.service.base import ReadOperations, require_request_id
 
 # --- application schedules ---
-# Schedules that applications ask for while they run: one moment, or one that repeats.
+# One-shot and repeating schedules that applications create at run time.
 #
-# They live in the ledger beside those of the files, and no file changes or retires them. What an
-# application may do to them afterwards is here and in `stopping`; whoever calls has been authorized
-# before.
+# They live in the ledger beside those of schedule files, and no file changes or retires them.
+# Applications change them here and end them with ``runs.cancel``. Callers are authorized before.
 
 _DRAFT = "draft"
-"""The key of what is checked before its own key is known."""
+"""Key of a schedule that is validated before its own key is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class ApplicationSchedule:
-    """A schedule that an application asked for, or changed.
+    """A schedule that an application created or changed.
 
     Attributes:
-        key: the id under which it is found, changed and cancelled.
-        schedule: what is in force now.
+        key: the id by which it is found, changed and cancelled.
+        schedule: the definition in force.
         next_fire_at: when it fires next; None while it is paused.
-        project: whose workers start it.
-        workflow_type: what its workflow means today; None while no worker has announced it.
-        waiting: why nobody would start it as things are now, if so.
+        project: the project whose workers start it.
+        workflow_type: the workflow's current Temporal type; None until a worker announces it.
+        waiting: why no worker would start it at present; None if one would.
     """
 
     key: str
@@ -71,29 +70,29 @@ async def create_schedule(
     request_id: str | None = None,
     reason: str | None = None,
 ) -> ApplicationSchedule:
-    """Schedule a workflow for one moment, or again and again.
+    """Create a one-shot or repeating schedule.
 
     Args:
-        ledger: the memory to write it to.
-        fields: the schedule as an entry of a file has it, without its key.
-        by: who asks.
-        reason: why, for the audit.
-        project: whose workers start it.
-        key: names it; without one it gets a key of its own, in the order of time.
-        request_id: asking twice under one id is refused, so that a repeated request does nothing.
+        ledger: the ledger to write it to.
+        fields: the schedule as in a file's entry, without its key.
+        by: the actor, for the audit log.
+        reason: the reason, for the audit log.
+        project: the project whose workers start it.
+        key: its key; the default is a generated key that sorts by time.
+        request_id: idempotency key; a second request with the same id is refused.
 
     Raises:
-        ScheduleError: a field is wrong; its code says which.
+        ScheduleError: a field is invalid; its code says which.
         MomentInPast: it would never fire.
         KeyInUse: the key is, or was, another schedule's.
-        RequestInvalid: the request id is none.
-        RequestInUse: it was used before, whatever became of that schedule.
-        LedgerRequired: the ledger forgets.
+        RequestInvalid: the request id is malformed.
+        RequestInUse: the request id was used before, whatever became of that schedule.
+        LedgerRequired: the ledger is not persistent.
     """
     _require_memory(ledger)
     draft = _draft(fields, key, request_id)
     async with ledger.transaction(long=True) as transaction:
-        # As an apply does: two that reach for one key, or one request id, come one by one.
+        # As an apply does: serializes requests for the same key or request id.
         await transaction.lock_project(project)
         now = await transaction.now()
         if key is None:
@@ -112,7 +111,7 @@ def _draft(fields: Mapping[str, Any], key: str | None, request_id: str | None) -
     if request_id is not None:
         require_request_id(request_id)
     draft = Schedule.from_json({**fields, "key": key or _DRAFT})
-    if draft.follows:  # nobody would look for a cycle, or keep the times of both the same
+    if draft.follows:  # nothing checks them for cycles or keeps the times of both equal
         raise ScheduleError("after and needs belong to a schedule of a file", cure="remove them")
     return draft
 
@@ -129,27 +128,27 @@ async def _declare(
 async def _require_unused(transaction: Transaction, key: str, request_id: str | None) -> None:
     if request_id is not None and (other := await transaction.asked_under(request_id)):
         raise RequestInUse(f"request id {request_id} was used before, for {other}")
-    if await transaction.heads("", [key]):  # of this key alone, and no project's
+    if await transaction.heads("", [key]):  # "" is no project: only this key is read
         raise KeyInUse(f"there is, or was, a schedule {key}", cure="choose another key")
 
 
 async def reschedule(
     ledger: Ledger, key: str, when: Mapping[str, Any], *, by: str, reason: str | None = None
 ) -> ApplicationSchedule:
-    """Let a schedule of an application fire at other times; all else stays.
+    """Change when an application's schedule fires; everything else stays.
 
     Args:
-        ledger: the memory that has it.
-        key: of the schedule.
-        when: the fields that say when, as a file has them; they replace all that said it before.
-        by: who asks.
-        reason: why, for the audit.
+        ledger: the ledger that holds it.
+        key: the schedule's key.
+        when: the timing fields, as in a file; they replace all previous timing fields.
+        by: the actor, for the audit log.
+        reason: the reason, for the audit log.
 
     Raises:
-        ScheduleNotFound: there is none of this key.
+        ScheduleNotFound: there is no schedule with this key.
         OwnedByFile: a file declares it.
-        NotCancellable: it was cancelled, or its last window has come.
-        ScheduleError: a field is wrong.
+        NotCancellable: it was cancelled, or its last window has passed.
+        ScheduleError: a field is invalid.
         MomentInPast: it would never fire again.
     """
     _require_memory(ledger)
@@ -197,7 +196,7 @@ async def _type_of(transaction: Transaction, schedule: Schedule) -> str | None:
 async def _asked(transaction: Transaction, new: NewDefinition) -> ApplicationSchedule:
     waiting, schedule = None, new.schedule
     if new.workflow_type is None:
-        # A worker that announces it at this very moment has not seen this row.
+        # A worker that announces the workflow concurrently cannot see this row yet.
         await transaction.raise_epoch()
         announced = await transaction.announced([schedule.task_queue])
         waiting = planning.explained(schedule, announced.get(schedule.task_queue, ()))
@@ -222,7 +221,7 @@ def _require_future(schedule: Schedule, now: datetime) -> None:
 
 
 def _new_key(schedule: Schedule, now: datetime) -> str:
-    """Return a key nobody has: the clock's milliseconds and 74 random bits, a UUID of version 7."""
+    """Return a unique key: a UUID of version 7, the clock's milliseconds and 74 random bits."""
     number = epoch_ms(now) << 80 | secrets.randbits(80)
     number = number & ~(0xF << 76) | 0x7 << 76
     number = number & ~(0x3 << 62) | 0x2 << 62
@@ -230,7 +229,6 @@ def _new_key(schedule: Schedule, now: datetime) -> str:
 
 
 # --- service methods ---
-# The verbs of applications, which declare schedules of their own.
 
 
 class ApplicationSchedules(ReadOperations):
@@ -247,18 +245,18 @@ class ApplicationSchedules(ReadOperations):
         reason: str | None = None,
         **fields: Any,
     ) -> ApplicationSchedule:
-        """Start a workflow once, at ``at``; see ``one_shots.create_schedule``.
+        """Start a workflow once, at ``at``; see ``create_schedule``.
 
-        It is declared even where no living worker would start it; then
-        ``ApplicationSchedule.waiting`` says so.
+        The schedule is created even if no live worker would start it; then
+        ``ApplicationSchedule.waiting`` is set.
 
         Args:
-            workflow: what to start, as a schedule file names it.
+            workflow: the workflow's name, as in a schedule file.
             at: an aware instant, or ISO 8601; without an offset it is local to ``timezone``.
-            key: names the schedule; without one it gets a key of its own.
-            request_id: asking twice under one id is refused.
-            project: whose workers start it.
-            reason: why, for the audit.
+            key: the schedule's key; the default is a generated one.
+            request_id: idempotency key; a second request with the same id is refused.
+            project: the project whose workers start it.
+            reason: the reason, for the audit log.
             fields: further fields of a schedule, by their names in a file: ``input``,
                 ``timezone``, ``taskQueue``, ``metadata``.
         """
@@ -279,7 +277,7 @@ class ApplicationSchedules(ReadOperations):
         reason: str | None = None,
         **fields: Any,
     ) -> ApplicationSchedule:
-        """Start a workflow again and again, by ``everyMs`` or ``cron``; see ``schedule_at``."""
+        """Start a workflow repeatedly, by ``everyMs`` or ``cron``; see ``schedule_at``."""
         asked = await create_schedule(
             self._ledger, {"workflow": workflow, **fields}, by=self._actor,
             project=project, key=key, request_id=request_id, reason=reason,
@@ -289,12 +287,12 @@ class ApplicationSchedules(ReadOperations):
     async def reschedule(
         self, key: str, *, reason: str | None = None, **when: Any
     ) -> ApplicationSchedule:
-        """Let a schedule of an application fire at other times; see ``one_shots.reschedule``.
+        """Change when an application's schedule fires; see ``one_shots.reschedule``.
 
         Args:
-            key: of the schedule.
-            reason: why, for the audit.
-            when: the fields that say when, by their names in a file; ``at`` may be an instant.
+            key: the schedule's key.
+            reason: the reason, for the audit log.
+            when: the timing fields, by their names in a file; ``at`` may be an instant.
         """
         if isinstance(at := when.get("at"), datetime):
             when["at"] = as_text(at)
@@ -303,7 +301,7 @@ class ApplicationSchedules(ReadOperations):
         return await self._with_workers(asked)
 
     async def _with_workers(self, asked: ApplicationSchedule) -> ApplicationSchedule:
-        """Say where no worker lives that would start it; it is asked for all the same."""
+        """Set ``waiting`` if no live worker would start the schedule."""
         if asked.waiting is not None:
             return asked
         workflow = asked.workflow_type or asked.schedule.workflow
@@ -313,7 +311,7 @@ class ApplicationSchedules(ReadOperations):
 
 
 def as_text(moment: datetime) -> str:
-    """Return an instant as a schedule has it: to the millisecond, floored.
+    """Return an instant in ISO 8601 and UTC, floored to the millisecond.
 
     Raises:
         ValueError: it is naive; its meaning would depend on the machine.

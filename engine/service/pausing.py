@@ -17,7 +17,7 @@ from engine.schedules.planner.decisions import Decision
 from engine.service.base import ReadOperations
 
 # --- pause and resume ---
-# Pause and resume: the operator's own hold on a schedule, which no deploy lifts.
+# The operator's hold on a schedule. Applying a file never lifts it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Resumed:
 
     Attributes:
         next_fire_at: when its next window opens.
-        caught_up: windows of the pause that start after all, or wait in the queue.
+        caught_up: number of windows of the pause that start after all or wait in the queue.
     """
 
     key: str
@@ -47,10 +47,10 @@ class Resumed:
 async def pause(
     ledger: Ledger, key: str, *, by: str, reason: str | None, until: datetime | None = None
 ) -> Paused:
-    """Let a schedule rest, from now on.
+    """Pause a schedule from now on.
 
-    Windows that opened before are decided as ever; what nobody has begun to send is skipped.
-    Runs that are open go on. Pausing again replaces reason and end.
+    Windows that opened before are decided as usual. Starts that are not yet being sent are skipped,
+    and open runs continue. Pausing again replaces the reason and the end.
 
     Raises:
         MomentInPast: ``until`` has passed.
@@ -75,22 +75,22 @@ async def resume(
     reason: str | None = None,
     make_up: CatchUp | None = None,
 ) -> Resumed:
-    """Let a schedule fire again, from its next window on.
+    """Resume a schedule from its next window on.
 
     Args:
-        ledger: the memory that has it.
-        key: of the schedule.
-        by: who acts.
-        reason: why.
-        make_up: what becomes of the windows of the pause, this once; without it what the
-            schedule's ``catchUp.pause`` says, which by default is nothing.
+        ledger: the ledger that holds it.
+        key: the schedule's key.
+        by: the actor, for the audit log.
+        reason: the reason, for the audit log.
+        make_up: catch-up of the windows of this pause; the default is the schedule's
+            ``catchUp.pause``, which by default starts none of them.
     """
     async with locked(ledger, key, by=by, all_open=make_up is not None) as schedule:
         state = schedule.state
         if state.pause is None:
             return Resumed(key, None, _next_window(schedule))
         caught_up = 0
-        if state.schedule.enabled:  # otherwise the file holds it still, and its windows are its own
+        if state.schedule.enabled:  # else the file still disables it and decides on its windows
             step = await schedule.decide(make_up or state.schedule.catch_up.after("pause"))
             caught_up = sum(each.verdict in {"claimed", "queued"} for each in step.decisions)
         await schedule.transaction.resume(key, _next_look(schedule))
@@ -104,7 +104,7 @@ def _next_look(schedule: Locked) -> datetime | None:
 
 
 def _next_window(schedule: Locked) -> datetime | None:
-    """Return when it fires next: what waits in its queue is looked at sooner, and fires nothing."""
+    """Return when the next window opens, regardless of fires that wait in the queue."""
     state = replace(schedule.state, pause=None, open_fires=())
     return looked_at_next(state, state.schedule, state.cursor, schedule.now)
 
@@ -114,18 +114,18 @@ def _shown(pause: Pause | None) -> dict[str, Any] | None:
 
 
 # --- skip and unskip ---
-# Skips one window before it comes, and takes that back.
+# Skipping one window before it opens, and undoing that.
 #
-# A skipped window has its row at once, ahead of the cursor. The planner passes over windows that
-# have a row, so whichever replica comes to it later leaves it alone.
+# The row of a skipped window is written at once, ahead of the cursor. The planner passes over
+# windows that have a row, so every replica leaves the window alone.
 
 BY_A_USER = "user"
-"""The first word of the reason of every window that a person skipped."""
+"""First word of the reason of every window that a user skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A window that was skipped, or is to start again; ``changed`` is False where it was so."""
+    """Result of a skip or unskip; ``changed`` is False if there was nothing to change."""
 
     key: str
     fire_time: datetime
@@ -138,8 +138,8 @@ async def skip(
 ) -> Skipped:
     """Skip the window of a schedule that opens at ``at``.
 
-    One that has opened can be skipped as long as nobody has begun to send its run, which a spread
-    or a rate may delay.
+    A window that has opened can be skipped until its start is being sent, which a spread or a rate
+    may delay.
 
     Raises:
         WindowNotFound: no window opens then.
@@ -174,11 +174,11 @@ async def skip(
 async def unskip(
     ledger: Ledger, key: str, at: datetime, *, by: str, reason: str | None = None
 ) -> Skipped:
-    """Let a window start that was skipped before it came.
+    """Undo the skip of a window that has not opened yet.
 
     Raises:
         WindowNotFound: no window opens then.
-        MomentInPast: it has come already: `rerun` or `backfill` start it now.
+        MomentInPast: it has opened already; a `rerun` or a `backfill` can start it.
     """
     async with locked(ledger, key, by=by) as schedule:
         window, workflow_id = _window(schedule, at)
@@ -206,30 +206,29 @@ def _window(schedule: Locked, at: datetime) -> tuple[Window, str]:
 
 
 # --- service methods ---
-# The verbs that let a schedule rest, or one window of it.
 
 
 class Holding(ReadOperations):
-    """Operations that hold coming windows back, and release them."""
+    """Operations that hold back coming windows and release them."""
 
     async def pause(self, key: str, *, reason: str | None, until: datetime | None = None) -> Paused:
-        """Let a schedule rest; see ``pausing.pause``."""
+        """Pause a schedule; see ``pausing.pause``."""
         async with self._near():
             return await pause(self._ledger, key, by=self._actor, reason=reason, until=until)
 
     async def resume(
         self, key: str, *, reason: str | None = None, make_up: CatchUp | None = None
     ) -> Resumed:
-        """Let a paused schedule fire again; see ``pausing.resume``."""
+        """Resume a paused schedule; see ``pausing.resume``."""
         async with self._near():
             return await resume(self._ledger, key, by=self._actor, reason=reason, make_up=make_up)
 
     async def skip(self, key: str, at: datetime, *, reason: str | None = None) -> Skipped:
-        """Skip one window that is to come; see ``skipping.skip``."""
+        """Skip one window; see ``pausing.skip``."""
         async with self._near():
             return await skip(self._ledger, key, at, by=self._actor, reason=reason)
 
     async def unskip(self, key: str, at: datetime, *, reason: str | None = None) -> Skipped:
-        """Take a skip back; see ``skipping.unskip``."""
+        """Undo a skip; see ``pausing.unskip``."""
         async with self._near():
             return await unskip(self._ledger, key, at, by=self._actor, reason=reason)

@@ -34,18 +34,18 @@ from engine.service.base import ReadOperations, require_request_id
 from engine.service.pausing import BY_A_USER
 
 # --- trigger and rerun ---
-# Runs that somebody asks for: a manual one, and one more of a window that was decided.
+# Requested runs: a manual run, or another run of a decided window.
 
 _MOST = 2**63 - 1
-"""Of a bucket, as the ledger keeps it."""
+"""Largest bucket that the ledger can store."""
 
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """A run that was asked for; ``new`` is False where the same request came before.
+    """A requested run; ``new`` is False if the same request was made before.
 
-    ``asks``: what may be in its way has to be looked at first. A worker does that at once, and then
-    the run starts, or is skipped for one that is open.
+    ``asks``: a worker must first check whether an earlier run is still open. It does so at once;
+    then the run starts, or is skipped because of the open one.
     """
 
     fire: Fire
@@ -63,21 +63,21 @@ async def trigger(
     overlap: Overlap | None = None,
     own_input: tuple[Any, ...] = (),
 ) -> Requested:
-    """Start a run of a schedule now, besides its windows; also of one that is paused.
+    """Start a run of a schedule now, outside its windows; a paused schedule is allowed.
 
     Args:
-        ledger: the memory that has it.
-        key: of the schedule.
-        by: who acts.
-        reason: why.
-        request_id: names the run; asking twice under one name starts one run.
-        overlap: what to keep to, this once; without it the schedule's own policy.
-        own_input: the argument of this run alone, in a tuple; empty takes the schedule's.
+        ledger: the ledger that holds it.
+        key: the schedule's key.
+        by: the actor, for the audit log.
+        reason: the reason, for the audit log.
+        request_id: idempotency key; requests with the same id start one run.
+        overlap: overlap policy of this run; the default is the schedule's.
+        own_input: the argument of this run in a tuple; empty means the schedule's input.
 
     Raises:
-        RequestInvalid: the request id is not one.
-        ScheduleError: ``overlap`` stops the previous run, of a schedule that may have several.
-        WorkflowUnknown: no worker ever announced the workflow.
+        RequestInvalid: the request id is malformed.
+        ScheduleError: ``overlap`` stops the previous run, but several may be open.
+        WorkflowUnknown: no worker has ever announced the workflow.
     """
     request_id = request_id or uuid4().hex
     require_request_id(request_id)
@@ -102,17 +102,17 @@ async def rerun(
     own_input: tuple[Any, ...] = (),
     letter: str | None = None,
 ) -> Requested:
-    """Start one more run of a window that was decided, whatever became of it.
+    """Start another run of a decided window, whatever its outcome.
 
-    It runs under the present definition, and ``ctx.fire`` names the window. With ``letter``, the
-    id of a run that died, only if nobody has dealt with that one yet.
+    The run uses the current definition, and ``ctx.fire`` names the window. With ``letter``, the run
+    id of a dead letter, it starts only if that letter is still unresolved.
 
     Raises:
-        LetterNotFound: somebody has.
-        WindowNotFound: the ledger knows no such window.
-        FireStillOpen: its run is open, or may still come.
-        ScheduleError: ``overlap`` stops the previous run, of a schedule that may have several.
-        WorkflowUnknown: no worker ever announced the workflow.
+        LetterNotFound: the letter has been resolved.
+        WindowNotFound: the ledger has no such window.
+        FireStillOpen: the window's run is open or may still start.
+        ScheduleError: ``overlap`` stops the previous run, but several may be open.
+        WorkflowUnknown: no worker has ever announced the workflow.
     """
     async with locked(ledger, key, by=by, all_open=overlap is not None) as schedule:
         if letter is not None and not await schedule.transaction.letters(workflow_id=letter):
@@ -125,7 +125,7 @@ async def rerun(
                 f"{fire.workflow_id} is {fire.status}", cure="wait for it, or cancel it first"
             )
         opened = fire.fire_time
-        if fire.windows > 1:  # its number means what the definition meant that decided it
+        if fire.windows > 1:  # the definition that decided the range gives the bucket its meaning
             definition = await schedule.transaction.definition(key, fire.definition_version)
             opened = definition.spec.fire_time(bucket)
         window = Window(key, fire.series, bucket, opened)
@@ -139,7 +139,7 @@ async def rerun(
 
 
 async def _deal_with(schedule: Locked, bucket: int, series: int) -> None:
-    """Resolve the dead letters of a window's earlier runs, because it runs again."""
+    """Resolve the dead letters of a window that runs again."""
     found = await schedule.transaction.letters(schedule.state.key, bucket=bucket)
     await schedule.transaction.deal(
         [
@@ -151,10 +151,10 @@ async def _deal_with(schedule: Locked, bucket: int, series: int) -> None:
 
 
 async def decided_window(schedule: Locked, bucket: int, series: int | None) -> Fire:
-    """Return the row of a window, alone or among others in a range.
+    """Return the row of a window: its own, or that of a range that includes it.
 
     Raises:
-        WindowNotFound: there is none.
+        WindowNotFound: there is no such row.
     """
     state, transaction = schedule.state, schedule.transaction
     fire = None
@@ -163,7 +163,7 @@ async def decided_window(schedule: Locked, bucket: int, series: int | None) -> F
     moment = _opens(state.schedule.spec, bucket) if possible and fire is None else None
     if moment is not None and series in {None, state.series}:
         fire = await transaction.covering(state.key, moment)
-        # What covers the moment may be a range of an older series, or without such a window.
+        # The row found may be a range of an older series, or of a definition without this window.
         if fire and (
             fire.series != state.series or not await has_window(transaction, fire, moment)
         ):
@@ -177,7 +177,7 @@ async def decided_window(schedule: Locked, bucket: int, series: int | None) -> F
 
 
 def _opens(spec: Spec, bucket: int) -> datetime | None:
-    """When a window opens; None where the calendar ends before it."""
+    """Return when a window opens; None if that is beyond the range of ``datetime``."""
     try:
         return spec.fire_time(bucket)
     except OverflowError:
@@ -241,7 +241,7 @@ def _require_one_previous(schedule: Schedule, overlap: Overlap | None) -> None:
 def _resolved(
     schedule: Locked, window: Window, workflow_id: str, overlap: Overlap | None
 ) -> Resolved:
-    """Return the decision of overlap: manual runs queue with the windows of their key."""
+    """Apply the overlap policy: requested runs queue with the windows of their key."""
     return resolve(
         overlap or schedule.state.schedule.overlap,
         [Decision(replace(window, fire_time=schedule.now), "claimed")],
@@ -256,9 +256,8 @@ def _resolved(
 
 
 # --- cancel ---
-# Cancels runs, and schedules of applications.
-#
-# For a run the wish is written down, and a replica carries it out.
+# Cancellation of runs and of applications' schedules. The ledger records the request to stop a run,
+# and a replica carries it out.
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,12 +265,12 @@ class Cancelled:
     """Result of a cancel.
 
     Attributes:
-        asked: runs that will be asked to end; they may take their time to undo what they did.
-        skipped: runs that nobody had begun to start.
-        already: runs that had been asked before.
-        retired: whether the schedule ends with it; only one of an application does.
-        was_retired: it had been cancelled before. That is no error.
-        backfills: those that were being laid, and end with it, in sentences.
+        asked: runs that will be asked to stop; undoing their work may take time.
+        skipped: runs whose start was not yet being sent.
+        already: runs that had been asked to stop before.
+        retired: whether this retired the schedule; only an application's schedule is.
+        was_retired: the schedule had been cancelled before. That is not an error.
+        backfills: messages about the backfills that this ended.
     """
 
     key: str
@@ -293,13 +292,12 @@ async def cancel(
 ) -> Cancelled:
     """Cancel one run by its id, or every open run of a schedule by its key.
 
-    With the key every backfill that is still being laid ends. A schedule that an application asked
-    for is retired besides, when its key is given: it never
-    fires again.
+    A key also ends every backfill that is still being laid, and retires an application's schedule,
+    which then never fires again.
 
     Raises:
         ScheduleNotFound: there is no such schedule.
-        NotCancellable: nothing of it is open; of an application's schedule, nor is to come.
+        NotCancellable: there is no open run, backfill or application's schedule to end.
     """
     parsed = parse_workflow_id(name)
     key = parsed.key if parsed else name
@@ -331,10 +329,9 @@ async def cancel(
 async def _ended(
     schedule: Locked, fires: list[OpenFire], stop: Stop, reason: str | None
 ) -> Cancelled:
-    """Skip what nobody has begun to send, ask the other runs to end, and note each.
+    """Skip starts that are not yet being sent, request the other runs to stop, and audit each.
 
-    All at once: under the lock of the schedule nothing of it starts, and a backfill may have left
-    thousands.
+    In bulk: a backfill may have left thousands, and the schedule's lock blocks all its starts.
     """
     why = f"{BY_A_USER}: {reason or f'cancelled by {schedule.by}'}"
     state, transaction = schedule.state, schedule.transaction
@@ -361,7 +358,7 @@ async def _ended(
 
 
 async def _is_to_come(schedule: Locked) -> bool:
-    """Decide what has come, so that it can be given up; whether windows are still to come."""
+    """Decide the windows up to now, so they can be skipped; return whether more are to come."""
     await schedule.decide(then="retired")
     (schedule.state,) = await schedule.transaction.read([schedule.state.key], all_open=True)
     return schedule.state.schedule.spec.next(schedule.now) is not None
@@ -372,11 +369,10 @@ def _is_asked(fire: OpenFire, stop: Stop) -> bool:
 
 
 # --- service methods ---
-# The verbs that start runs, and those that end them.
 
 
 class Running(ReadOperations):
-    """Operations on runs: trigger, rerun, cancel."""
+    """Operations on runs: trigger, rerun, cancel and backfill."""
 
     async def trigger(
         self,
@@ -387,7 +383,7 @@ class Running(ReadOperations):
         overlap: Overlap | None = None,
         own_input: tuple[Any, ...] = (),
     ) -> Requested:
-        """Start a run besides the schedule's windows; see ``requesting.trigger``."""
+        """Start a run outside the schedule's windows; see ``runs.trigger``."""
         async with self._near():
             return await trigger(
                 self._ledger, key, by=self._actor, reason=reason, request_id=request_id,
@@ -404,7 +400,7 @@ class Running(ReadOperations):
         overlap: Overlap | None = None,
         own_input: tuple[Any, ...] = (),
     ) -> Requested:
-        """Start one more run of a decided window; see ``requesting.rerun``."""
+        """Start another run of a decided window; see ``runs.rerun``."""
         async with self._near():
             return await rerun(
                 self._ledger, key, bucket, by=self._actor, reason=reason, series=series,
@@ -414,7 +410,7 @@ class Running(ReadOperations):
     async def cancel(
         self, name: str, *, reason: str | None = None, terminate: bool = False
     ) -> Cancelled:
-        """Cancel a run, or all of a schedule that an application asked for; see ``stopping``."""
+        """Cancel a run, or every open run of a schedule; see ``runs.cancel``."""
         async with self._near():
             return await cancel(
                 self._ledger, name, by=self._actor, reason=reason, terminate=terminate
@@ -430,7 +426,7 @@ class Running(ReadOperations):
         overlap: InLine | None = None,
         include: Collection[Included] = (),
     ) -> BackfillRequested:
-        """Ask for runs of windows of the past that have none; see ``backfilling.backfill``."""
+        """Request runs for past windows that have none; see ``backfill.backfill``."""
         async with self._near():
             return await backfill(
                 self._ledger, key, begin, end, by=self._actor, reason=reason, overlap=overlap,
@@ -446,18 +442,18 @@ class Running(ReadOperations):
         overlap: InLine | None = None,
         include: Collection[Included] = (),
     ) -> BackfillRequested:
-        """Say what ``backfill`` would come to, and ask for nothing. Refuses what it refuses."""
+        """Preview ``backfill`` without requesting it. Raises the same errors."""
         async with self._near():
             return await preview(
                 self._ledger, key, begin, end, by=self._actor, overlap=overlap, include=include
             )
 
     def windows_of(self, previewed: Backfill) -> AsyncIterator[Considered]:
-        """Return each window of a backfill in order: whether it starts, and why or why not."""
+        """Return each window of a backfill in order, with whether it starts and why."""
         return windows_of(self._ledger, previewed)
 
     async def laid(self, of: Backfill) -> list[Fire]:
-        """Return the fires that a backfill has laid, and that nobody had begun before it."""
+        """Return the fires that a backfill has laid, without those started before its request."""
         async with self._ledger.transaction(long=True) as transaction:
             rows = await transaction.between(of.key, of.first, of.last)
         return [

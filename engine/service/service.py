@@ -19,15 +19,12 @@ from engine.service.pausing import Holding
 from engine.service.runs import Running
 
 # --- rules of every operation ---
-# What operators and applications do to schedules and runs, one file for each kind of verb.
-#
-# Every verb takes the schedule's row lock, reads the clock after it has it, and writes down who did
-# what, when and why. One that changes whether the schedule fires first decides every window up to
-# that moment under the old state (rule L3).
+# Every operation takes the schedule's row lock, then reads the clock, and records who did what,
+# when and why. An operation that changes whether the schedule fires first decides every window up
+# to that moment under the old state (rule L3).
 
 
 # --- declarations ---
-# The verbs of whoever declares schedules in a file.
 
 
 class FileOperations(ReadOperations):
@@ -35,17 +32,17 @@ class FileOperations(ReadOperations):
 
     @staticmethod
     def check(path: Path, *, expectations: bool = False) -> ScheduleFile:
-        """Read a schedule file; ``expectations``: an ``expect:`` that fails is a problem too.
+        """Read and check a schedule file; ``expectations`` also evaluates its ``expect:`` entries.
 
         Raises:
-            ScheduleFileError: with every problem of the file.
+            ScheduleFileError: the file has problems; the error lists all of them.
         """
         return read_file(path, expectations=expectations)
 
     async def build_indexes(self, *, patience: float | None = None) -> list[str]:
-        """Build the indexes that migrations have left for later; return the names of those left.
+        """Build the indexes that migrations deferred; return the names of those still missing.
 
-        ``patience``: seconds to wait for other sessions at a stretch; None is as long as it takes.
+        ``patience``: seconds to wait for other sessions at a time; None waits without limit.
         """
         return await self._ledger.build_indexes(patience=patience)
 
@@ -59,26 +56,26 @@ class FileOperations(ReadOperations):
     ) -> ApplyReport:
         """Make the file's schedules the newest definitions of its project.
 
-        With ``prune``, because ``prune`` is to follow, what that would refuse is refused here:
-        nothing is applied then. ``take_from`` is a project that was renamed: those of its keys
-        that the file declares are this project's from now on, with all that has not ended.
+        ``prune`` announces that ``prune`` follows: if that would be refused, nothing is applied.
+        ``take_from`` is the former name of a renamed project: its keys that the file declares move
+        to this project, with everything that has not ended.
 
         Raises:
-            KeyForeign: when another project owns a key of the file.
-            RevisionTooLow: when a file with a higher ``revision`` was applied, unless forced.
-            PruneRefused: when ``prune`` would retire more than half of the project, unless forced.
+            KeyForeign: another project owns a key of the file.
+            RevisionTooLow: a file with a higher ``revision`` was applied, unless forced.
+            PruneRefused: ``prune`` would retire more than half of the project, unless forced.
         """
         return await apply(
             self._ledger, file, by=self._actor, force=force, prune=prune, take_from=take_from
         )
 
     async def unchanged(self, path: Path) -> ApplyReport | None:
-        """Return what applying this file would say if it is what was applied last, else None.
+        """Return the report of applying this file if it was the last one applied, else None.
 
-        It is hashed and not read, which of 10,000 schedules spares seconds.
+        The file is hashed, not parsed, which saves seconds for 10,000 schedules.
 
         Raises:
-            ScheduleFileError: when it cannot be read.
+            ScheduleFileError: it cannot be read.
         """
         look = Source(path).look()
         project = look.project()
@@ -96,7 +93,7 @@ class FileOperations(ReadOperations):
         force: bool = False,
         take_from: str | None = None,
     ) -> DryRun:
-        """Return what ``apply`` would change; see ``rehearsing.rehearse``."""
+        """Return what ``apply`` would change; see ``dry_run.rehearse``."""
         return await rehearse(
             self._ledger, file, by=self._actor, prune=prune, force=force, take_from=take_from
         )
@@ -107,7 +104,7 @@ class FileOperations(ReadOperations):
         """Retire the keys that the applied file has lacked for ``absent_for``.
 
         Raises:
-            PruneRefused: when the file lacks more than half of the project, unless forced.
+            PruneRefused: the file lacks more than half of the project, unless forced.
         """
         return await retire_absent(
             self._ledger, file, by=self._actor, absent_for=absent_for, force=force
@@ -115,15 +112,14 @@ class FileOperations(ReadOperations):
 
 
 # --- service ---
-# All verbs in one class, and the ledger that they work on.
 
 
 class ScheduleService(FileOperations, ApplicationSchedules, Holding, Running, DeadLetters):
     """All operations on the schedules of one namespace.
 
     Args:
-        ledger: the memory it works on; it stays the caller's to close.
-        actor: who acts, for the ledger's records.
+        ledger: the ledger to work on; the caller closes it.
+        actor: the actor, for the audit log.
         migrated: the schema versions that were applied when the ledger was opened.
     """
 
@@ -132,13 +128,13 @@ class ScheduleService(FileOperations, ApplicationSchedules, Holding, Running, De
     async def connect(
         cls, database_url: str, *, namespace: str, schema: str, actor: str
     ) -> AsyncIterator[ScheduleService]:
-        """Open a service on a PostgreSQL ledger for as long as the block lasts.
+        """Open a service on a PostgreSQL ledger for the duration of the block.
 
         Raises:
-            LedgerUnavailable: when the database cannot be reached.
-            LedgerTooNew: when it was written by a newer version.
+            LedgerUnavailable: the database cannot be reached.
+            LedgerTooNew: a newer version has written to it.
         """
-        # Whoever only reads a file waits for no driver.
+        # Commands that only read a file need not load the driver.
         from engine.ledger import PostgresLedger  # noqa: PLC0415
 
         ledger = await PostgresLedger.connect(

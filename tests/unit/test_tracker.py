@@ -80,7 +80,7 @@ class Bench:
         self.clock = LedgerClock()
         self.ledger = MemoryLedger(clock=self.now)
         self.breaker = Breaker(temporal.answers, on_event=self.told.append)
-        monkeypatch.setattr(engine.runtime.tracking.tracker, "book", self._book)
+        monkeypatch.setattr(engine.runtime.tracking.tracker, "reconcile_runs", self._book)
         monkeypatch.setattr(engine.runtime.tracking.tracker, "boottime", lambda: self.at)
 
     def now(self) -> datetime:

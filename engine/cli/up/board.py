@@ -1,7 +1,4 @@
-"""State of the live table.
-
-What the live table of ``sched up`` shows. Pure: it hears events and is told what is next.
-"""
+"""State of the live table of ``sched up``. Pure: callers pass in events and next fires."""
 
 from __future__ import annotations
 
@@ -22,15 +19,15 @@ from engine.schedules.units import TICK
 _KEPT = 200
 _CLOSED = frozenset(get_args(ClosedWord))
 WRONG = frozenset({"failed", "timed_out", "terminated", "rejected", "expired", "unvouched"})
-"""What somebody may have to look into: it outlasts what went well."""
+"""Statuses that may need attention: their lines are kept longer than others."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoardLine:
-    """One window, or a row of windows without a run: what was decided, and what became of it.
+    """Line of one window, or of a range of windows without a run: its decision or outcome.
 
     Attributes:
-        fire_time: of several windows, the last one's.
+        fire_time: the fire time; for several windows, that of the last one.
     """
 
     key: str
@@ -48,9 +45,9 @@ class FileState:
     """State of the schedule file.
 
     Attributes:
-        since: when its schedules were applied; None before anybody said that they were.
-        schedules: how many of them go on.
-        problems: why it is not applied as it is now; empty while it is good.
+        since: when its schedules were applied; None until they are known to be.
+        schedules: number of schedules in force.
+        problems: why its current content is not applied; empty while it is valid.
     """
 
     name: str
@@ -60,19 +57,19 @@ class FileState:
 
     @property
     def trouble(self) -> str:
-        """Return what a broken file means for the running schedules."""
+        """Sentence about what a broken file means for the running schedules."""
         count = counted(self.schedules, "schedule")
         return f"{self.name} is broken; the last good definitions go on ({count})"
 
 
 @dataclass(slots=True)
 class Board:
-    """The windows seen lately, the newest first, and how many came to which end.
+    """Recent windows, and counts of windows by status.
 
     Attributes:
-        counts: the windows heard of since the start, by status; each counts once, under its newest.
-        upcoming: what fires next; None while it is not known.
-        file: how the schedule file stands; None before anybody said.
+        counts: windows since the start, by status; each counts once, under its latest status.
+        upcoming: the next fires; None while they are unknown.
+        file: the state of the schedule file; None while it is unknown.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -83,13 +80,13 @@ class Board:
 
     @property
     def lines(self) -> list[BoardLine]:
-        """The newest fire time first."""
+        """Lines, newest fire time first."""
         return sorted(self._lines.values(), key=_age)[::-1]
 
     def foremost(self, room: int) -> tuple[list[BoardLine], list[BoardLine]]:
-        """Return the newest lines, and what went wrong before them.
+        """Return the newest lines, and older lines of windows that went wrong.
 
-        The latter fill at most a third of the room, and cost one row more: a heading.
+        The latter fill at most a third of the room, plus one row for a heading.
         """
         lines = self.lines
         wrong = [number for number, line in enumerate(lines) if line.status in WRONG]
@@ -100,7 +97,7 @@ class Board:
         return lines[:room], []
 
     def on_event(self, event: Event) -> None:
-        """Take in what a replica tells."""
+        """Process an event of the replica."""
         match event:
             case Settled(claim, outcome, lag):
                 self._settled(claim, outcome, lag)
@@ -112,19 +109,19 @@ class Board:
                 pass
 
     def stand(self, file: FileState) -> None:
-        """Take in how the schedule file stands; that nothing fires may no longer be true."""
+        """Set the state of the schedule file; if nothing was to fire, that is now unknown."""
         self.file, self.upcoming = file, self.upcoming or None
 
     def expect(self, upcoming: Sequence[NextFire]) -> None:
-        """Take in what the ledger says fires next. Nothing, before the file is applied, is no news.
+        """Set the next fires as read from the ledger.
 
-        A broken file is applied by nobody: then the ledger knows what goes on.
+        An empty list counts only once the file is applied, or is broken and will not be.
         """
         known = self.file is None or self.file.since or self.file.problems
         self.upcoming = upcoming if upcoming or known else None
 
     def remember(self, fires: Sequence[Fire], timezones: Mapping[str, str]) -> None:
-        """Show what the ledger knows from before; it is not counted."""
+        """Add fires from before the start; they are not counted."""
         for fire in fires:
             lag = None
             if fire.lag_ms is not None and fire.timing not in ASKED_LATER:
@@ -139,7 +136,7 @@ class Board:
     def _settled(self, claim: Claim, outcome: Outcome, lag: timedelta) -> None:
         before = self._lines.get(claim.workflow_id)
         if before and before.status in _CLOSED:
-            return  # its close was heard first
+            return  # the close event came first
         started = outcome.status == "started"
         status = UNANSWERED if outcome.status == "starting" else outcome.status
         note = manner(claim, outcome) if started else outcome.reason or outcome.error or ""
@@ -168,7 +165,7 @@ class Board:
         )  # fmt: skip
 
     def _move_on(self, claim: Claim) -> None:
-        """Drop a started window from the next fires before the ledger is read again."""
+        """Replace a started window in the next fires before the ledger is read again."""
         if any(fire.key == claim.key and fire.fire_time <= claim.fire_time
                for fire in self.upcoming or ()):  # fmt: skip
             after = claim.schedule.first_start(claim.fire_time + TICK)
@@ -188,7 +185,7 @@ class Board:
             self._keep(replace(before, status=evidence.closed, note=note))
 
     def _count(self, workflow_id: str, status: str) -> None:
-        """Count a window under its new status; what has ended is not looked up again."""
+        """Count a window under its new status; closed windows are not tracked further."""
         before = self._open.pop(workflow_id, None)
         if before:
             self.counts[before] -= 1
@@ -198,7 +195,7 @@ class Board:
 
     def _keep(self, line: BoardLine) -> None:
         self._lines[line.workflow_id] = line
-        if len(self._lines) > 2 * _KEPT:  # rarely: a herd is a thousand lines at once
+        if len(self._lines) > 2 * _KEPT:  # not every time: a thousand lines may come at once
             kept = [line for part in self.foremost(_KEPT) for line in part]
             self._lines = {each.workflow_id: each for each in kept}
 
@@ -208,13 +205,13 @@ def _age(line: BoardLine) -> tuple[datetime, str]:
 
 
 def _several(windows: int, first: datetime, timezone: str) -> str:
-    """Say that a line stands for more windows than the one whose fire time it shows."""
+    """Return a note that a line stands for several windows; empty for one."""
     since = clock(first, timezone, seconds=True)
     return f"{windows} windows since {since}: " if windows > 1 else ""
 
 
 def manner(claim: Claim, outcome: Outcome) -> str:
-    """Say how a window was started: ``on time``, ``first sight``, ``caught up, …``."""
+    """Return how a window was started: ``on time``, ``first sight``, ``caught up, …``."""
     timing = shown_timing(claim.kind, outcome.timing)
     words = claim.reason if claim.reason == FIRST_SIGHT else (timing or "")
     caught_up = f", stands for {claim.missed} missed" if claim.missed else ""

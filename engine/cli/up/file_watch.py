@@ -1,7 +1,4 @@
-"""File watch of sched up.
-
-Applies the schedule file each time it is saved, and retires what it has lacked for long.
-"""
+"""File watch of ``sched up``: apply the schedule file on each save, and retire absent keys."""
 
 from __future__ import annotations
 
@@ -25,34 +22,34 @@ from engine.runtime.loop import Loop
 from engine.schedules import ScheduleFile
 
 _LOOK_EVERY_MS = 5_000
-"""Also without a sign from the file system: some (network, container) give none."""
+"""Poll interval without file system events, which some (network, container) never send."""
 _SETTLE = 0.5
-"""Nothing is applied before it has been the same for so long (seconds): the first half of a file
-may be valid, and mean something else."""
+"""Seconds for which a file must be unchanged before it is applied: half of a file may be valid, and
+mean something else."""
 _SETTLED_BY = 10.0
-"""Seconds after which what still changes is said to; it is looked at again later."""
+"""Seconds after which a file that keeps changing is reported; later polls try again."""
 _NOW = 0.0
-"""Of the monotonic clock: at the next look."""
+"""Monotonic time that has always passed: due at the next poll."""
 
 
 class FileWatch:
-    """Follows one schedule file for ``sched up``.
+    """Watcher of one schedule file for ``sched up``.
 
-    The replica applies the file it was started with and says how that went (``hear``); what is
-    saved from then on is applied here. A file that is broken, or cannot be applied, changes
-    nothing: the last good one goes on.
+    The replica applies the file it was started with and reports the result (``on_event``); later
+    saves are applied here. A file that is broken or cannot be applied changes nothing: the last
+    good one stays in force.
 
     Args:
-        path: of the file; it may vanish and come back.
-        begin: what it was when the replica was given it, or why it was not.
-        desk: the ledger.
-        project: that the replica serves.
-        living: how many schedules the ledger has, where ``begin`` is of no use.
-        types: the workflows that the worker runs, whose inputs are compared with the file's.
-        data_dir: of the ``sched up``, for commands that are named as a cure.
-        show: hears how the file stands.
-        on_event: receives what was done about it.
-        absent_for: after how long a key that the unchanged file lacks is retired.
+        path: the path of the file; it may vanish and come back.
+        begin: the file that the replica was given, or the error in reading it.
+        desk: the service on the ledger.
+        project: the project that the replica serves.
+        living: the number of schedules in force at the start.
+        types: the worker's workflow types; inputs in the file are checked against them.
+        data_dir: the data folder of ``sched up``, for the commands suggested as a cure.
+        show: receives each state of the file.
+        on_event: receives notices about what was applied and retired.
+        absent_for: how long a key must be absent from the file before it is retired.
     """
 
     def __init__(
@@ -79,22 +76,22 @@ class FileWatch:
         self._by_hand = shlex.join(["sched", "apply", str(path), *folder, "--prune", "--force"])
         self._prune_at: float | None = None
         self._leaving: tuple[str, ...] = ()
-        # What is wrong with it the replica will say in a moment.
+        # The replica reports problems of the file shortly.
         self._state = FileState(str(path), None, living)
         show(self._state)
 
     def on_event(self, event: Event) -> None:
-        """Take in what the replica says of the file that it was started with."""
+        """Process the replica's report on the file that it was started with."""
         if not (isinstance(event, Applied) and self._waits_for_replica):
             return
         self._waits_for_replica = False
         if not event.good:
             self._stand(replace(self._state, problems=tuple(event.text.splitlines())))
-        elif self._good:  # otherwise it has been mended meanwhile, and is looked at in a moment
+        elif self._good:  # else it was repaired meanwhile, and the next poll applies it
             self._applied(self._good)
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Watch until cancelled."""
         signs = self._signs()
 
         async def look() -> timedelta:
@@ -105,15 +102,15 @@ class FileWatch:
         await Loop(str(self._path), look, on_event=self._emit).run()
 
     async def run_once(self) -> None:
-        """Apply the file if it is another than before; retire what has been absent for long."""
+        """Apply the file if it has changed; retire keys that have been absent for long enough."""
         seen = await self._digest()
         if seen != self._seen:
             digest = await self._settled(seen)
             if digest is None:
                 return
             await self._apply()
-            # Not before: a ledger that was away is tried again. And as it was when it was read:
-            # what has changed since is seen at the next look.
+            # Only after the apply, so that it is retried when the ledger is unavailable. The digest
+            # is that of the content read, so that the next poll notices later changes.
             self._seen = self._read.digest or digest
         if self._good and self._prune_at is not None and time.monotonic() >= self._prune_at:
             await self._prune(self._good)
@@ -122,7 +119,7 @@ class FileWatch:
         return await asyncio.to_thread(digest_of, self._path, self._read)
 
     async def _settled(self, digest: str) -> str | None:
-        """Return the digest once it stays the same; None after saying that it does not."""
+        """Return the digest once it is stable; report a file that keeps changing, return None."""
         deadline = time.monotonic() + _SETTLED_BY
         while time.monotonic() < deadline:
             before = digest
@@ -130,26 +127,26 @@ class FileWatch:
             digest = await self._digest()
             if digest == before:
                 return digest
-        self._prune_at = None  # nothing is retired on the word of a file that is not applied
+        self._prune_at = None  # a file that is not applied retires nothing
         restless = f"{self._path} or a calendar of it keeps changing: it is applied when it rests"
         self._stand(replace(self._state, problems=(restless,)))
         return None
 
     async def _signs(self) -> AsyncIterator[None]:
-        """Whenever something has happened in the file's folder, and every few seconds."""
-        # Of the extra `embedded`: a worker's installation has no need of it.
+        """Yield after each change in the file's folder, and every few seconds."""
+        # From the extra `embedded`, which a worker's installation does not need.
         from watchfiles import awatch  # noqa: PLC0415
 
         try:
             async for _ in awatch(
                 self._path if self._path.is_dir() else self._path.absolute().parent,
-                watch_filter=None,  # an atomic save renames; a mounted volume swaps a link
+                watch_filter=None,  # an atomic save renames a file; a mounted volume swaps a link
                 recursive=False,
                 rust_timeout=_LOOK_EVERY_MS,
                 yield_on_timeout=True,
             ):
                 yield
-        except (OSError, RuntimeError) as error:  # the system has no watch left, the folder went
+        except (OSError, RuntimeError) as error:  # no watches left, or the folder was removed
             every = timedelta(milliseconds=_LOOK_EVERY_MS)
             text = f"{self._path} is looked at every {every.seconds} s ({error})"
             self._emit(Notice(text, good=False))
@@ -166,7 +163,7 @@ class FileWatch:
         except REFUSALS as error:
             if isinstance(error, ScheduleFileError):
                 self._read = error
-            self._prune_at = None  # nothing is retired on the word of a file that is not applied
+            self._prune_at = None  # a file that is not applied retires nothing
             self._stand(replace(self._state, problems=tuple(str(error).splitlines())))
             return
         self._good = file
@@ -182,8 +179,8 @@ class FileWatch:
         self._stand(FileState(str(self._path), datetime.now(UTC), len(file.schedules)))
 
     async def _prune(self, file: ScheduleFile) -> None:
-        """Note what the file lacks, and retire it once it has lacked it for long enough."""
-        self._prune_at = None  # one that is refused is refused once
+        """Record the keys that the file lacks, and retire those absent for long enough."""
+        self._prune_at = None  # a refused prune is not retried
         try:
             async with self._desk.service() as service:
                 report = await service.prune(file, absent_for=self._absent_for)

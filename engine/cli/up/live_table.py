@@ -1,4 +1,4 @@
-"""Live table of sched up, and its log lines."""
+"""Live table and log lines of ``sched up``."""
 
 from __future__ import annotations
 
@@ -47,18 +47,18 @@ from engine.runtime.events import (
 from engine.runtime.loop import Loop
 
 # --- table ---
-# The live table of ``sched up`` as rich draws it. Pure: the time and the terminal are given.
+# Rendering of the live table with rich. Pure: time and terminal size are arguments.
 
 _BROKEN_LINES = 6
 _PRECISE = 10.0
-"""Seconds of lag below which milliseconds tell something."""
+"""Seconds of lag below which milliseconds are shown."""
 _LEAST_ROWS = 3
 _ABOVE = 8
-"""One line in so many is left for what is said above the table."""
+"""One line in this many is reserved for messages above the table."""
 _NOW = timedelta(seconds=5)
-"""For so long a window that is due may simply be on its way."""
+"""Grace before a due window is shown as due: until then it may be starting."""
 _WIDE = 110
-"""Columns of a terminal that has room for the fire time in UTC as well."""
+"""Width of a terminal with room for the fire time in UTC as well."""
 _GAP, _LONGEST_KEY, _LEAST_RUN = 2, 28, 12
 _NO_RUN = frozenset({"skipped", "expired", "rejected"})
 _JUSTIFY: dict[str, Literal["right"]] = {"LAG": "right"}
@@ -117,7 +117,7 @@ def _cells(line: BoardLine, *, utc: bool) -> dict[str, str]:
 
 
 def _run(line: BoardLine, room: int, run_address: Callable[[str, str], str] | None) -> Text:
-    """The run's id and a note; where something went wrong, why, and the id if it fits whole."""
+    """Return the run id and a note; if the run went wrong, the note, and the id if it fits."""
     run = Text(line.workflow_id if line.status not in _NO_RUN else "")
     note = Text(line.note if line.note != "on time" else "", "dim")
     parts = [run, note]
@@ -127,7 +127,7 @@ def _run(line: BoardLine, room: int, run_address: Callable[[str, str], str] | No
     shown = Text("  ").join(part for part in parts if part)
     if run_address and line.run_id:
         shown.stylize(f"link {run_address(line.workflow_id, line.run_id)}")
-    shown.truncate(room, overflow="ellipsis")  # a time or a status is worth more than a note
+    shown.truncate(room, overflow="ellipsis")  # keeps the other columns whole
     return shown
 
 
@@ -163,7 +163,7 @@ def _next_lines(upcoming: Sequence[NextFire] | None, now: datetime) -> list[Text
 
 def _from_now(moment: datetime, now: datetime) -> str:
     if moment < now - _NOW:
-        return f"due {relative(moment, now)}"  # nobody has started it
+        return f"due {relative(moment, now)}"  # no worker has started it
     return relative(max(moment, now), now)
 
 
@@ -191,24 +191,24 @@ def _lag(lag: timedelta | None) -> str:
 
 
 # --- log lines ---
-# One line per thing that happens, for a log, and above the live table of a terminal.
+# One line per event, for a log or above the live table of a terminal.
 
 _REPEATED = 10
 _BAD = {"failed", "timed_out", "terminated"}
 
 
 class LinePrinter:
-    """Prints events as they come; colours only on a terminal (``NO_COLOR`` is honoured).
+    """Printer of events as they come; colours only on a terminal (``NO_COLOR`` is honoured).
 
     Attributes:
-        on_closed: called when whoever read the lines has gone, as ``head`` when it has seen
-            enough; in any thread. Nothing is printed from then on.
-        closed: whether that has happened.
-        last: what was said last, with its time and style.
+        on_closed: called, in any thread, when the reader closes the pipe, as ``head`` does.
+            Nothing is printed from then on.
+        closed: whether the reader has closed the pipe.
+        last: the last lines, with time and style.
 
     Args:
-        out: where to; standard output without it.
-        after: whose lines stand above the first one, and are repeated with these.
+        out: the console; the default is standard output.
+        after: the printer of the lines above; ``repeat`` prints its lines too.
     """
 
     def __init__(self, out: Console | None = None, *, after: LinePrinter | None = None) -> None:
@@ -222,13 +222,13 @@ class LinePrinter:
         self.closed = False
 
     def say(self, text: str, style: str = "") -> None:
-        """Print a sentence with the time before it."""
+        """Print a sentence with a timestamp."""
         now = datetime.now(UTC)
         self.last.append((now, text, style))
         self._say(now, text, style)
 
     def repeat(self) -> None:
-        """Print again what was said last, after the screen has been wiped."""
+        """Print the last lines again after the screen was cleared."""
         for said in list(self.last):
             self._say(*said)
 
@@ -247,30 +247,30 @@ class LinePrinter:
     def _print(self, stamp: str, text: str, style: str) -> None:
         indented = text.replace("\n", "\n" + " " * len(stamp))
         if not self._console.is_terminal:
-            # Rich takes ten times as long, which a worker feels when a thousand are due.
+            # Rich takes ten times as long, which slows a worker down when a thousand are due.
             self._console.file.write(f"{stamp}{indented}\n")
         elif self._console.soft_wrap:
             self._console.print(Text.assemble((stamp, "dim"), (indented, style)))
         else:
-            line = Table.grid()  # where lines are folded, they are indented
+            line = Table.grid()  # indents wrapped lines
             line.add_row(Text(stamp, "dim"), Text(text, style))
             self._console.print(line)
         self._console.file.flush()
 
     def show(self, file: FileState) -> None:
-        """Say what is wrong with the schedule file, unless that was the last word on it."""
+        """Print the problems of the schedule file unless they were reported last."""
         told, self._told = self._told, file.problems
         if file.problems and file.problems != told:
             self.say(f"{file.trouble}\n" + "\n".join(file.problems), "red")
 
     async def run(self, project: str) -> None:
-        """Nothing: a line is printed once."""
+        """Do nothing: unlike a table, a line is printed once."""
 
     def restore(self) -> None:
-        """Nothing: the terminal is as it was."""
+        """Do nothing: the terminal is unchanged."""
 
     def __call__(self, event: Event) -> None:
-        """Print one event; what a person need not know is left out."""
+        """Print one event unless it is of no interest to people."""
         match event:
             case Settled(claim, outcome, lag) if outcome.status == "started":
                 moment = f"{claim.fire_time:%Y-%m-%d %H:%M:%S}Z"
@@ -282,7 +282,7 @@ class LinePrinter:
                 why = outcome.reason or outcome.error or "no answer yet"
                 status = UNANSWERED if outcome.status == "starting" else outcome.status
                 self.say(f"{claim.key:<16} {status}: {why}  {claim.workflow_id}", "yellow")
-            # What is rejected an alert says.
+            # An alert reports rejected windows.
             case Decided(decision, workflow_id) if decision.verdict != "rejected":
                 self.say(f"{decision.window.key:<16} {event}  {workflow_id}", "yellow")
             case Closed(evidence) if evidence.closed in _BAD:
@@ -302,39 +302,39 @@ class LinePrinter:
 
 
 def _give_up_stdout() -> None:
-    """Send to nowhere what is still to be printed: nobody reads it, and that is no error."""
+    """Discard further output: the reader has closed the pipe, which is no error."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
 
 
 # --- terminal ---
-# The terminal of ``sched up``: a live table at the bottom, other words scroll away above it.
+# The terminal of ``sched up``: a live table at the bottom, and messages that scroll above it.
 
 _DRAW = 0.5
 _HERD, _ASK = timedelta(seconds=0.1), timedelta(seconds=2)
-"""A herd of news is drawn once; the ledger is asked what is next."""
+"""Intervals: for drawing bursts of events at once, and for reading the next fires."""
 _NEXT = 5
 _REMEMBERED = 100
 
 
 def wants_live(*, lines: bool) -> bool:
-    """Whether a live table can be shown: on a terminal that nobody else writes to."""
+    """Return whether a live table can be shown: on a terminal without other output."""
     logs = logging.getLogger().isEnabledFor(logging.INFO)
     out = console()
     return not (lines or logs) and sys.stdout.isatty() and not out.is_dumb_terminal
 
 
 class Screen:
-    """Shows what happens; it is to a terminal what ``LinePrinter`` is to a log.
+    """Live display of events on a terminal; ``LinePrinter`` is its counterpart for a log.
 
-    What the user's own steps print goes above the table, too.
+    Output of the user's own steps appears above the table.
 
     Args:
-        target: whose pages in the Web UI the runs link to.
-        desk: asked for what was before, and what is next.
-        timezones: of the schedules, by key; UTC for others.
-        after: what has printed above the table.
+        target: the target whose Web UI the runs link to.
+        desk: the service for earlier fires and next fires.
+        timezones: the time zones of schedules by key; the default is UTC.
+        after: the printer of the lines above the table.
     """
 
     def __init__(
@@ -360,7 +360,7 @@ class Screen:
             self._live.stop()
 
     def __call__(self, event: Event) -> None:
-        """Take in an event: windows go to the table, the rest is said."""
+        """Process an event: windows go to the table, other events are printed."""
         self._board.on_event(event)
         if isinstance(event, (Settled, Decided, Closed)):
             self._news.set()
@@ -372,16 +372,16 @@ class Screen:
         self._lines.say(text, style)
 
     def show(self, file: FileState) -> None:
-        """Show how the schedule file stands."""
+        """Show the state of the schedule file."""
         self._board.stand(file)
         self._news.set()
 
     def restore(self) -> None:
-        """Give the terminal back at once."""
+        """Restore the terminal at once."""
         self._live.stop()
 
     async def run(self, project: str) -> None:
-        """Draw, and ask the ledger, until cancelled."""
+        """Draw, and read the next fires from the ledger, until cancelled."""
 
         async def ask() -> timedelta:
             async with self._desk.service() as service:
@@ -390,7 +390,7 @@ class Screen:
                     self._remembers = True
                 file = self._board.file
                 upcoming = await service.upcoming(project, _NEXT)
-                if file is self._board.file:  # otherwise it may be what was before the file
+                if file is self._board.file:  # else the read may predate the file's new state
                     self._board.expect(upcoming)
             return _ASK
 
@@ -399,7 +399,7 @@ class Screen:
                 group.create_task(Loop(name, turn, on_event=self).run())
 
     async def _redraw(self) -> timedelta:
-        """Soon after news, and otherwise twice a second."""
+        """Draw, then wait for an event, at most half a second."""
         self._draw()
         self._news.clear()
         with contextlib.suppress(TimeoutError):
@@ -416,12 +416,11 @@ class Screen:
         self._live.update(shown, refresh=True)
 
     def _wipe(self) -> None:
-        """Begin again on an empty screen.
+        """Clear the screen and print the last lines again.
 
-        How a terminal moves lines when it is resized, and so where the old table is by now,
-        differs from one to the next.
+        Terminals differ in how they move lines on a resize, so the old table may be anywhere.
         """
-        with self._console:  # all of it at once, so that nothing flickers
+        with self._console:  # in one write, to avoid flicker
             self._console.clear()
             self._lines.repeat()
 

@@ -1,4 +1,4 @@
-"""Command up."""
+"""Command ``sched up``: embedded servers, the schedules and one worker."""
 
 from __future__ import annotations
 
@@ -52,17 +52,16 @@ from engine.service import ScheduleService
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the command."""
     app.command()(up)
 
 
 # --- browser ---
-# Opens a page in the browser of whoever sits at this machine.
 
 
 async def open_page(url: str) -> str:
-    """Open the page and return a sentence that says whether that worked."""
-    # Without a display Python would choose a text browser, which takes the terminal.
+    """Open the page in a browser and return a sentence about the result."""
+    # Without a display Python would choose a text browser, which takes over the terminal.
     names = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY")
     seen = sys.platform == "darwin" or any(os.environ.get(name) for name in names)
     if seen and await asyncio.to_thread(webbrowser.open, url):
@@ -71,7 +70,6 @@ async def open_page(url: str) -> str:
 
 
 # --- command ---
-# ``sched up``: embedded servers, the schedules and one replica, from nothing.
 
 _NAMESPACE = "default"
 
@@ -125,7 +123,7 @@ def up(
         file=file,
         data_dir=data_dir,
         own_database=own_database,
-        # Whoever runs it all here means the file that is beside it.
+        # `sched up` always means the file in this folder.
         settings=replace(settings, apply="on-start"),
         open_ui=open_ui,
         live=wants_live(lines=lines),
@@ -142,7 +140,7 @@ def up(
 
 @dataclass
 class _Application:
-    """Everything that runs between the start and the stop of the servers."""
+    """Application that runs between the start and the stop of the servers."""
 
     schedules: Path
     task_queue: str
@@ -160,12 +158,12 @@ class _Application:
         async with AsyncExitStack() as stack:
             signals = stack.enter_context(StopSignals())
             lines.on_closed = signals.leave
-            if sys.stdout.isatty():  # for whoever waits; a log needs the outcome only
+            if sys.stdout.isatty():  # for interactive use; a log needs only the result
                 servers_named = "Temporal" if self.own_database else "PostgreSQL and Temporal"
                 lines.say(f"starting {servers_named}")
             embedded = await stack.enter_async_context(running)
             forget = partial(forget_running, self.data_dir)
-            signals.before_leaving_at_once += [embedded.abandon, forget]  # until all has ended
+            signals.before_leaving_at_once += [embedded.abandon, forget]  # even while shutting down
             target = self._announce(embedded, lines)
             stack.callback(forget)
             source = self.schedules if isinstance(self.file, ScheduleFileError) else self.file
@@ -206,7 +204,7 @@ class _Application:
     def _announce(self, embedded: EmbeddedServers, lines: LinePrinter) -> Target:
         url = self.own_database or (embedded.postgres.url if embedded.postgres else "")
         target = Target(url, _NAMESPACE, embedded.temporal.ui_url, embedded.temporal.address)
-        # The steps of the example, and users' own, find their database and their folder here.
+        # The example's steps and the users' own find the database and the data folder here.
         os.environ["SCHED_DATABASE_URL"] = url
         os.environ["SCHED_DATA_DIR"] = str(self.data_dir.absolute())
         if embedded.ended_orphans:
@@ -217,7 +215,7 @@ class _Application:
         return target
 
     async def _living(self, desk: LazyService, project: str) -> int:
-        """A broken file is no reason to stop what runs, but with nothing to run it is."""
+        """Return the number of schedules in force; raise the file's error if there are none."""
         if not isinstance(self.file, ScheduleFileError):
             return len(self.file.schedules)
         async with desk.service() as service:
@@ -253,7 +251,7 @@ class _Application:
     async def _notice_a_fall(
         self, embedded: EmbeddedServers, signals: StopSignals, screen: Screen | LinePrinter
     ) -> None:
-        """A server that ends by itself ends everything, with a sentence."""
+        """Stop everything, with a message, if a server ends by itself."""
         named = {"temporal": embedded.temporal, "postgres": embedded.postgres}
         waits = {
             asyncio.create_task(server.wait()): name for name, server in named.items() if server
@@ -271,7 +269,7 @@ class _Application:
 
 
 class _Hearing:
-    """Passes on what the replica tells, to listeners that are made after it."""
+    """Relay of the replica's events to listeners that are created later."""
 
     def __init__(self) -> None:
         self.listeners: tuple[OnEvent, ...] = ()

@@ -1,4 +1,4 @@
-"""Command worker, and the worker of sched up."""
+"""Command ``sched worker``, and the worker of ``sched up``."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from engine.runtime.temporal_client import connect_temporal
 
 
 def register(app: typer.Typer) -> None:
-    """Add the commands."""
+    """Add the command."""
     app.command()(worker)
 
 
 # --- worker until a signal ---
-# Runs one worker until a signal asks it to drain.
+# One worker that runs until a signal asks it to drain.
 
 _PATIENCE = 1.0
 _DRAINING = "draining: nothing new is claimed, what is in flight finishes (again to leave at once)"
 
 
 class StopSignals:
-    """The signals that ask to leave, as something to wait for.
+    """Stop signals as an event to wait for.
 
-    A second SIGINT or SIGTERM ends the process at once. SIGHUP is the terminal that has gone.
+    A second SIGINT or SIGTERM ends the process at once. SIGHUP (the terminal closed) never does.
     """
 
     _numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -66,13 +66,13 @@ class StopSignals:
             self._loop.remove_signal_handler(number)
 
     def leave(self) -> None:
-        """Ask to leave, in any thread."""
+        """Request a stop; callable from any thread."""
         self._loop.call_soon_threadsafe(self.asked.set)
 
     def _received(self, number: int) -> None:
         if self.asked.is_set() and number != signal.SIGHUP:
             for each in self.before_leaving_at_once:
-                with contextlib.suppress(Exception):  # the others are done all the same
+                with contextlib.suppress(Exception):  # the other callbacks still run
                     each()
             os._exit(128 + number)
         self.asked.set()
@@ -81,7 +81,7 @@ class StopSignals:
 async def wait_for_temporal(
     signals: StopSignals, plugin: SchedulePlugin, *, say: Callable[[str], None]
 ) -> Client | None:
-    """Connect as soon as the server answers; None when asked to leave before."""
+    """Connect as soon as the server answers; return None on an earlier stop signal."""
     told = False
     while not signals.asked.is_set():
         try:
@@ -100,7 +100,7 @@ async def wait_for_temporal(
 
 @activity.defn(name="sched:nothing")
 async def _nothing() -> None:
-    """Keep a worker that has no code of its own: the SDK wants at least something to serve."""
+    """Do nothing: a placeholder, because the SDK refuses a worker without any code to serve."""
 
 
 async def serve(
@@ -112,19 +112,19 @@ async def serve(
     *,
     say: Callable[[str], None],
 ) -> None:
-    """Run a worker with every workflow and step found, until asked to leave.
+    """Run a worker with every workflow and step found, until a stop signal.
 
     Args:
-        client: connected with the plugin, which its workers have from it. A worker's own plugin
-            would come too late: it is the client that reads and writes inputs and results.
-        plugin: that one.
-        code: what is served.
-        task_queue: where.
-        signals: end it.
+        client: a client connected with the plugin, which its workers inherit. A plugin of the
+            worker would be too late: the client encodes and decodes inputs and results.
+        plugin: the client's plugin.
+        code: the workflows and steps to serve.
+        task_queue: the task queue to serve.
+        signals: the stop signals.
         say: prints a line.
 
     Raises:
-        EngineError: when the replica cannot work here, for example RetentionTooShort.
+        EngineError: the replica cannot work here, for example RetentionTooShort.
     """
     if not code.workflows:
         say("no workflows found here: only external schedules fire (--import names packages)")
@@ -141,14 +141,13 @@ async def serve(
     asked.cancel()
     if not running.done():
         plugin.drain()
-        with contextlib.suppress(OSError):  # the terminal may be what has gone
+        with contextlib.suppress(OSError):  # the terminal may have closed
             say(_DRAINING)
         await worker.shutdown()
     await running
 
 
 # --- command ---
-# ``sched worker``: one replica, against servers that somebody else runs.
 
 
 def worker(
@@ -162,7 +161,7 @@ def worker(
     Ctrl-C drain the worker: nothing new is claimed, starts and steps in flight finish.
     """
     warn_of_unknown_names()
-    settings = Settings.from_environment()  # before anything of the user's is imported
+    settings = Settings.from_environment()  # before user code is imported
     code = import_user_code(imports or imports_from_environment())
     printer = LinePrinter()
     plugin = SchedulePlugin(schedules, settings=settings, on_event=printer)

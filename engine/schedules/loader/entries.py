@@ -38,7 +38,7 @@ from engine.schedules.units import Rate, parse_rate
 from engine.schedules.validators import Expectation, calendar_of, key_check, refuse, shorten, show
 
 # --- schedules and defaults ---
-# Reads one schedule of a file, and the ``defaults:`` that schedules share.
+# Readers of one schedule, and of the ``defaults:`` that schedules share.
 
 _CROWD = 200
 _MERGED = ("metadata", "catchUp", "retention")
@@ -48,34 +48,34 @@ _NESTED = {
     "retention": (tuple(map(to_camel, Retention.model_fields)), "{keep: 1000, age: 90d}"),
     "expect": (tuple(Expectation.model_fields), '{on: 2027-03-14, fires: ["03:00"]}'),
 }
-"""The fields that have fields of their own: which, and an example."""
+"""Fields with nested fields: the names of those, and an example."""
 
 _NEUTRAL = {"spread": "0s", "exclude": "[]"}
-"""What a schedule writes that a default of the file cannot fit."""
+"""Values by which a schedule overrides a default that does not suit it."""
 
 _NO_DAYS = Calendar("broken", ())
 
-# A mapping's fields by their right names: the name as written, and its value.
+# Fields of a mapping by their correct names: the name as written, and the value.
 _Given = dict[str, tuple[Scalar, Node]]
 
 
 def read_fields(
     node: MapNode, allowed: Iterable[str], owner: str, report: Report, key: str | None = None
 ) -> _Given:
-    """Return the fields of ``node`` by their right names; report the unknown ones.
+    """Return the fields of ``node`` by their correct names; report the unknown ones.
 
-    A field whose spelling alone is wrong is read as the one that was meant. One that only
-    resembles another counts as given, but its value is not judged: one mistake, one problem.
+    A field wrong only in case or punctuation is read as the known one. If it merely resembles a
+    known one, that one counts as given, but its value is not checked: one mistake, one problem.
     """
     allowed = tuple(allowed)
     given: _Given = {name: pair for name, pair in node.entries.items() if name in allowed}
     if len(given) == len(node.entries):
         return given
-    crowded = len(node.entries) > _CROWD  # guessing costs time, and this is no schedule
+    crowded = len(node.entries) > _CROWD  # guessing is slow, and this is not a schedule
     for name, (written, value) in node.entries.items():
         if name in given:
             continue
-        # A schedule's field in another place is no misspelling.
+        # A schedule's field in the wrong place is not a misspelling.
         meant = None if name in FIELDS or crowded else nearest(name, allowed)
         cure = "write it in a schedule" if name in FIELDS else "remove it"
         if meant is not None:
@@ -91,7 +91,7 @@ def read_fields(
 def plain_values(
     given: _Given, report: Report, key: str | None, nullable: str = ""
 ) -> dict[str, Any]:
-    """Return the values by name, BROKEN for those that are not to be judged any further."""
+    """Return the values by name; BROKEN stands for a value whose problem has been reported."""
     values = {name: value.plain() for name, (_, value) in given.items()}
     for name, value in values.items():
         if value is None and name != nullable:
@@ -103,7 +103,7 @@ def plain_values(
 
 
 class Shared:
-    """The ``defaults:`` of a file, checked once, for every schedule of it."""
+    """``defaults:`` of a file, checked once for all its schedules."""
 
     def __init__(self, calendars: dict[str, Any] | None = None) -> None:
         self._values: dict[str, Any] = {}
@@ -111,7 +111,7 @@ class Shared:
         self._calendars = calendars or {}
 
     def read(self, node: MapNode, report: Report) -> None:
-        """Take over what ``node`` says; fields that are wrong are reported and left out."""
+        """Store the fields of ``node``; invalid ones are reported and left out."""
         given = read_fields(node, _DEFAULTS, "defaults", report)
         values = self._resolve(plain_values(given, report, None))
         sound = {name: value for name, value in values.items() if value is not BROKEN}
@@ -127,12 +127,12 @@ class Shared:
         self._given = given
 
     def explained(self, fault: Fault, own: Collection[str], values: dict[str, Any]) -> Fault:
-        """Return a fault of a schedule with what the file around it tells of it.
+        """Return ``fault`` with the default that causes it, or a similar calendar name.
 
         Args:
             fault: of a schedule.
-            own: the fields that the schedule gives itself.
-            values: all of them, defaults included.
+            own: the fields that the schedule itself sets.
+            values: all fields, including defaults.
         """
         fault = self._meant(fault, values.get("exclude"))
         name = str(fault.path[0]) if fault.path else ""
@@ -144,7 +144,7 @@ class Shared:
         return replace(fault, message=f"{fault.message}, by defaults on line {line}", cure=cure)
 
     def _meant(self, fault: Fault, listed: Any) -> Fault:
-        """Return a fault of an item of ``exclude`` with the calendar's name it resembles."""
+        """Return ``fault``; for an item of ``exclude``, suggest the most similar calendar."""
         match fault.path:
             case ("exclude", int(index)) if isinstance(listed, list) and index < len(listed):
                 item = listed[index]
@@ -154,19 +154,19 @@ class Shared:
         return fault
 
     def _resolve(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Put calendars in the place of their names: a definition is whole without its file."""
+        """Replace calendar names with calendars, so a definition does not depend on its file."""
         listed = values.get("exclude")
         if not isinstance(listed, list) or not self._calendars:
             return values
         found = [
             self._calendars.get(item, item) if isinstance(item, str) else item for item in listed
         ]
-        # In the place of a broken calendar stands none, and the rest is judged.
+        # An empty calendar replaces a broken one, so that the other fields are still checked.
         sound = [_NO_DAYS if each is BROKEN else each for each in found]
         return {**values, "exclude": sound}
 
     def complete(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return a schedule's values with the defaults for those it does not give."""
+        """Return a schedule's values, with defaults for the fields that it does not set."""
         values = self._resolve(values)
         if not self._values:
             return values
@@ -178,7 +178,7 @@ class Shared:
         clock = "cron" in values or (isinstance(at, str) and is_local(at))
         clock = clock or ("everyMs" in values and any(merged.get(name) for name in BY_CLOCK))
         useless = {
-            "timezone": not clock,  # beside an offset it would contradict
+            "timezone": not clock,  # would contradict the offset of an ``at``
             "dst": "cron" not in values,
             "exclude": "at" in values,
             **self._outvoted(values),
@@ -187,7 +187,7 @@ class Shared:
         return {name: value for name, value in merged.items() if name not in dropped}
 
     def _outvoted(self, own: dict[str, Any]) -> dict[str, bool]:
-        """Return which default would contradict what a schedule itself says of its open runs."""
+        """Return which default on open runs contradicts a field that the schedule sets."""
         limit, policy = "maxConcurrentRuns", "overlap"
         return {
             policy: limit in own and bool(limit_faults({**self._values, limit: own[limit]})),
@@ -198,13 +198,13 @@ class Shared:
 def read_schedule(
     node: Node, shared: Shared, report: Report, taken: dict[str, Any] | None = None
 ) -> Schedule | None:
-    """Return the schedule that ``node`` declares, or None after reporting what is wrong.
+    """Return the schedule that ``node`` declares, or None after reporting its problems.
 
     Args:
-        node: as it stands in the file.
+        node: the schedule as written in the file.
         shared: the defaults of the file.
-        report: hears what is wrong.
-        taken: the when-part, of one that takes its parent's.
+        report: collects the problems.
+        taken: the when-part inherited from a parent, if any.
     """
     key = report.begin(node)
     if not isinstance(node, MapNode):
@@ -223,23 +223,23 @@ def read_schedule(
         try:
             schedule = Schedule.model_validate(values, by_alias=True, by_name=False)
         except ValidationError as error:
-            # Asked again in parts, so that one fault does not hide another.
+            # Validate again in parts, so that one fault does not hide another.
             faults = _all_faults(values) or faults_of(error)
     faults += _second_opinion(values, faults)
     faults = [shared.explained(fault, given, values) for fault in faults]
-    if node.partial:  # what seems to be missing may be in the part that could not be read
+    if node.partial:  # a missing field may be in the part that could not be read
         faults = [fault for fault in faults if fault.path and fault.code != Code.FIELD_MISSING]
     report_faults(faults, node, report, key, given)
     return None if faults else schedule
 
 
 def _all_faults(values: dict[str, Any]) -> list[Fault]:
-    """Return everything that is wrong: field by field, then between those that are sound."""
+    """Return all faults: of single fields, then of relations between the valid fields."""
     sound = {name: value for name, value in values.items() if value is not BROKEN}
     faults = [
         fault
         for fault in _field_faults(Schedule, sound)
-        # A field is not missing where it has been complained about; one inside of it may be.
+        # A field with a reported problem is not missing; a field nested in it may be.
         if fault.code != Code.FIELD_MISSING or len(fault.path) > 1 or fault.path[0] not in values
     ]
     wrong = {fault.path[0] for fault in faults}
@@ -256,7 +256,7 @@ def _field_faults(model: type[Schedule | Defaults], values: dict[str, Any]) -> l
 
 
 def _second_opinion(values: dict[str, Any], faults: list[Fault]) -> list[Fault]:
-    """Ask croniter whether it reads the expression the same way, if we can read it at all."""
+    """Return a fault if croniter parses a valid cron expression differently."""
     cron = values.get("cron")
     if not isinstance(cron, str) or any(fault.path[:1] == ("cron",) for fault in faults):
         return []
@@ -271,16 +271,16 @@ def report_faults(
     key: str | None,
     given: _Given | None = None,
 ) -> None:
-    """Note faults, each as near to its place below ``node`` as its path can be followed.
+    """Report faults, each as close to its place below ``node`` as its path leads.
 
-    ``given`` holds the fields of ``node`` by their right names, where some are misspelt.
+    ``given`` holds the fields of ``node`` by their correct names, if some are misspelt.
     """
     if given is None:
         given = node.entries if isinstance(node, MapNode) else {}
     for fault in faults:
         place, value = _locate(fault, node, given)
         message, cure = fault.message, fault.cure
-        if fault.code == Code.FIELD_UNKNOWN:  # of a field that has fields of its own
+        if fault.code == Code.FIELD_UNKNOWN:  # a nested field
             name, owner = str(fault.path[-1]), str(fault.path[0])
             known, example = _NESTED[owner]
             meant = nearest(name, known)
@@ -290,7 +290,7 @@ def report_faults(
 
 
 def _locate(fault: Fault, node: Node, given: _Given) -> tuple[Node, Node | None]:
-    """Return where a fault is, and the value to show: as deep as its path can be followed."""
+    """Return the place of a fault and the value to show, as deep as its path leads."""
     place: Node = node
     value: Node | None = None
     fields: _Given = given
@@ -311,19 +311,19 @@ _DEFAULTS = tuple(name for name, field in FIELDS.items() if field in Defaults.mo
 
 
 # --- calendars ---
-# Reads the ``calendars:`` of a file: days off under a name, from a list or an .ics file.
+# Reader of ``calendars:``: named days off, from a list or an .ics file.
 
 OpenIcs = Callable[[str], str]
-"""Returns the text of a calendar file by the name that is written in the schedule file.
+"""Function from the name of a calendar file, as in the schedule file, to the file's text.
 
-Raises OSError or ValueError when it cannot.
+It raises OSError or ValueError on failure.
 """
 
 _EXAMPLE: Final = "{holidays: [2026-12-25, 2027-01-01], team: {ics: team.ics}}"
 
 
 def read_calendars(node: Node | None, open_ics: OpenIcs | None, report: Report) -> dict[str, Any]:
-    """Return the calendars by name, BROKEN for those whose problems have been reported."""
+    """Return the calendars by name; BROKEN stands for one whose problem has been reported."""
     if node is None or node.plain() is None:
         return {}
     if not isinstance(node, MapNode):
@@ -373,7 +373,7 @@ def _dates(name: str, value: Any, open_ics: OpenIcs | None) -> Any:
 
 
 # --- queues ---
-# ``queues:``, how many steps may run at once, and how fast they may begin, by name.
+# Reader of ``queues:``: by name, how many steps may run at once and how fast they may begin.
 
 MOST_AT_ONCE: Final = 10_000
 
@@ -382,7 +382,7 @@ _QUEUES_EXAMPLE: Final = "{concurrency: 5, rate: 100/1m}"
 
 
 def read_queues(node: Node | None, report: Report) -> dict[str, Queue]:
-    """Return the queues by name; what is wrong with one is reported, and it is left out."""
+    """Return the queues by name; invalid limits are reported and left out."""
     if node is None or node.plain() is None:
         return {}
     if not isinstance(node, MapNode):

@@ -21,21 +21,21 @@ from engine.schedules.loader.nodes import (
 from engine.schedules.policies import BROKEN, MAX_DEPTH, MAX_DIGITS, UNSTORABLE, is_storable
 
 # --- JSON to nodes ---
-# Reads JSON into a tree with lines and columns.
+# Reader of JSON into a tree with lines and columns.
 #
-# The standard parser says where a syntax error is, and nothing about where a value was; it also
-# recurses, accepts NaN and keeps the last of duplicate names.
+# The standard parser gives positions only for syntax errors; it also recurses, accepts NaN and
+# keeps the last of duplicate names.
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
-# Possessive: a text of megabytes that is never closed is read once, not once per escape.
+# Possessive: an unclosed string of megabytes is scanned once, not once per escape.
 _STRING = re.compile(r'"[^"\\\x00-\x1f]*+(?:\\.[^"\\\x00-\x1f]*+)*+"')
 _WORDS = {"true": True, "false": False, "null": None}
 _WORD = re.compile("|".join(_WORDS))
 
 
 class JsonText:
-    """One reading of one JSON text into ``tree``."""
+    """Parser of one JSON text into ``tree``."""
 
     def __init__(self, text: str) -> None:
         self.tree = Tree()
@@ -46,7 +46,7 @@ class JsonText:
         """Return the tree; its ``root`` is None for an empty text.
 
         Raises:
-            Unreadable: the text is not JSON, or too deep or too large.
+            Unreadable: the text is not JSON, too deep or too large.
         """
         at = self._skip(0)
         if at == len(self._text):
@@ -111,7 +111,7 @@ class JsonText:
         if number[1] is None and number[2] is None and len(number[0]) <= MAX_DIGITS:
             return int(number[0]), number.end()
         value = float(number[0])
-        # A double has no such number; an integer of this length could not be printed again.
+        # Too large for a double, or an integer that is too long to be printed again.
         if value in (float("inf"), float("-inf")) or len(number[0]) > MAX_DIGITS:
             self.tree.complain(
                 Scalar(None, *self._place(at)), "the number is too large", "put it in quotes"
@@ -155,16 +155,15 @@ class JsonText:
 
 
 # --- JSON without positions ---
-# Reads JSON without places: three times faster than `json_text`, for the text that is sound.
-#
-# Whoever finds anything wrong with what comes back reads the text again, with places.
+# Reader of valid JSON without positions, three times faster than `JsonText`. If the loader finds
+# any problem in the result, it reads the text again with `JsonText`.
 
 _DOUBTFUL = re.compile(r"\\u(?:0000|[dD][89a-fA-F])|\x00|[\ud800-\udfff]")
-"""May be a text that no database keeps; looked at by the careful reader."""
+"""Sign of a string that may be unstorable; `JsonText` decides."""
 
 
 def read_sound_json(text: str) -> Node | None:
-    """Return the tree of ``text``, every place 0, or None where only `JsonText` can judge it."""
+    """Return the tree of ``text``, all positions 0, or None if only `JsonText` can judge it."""
     if sum(map(text.count, ",[{")) >= MAX_NODES // 2 or _DOUBTFUL.search(text):
         return None
     try:
@@ -205,7 +204,7 @@ def _float(digits: str) -> float:
 
 
 class _Nodes:
-    """Makes nodes of plain values; those of equal names are one."""
+    """Converter of plain values to nodes; equal names share one node."""
 
     def __init__(self) -> None:
         self._names: dict[str, Scalar] = {}

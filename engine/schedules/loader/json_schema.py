@@ -26,13 +26,13 @@ from engine.schedules.validators import (
 )
 
 # --- shapes ---
-# The shapes that the JSON Schema of a schedule file is made of: texts, words, lists, mappings.
+# Building blocks of the schema: texts, words, lists and mappings.
 
 Shape = dict[str, Any]
 
 LONGEST_MS: Final = LONGEST // timedelta(milliseconds=1)
 
-# JSON Schema's dialect of patterns is ECMAScript's; everything here means the same in Python's.
+# JSON Schema patterns are ECMAScript regular expressions; these mean the same in Python.
 KEY_PATTERN: Final = f"^{KEY.pattern}$"
 _DURATION: Final = r"^(?=.)([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$"
 _DAY: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -41,24 +41,24 @@ MOMENT: Final = rf"{_DAY}[T ]{_CLOCK}(Z|[+-][0-9]{{2}}:[0-9]{{2}})?"
 _INSTANT: Final = rf"{_DAY}T[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}Z"
 _DAYS_OFF: Final = rf"^({_DAY}(\.\.{_DAY})?|{_INSTANT}\.\.{_INSTANT})$"
 CRON: Final = "^(@[^ ]+|[^ ]+( +[^ ]+){4,5})$"
-# The names themselves are left to `sched check`: each release of tzdata has others.
+# Only `sched check` verifies the names themselves: they change with each release of tzdata.
 ZONE: Final = "^[A-Z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$"
 
 
 def text(pattern: str, cure: str, *examples: str) -> Shape:
-    """Return a text of a pattern; ``cure`` is what an editor says of another."""
+    """Return the shape of a text with a pattern; editors show ``cure`` if it does not match."""
     shape = {"type": "string", "pattern": pattern, "patternErrorMessage": cure}
     return {**shape, "examples": list(examples)} if examples else shape
 
 
 def name(*examples: str) -> Shape:
-    """Return a text without blanks around it."""
+    """Return the shape of a text without leading or trailing blanks."""
     shape = text(r"^[^\s](.*[^\s])?$", "Write a text without blanks around it.", *examples)
     return {**shape, "maxLength": 1000}
 
 
 def words(model: type[BaseModel], field: str) -> Shape:
-    """Return the words that a field's type allows, so that a new one is offered at once."""
+    """Return an enum of the words that a field's type allows, so it follows the model."""
     return {"enum": _literals(model.model_fields[field].annotation)}
 
 
@@ -70,12 +70,12 @@ def _literals(annotation: Any) -> list[str]:
 
 
 def list_of(items: Shape) -> Shape:
-    """Return a list of ``items``."""
+    """Return the shape of a list of ``items``."""
     return {"type": "array", "items": items}
 
 
 def mapping(properties: dict[str, Shape], *required: str) -> Shape:
-    """Return a mapping of these fields and no other."""
+    """Return the shape of a mapping that allows only these fields."""
     return {
         "type": "object",
         "properties": properties,
@@ -101,11 +101,11 @@ DAY_OFF: Final[list[Shape]] = [
 CALENDAR_NAME: Final = "^[a-z][a-z0-9._-]{0,199}$"
 DAYS_OFF_LIST: Final = {**list_of({"anyOf": DAY_OFF}), "maxItems": MAX_ITEMS}
 WRITTEN_OUT: Final = mapping({"name": {"type": "string"}, "dates": DAYS_OFF_LIST}, "name", "dates")
-"""A calendar as `sched show` prints it inside a definition."""
+"""Calendar as `sched show` prints it inside a definition."""
 
 
 # --- fields ---
-# What an editor is told of each field of a schedule file: its shape, and what it is for.
+# Shape and description of each field of a schedule file.
 
 RATE: Final = text("^[1-9][0-9]*/[0-9a-z]+$", "Write a number and a duration, as 5/1m.", "5/1m")
 
@@ -335,20 +335,20 @@ TOP: Final[dict[str, tuple[Shape, str]]] = {
 
 
 # --- schema ---
-# The JSON Schema (draft 7) of a schedule file, for editors: completion, hints, first mistakes.
+# JSON Schema (draft 7) of a schedule file, for editors: completion, hints, early errors.
 #
-# It is never stricter than `load_schedules`, which alone decides: an editor must not underline
-# what works. It is laxer where a rule needs more than one place of the file (is this calendar
-# declared?) or a calculation (can this cron ever fire?).
+# It is never stricter than `load_schedules`, which is authoritative: an editor must not flag a
+# valid file. It is laxer where a rule involves several places of the file (is this calendar
+# declared?) or a computation (can this cron ever fire?).
 
 
 def json_schema() -> Shape:
-    """Return the JSON Schema of a schedule file, as a new value."""
+    """Return the JSON Schema of a schedule file, as a new object."""
     schedule = _fields_of(Schedule, "key", "workflow")
     schedule |= {
         "oneOf": [
             *({"required": [kind]} for kind in KINDS),
-            # One that follows another takes its times.
+            # A schedule that follows another one takes its times.
             {
                 "anyOf": [{"required": ["after"]}, {"required": ["needs"]}],
                 "not": {"anyOf": [{"required": [kind]} for kind in KINDS]},
@@ -376,12 +376,12 @@ def json_schema() -> Shape:
 
 
 def json_schema_text() -> str:
-    """Return the JSON Schema as it is shipped beside this module, and printed by `sched schema`."""
+    """Return the JSON Schema as in schedules.schema.json and as `sched schema` prints it."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def _fields_of(model: type[BaseModel], *required: str) -> Shape:
-    """Return the mapping of a model: its own fields, with the shapes of the tables above."""
+    """Return the shape of a model: its fields, with their shapes from the tables above."""
     return mapping(
         {to_camel(name): _described(model, name) for name in model.model_fields}, *required
     )
@@ -405,7 +405,7 @@ def _defaults_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _default(model: type[BaseModel], name: str) -> Any:
-    """Return what holds where a field is not given, if that is one word or number."""
+    """Return the default of a field if it is a single word or number, else None."""
     value = model.model_fields[name].default
     if isinstance(value, timedelta):
         return format_duration(value)

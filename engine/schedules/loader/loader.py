@@ -40,7 +40,7 @@ from engine.schedules.timing.zones import TZDATA_VERSION
 from engine.schedules.validators import key_check, show
 
 # --- head and list of schedules ---
-# Reads the tree of one schedule file: its head, and its list of schedules.
+# Reader of the tree of one file: its head, and its list of schedules.
 
 _TOP: Final = (
     "$schema", "version", "project", "revision", "calendars", "defaults", "queues", "schedules",
@@ -50,7 +50,7 @@ _WRITE_LIST: Final = "write schedules: and below it a list of '- key: …'"
 
 
 class ReadOptions(NamedTuple):
-    """FileReader options of a text; see ``read_file_text``."""
+    """Options of a `FileReader`; see ``read_file_text``."""
 
     open_ics: OpenIcs | None = None
     expectations: bool = False
@@ -62,11 +62,11 @@ _AS_EVER: Final = ReadOptions()
 
 @dataclass
 class FileReader:
-    """One reading of one tree.
+    """Reader of one tree.
 
     Attributes:
-        project, revision: None where the file does not say.
-        schedules: in the file's order.
+        project, revision: None if the file does not set them.
+        schedules: in file order.
         queues: by name.
     """
 
@@ -82,7 +82,7 @@ class FileReader:
         self.families = Families()
 
     def read(self) -> None:
-        """Fill in what the file says, and report what is wrong with it."""
+        """Fill in the attributes from the tree, and report its problems."""
         root = self.tree.root
         if isinstance(root, MapNode):
             self._read_top(root)
@@ -110,7 +110,7 @@ class FileReader:
         if isinstance(listed, ListNode):
             self._read_list(listed, shared)
         elif listed is None:
-            # Where the text itself is broken, the list may be in the part not read.
+            # If the text itself is broken, the list may be in the unread part.
             if not root.partial and not self.tree.references:
                 self._empty(root, "the file has no schedules")
         elif isinstance(listed, MapNode):
@@ -130,7 +130,7 @@ class FileReader:
         items, listed.items = listed.items[::-1], []
         found: list[Schedule | None] = []
         while items:
-            node = items.pop()  # and with it its part of the tree, which is larger than the text
+            node = items.pop()  # frees its part of the tree, which is larger than the text
             late = self.families.note(node, len(found))
             schedule = None if late else read_schedule(node, shared, self.report)
             found.append(schedule)
@@ -141,7 +141,7 @@ class FileReader:
     def _read_families(
         self, found: list[Schedule | None], shared: Shared, first: dict[str, Node]
     ) -> None:
-        """Read what takes its parents' times, and judge who follows whom."""
+        """Read the schedules that take their parents' times, and check all relations."""
         alone, families = self.asked.alone, self.families
         families.keys = first.keys()
         for place, node, schedule in families.read(found, shared, self.report, alone=alone):
@@ -156,7 +156,7 @@ class FileReader:
             report_faults(unmet(schedule), node, self.report, schedule.key)
 
     def _check_twin(self, node: Node, first: dict[str, Node]) -> None:
-        """Report a key that an earlier schedule has, wrong as the rest of either may be."""
+        """Report a key that an earlier schedule has, even if either schedule is invalid."""
         pair = node.entries.get("key") if isinstance(node, MapNode) else None
         if pair is None or not isinstance(pair[1], Scalar) or not isinstance(pair[1].value, str):
             return
@@ -185,7 +185,7 @@ class FileReader:
         revision = None if node is None else node.plain()
         if node is None or revision is BROKEN:
             return
-        if type(revision) is int and 0 <= revision <= _MAX_REVISION:  # a truth value is an int too
+        if type(revision) is int and 0 <= revision <= _MAX_REVISION:  # a bool is an int too
             self.revision = revision
             return
         message = f"revision is {show(revision)}"
@@ -194,7 +194,7 @@ class FileReader:
         )
 
     def _check_schema(self, node: Node | None) -> None:
-        """Let editors have it: JSON has no comment that could name the schema."""
+        """Accept a text, for editors: JSON has no comments that could name the schema."""
         if node is not None and not isinstance(named := node.plain(), str) and named is not BROKEN:
             message, cure = (
                 f"$schema is {show(named)}",
@@ -215,21 +215,20 @@ class FileReader:
 
 
 # --- digest of a file ---
-# What says that a schedule file means what it meant before, without reading it.
+# Detection of an unchanged file without parsing it.
 #
-# Everything that its meaning depends on is in the digest: the text, the calendars it names, and
-# the versions of whatever gives them a meaning. Which calendars it names only reading tells: it
-# leaves them beside the digest.
+# The digest covers everything that the meaning of a file depends on: its text, its calendars, and
+# the versions of this reader, the evaluator and tzdata. Only reading a file yields the names of
+# its calendars, so they are returned beside the digest.
 
 READING_VERSION: Final = 1
-"""Raise it whenever any text is read as other schedules than before."""
+"""Version of the reader; increment it when any text yields other schedules than before."""
 
 
 def file_digest(text: str, name: str, calendars: Mapping[str, str | None]) -> str:
     """Return the SHA-256, in hex, of a file and of the texts of the calendars it reads.
 
-    Its name is no part of it, except whether the text must be JSON. A calendar that could not
-    be read is None.
+    Of ``name``, only the suffix ``.json`` matters. A calendar that could not be read is None.
     """
     kind = ".json" if name.lower().endswith(".json") else ""
     parts = [str(READING_VERSION), str(EVALUATOR_VERSION), TZDATA_VERSION, kind, text]
@@ -238,17 +237,17 @@ def file_digest(text: str, name: str, calendars: Mapping[str, str | None]) -> st
         parts += [calendar] if found is None else [calendar, "", found]
     digest = hashlib.sha256()
     for part in parts:
-        data = part.encode("utf-8", errors="surrogatepass")  # a lone one is refused elsewhere
+        data = part.encode("utf-8", errors="surrogatepass")  # lone surrogates are refused elsewhere
         digest.update(b"%d:" % len(data))
         digest.update(data)
     return digest.hexdigest()
 
 
 def joint_digest(digests: Sequence[str], *, warned: bool) -> str:
-    """Return the digest of several files together; that of one is its own.
+    """Return the joint digest of several files; a single file without warnings keeps its own.
 
-    ``warned``, whether reading warns of anything, is part of it. So what is warned of never has
-    the digest that its texts alone give, is read each time, and its warnings are said each time.
+    ``warned``, whether reading gave warnings, is part of it. Files with warnings thus never match
+    the digest of their texts alone: they are read, and their warnings reported, each time.
     """
     if len(digests) == 1 and not warned:
         return digests[0]
@@ -257,7 +256,7 @@ def joint_digest(digests: Sequence[str], *, warned: bool) -> str:
 
 
 # --- one file ---
-# Reads a schedule file: every problem at once, each with its place and a cure.
+# Loader of one file. It reports all problems at once, each with its place and a cure.
 
 DEFAULT_PROJECT: Final = "default"
 
@@ -275,14 +274,14 @@ def load_schedules(
 
     Args:
         text: YAML 1.2 or JSON, of at most 32 megabytes and twenty levels; bytes are UTF-8.
-        name: what the file is called in messages; ``.json`` at its end means JSON.
-        open_ics: returns the text of a calendar that the file names; without it, none can be.
-        expectations: whether an ``expect:`` that does not come true is a problem. It is for
-            whoever checks a file; nobody stops firing for it.
+        name: the name of the file in messages; the suffix ``.json`` means JSON.
+        open_ics: returns the text of a calendar file; without it, the text may not name one.
+        expectations: whether an unmet ``expect:`` is a problem. Only checks of a file set it:
+            an unmet expectation does not stop a schedule.
 
     Raises:
-        ScheduleFileError: the text cannot be used. ``problems`` lists everything that is
-            wrong, sorted by place.
+        ScheduleFileError: the text is invalid; ``problems`` lists all problems, sorted by
+            place.
     """
     read = read_file_text(text, name, open_ics=open_ics, expectations=expectations)
     warnings = tuple(read.reading.tree.warnings)
@@ -299,7 +298,7 @@ def load_schedules(
 
 
 class FileText(NamedTuple):
-    """Content of a sound text, its digest, and the calendars it names; see `ScheduleFile`."""
+    """Content of a valid text, its digest, and the calendars it names; see `ScheduleFile`."""
 
     reading: FileReader
     digest: str
@@ -314,9 +313,9 @@ def read_file_text(
     expectations: bool = False,
     alone: bool = True,
 ) -> FileText:
-    """Return what ``load_schedules`` makes a file of, with the same arguments and errors.
+    """Return the content of a text, with the arguments and errors of ``load_schedules``.
 
-    One that is not ``alone`` may name parents that are in other files.
+    Unless the text is ``alone``, its schedules may name parents in other files.
     """
     calendars: dict[str, str | None] = {}
 
@@ -353,7 +352,7 @@ def decoded(data: str | bytes, name: str) -> str:
     """Return the text of the file ``name``.
 
     Raises:
-        ScheduleFileError: it is too large or not UTF-8; the problem says where.
+        ScheduleFileError: ``data`` is too large or not UTF-8; the problem has the place.
     """
     try:
         return _decoded(data)
@@ -365,7 +364,7 @@ def _decoded(text: str | bytes) -> str:
     if len(text) > MAX_BYTES:
         raise _too_large()
     if isinstance(text, str):
-        # A lone surrogate is refused in a moment; until then it must not break anything.
+        # Lone surrogates are refused later; here they must not raise.
         if len(text.encode("utf-8", errors="surrogatepass")) > MAX_BYTES:
             raise _too_large()
         return text
@@ -389,7 +388,7 @@ def _too_large() -> Unreadable:
 
 
 def _read_soundly(text: str, name: str, asked: ReadOptions) -> FileReader | None:
-    """Read JSON in the quick way; None when it is not JSON, or anything is wrong with it."""
+    """Read JSON with the fast reader; return None if it is not JSON or has any problem."""
     if not name.lower().endswith(".json") and not _JSON_START.match(text):
         return None
     tree = Tree()
@@ -402,11 +401,11 @@ def _read_soundly(text: str, name: str, asked: ReadOptions) -> FileReader | None
 
 
 def parse_text(text: str, name: str) -> Tree:
-    """Return the tree of a text, with places. See ``read_yaml`` and ``JsonText``."""
+    """Return the tree of a text, with positions; see ``read_yaml`` and ``JsonText``."""
     if name.lower().endswith(".json"):
         return JsonText(text).read()
     if _JSON_START.match(text):
-        # JSON is YAML, but its escapes, and tabs without libyaml, need a reader of JSON.
+        # JSON is YAML, but its escapes (and, without libyaml, its tabs) need a JSON reader.
         try:
             return JsonText(text).read()
         except Unreadable as stop:
@@ -416,15 +415,15 @@ def parse_text(text: str, name: str) -> Tree:
 
 
 # --- files of one project ---
-# Joins the schedule files of one project: every key once, one project, one revision.
+# Loader of all files of one project: unique keys, one project name, one revision.
 
 _MOST: Final = 20
-"""Keys in two files that are listed: each is looked for in the text again."""
+"""Maximum duplicate keys listed: locating each one searches the files again."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedText:
-    """The text of one file, by the name that messages use."""
+    """Text of one file, with its name in messages."""
 
     name: str
     text: str
@@ -437,15 +436,15 @@ def load_several(
     open_ics: Callable[[str], OpenIcs],
     expectations: bool = False,
 ) -> ScheduleFile:
-    """Return the schedules that several files declare together; ``load_schedules`` of each.
+    """Return the schedules that several files declare together, each read as a single file.
 
-    ``defaults`` and ``calendars`` hold for their own file. ``project``, ``revision`` and
-    ``queues`` may stand in any of them.
+    ``defaults`` and ``calendars`` apply to their own file only. ``project``, ``revision`` and
+    ``queues`` may be in any of them.
 
     Args:
-        texts: the files; their order is that of the schedules.
-        name: what they are called together.
-        open_ics: returns, for a file's name, what opens the calendars that it names.
+        texts: the files, in the order of their schedules.
+        name: the common name of several files.
+        open_ics: returns, for the name of a file, the function that opens its calendars.
         expectations: see ``load_schedules``.
 
     Raises:
@@ -463,7 +462,7 @@ def load_several(
         else:
             joined.add(each, found)
     joined.problems += _contradictions(joined.read)
-    if not joined.alone and not joined.problems:  # what cannot be read may be a parent
+    if not joined.alone and not joined.problems:  # an unreadable schedule may be a parent
         joined.add_family_problems()
     name = texts[0].name if joined.alone else name
     if joined.problems:
@@ -474,7 +473,7 @@ def load_several(
 
 @dataclass
 class _Joined:
-    """Content of all files together; problems and warnings name their file if there are several."""
+    """Content of all files; problems and warnings name their file if there are several."""
 
     alone: bool
     read: list[tuple[NamedText, FileReader]] = field(default_factory=list)
@@ -493,7 +492,7 @@ class _Joined:
         self._add_digest(error)
 
     def add_family_problems(self) -> None:
-        """Judge who follows whom, across all files."""
+        """Check the relations between the schedules of all files."""
         schedules = [schedule for _, reading in self.read for schedule in reading.schedules]
         keys = {schedule.key for schedule in schedules}
         for each, reading in self.read:
@@ -521,7 +520,7 @@ class _Joined:
 
 
 def _contradictions(read: Sequence[tuple[NamedText, FileReader]]) -> list[Problem]:
-    """Return in what the files, each sound by itself, do not agree."""
+    """Return the contradictions between files that are valid by themselves."""
     problems: list[Problem] = []
     for name in ("project", "revision"):
         stating = [(each, getattr(reading, name)) for each, reading in read]
@@ -541,7 +540,7 @@ def _contradictions(read: Sequence[tuple[NamedText, FileReader]]) -> list[Proble
         if owners.setdefault(schedule.key, each) is not each
     )
     problems += (_twin(*twin) for twin in islice(twins, _MOST))
-    _root.cache_clear()  # megabytes, and nobody asks again
+    _root.cache_clear()  # megabytes that are not needed again
     return problems
 
 
@@ -577,7 +576,7 @@ def _at(node: Node | None, file: NamedText, code: Code, message: str, cure: str)
 
 @lru_cache(maxsize=4)
 def _root(file: NamedText) -> Node | None:
-    """Return a file's tree; it is read again, with places, for files hardly ever disagree."""
+    """Return a file's tree, parsed again with positions, since files rarely disagree."""
     return parse_text(file.text, file.name).root
 
 

@@ -1,9 +1,7 @@
-"""Syntax tree of a schedule file, with line and column of each value.
+"""Syntax tree of a schedule file: plain values with their line and column.
 
-The tree of a schedule file: plain values that remember their line and column.
-
-Both readers (``yaml_reader``, ``json_reader``) feed one ``Tree``, so nesting, size and duplicate
-names are judged in one place. Nothing here recurses while text is being read.
+Both readers (``yaml_reader``, ``json_reader``) feed a ``Tree``, so nesting, size and duplicate
+names are checked in one place. Building the tree does not recurse.
 """
 
 from __future__ import annotations
@@ -14,17 +12,17 @@ from engine.errors import Code, Problem
 from engine.schedules.policies import BROKEN, MAX_DEPTH
 
 MAX_BYTES: Final = 32_000_000
-"""The largest file: some 250,000 schedules."""
+"""Maximum size of a file: some 250,000 schedules."""
 
 MAX_NODES: Final = 4_000_000
-"""Values and names in one file: megabytes of ``[,`` would otherwise fill the memory."""
+"""Maximum values and names in one file: megabytes of ``[,`` would otherwise fill the memory."""
 
 MAX_NAME: Final = 50
-"""Characters of a name in a message."""
+"""Maximum characters of a name in a message."""
 
 
 class Unreadable(Exception):
-    """The text cannot be read any further; ``problem`` says why."""
+    """Fault that makes the rest of a text unreadable; ``problem`` describes it."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
@@ -32,7 +30,7 @@ class Unreadable(Exception):
 
 
 class Scalar:
-    """A text, number, truth value or null."""
+    """Text, number, boolean or null."""
 
     __slots__ = ("column", "line", "value")
 
@@ -47,7 +45,7 @@ class Scalar:
 
 
 class ListNode:
-    """A list. ``partial``: it may mean more than was read."""
+    """List; ``partial`` if it may contain more than was read."""
 
     __slots__ = ("column", "items", "line", "partial")
 
@@ -58,14 +56,14 @@ class ListNode:
         self.partial = False
 
     def plain(self) -> Any:
-        """Return the values, or BROKEN when one of them is or some are not known."""
+        """Return the values, or BROKEN if one of them is BROKEN or some are unknown."""
         values = [item.plain() for item in self.items]
         broken = self.partial or any(value is BROKEN for value in values)
         return BROKEN if broken else values
 
 
 class MapNode:
-    """Names with values. ``partial``: it may mean more than was read."""
+    """Names with values; ``partial`` if it may contain more than was read."""
 
     __slots__ = ("column", "entries", "line", "partial", "pending")
 
@@ -77,7 +75,7 @@ class MapNode:
         self.partial = False
 
     def plain(self) -> Any:
-        """Return the values by name, or BROKEN when one of them is or some are not known."""
+        """Return the values by name, or BROKEN if one of them is BROKEN or some are unknown."""
         values = {name: node.plain() for name, (_, node) in self.entries.items()}
         broken = self.partial or any(value is BROKEN for value in values.values())
         return BROKEN if broken else values
@@ -87,12 +85,12 @@ Node = Scalar | ListNode | MapNode
 
 
 class Tree:
-    """Built from a stream of values, bottom up, without recursion.
+    """Tree built from a stream of values, bottom up, without recursion.
 
     Attributes:
-        root: the whole document; None while there is none.
-        problems: what is wrong with the text but did not stop the reading.
-        warnings: what is probably not meant.
+        root: the whole document; None if there is none yet.
+        problems: problems of the text that did not stop the reading.
+        warnings: values that are probably mistakes.
         references: whether anchors, aliases or merge keys were found.
     """
 
@@ -103,22 +101,22 @@ class Tree:
         self.warnings: list[Problem] = []
         self._open: list[MapNode | ListNode] = []
         self._nodes = 0
-        self._names: dict[str, str] = {}  # the same few, a hundred thousand times
+        self._names: dict[str, str] = {}  # interned: a few names occur very often
 
     def complain(self, node: Node, message: str, cure: str, *, value: str | None = None) -> None:
-        """Note a problem at a node and go on."""
+        """Record a problem at ``node`` and continue."""
         self.problems.append(
             Problem(Code.YAML_INVALID, message, cure, node.line, node.column, value=value)
         )
 
     def expects_name(self) -> bool:
-        """Whether the next value is a name in a mapping."""
+        """Return whether the next value is a name in a mapping."""
         return (
             bool(self._open) and isinstance(self._open[-1], MapNode) and not self._open[-1].pending
         )
 
     def mark_partial(self) -> None:
-        """Say that the innermost mapping means more than is written in it."""
+        """Mark the innermost mapping as partial."""
         if self._open:
             self._open[-1].partial = True
 
@@ -135,13 +133,13 @@ class Tree:
         self.add(self._open.pop())
 
     def abandon(self) -> None:
-        """Keep what was complete when the text became unreadable."""
+        """Close all open nodes as partial, because the text became unreadable."""
         while self._open:
             self._open[-1].partial = True
             self.close()
 
     def add(self, node: Node) -> None:
-        """Put a finished value where it belongs."""
+        """Add a finished value to the innermost open node, or make it the root."""
         self._nodes += 1
         if self._nodes > MAX_NODES:
             message = f"the file has more than {MAX_NODES:,} values"

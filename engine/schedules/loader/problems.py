@@ -18,14 +18,14 @@ from engine.schedules.policies import BROKEN
 from engine.schedules.validators import shorten, show
 
 # --- problem report ---
-# Collects the problems of a file while it is read.
+# Collector of the problems of a file while it is read.
 
 MAX_PROBLEMS: Final = 1000
-"""Problems listed of one file: a hostile one has millions."""
+"""Maximum problems listed: a hostile file has millions."""
 
 
 class Report:
-    """The problems found so far, and where each schedule begins."""
+    """Problems found so far, and the place where each schedule begins."""
 
     def __init__(self) -> None:
         self._problems: list[Problem] = []
@@ -33,7 +33,7 @@ class Report:
         self._keys: list[str | None] = []
 
     def begin(self, node: Node) -> str | None:
-        """Note that a schedule begins at ``node``; return its key where one can be read."""
+        """Record that a schedule begins at ``node``; return its key if it can be read."""
         key = None
         if isinstance(node, MapNode) and "key" in node.entries:
             value = node.entries["key"][1].plain()
@@ -52,13 +52,13 @@ class Report:
         key: str | None = None,
         value: Node | None = None,
     ) -> None:
-        """Note a problem at ``place``; ``value`` is the node to show."""
+        """Record a problem at ``place``; ``value`` is the node to show."""
         shown = None if value is None else _shown(value)
         self._problems.append(Problem(code, message, cure, place.line, place.column, key, shown))
 
     @contextmanager
     def refusals(self, place: Node) -> Iterator[None]:
-        """Note what a field's check refuses within the block as a problem at ``place``."""
+        """Record a field check's refusal within the block as a problem at ``place``."""
         try:
             yield
         except PydanticCustomError as error:
@@ -66,7 +66,7 @@ class Report:
             self.add(place, Code(error.type), context["message"], context["cure"], value=place)
 
     def add_found(self, problems: Iterable[Problem]) -> None:
-        """Note problems that the reading of the text has found, each with its schedule's key."""
+        """Record problems found while parsing the text, each with its schedule's key."""
         for problem in problems:
             before = bisect_right(self._starts, (problem.line, problem.column))
             key = self._keys[before - 1] if before else None
@@ -78,14 +78,14 @@ class Report:
             )  # fmt: skip
 
     def sorted(self) -> tuple[Problem, ...]:
-        """Return the problems by place, cut to a length that can be read."""
+        """Return the problems sorted by place, limited by `cut`."""
         return cut(sorted(self._problems, key=lambda problem: (problem.line, problem.column)))
 
 
 def cut(problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    """Return so many problems as can be read, and how many more there are.
+    """Return at most `MAX_PROBLEMS` problems, and one that counts the rest.
 
-    What says so already, of one file of several, is kept.
+    Such counts of single files are kept and not counted.
     """
     listed = [problem for problem in problems if problem.code != Code.FILE_INVALID]
     if len(listed) <= MAX_PROBLEMS:
@@ -105,12 +105,12 @@ def _shown(node: Node) -> str | None:
 
 
 # --- spelling suggestions ---
-# Which field a misspelt one was meant to be.
+# The known field that a misspelt one probably stands for.
 
 _CLOSE_ENOUGH = 0.7
 _SHORTEST = 3
 
-# What the same thing is called elsewhere.
+# Names of the same fields in other schedulers.
 _ELSEWHERE = {
     "id": "key", "name": "key",
     "every": "everyMs", "interval": "everyMs", "offset": "offsetMs",
@@ -129,14 +129,14 @@ _ELSEWHERE = {
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """The field that was meant; ``certain`` when only its spelling differs."""
+    """Field that was meant; ``certain`` if only case or punctuation differs."""
 
     name: str
     certain: bool
 
 
 def nearest(name: str, allowed: Collection[str]) -> Suggestion | None:
-    """Return the field of ``allowed`` that ``name`` was meant to be, if any is near."""
+    """Return the field of ``allowed`` that ``name`` probably stands for, or None."""
     return _nearest(_bare(name), tuple(allowed))
 
 
@@ -148,12 +148,12 @@ def _nearest(bare: str, allowed: tuple[str, ...]) -> Suggestion | None:
     elsewhere = _ELSEWHERE.get(bare)
     if elsewhere in allowed:
         return Suggestion(elsewhere, certain=False)
-    # ``at`` resembles half of all short words.
+    # Skip very short names: ``at`` resembles half of all short words.
     long = [known for known in by_bare if len(known) >= _SHORTEST]
     close = get_close_matches(bare, long, n=1, cutoff=_CLOSE_ENOUGH)
     return Suggestion(by_bare[close[0]], certain=False) if close else None
 
 
 def _bare(name: str) -> str:
-    """Reduce a name to its letters, so that ``every_ms`` and ``everyMs`` are the same."""
+    """Reduce a name to letters and digits, so that ``every_ms`` and ``everyMs`` are equal."""
     return "".join(sign for sign in name[:MAX_NAME].lower() if sign.isalnum())

@@ -19,27 +19,25 @@ from engine.schedules.timing.zones import zone
 from engine.schedules.units import SECONDS_PER_DAY, TICK, from_seconds
 
 # --- chains of schedules ---
-# What must hold between schedules that follow each other: `after` and `needs`.
-#
-# Works on the schedules of a whole project, and knows nothing of files: whoever read them knows the
-# places.
+# Rules between schedules that follow each other by `after` and `needs`. They apply to the
+# schedules of a whole project; the caller knows the files and places.
 
 _HASHED: Final = re.compile(r"(?<![A-Z])H(?![A-Z])")
-"""``H`` in a cron, which every key fills in differently; not that of THU."""
+"""``H`` in a cron expression, whose value depends on the key; not the H of THU."""
 
 _GUESSED: Final = 5000
-"""Keys among which a misspelt one is looked for: guessing costs time."""
+"""Maximum keys searched for the one that a misspelt key stands for: guessing is slow."""
 
 
 def chain_faults(
     schedules: Sequence[Schedule], keys: Collection[str], timeless: Collection[str] = ()
 ) -> Iterator[tuple[str, Fault]]:
-    """Yield what is wrong between schedules: the key of each, and the fault.
+    """Yield the faults between schedules, each with the key of its schedule.
 
     Args:
-        schedules: those that are sound by themselves, in the order of the file.
-        keys: of all schedules there are, sound or not.
-        timeless: keys of schedules whose times are not known.
+        schedules: those that are valid by themselves, in file order.
+        keys: of all schedules, valid or not.
+        timeless: keys of schedules whose times are unknown.
     """
     known = {schedule.key: schedule for schedule in schedules}
     for schedule in schedules:
@@ -82,7 +80,7 @@ def _time_fault(
     schedule: Schedule, rule: Rule, path: tuple[str | int, ...], known: Mapping[str, Schedule]
 ) -> Fault | None:
     parent = known.get(rule.parent)
-    if parent is None:  # it has faults of its own
+    if parent is None:  # the parent itself is invalid
         return None
     if parent.kind == "at" and schedule.kind != "at":
         message = f"{parent.key} fires once, and {schedule.key} again and again"
@@ -98,7 +96,7 @@ def _time_fault(
 
 
 def fire_times(schedule: Schedule) -> tuple[Any, ...]:
-    """Return what the fire times follow from: equal for schedules with the same ones."""
+    """Return the values that determine the fire times, to compare two schedules."""
     bounds: tuple[Any, ...] = (schedule.start, schedule.end)
     if isinstance(schedule.spec, At):
         return ("at", schedule.spec.instant)
@@ -117,7 +115,7 @@ def fire_times(schedule: Schedule) -> tuple[Any, ...]:
 
 
 def _said(schedule: Schedule) -> str:
-    """Say when a schedule fires, with everything that `fire_times` compares."""
+    """Return when a schedule fires, in words, with everything that `fire_times` compares."""
     said = [schedule.when]
     if schedule.kind == "cron":
         said = [f"'{schedule.when}' {schedule.timezone}"]
@@ -128,7 +126,7 @@ def _said(schedule: Schedule) -> str:
 
 
 def _cycles(known: Mapping[str, Schedule]) -> Iterator[tuple[str, Fault]]:
-    """Yield each cycle once, at the schedule that the file names first."""
+    """Yield each cycle once, at the schedule that closes it, searching in file order."""
     done: set[str] = set()
     for start in known:
         trail: dict[str, Iterator[tuple[tuple[str | int, ...], Rule]]] = {}
@@ -136,7 +134,7 @@ def _cycles(known: Mapping[str, Schedule]) -> Iterator[tuple[str, Fault]]:
         while key is not None:
             trail.setdefault(key, placed(known[key]))
             path, rule = next(trail[key], ((), None))
-            if rule is None:  # everything before it is seen
+            if rule is None:  # all its rules are checked
                 done.add(key)
                 del trail[key]
                 key = next(reversed(trail), None)
@@ -153,11 +151,11 @@ def inherited(values: Mapping[str, Any], known: Mapping[str, Schedule]) -> dict[
     """Return the when-part that a schedule without one takes from its parents.
 
     Args:
-        values: the fields that it gives, by their file names.
-        known: the schedules that say when they fire.
+        values: the fields that it sets, by their file names.
+        known: the schedules with known times, by key.
 
     Returns:
-        The fields, those aside that it gives itself; None as long as no parent is known.
+        The fields, without those that it sets itself; None if no parent is known yet.
     """
     parent = next((known[key] for key in parents_of(values) if key in known), None)
     if parent is None:
@@ -166,10 +164,7 @@ def inherited(values: Mapping[str, Any], known: Mapping[str, Schedule]) -> dict[
 
 
 def parents_of(values: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the parents that raw values name, those of the same windows first.
-
-    Only as far as they can be read.
-    """
+    """Yield the readable parents that raw values name, those of the same window first."""
     after, needs = values.get("after"), values.get("needs")
     first = [after] if isinstance(after, dict) and isinstance(after.get("schedule"), str) else []
     listed = needs if isinstance(needs, list) else []
@@ -179,21 +174,21 @@ def parents_of(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 # --- families of one file ---
-# Reads who follows whom in one file: where it says so, and whose times it means.
+# Schedules of one file that follow others: the places of these fields, and inherited times.
 
 _FOLLOWS: Final = ("after", "needs")
 _MOST: Final = 200
-"""Faults between schedules that are listed."""
+"""Maximum listed faults between schedules."""
 
 _ANY_TIME: Final = {"everyMs": 1000}
-"""Stands for times that nobody can know, so that the rest of a schedule can be judged."""
+"""Placeholder for unknown times, so that the rest of a schedule can be checked."""
 
 
 class Families:
-    """The schedules of one file that follow others.
+    """Schedules of one file that follow others.
 
     Attributes:
-        keys: of all schedules of the file, sound or not.
+        keys: of all schedules of the file, valid or not.
     """
 
     def __init__(self) -> None:
@@ -203,7 +198,7 @@ class Families:
         self._timeless: set[str] = set()
 
     def note(self, node: Node, place: int) -> bool:
-        """Look at the schedule at ``place``; whether it is to be read once its parents are."""
+        """Record the schedule at ``place``; return whether it must be read after its parents."""
         if not isinstance(node, MapNode) or not any(name in node.entries for name in _FOLLOWS):
             return False
         key = node.entries["key"][1].plain() if "key" in node.entries else None
@@ -220,10 +215,10 @@ class Families:
         """Yield the schedules that take their parents' times, each with its place and node.
 
         Args:
-            found: what has been read.
+            found: the schedules read so far.
             shared: the defaults of the file.
-            report: hears what is wrong.
-            alone: whether there is no other file, in which a parent could be.
+            report: collects the problems.
+            alone: whether there is no other file that could contain a parent.
         """
         known = {schedule.key: schedule for schedule in found if schedule}
         waiting, before = self._waiting, -1
@@ -245,7 +240,7 @@ class Families:
                 yield place, node, schedule
 
     def judge(self, schedules: Sequence[Schedule], keys: Collection[str], report: Report) -> None:
-        """Report what is wrong between these schedules, as far as this file says it."""
+        """Report the faults between these schedules whose place is in this file."""
         listed = 0
         for key, fault in chain_faults(schedules, keys, self._timeless):
             if (node := self._nodes.get(key)) is not None and listed < _MOST:
@@ -253,7 +248,7 @@ class Families:
                 listed += 1
 
     def problems(self, schedules: Sequence[Schedule], keys: Collection[str]) -> Sequence[Problem]:
-        """Return what `judge` would report."""
+        """Return the problems that `judge` would report."""
         report = Report()
         self.judge(schedules, keys, report)
         return report.sorted()
@@ -265,13 +260,13 @@ def _values(node: MapNode) -> dict[str, Any]:
 
 
 # --- expectations ---
-# Compares what a schedule's ``expect:`` says with when it fires.
+# Comparison of a schedule's ``expect:`` with its fires.
 
 _SHOWN: Final = 5
 
 
 def unmet(schedule: Schedule) -> list[Fault]:
-    """Return a fault for each day on which the schedule fires otherwise than expected."""
+    """Return a fault for each day on which the fires differ from the expected ones."""
     faults = []
     for index, expected in enumerate(schedule.expect):
         times = local_times(schedule, expected.on)
@@ -284,10 +279,10 @@ def unmet(schedule: Schedule) -> list[Fault]:
 
 
 def local_times(schedule: Schedule, day: str) -> list[str]:
-    """Return the local times, as ``03:00:00``, at which runs start for windows of one local day."""
+    """Return the local times, as ``03:00:00``, of the windows of one local day that start runs."""
     rules = zone(schedule.timezone)
     midnight = int(datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp())
-    # A day of a local clock has 22 to 26 hours, and a clock that goes back may begin it twice.
+    # A local day has 22 to 26 hours, and a clock that goes back may begin it twice.
     begin, end = midnight - SECONDS_PER_DAY, midnight + 2 * SECONDS_PER_DAY
     local = (
         fire + timedelta(seconds=rules.offset(int(fire.timestamp())))

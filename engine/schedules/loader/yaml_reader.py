@@ -28,10 +28,10 @@ from engine.schedules.loader.nodes import (
 from engine.schedules.policies import BROKEN, MAX_DIGITS, UNSTORABLE, is_storable
 
 # --- YAML syntax errors ---
-# Turns a YAML syntax error into a sentence, and knows the commonest of them: ``cron: */5``.
+# Messages for YAML syntax errors, including the most common one: an unquoted ``cron: */5``.
 
 _SENTENCES = (
-    # (what PyYAML says, C or pure; what is wrong; what to do)
+    # (text in the message of PyYAML, C or pure; our message; the cure)
     ("expected node content", "a value is missing here",
      "write one, and close the list or mapping that is still open"),
     ("expected the node content", "a value is missing here",
@@ -68,7 +68,7 @@ _MAX_VALUE = 50
 
 
 def explain(text: str, error: yaml.MarkedYAMLError) -> Problem:
-    """Return the syntax error as a problem: where it is, what is wrong, what to write."""
+    """Return the syntax error as a problem with place, message and cure."""
     mark = error.problem_mark or error.context_mark
     if mark is None:  # pragma: no cover - every marked error has one of the two
         return Problem(Code.YAML_INVALID, "the file is not YAML")
@@ -105,18 +105,18 @@ def _quote(source: str) -> str:
 
 
 def misread_value(text: str, error: yaml.MarkedYAMLError) -> tuple[Problem, str] | None:
-    """Explain a value that begins with ``*`` or ``@``, and return a text that can be read on.
+    """Return the problem of a value that begins with ``*`` or ``@``, and a repaired text.
 
-    YAML takes ``*/5`` for an alias and reserves ``@``; nearly always a cron expression is not
-    quoted. One harmless letter in its place keeps all columns, so the rest of the file gets
-    its problems reported too. None: the error is another one.
+    YAML takes ``*/5`` for an alias and reserves ``@``; the usual cause is an unquoted cron
+    expression. The repair replaces one character and keeps all columns, so the problems in the
+    rest of the file are reported too. Return None for any other error.
     """
-    # Of ``*`` the context is the place, of ``@`` the problem itself.
+    # The place is the context mark for ``*``, and the problem mark for ``@``.
     mark = error.context_mark if "alias" in (error.context or "") else error.problem_mark
     if mark is None or text[mark.index : mark.index + 1] not in {"*", "@"}:
         return None
     begin = text.rfind("\n", 0, mark.index) + 1
-    # In ``cron: *5 * * * *`` the first star passes for an alias and the second is noticed.
+    # In ``cron: *5 * * * *`` the first star passes for an alias; the error is at the second.
     cron = _CRON_VALUE.search(text, begin, mark.index + 1)
     at = cron.end() - 1 if cron else mark.index
     rest = _VALUE.match(text, at)
@@ -132,25 +132,25 @@ def misread_value(text: str, error: yaml.MarkedYAMLError) -> tuple[Problem, str]
 
 
 # --- YAML to nodes ---
-# Reads YAML 1.2 into a tree with lines and columns.
+# Reader of YAML 1.2 into a tree with lines and columns.
 #
 # PyYAML's composer segfaults on deep nesting, keeps the last of duplicate names and reads YAML 1.1
-# (``on`` is true, ``012`` is ten). Its event stream does none of that: this module builds the
-# tree from the events and resolves scalars by YAML 1.2's core schema. Anchors, aliases, merge
-# keys and tags are refused, so what is read is never larger than what is written.
+# (``on`` is true, ``012`` is ten). Its event stream does none of that, so the tree is built from
+# events, and scalars are resolved by YAML 1.2's core schema. Anchors, aliases, merge keys and tags
+# are refused, so no value expands beyond its text.
 
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml where it was built in: twenty times faster, the same events."""
+"""Loader of libyaml if PyYAML has it: twenty times faster, with the same events."""
 
 _MAX_REPAIRS = 20
-"""Unquoted ``*/5`` after which a file is given up: each costs one more reading."""
+"""Maximum repairs of unquoted ``*/5`` in a file: each costs one more pass."""
 
 _MAX_LINES_NAMED = 5
 
 _UNWELCOME = re.compile(
     "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 )
-"""What YAML 1.2 does not print, and the three line breaks that only YAML 1.1 knows."""
+"""Characters not printable in YAML 1.2, and the three line breaks that only YAML 1.1 has."""
 
 _WORDS = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
@@ -168,11 +168,11 @@ _NUMBER_STARTS = frozenset("-+.0123456789")
 def read_yaml(text: str) -> Tree:
     """Return the tree of the only document in ``text``; its ``root`` is None for an empty file.
 
-    A syntax error ends the reading; what was complete before it is in the tree, and so is
-    everything around an unquoted ``cron: */5 * * * *``.
+    A syntax error ends the reading; the tree keeps everything that was complete before it. An
+    unquoted ``cron: */5 * * * *`` does not end the reading.
 
     Raises:
-        Unreadable: the text is not text, or too deep or too large.
+        Unreadable: the text has a character that YAML forbids, or is too deep or too large.
     """
     unwelcome = _UNWELCOME.search(text)
     if unwelcome is not None:
@@ -198,7 +198,7 @@ _Collection = TypeVar("_Collection", MapNode, ListNode)
 
 
 class _TreeBuilder:
-    """One pass over the events of a text."""
+    """Builder of a tree in one pass over the events of a text."""
 
     def __init__(self, misread: set[tuple[int, int]]) -> None:
         self.tree = Tree()
@@ -216,7 +216,7 @@ class _TreeBuilder:
         documents = 0
         event: Any  # its marks are optional in the stubs only
         for event in yaml.parse(text, Loader=LOADER):
-            # Compared by class, the most frequent first: this loop is what loading costs.
+            # Compared by class, the most frequent first: this loop dominates the loading time.
             kind = type(event)
             if kind is ScalarEvent:
                 tree.add(self._scalar(event))
@@ -246,7 +246,7 @@ class _TreeBuilder:
         if (special and self._is_tagged(event, node)) or misread:
             node.value = BROKEN
         elif event.style:
-            # Only a quoted text can spell characters that the file itself may not contain.
+            # Only a quoted text can escape characters that the file itself may not contain.
             if not is_storable(node.value):
                 self.tree.complain(node, UNSTORABLE, "remove it")
                 node.value = BROKEN
@@ -255,7 +255,7 @@ class _TreeBuilder:
         return node
 
     def _resolve(self, node: Scalar, event: Any) -> None:
-        """Give an unquoted text the meaning it has in YAML 1.2's core schema."""
+        """Resolve an unquoted text by YAML 1.2's core schema."""
         text: str = node.value
         if text in _WORDS:
             node.value = _WORDS[text]
@@ -286,7 +286,7 @@ class _TreeBuilder:
         return value
 
     def _warn_of_zeros(self, node: Scalar, text: str, value: int) -> None:
-        # YAML 1.1 reads octal here, 1.2 decimal, and a person often means the text.
+        # YAML 1.1 reads octal here, YAML 1.2 decimal, and the author often means a text.
         message = f"{text} is read as the number {value}"
         cure = "put it in quotes to keep its zeros"
         self.tree.warnings.append(
@@ -294,14 +294,14 @@ class _TreeBuilder:
         )
 
     def _checked(self, event: Any, kind: type[_Collection]) -> _Collection:
-        """Return the list or mapping that begins, after a look at its anchor and tag."""
+        """Return a node for the list or mapping that begins, with its anchor and tag checked."""
         node = kind(event.start_mark.line + 1, event.start_mark.column + 1)
         if event.anchor is not None or event.tag is not None:
             node.partial = self._is_tagged(event, node)
         return node
 
     def _is_tagged(self, event: Any, node: Node) -> bool:
-        """Report anchor and tag; what a tag makes of its value, nobody knows."""
+        """Report anchor and tag; return whether a tag makes the value unknown."""
         if event.anchor is not None:
             self._note_reference(event)
         if event.tag is not None:
@@ -314,7 +314,7 @@ class _TreeBuilder:
         self._references.append(Problem(Code.YAML_INVALID, "", "", mark.line + 1, mark.column + 1))
 
     def _note_references(self) -> None:
-        """Report all anchors, aliases and merge keys as the one mistake that they are."""
+        """Report all anchors, aliases and merge keys as one problem."""
         if not self._references:
             return
         self.tree.references = True
@@ -332,7 +332,7 @@ class _TreeBuilder:
 
 
 def _unwelcome(text: str, at: int) -> Unreadable:
-    """Say where the first character is that no YAML file may contain."""
+    """Return the error for the character at ``at``, which no YAML file may contain."""
     line = text.count("\n", 0, at) + 1
     column = at - text.rfind("\n", 0, at)
     code = f"U+{ord(text[at]):04X}"

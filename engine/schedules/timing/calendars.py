@@ -1,14 +1,12 @@
-"""Exclusion calendars: days and periods whose windows are skipped.
-
-Days and stretches of time whose windows are skipped: ``exclude:``.
+"""Exclusion calendars: days and stretches of time whose windows are skipped (``exclude:``).
 
 An item is a weekday (``SAT``), a date (``2026-12-25``), a range of dates, both ends included
 (``2026-12-24..2027-01-01``), or a stretch between two instants, the second one excluded
-(``2026-12-24T12:00:00Z..2026-12-25T00:00:00Z``). Several under one name are a calendar. A day is
-what the local clock shows at the fire time. Where items overlap a date gives its name, then a
-weekday, then a stretch; of two dates the first one.
+(``2026-12-24T12:00:00Z..2026-12-25T00:00:00Z``). A calendar is a named list of items. Days are
+local dates at the fire time. Where items overlap, the reason is the name of the date, else of
+the weekday, else of the stretch; of two dates, the one listed first.
 
-A window that is excluded still exists: it is booked ``skipped`` with that name.
+An excluded window still exists: it is recorded as ``skipped`` with that name.
 """
 
 from __future__ import annotations
@@ -26,13 +24,13 @@ from engine.schedules.units import SECONDS_PER_DAY, TICK, epoch_seconds, from_se
 
 WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 MAX_ITEMS: Final = 5000
-"""Items of one calendar: a century of weekly days off."""
+"""Maximum items of one calendar: almost a century of weekly days off."""
 
 MAX_DAYS: Final = 50_000
-"""Days that the dates and ranges of one schedule cover; 1970 to 2100 has 47,847."""
+"""Maximum days covered by the dates and ranges of one schedule; 1970 to 2100 has 47,847."""
 
 LONGEST_DAYS: Final = 366
-"""Days of one range or stretch."""
+"""Maximum days of one range or stretch."""
 
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
@@ -42,7 +40,7 @@ _INSTANT: Final = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}Z", re.ASCII)
 
 
 class Calendar(NamedTuple):
-    """Items under one name."""
+    """Named list of items."""
 
     name: str
     dates: tuple[str, ...]
@@ -52,17 +50,14 @@ Item = str | Calendar
 
 
 class _Span(NamedTuple):
-    """Days (of the local axis) or seconds (of UTC), ``first <= n < end``."""
+    """Range ``first <= n < end`` of days on the local axis or of seconds in UTC."""
 
     first: int
     end: int
 
 
 class Stretch(NamedTuple):
-    """Throughout excluded for ``reason`` or, with None, not at all.
-
-    The borders are seconds since the epoch: ``first <= t < end``.
-    """
+    """Period ``first <= t < end`` in epoch seconds, excluded for ``reason`` unless it is None."""
 
     first: int
     end: int
@@ -70,10 +65,10 @@ class Stretch(NamedTuple):
 
 
 def check_item(text: str) -> None:
-    """Check one item that is no calendar's name.
+    """Check one item that is not the name of a calendar.
 
     Raises:
-        ValueError: ``args`` are what is wrong and the cure.
+        ValueError: ``args`` are the message and the cure.
     """
     if text.upper() not in WEEKDAYS:
         _span(text)
@@ -81,36 +76,36 @@ def check_item(text: str) -> None:
 
 @lru_cache(maxsize=1024)
 def days_covered(item: Item) -> int:
-    """Return how many days the dates and ranges of a checked item cover, each by itself."""
+    """Return how many days the dates and ranges of a checked item cover; overlaps count twice."""
     texts = (item,) if isinstance(item, str) else item.dates
     dated = (_span(text) for text in texts if _DATE.match(text) and not _INSTANT.match(text))
     return sum(span.end - span.first for span in dated)
 
 
 def is_item(text: str) -> bool:
-    """Whether a text has the form of an item, so that it is no calendar's name."""
+    """Return whether ``text`` has the form of an item and so cannot name a calendar."""
     return text.upper() in WEEKDAYS or bool(re.match(r"\d", text))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exclusions:
-    """The exclusions of one schedule, on its local clock; `exclusions` makes them."""
+    """Exclusions of one schedule on its local clock, created by `exclusions`."""
 
     _zone: Zone
     _weekdays: dict[int, str]
     _days: dict[int, str]
-    _spans: tuple[Stretch, ...]  # ascending and apart
+    _spans: tuple[Stretch, ...]  # ascending and disjoint
 
     def reason(self, fire_time: datetime) -> str | None:
         """Return why the window that opens at ``fire_time`` is excluded, or None."""
         return self._look(epoch_seconds(fire_time)).reason
 
     def day_of(self, fire_time: datetime) -> Stretch:
-        """Return the rest of the day around ``fire_time`` in which its answer stays the same."""
+        """Return the stretch from ``fire_time`` on with one reason, within its local day."""
         return self._look(epoch_seconds(fire_time))
 
     def stretches(self, first: int, end: int) -> Iterator[Stretch]:
-        """Divide ``first <= t < end`` into stretches; neighbours differ in their reason."""
+        """Divide ``first <= t < end`` into stretches; adjacent ones have different reasons."""
         begun, at = first, first
         while at < end:
             reason, at = self._look(at).reason, min(self._look(at).end, end)
@@ -122,13 +117,13 @@ class Exclusions:
     def divide(
         self, after: datetime, until: datetime
     ) -> Iterator[tuple[datetime, datetime, str | None]]:
-        """Divide ``after < t <= until`` as `stretches` does, into borders of the same kind."""
+        """Divide ``after < t <= until`` as `stretches` does, into ranges of the same form."""
         for stretch in self.stretches(epoch_seconds(after + TICK), epoch_seconds(until) + 1):
             begin = max(after, from_seconds(stretch.first) - TICK)
             yield begin, min(until, from_seconds(stretch.end) - TICK), stretch.reason
 
     def _look(self, at: int) -> Stretch:
-        """Return the stretch from ``at`` on, which ends with the local day at the latest."""
+        """Return the stretch from ``at`` on; it ends with the local day at the latest."""
         rules = self._zone
         piece = bisect_right(rules.starts, at) - 1
         offset = rules.offsets[piece]
@@ -149,7 +144,7 @@ class Exclusions:
 
 @lru_cache(maxsize=1024)
 def exclusions(items: tuple[Item, ...], timezone: str) -> Exclusions:
-    """Return the exclusions of checked ``items`` on the clock of ``timezone``; equal ones share."""
+    """Return the (cached) exclusions of checked ``items`` on the clock of ``timezone``."""
     weekdays: dict[int, str] = {}
     days: dict[int, str] = {}
     spans: list[Stretch] = []
@@ -169,7 +164,7 @@ def exclusions(items: tuple[Item, ...], timezone: str) -> Exclusions:
 
 
 def _apart(spans: list[Stretch]) -> tuple[Stretch, ...]:
-    """Return the stretches in the order of time, each without what an earlier one covers."""
+    """Return the stretches in ascending order, each without the part an earlier one covers."""
     found: list[Stretch] = []
     for span in sorted(spans):
         first = max(span.first, found[-1].end) if found else span.first
@@ -214,7 +209,7 @@ def _how_to_write(text: str) -> str:
 
 
 def _weekdays(first: str, last: str) -> list[str]:
-    """Return the weekdays from ``first`` to ``last``, both included, over the week's end too."""
+    """Return the weekdays from ``first`` to ``last``, both included, wrapping after Saturday."""
     begin = WEEKDAYS.index(first)
     count = (WEEKDAYS.index(last) - begin) % len(WEEKDAYS) + 1
     return [WEEKDAYS[(begin + n) % len(WEEKDAYS)] for n in range(count)]

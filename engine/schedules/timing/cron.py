@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from engine.schedules.timing.zones import Zone
 
 # --- local clock ---
-# How the readings of a local clock become instants, across every change of offset.
+# Conversion of local clock readings to instants, across all changes of offset.
 #
-# A `Clock` cuts time into pieces of constant offset and says, for each, which readings fire in it.
+# A `Clock` divides time into pieces of constant offset, each with the readings that fire in it.
 # Between two changes all policies agree: ``instant = reading - offset``. They differ only in
-# readings that a clock skips (gap) or shows twice (fold); DESIGN §5, points 5 to 7:
+# readings that a clock skips (gap) or shows twice (fold); see docs/time.md, rules 5 to 7:
 #
 # * *wildcard* schedules fire at every real reading: gap ``skip``, fold ``both``;
 # * *fixed-time* schedules follow a clock that never goes back, M(u) = max over v <= u of the local
-#   reading at v, and fire when M first reaches a named reading: gap ``shift``, fold ``first``.
+#   reading at v, and fire when M first reaches a matching reading: gap ``shift``, fold ``first``.
 #
-# Pieces are disjoint in UTC and ascending, so whatever walks them forwards or backwards walks one
-# set. That is why ``next`` and ``previous`` cannot disagree.
+# Pieces are disjoint in UTC and ascending. Both directions traverse the same set, so ``next`` and
+# ``previous`` cannot disagree.
 
 Gap = Literal["shift", "skip"]
 Fold = Literal["first", "last", "both"]
@@ -56,10 +56,10 @@ EVERY_READING: Final = Dst(gap="skip", fold="both")
 
 
 def dst_policy(dst: str | Mapping[str, Any] | Dst) -> Dst:
-    """Return the policy that ``dst`` means; an absent key of a mapping is the standard's.
+    """Return the policy for ``dst``; a missing key of a mapping takes the standard value.
 
     Raises:
-        ScheduleError: It is neither ``standard`` nor a mapping of ``gap`` and ``fold``.
+        ScheduleError: ``dst`` is neither ``standard`` nor a mapping of ``gap`` and ``fold``.
     """
     if dst == "standard":
         return STANDARD
@@ -78,7 +78,7 @@ def dst_policy(dst: str | Mapping[str, Any] | Dst) -> Dst:
 
 
 _SHOWN: Final = 60
-"""Characters of a policy in a message."""
+"""Maximum characters of a policy in a message."""
 
 
 def _wrong(shown: str) -> ScheduleError:
@@ -90,11 +90,11 @@ def _wrong(shown: str) -> ScheduleError:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Clock:
-    """One zone under one policy, as parallel tables; piece ``i`` starts at ``starts[i]``.
+    """Parallel tables of one zone under one policy; piece ``i`` starts at ``starts[i]``.
 
     In piece ``i`` the readings ``lows[i] <= r < highs[i]`` fire at ``r - offsets[i]``, and
     the skipped readings ``gaps[i] <= r < lows[i]`` (often none) fire together at ``starts[i]``.
-    Everything is in seconds; ``gaps``, ``lows`` and ``highs`` are on the local axis.
+    All values are seconds; ``gaps``, ``lows`` and ``highs`` are on the local axis.
     """
 
     starts: tuple[int, ...]
@@ -107,12 +107,12 @@ class Clock:
 @cache
 def clock(rules: Zone, policy: Dst) -> Clock:
     """Return the clock of the zone ``rules`` under ``policy``."""
-    # before[i]: the reading at which piece i - 1 ends; after[i]: the one at which i begins.
+    # before[i] is the reading at which piece i - 1 ends; after[i] the one at which piece i begins.
     after = [start + offset for start, offset in zip(rules.starts, rules.offsets, strict=True)]
     ends = [start + old for start, old in zip(rules.starts[1:], rules.offsets, strict=False)]
     before = [after[0], *ends]
     if policy.fold == "last":
-        # A clock that waits: a reading belongs to the last piece that shows it.
+        # A reading belongs to the last piece that shows it.
         turns = [min(pair) for pair in zip(before, after, strict=True)]
         bounds = list(accumulate(reversed(turns), min))[::-1]
         highs = [*bounds[1:], NEVER]
@@ -130,30 +130,29 @@ def clock(rules: Zone, policy: Dst) -> Clock:
 
 
 # --- cron spec ---
-# When a cron schedule fires: the heart of the engine.
+# `Cron`, a set of UTC instants (docs/time.md).
 #
-# A `Cron` is a set of UTC instants (DESIGN §5). `cron_matcher` says which readings of a wall clock
-# the expression names, `cron_clock` at which instants a zone's clock shows them; here both meet.
-# All arithmetic is on whole seconds since the epoch: adding a timedelta to a zone-aware datetime
-# would lose ``fold`` (shared/FACTS 23).
+# `cron_matcher` finds the wall-clock readings that match the expression; `Clock` converts them to
+# instants. All arithmetic is on whole seconds since the epoch: adding a timedelta to a zone-aware
+# datetime would lose ``fold``.
 
-EVALUATOR_VERSION: Final = 1  # raise it whenever any expression changes its fire times
+EVALUATOR_VERSION: Final = 1  # increment it when any expression changes its fire times
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Cron:
-    """The instants a cron expression names in a time zone.
+    """Instants at which a cron expression fires in a time zone.
 
-    Instants go in timezone-aware (a naive one is a ValueError) and come out in UTC, on whole
-    seconds; an argument with a fraction counts as its second. Nothing fires before 1970 or
-    after 2100: beyond, ``next`` and ``previous`` return None. Equal arguments make equal objects.
+    Arguments are timezone-aware (a naive one raises ValueError) and lose fractions of a second;
+    results are whole seconds in UTC. Nothing fires before 1970 or after 2100: with no fire left,
+    ``next`` and ``previous`` return None. Equal arguments make equal objects.
 
     Args:
         expression: Five or six fields, or a macro; see `cron_parser`.
         timezone: An IANA name, resolved in the pinned tzdata.
         dst: ``standard``, or a mapping or `Dst` of ``gap`` and ``fold`` for a fixed-time
             schedule; a wildcard one always fires at every real reading.
-        key: The schedule's key, which spreads ``H``.
+        key: The schedule's key, which determines the value of ``H``.
 
     Raises:
         CronInvalid: The expression is not in the grammar, or can never fire.
@@ -175,7 +174,7 @@ class Cron:
         named, wildcard = readings(self.expression, self.key)
         if self.dst != "standard":
             object.__setattr__(self, "dst", "standard" if policy == STANDARD else policy)
-        # Frozen outside, filled here: what is derived is not an argument.
+        # The class is frozen, so the derived fields are set here.
         object.__setattr__(self, "_readings", named)
         rule = EVERY_READING if wildcard else policy
         object.__setattr__(self, "_clock", clock(zone(self.timezone), rule))
@@ -214,7 +213,7 @@ class Cron:
     def count(self, after: datetime, until: datetime) -> int:
         """Return how many fires ``fires(after, until)`` has.
 
-        The cost grows with the changes of offset between the two, not with the fires.
+        The cost grows with the number of offset changes in the range, not of fires.
         """
         start = max(epoch_seconds(after), EARLIEST - 1) + 1
         end = min(epoch_seconds(until) + 1, HORIZON)
@@ -226,7 +225,7 @@ class Cron:
         return sum(self._count_in_piece(piece, start, end) for piece in range(first, last))
 
     def bucket(self, fire_time: datetime) -> int:
-        """Return the window's number: its fire time in milliseconds since the epoch."""
+        """Return the bucket of a window: its fire time in milliseconds since the epoch."""
         return epoch_ms(fire_time)
 
     def fire_time(self, bucket: int) -> datetime:
@@ -250,8 +249,8 @@ class Cron:
         if start == clock.starts[piece] and self._shifted(piece):
             return start
         reading = first(known)
-        # `reading` is the first named one at or after `known`: asked again only where
-        # the next piece begins outside of that stretch.
+        # `reading` is the first match at or after `known`. It is computed again only if the
+        # next piece begins outside `known` to `reading`.
         while reading >= clock.highs[piece]:
             piece += 1
             if piece == len(clock.starts) or clock.starts[piece] >= HORIZON:
@@ -298,7 +297,7 @@ class Cron:
         begin, offset = clock.starts[piece], clock.offsets[piece]
         low = max(clock.lows[piece], start + offset)
         total = self._readings.count(low, min(clock.highs[piece], end + offset))
-        # Skipped readings and a real one at the same instant are one fire (point 7).
+        # Skipped readings and a real one at the same instant are one fire (docs/time.md, rule 7).
         real = begin + offset
         doubled = low <= real < clock.highs[piece] and self._readings.first(real) == real
         return total + (start <= begin and self._shifted(piece) and not doubled)

@@ -1,11 +1,9 @@
-"""Cron matcher: wall-clock readings of a parsed expression.
+"""Cron matcher: wall-clock readings that match an expression, without any time zone.
 
-Which readings of a wall clock a cron expression names, without any time zone.
-
-The local axis counts seconds as a clock without zone would: reading 0 is 1970-01-01 00:00:00.
-`Readings` answers the smallest named reading at or after another, the largest at or before, and
-how many lie between. Days are bit masks per month, found once per `DayFields` and shared by all
-schedules with the same day, month and weekday fields (shared/FACTS 20).
+The local axis counts seconds as a clock without a zone would: reading 0 is 1970-01-01 00:00:00.
+`Readings` finds the smallest match at or after a reading, the largest at or before it, and the
+number of matches in a range. Days are bit masks per month, computed once per `DayFields` and
+shared by all schedules with the same day, month and weekday fields.
 """
 
 from __future__ import annotations
@@ -27,14 +25,14 @@ if TYPE_CHECKING:
 
 NEVER: Final = 2**62  # after every reading; -NEVER is before every reading
 
-# A margin of a year on both sides of 1970..2100, for offsets and skipped days.
+# 1970..2100 with a margin on both sides, for offsets and skipped days.
 _YEARS: Final = range(1969, 2103)
 _MONTH_STARTS: Final = tuple(
     date(year, month, 1).toordinal() - date(1970, 1, 1).toordinal()
     for year in _YEARS
     for month in range(1, 13)
 )
-# Weekday of the first (0 is Sunday) and length: a month's days depend on nothing else.
+# Weekday of the first (0 is Sunday) and length; the matching days depend on nothing else.
 _MONTH_SHAPES: Final = tuple(
     ((start + 4) % 7, monthrange(1969 + index // 12, index % 12 + 1)[1])
     for index, start in enumerate(_MONTH_STARTS)
@@ -44,7 +42,7 @@ _SATURDAY: Final = 6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MatchingDays:
-    """The matching days, one mask per month of `_YEARS`; bit 0 is the first of the month."""
+    """Matching days, one mask per month of `_YEARS`; bit 0 is the first of the month."""
 
     masks: tuple[int, ...]
     days_before: tuple[int, ...]  # matching days before each month
@@ -58,7 +56,7 @@ class MatchingDays:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Readings:
-    """The readings of one expression. Arguments and results are local seconds."""
+    """Matching readings of one expression. Arguments and results are local seconds."""
 
     calendar: MatchingDays
     masks: tuple[int, ...]
@@ -66,7 +64,7 @@ class Readings:
     seconds: tuple[int, ...]  # matching seconds of a minute, ascending
 
     def first(self, reading: int) -> int:
-        """Return the smallest named reading >= ``reading``, or `NEVER`."""
+        """Return the smallest match >= ``reading``, or `NEVER`."""
         day, second = divmod(reading, SECONDS_PER_DAY)
         month = bisect_right(_MONTH_STARTS, day) - 1
         rest = self.masks[month] >> (day - _MONTH_STARTS[month])
@@ -86,7 +84,7 @@ class Readings:
         return day * SECONDS_PER_DAY + self.minutes[0] * 60 + self.seconds[0]
 
     def last(self, reading: int) -> int:
-        """Return the largest named reading <= ``reading``, or ``-NEVER``."""
+        """Return the largest match <= ``reading``, or ``-NEVER``."""
         day, second = divmod(reading, SECONDS_PER_DAY)
         month = bisect_right(_MONTH_STARTS, day) - 1
         bit = 1 << (day - _MONTH_STARTS[month])
@@ -105,7 +103,7 @@ class Readings:
         return day * SECONDS_PER_DAY + self.minutes[-1] * 60 + self.seconds[-1]
 
     def count(self, low: int, high: int) -> int:
-        """Return how many named readings lie in ``low <= reading < high``."""
+        """Return the number of matches in ``low <= reading < high``."""
         return self._rank(high) - self._rank(low) if low < high else 0
 
     def _rank(self, reading: int) -> int:
@@ -122,7 +120,7 @@ class Readings:
         return full * per_day + today
 
     def _time_from(self, second: int) -> int:
-        """Return the first time of day >= ``second`` in seconds, or -1."""
+        """Return the first matching time of day >= ``second``, in seconds, or -1."""
         minute, second = divmod(second, 60)
         minutes = self.minutes
         at = bisect_left(minutes, minute)
@@ -138,7 +136,7 @@ class Readings:
         return minutes[at] * 60 + self.seconds[0]
 
     def _time_until(self, second: int) -> int:
-        """Return the last time of day <= ``second`` in seconds, or -1."""
+        """Return the last matching time of day <= ``second``, in seconds, or -1."""
         minute, second = divmod(second, 60)
         minutes = self.minutes
         at = bisect_right(minutes, minute) - 1
@@ -161,16 +159,16 @@ def _readings(fields: Fields) -> Readings:
 
 
 def readings(expression: str, key: str) -> tuple[Readings, bool]:
-    """Return the readings of ``expression``, and whether it is a wildcard (DESIGN §5, point 4).
+    """Return the readings of ``expression``, and whether it is wildcard (docs/time.md, rule 4).
 
     Raises:
-        CronInvalid: The expression cannot be read, or names no day of 1970 to 2100.
+        CronInvalid: The expression cannot be parsed, or matches no day of 1970 to 2100.
     """
     if not isinstance(expression, str):
         raise CronInvalid(
             f"cron {expression!r} is not text", cure='write a quoted string such as "0 2 * * *"'
         )
-    # Without an H the key changes nothing, and equal expressions share one plan.
+    # Without an H the key has no effect; dropping it lets equal expressions share one plan.
     return _plan(expression, key if key and hashes(expression) else "")
 
 

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 # --- items of a field ---
-# Reads one field of a cron expression: its list, its items, its special days.
-#
-# The grammar is described in `cron_fields`. Every refusal names the field, the value and the cure.
+# Parser of one field: its list, its items and its special days. The section "fields" below
+# describes the grammar.
 
 _MONTHS: Final = (
     *("JAN", "FEB", "MAR", "APR", "MAY", "JUN"),
@@ -26,7 +25,7 @@ _WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 
 
 class Special(NamedTuple):
-    """A day that depends on the month.
+    """Day that depends on the month.
 
     ``kind`` is ``L`` (``n`` days before the last day), ``LW`` (the last workday), ``W`` (the
     workday nearest to day ``n``), ``nL`` (the last weekday ``n``) or ``#`` (the ``k``-th
@@ -40,7 +39,7 @@ class Special(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Field:
-    """One field: its name, its lowest and highest value, and the names of values."""
+    """Field of a cron expression: its lowest and highest value, and the names of values."""
 
     name: str
     low: int
@@ -50,7 +49,7 @@ class Field:
 
     @property
     def size(self) -> int:
-        """Number of values of the field; 7 as another Sunday does not count."""
+        """Number of values of the field, without 7 as the second number of Sunday."""
         return self.high - self.low + 1
 
     @property
@@ -78,7 +77,7 @@ _ITEM = re.compile(
 
 
 def values(this: Field, text: str, key: str) -> int:
-    """Return the mask of a comma-separated list; ``key`` feeds ``H``.
+    """Return the mask of a comma-separated list; ``key`` determines ``H``.
 
     Raises:
         CronInvalid: An item is outside the grammar.
@@ -147,7 +146,7 @@ def _range(this: Field, first: int, last: int, step: int) -> int:
 
 
 def _hashed(this: Field, match: re.Match[str], key: str) -> int:
-    """Return the mask of ``H``, ``H(a-b)`` or either with ``/n``: for ever the same for a key."""
+    """Return the mask of ``H``, ``H(a-b)`` or either with ``/n``; it is stable for a key."""
     item = match[0]
     low = this.low if match["from"] is None else _number(this, item, match["from"])
     high = (
@@ -220,7 +219,7 @@ def _weekday_special(item: str) -> Special | None:
 
 
 def _diagnosis(this: Field, item: str) -> tuple[str, str]:  # noqa: PLR0911 - one line a mistake
-    """Return (what is wrong, the cure) for an item that has no form we know."""
+    """Return the fault and the cure for an item of unknown form."""
     if not item:
         return "is empty", "remove the extra comma"
     if re.fullmatch(r"R(\(.*\))?(/\d+)?", item):
@@ -241,7 +240,7 @@ def _wrong(this: Field, item: str, what: str, cure: str) -> CronInvalid:
 
 
 def shown(text: str) -> str:
-    """Return ``text`` short enough for a message."""
+    """Return ``text`` shortened for a message."""
     return text if len(text) <= 60 else text[:57] + "..."  # noqa: PLR2004 - a line of a terminal
 
 
@@ -253,7 +252,7 @@ def _mask(values: Iterable[int]) -> int:
 
 
 # --- fields ---
-# Reads a cron expression into bit masks, one per field.
+# Parser of a whole cron expression into bit masks, one per field (docs/time.md, rule 2).
 #
 # ::
 #
@@ -264,10 +263,10 @@ def _mask(values: Iterable[int]) -> int:
 #     day             ?  L (last)  L-3  LW (last workday)  15W (workday nearest to the 15th)
 #     weekday         ?  0-7 or SUN-SAT (0 and 7 are Sunday)  5L or 5#L (last Friday)  MON#2
 #     month           1-12 or JAN-DEC
-#     any number      with leading zeros
+#     any number      may have leading zeros
 #
-# Bit ``v`` of a mask stands for the value ``v``. The grammar is point 2 of DESIGN §5; whatever it
-# leaves out is refused with `CronInvalid`, which names the field, the value and the cure.
+# Bit ``v`` of a mask stands for the value ``v``. Anything else raises `CronInvalid`, which names
+# the field, the value and the cure.
 
 MACROS: Final = {
     "@YEARLY": "0 0 1 1 *",
@@ -278,7 +277,7 @@ MACROS: Final = {
     "@MIDNIGHT": "0 0 * * *",
     "@HOURLY": "0 * * * *",
 }
-_LONGEST: Final = 1000  # characters; nobody writes more by hand
+_LONGEST: Final = 1000  # characters, more than in any handwritten expression
 _ZEROS: Final = re.compile(r"(?<!\d)0+(?=\d\d|\d[#L])", re.ASCII | re.IGNORECASE)
 _LAST: Final = re.compile(r"\b([0-7]|[A-Z]{3})#L\b", re.ASCII | re.IGNORECASE)
 
@@ -286,8 +285,8 @@ _LAST: Final = re.compile(r"\b([0-7]|[A-Z]{3})#L\b", re.ASCII | re.IGNORECASE)
 class DayFields(NamedTuple):
     """Day fields of an expression; equal ones share a calendar.
 
-    ``both`` is the star rule (point 3): true when a day must satisfy the day field *and* the
-    weekday field, false when either is enough.
+    ``both`` is the day rule (docs/time.md, rule 3): true if a day must match the day field *and*
+    the weekday field, false if either is enough.
     """
 
     days: int
@@ -299,7 +298,7 @@ class DayFields(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """A parsed expression. ``wildcard``: its minute or hour field starts with ``*`` (point 4)."""
+    """Parsed expression; ``wildcard``: minute or hour starts with ``*`` (docs/time.md, rule 4)."""
 
     seconds: int
     minutes: int
@@ -309,14 +308,14 @@ class Fields(NamedTuple):
 
 
 def parse(expression: str, key: str = "") -> Fields:
-    """Return the fields of ``expression``; ``key`` feeds ``H`` and nothing else.
+    """Return the fields of ``expression``; ``key`` determines ``H`` and nothing else.
 
     Raises:
-        CronInvalid: The expression is outside the grammar. Days that no calendar holds are
-            found later, by `cron_readings.readings`.
+        CronInvalid: The expression is outside the grammar. Days that never occur are
+            detected later, by `cron_matcher.readings`.
     """
     if not expression.isascii():
-        # Capitals of other alphabets would turn into ours, and their blanks look like blanks.
+        # upper() turns some non-ASCII letters into ASCII, and non-ASCII blanks look like spaces.
         strange = next(character for character in expression if not character.isascii())
         raise CronInvalid(
             f'cron "{shown(expression)}" holds the character {strange!a}',
@@ -340,17 +339,17 @@ def parse(expression: str, key: str = "") -> Fields:
 
 
 def plain(expression: str) -> str:
-    """Return ``expression`` without the spellings of peers that older evaluators do not read.
+    """Return ``expression`` without spellings that older evaluators do not parse.
 
-    ``FRI#L`` is FRIL, and a number has two digits where two are enough. What is
-    stored of a schedule is spelt like this, so that a fleet in the middle of an upgrade agrees.
+    ``FRI#L`` becomes ``FRIL``, and superfluous leading zeros are dropped. Schedules are stored
+    in this form, so that old and new replicas agree during an upgrade.
     """
     short = _ZEROS.sub("", expression[: _LONGEST + 1])
     return _LAST.sub(r"\1L", short) + expression[_LONGEST + 1 :]
 
 
 def hashes(expression: str) -> bool:
-    """Return whether ``expression`` has an ``H``; those in Thursday and macros are none."""
+    """Return whether ``expression`` contains an ``H`` other than those of THU and of macros."""
     if "H" not in expression and "h" not in expression:
         return False
     upper = expression.upper()
@@ -358,7 +357,7 @@ def hashes(expression: str) -> bool:
 
 
 def _day_fields(day: str, month: str, weekday: str, key: str) -> DayFields:
-    # Many expressions have few different days: an H elsewhere must not part them.
+    # Many expressions share few distinct days: an H in another field must not split the cache.
     hashed = key and (hashes(day) or hashes(month) or hashes(weekday))
     return _days(day, month, weekday, key if hashed else "")
 

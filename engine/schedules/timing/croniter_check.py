@@ -1,10 +1,9 @@
 """Cross-check of cron expressions against croniter.
 
-A second reading of every cron expression, by croniter (pinned: its majors change meanings).
-
-Two independent parsers rarely make the same mistake, so a schedule on which they differ is
-refused when it is first seen. Only the parsed fields are compared; when readings become
-instants is ours alone: docs/adr/0030-two-parsers-of-cron.md.
+croniter parses every expression a second time; its version is pinned because major versions
+change meanings. Two independent parsers rarely make the same mistake, so a schedule on which
+they differ is refused when it is first seen. Only the parsed fields are compared; the engine
+alone converts readings to instants: docs/adr/0030-two-parsers-of-cron.md.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ except ModuleNotFoundError as missing:
         cure="install what sched-engine depends on again: `pip install croniter==7.0.0`",
     ) from missing
 
-# What croniter 7.0.0 cannot judge: its grammar ends there, or its answer is known to be wrong.
+# Expressions outside the grammar of croniter 7.0.0, or that it is known to parse wrongly.
 _NUMBER: Final = r"(?:\d+|[A-Z]{3})"
 _UNJUDGED: Final = (
     (re.compile(r"(?:^|[\s,])H(?:[\s,(/]|$)"), "H hashes differently there"),
@@ -40,7 +39,7 @@ _UNJUDGED: Final = (
 
 
 def unjudged(expression: str) -> str | None:
-    """Return why croniter's opinion on ``expression`` is not asked, or None when it is."""
+    """Return why ``expression`` is not checked with croniter, or None if it is."""
     upper = MACROS.get(expression.strip().upper(), expression.upper())
     for pattern, reason in _UNJUDGED:
         if pattern.search(upper):
@@ -54,12 +53,12 @@ def unjudged(expression: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def disagreement(expression: str) -> str | None:
-    """Return how croniter reads ``expression`` differently, in words, or None.
+    """Return a description of how croniter parses ``expression`` differently, or None.
 
-    None also means that croniter was not asked; see `unjudged`.
+    None also means that croniter was not consulted; see `unjudged`.
 
     Raises:
-        CronInvalid: We ourselves cannot read the expression.
+        CronInvalid: The engine's own parser rejects the expression.
     """
     ours = _sets(parse(expression))
     if unjudged(expression):
@@ -67,7 +66,7 @@ def disagreement(expression: str) -> str | None:
     try:
         theirs = _croniter_sets(expression)
     except CroniterError as error:
-        # It puts the traceback of what it did not foresee into the message.
+        # The message of an unexpected error contains a traceback.
         return f"croniter refuses it: {str(error).strip().splitlines()[-1]}"
     for name, mine, other in zip(ours, ours.values(), theirs, strict=True):
         if mine != other:
@@ -88,7 +87,7 @@ def _wraps_with_step(upper: str) -> bool:
 def _sets(fields: Fields) -> dict[str, frozenset[object]]:
     """Return our fields as sets: numbers, and `Special` for days that depend on the month.
 
-    Of ``15W`` the 15, which is all that croniter tells.
+    ``15W`` becomes 15, because croniter reports nothing else of it.
     """
     calendar = fields.calendar
     days = {day.n if day.kind == "W" else day for day in calendar.day_specials}
@@ -106,7 +105,7 @@ def _croniter_sets(expression: str) -> list[frozenset[object]]:
     """Return croniter's fields, in our order and with our `Special` for its special days."""
     text = " ".join(plain(expression).upper().split())
     text = re.sub(r"(?<= )(\d|[A-Z]{3})L$", _last_weekday, text)
-    # croniter's six fields end with the seconds unless told otherwise.
+    # By default croniter expects the seconds at the end of six fields.
     expanded, nth = croniter.expand(text, second_at_beginning=True)
     minute, hour, day, month, weekday, *second = expanded
     texts = [second[0] if second else [0], minute, hour, day, month, weekday]

@@ -1,7 +1,4 @@
-"""Reader of .ics calendar files.
-
-Reads an .ics file (RFC 5545) into the items that ``exclude:`` knows.
-"""
+"""Reader of .ics calendar files (RFC 5545) into items of ``exclude:``."""
 
 from __future__ import annotations
 
@@ -18,21 +15,21 @@ from engine.schedules.units import from_seconds
 
 FIRST: Final = 2000
 END: Final = 2101
-"""Repeated events are written out between these years, the second one excluded."""
+"""Repeated events are expanded from the year `FIRST` until `END`, excluded."""
 MOST_EVENTS: Final = 20_000
-"""So many may be written out, those that name one day twice included: about ten seconds of work."""
+"""Maximum expanded events, including several on one day: about ten seconds of work."""
 
 _DAY: Final = timedelta(days=1)
 _ENDLESS: Final = "give its repeated events an end (UNTIL)"
 
 
 def read_ics(text: str) -> tuple[str, ...]:
-    """Return the events of a calendar as items, in the order of time; cancelled ones are left out.
+    """Return the events of a calendar as items in chronological order, without cancelled ones.
 
-    An event of whole days becomes dates, one with times a stretch of time.
+    An event of whole days becomes dates, an event with times a stretch.
 
     Raises:
-        ValueError: ``args`` are what is wrong and the cure.
+        ValueError: ``args`` are the message and the cure.
     """
     try:
         found = _events(icalendar.Calendar.from_ical(text))
@@ -41,7 +38,7 @@ def read_ics(text: str) -> tuple[str, ...]:
     except _Refused as error:
         raise ValueError(*error.args) from None
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
-        # What two libraries raise for a broken property is not documented.
+        # Neither library documents what it raises for a broken property.
         raise ValueError(f"this is no calendar: {_first_line(error)}", "export it again") from None
     if not found:
         raise ValueError("the calendar has no events from 2000 on", "export it again, or remove it")
@@ -49,7 +46,7 @@ def read_ics(text: str) -> tuple[str, ...]:
 
 
 class _Refused(Exception):
-    """A fault of a calendar file, and the cure."""
+    """Fault of a calendar file; ``args`` are the message and the cure."""
 
 
 def _events(calendar: Any) -> set[str]:
@@ -58,7 +55,7 @@ def _events(calendar: Any) -> set[str]:
     found: set[str] = set()
     written = 0
     repeated = recurring_ical_events.of(calendar, skip_bad_series=False)
-    for year in range(FIRST, END):  # one by one, so that an endless event is noticed early
+    for year in range(FIRST, END):  # year by year, to detect endless events early
         for event in repeated.between(date(year, 1, 1), date(year + 1, 1, 1)):
             written += 1
             if str(event.get("STATUS", "")).upper() != "CANCELLED" and event.start < event.end:
@@ -74,7 +71,7 @@ def _events(calendar: Any) -> set[str]:
 
 
 def _refuse_frequent(event: Any) -> None:
-    """Refuse what would be written out into millions of events."""
+    """Refuse an event that would expand into millions of events."""
     rules = event.get("RRULE", [])
     for rule in rules if isinstance(rules, list) else [rules]:
         if set(rule.get("FREQ", ())) & {"SECONDLY", "MINUTELY", "HOURLY"}:
@@ -88,12 +85,12 @@ def _item(event: Any) -> str:
         raise _Refused(what, "divide it into events of a year at most, or remove it")
     if isinstance(start, datetime):
         return f"{_instant(start)}..{_instant(end)}"
-    last = max(start, end - _DAY)  # DTEND is the first day that is free again
+    last = max(start, end - _DAY)  # DTEND is exclusive
     return f"{start}" if last == start else f"{start}..{last}"
 
 
 def _instant(moment: datetime) -> str:
-    """Return the moment in UTC, by our own zone rules where its zone has an IANA name."""
+    """Return ``moment`` in UTC; a zone with an IANA name uses the pinned tzdata."""
     name = getattr(moment.tzinfo, "key", None)
     if name is not None:
         local = moment.replace(tzinfo=UTC)

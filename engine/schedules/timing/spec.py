@@ -23,11 +23,11 @@ from engine.schedules.units import (
 )
 
 # --- intervals and instants ---
-# The when-part of a schedule: `Interval`, `At`, and what they share with `Cron`.
+# The when-part of a schedule: `Interval`, `At`, and the protocol they share with `Cron`.
 #
-# One primitive, ``fires(after, until)``, and its shortcuts; all of them answer from one set of
-# instants, so catch-up, preview, audit and alerts cannot disagree. Instants go in timezone-aware
-# (a naive one is a ValueError) and come out in UTC.
+# The primitive is ``fires(after, until)``. The other methods describe the same set of instants, so
+# catch-up, preview, audit and alerts cannot disagree. Arguments are timezone-aware (a naive one
+# raises ValueError); results are in UTC.
 
 SHORTEST_INTERVAL_MS: Final = 1000
 
@@ -39,10 +39,10 @@ _ISO: Final = re.compile(
 
 
 class Spec(Protocol):
-    """When a schedule fires: `Cron`, `Interval` or `At`.
+    """When-part of a schedule: `Cron`, `Interval` or `At`.
 
-    Nothing fires before 1970 or after 2100; there ``next`` and ``previous`` return None, and
-    always ``previous(next(u)) == next(u)``.
+    Nothing fires before 1970 or after 2100: with no fire left, ``next`` and ``previous`` return
+    None. Otherwise ``previous(next(u)) == next(u)``.
     """
 
     @property
@@ -81,16 +81,16 @@ class Spec(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A window every ``every_ms``, aligned to the epoch and free of drift.
+    """Windows every ``every_ms``, aligned to the epoch and free of drift.
 
     Window ``b`` opens at ``b * every_ms + offset_ms`` milliseconds since the epoch. Any whole
     ``offset_ms`` is allowed: offsets that differ by a multiple of ``every_ms`` fire at the same
-    instants but number the windows differently, which is why a changed offset starts a new
-    series (DESIGN §2).
+    instants but number the windows differently, so a changed offset starts a new series
+    (docs/time.md).
 
     Raises:
         IntervalTooShort: ``every_ms`` is below 1000.
-        ScheduleError: One of the two is not a whole number.
+        ScheduleError: ``every_ms`` or ``offset_ms`` is not a whole number.
     """
 
     kind: ClassVar[str] = "interval"
@@ -128,12 +128,12 @@ class Interval:
         return [self.fire_time(bucket) for bucket in range(last, max(first - 1, last - n), -1)]
 
     def count(self, after: datetime, until: datetime) -> int:
-        """Return how many fires ``fires(after, until)`` has, by arithmetic."""
+        """Return how many fires ``fires(after, until)`` has, in O(1)."""
         first, last = self._buckets(epoch_ms(after), epoch_ms(until))
         return max(0, last - first + 1)
 
     def bucket(self, fire_time: datetime) -> int:
-        """Return the number of the window that ``fire_time`` lies in, be it a fire or not."""
+        """Return the bucket of the window that contains ``fire_time``, a fire or not."""
         return (epoch_ms(fire_time) - self.offset_ms) // self.every_ms
 
     def fire_time(self, bucket: int) -> datetime:
@@ -141,7 +141,7 @@ class Interval:
         return from_ms(bucket * self.every_ms + self.offset_ms)
 
     def _buckets(self, after: int, until: int) -> tuple[int, int]:
-        """Return the first and last window that opens in ``after < t <= until``."""
+        """Return the buckets of the first and last window that open in ``after < t <= until``."""
         after, until = max(after, _EARLIEST_MS - 1), min(until, _HORIZON_MS - 1)
         first = (after - self.offset_ms) // self.every_ms + 1
         return first, (until - self.offset_ms) // self.every_ms
@@ -156,16 +156,16 @@ def _check_whole(name: str, value: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """One moment, to the millisecond.
+    """Single moment, to the millisecond.
 
     Args:
         moment: An aware datetime or an ISO string with offset (``2027-01-01T09:00:00Z``), or a
             local one together with ``timezone``. A local time that does not exist means the
             first instant after the gap, an ambiguous one the first of the two.
-        timezone: The IANA zone of a local moment; an error beside an offset.
+        timezone: The IANA zone of a local moment; an error for a moment with an offset.
 
     Raises:
-        ScheduleError: The moment cannot be read, lies outside 1970 to 2100, has no zone or
+        ScheduleError: The moment cannot be parsed, lies outside 1970 to 2100, has no zone or
             has two.
         TimezoneInvalid: ``timezone`` is not an IANA name.
         ValueError: A naive datetime without ``timezone``.
@@ -207,7 +207,7 @@ class At:
         return int(epoch_ms(after) < self.bucket(self.instant) <= epoch_ms(until))
 
     def bucket(self, fire_time: datetime) -> int:
-        """Return the window's number: its fire time in milliseconds since the epoch."""
+        """Return the bucket of a window: its fire time in milliseconds since the epoch."""
         return epoch_ms(fire_time)
 
     def fire_time(self, bucket: int) -> datetime:
@@ -227,7 +227,7 @@ def _moment_ms(moment: str | datetime, timezone: str | None) -> int:
         return epoch_ms(read)
     if timezone is None:
         if isinstance(moment, datetime):
-            return epoch_ms(moment)  # raises the ValueError every naive instant gets
+            return epoch_ms(moment)  # raises the ValueError for naive instants
         raise ScheduleError(
             f'at "{moment}" has no offset and no timezone', cure="append Z, or write timezone:"
         )
@@ -235,7 +235,7 @@ def _moment_ms(moment: str | datetime, timezone: str | None) -> int:
     local_ms = (read - datetime(1970, 1, 1)) // timedelta(milliseconds=1)  # noqa: DTZ001 - local axis
     reading, milliseconds = divmod(local_ms, 1000)
     instant = rules.first_instant(reading)
-    # Behind a gap the first instant counts, not a fraction later.
+    # A time in a gap becomes the first instant after it, without the milliseconds.
     exists = instant + rules.offset(instant) == reading
     return instant * 1000 + (milliseconds if exists else 0)
 
@@ -245,23 +245,23 @@ def _read(moment: object) -> datetime:
         if isinstance(moment, str) and _ISO.fullmatch(moment):
             return datetime.fromisoformat(moment)
     except ValueError:
-        pass  # of the right form, but no such day or time
+        pass  # right form, but no such day or time
     raise ScheduleError(
         f'at "{moment}" is not a date and time', cure='write it as "2027-01-01T09:00:00"'
     )
 
 
 # --- start and end ---
-# ``start:`` and ``end:``, between which a schedule fires.
+# Limits of a spec: ``start:`` and ``end:``.
 
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """A when-part that fires in ``first <= t <= last`` only; None is no bound.
+    """Spec that fires in ``first <= t <= last`` only; None is no bound.
 
-    Windows keep the numbers that they have without bounds.
+    Windows have the same buckets as without bounds.
     """
 
     spec: Spec
@@ -314,10 +314,10 @@ class Bounded:
 
 
 def bounded(spec: Spec, start: str | None, end: str | None, timezone: str) -> Spec:
-    """Return ``spec`` between two moments, both included; a date counts as its whole day.
+    """Return ``spec`` limited to ``start`` and ``end``, both included; a date is its whole day.
 
     Raises:
-        ScheduleError: a moment cannot be read, or nothing fires between the two.
+        ScheduleError: a moment is invalid, or nothing fires between the two.
     """
     if start is None and end is None:
         return spec
@@ -331,10 +331,10 @@ def bounded(spec: Spec, start: str | None, end: str | None, timezone: str) -> Sp
 
 
 def moment(name: str, text: str, timezone: str) -> datetime:
-    """Return what ``start`` or ``end`` means on the clock of ``timezone``.
+    """Return the instant that ``text`` means as ``name`` (``start`` or ``end``) in ``timezone``.
 
     Raises:
-        ScheduleError: it cannot be read.
+        ScheduleError: ``text`` is not a moment, or lies outside 1970 to 2100.
     """
     if not _DATE.fullmatch(text):
         local = not re.search(r"(?:Z|[+-]\d{2}:\d{2})\Z", text)

@@ -1,12 +1,10 @@
-"""Time zones as offset tables from the pinned tzdata package.
+"""IANA time zones as offset tables from the pinned ``tzdata`` package.
 
-IANA time zones from the pinned ``tzdata`` wheel, as tables of offsets.
-
-Never from the system: ``zoneinfo`` would prefer ``/usr/share/zoneinfo``, and two replicas on
-different images would then compute different windows (shared/FACTS 21). A `Zone` is a table
+System data is never used: ``zoneinfo`` would prefer ``/usr/share/zoneinfo``, and two replicas on
+different images would then compute different windows. A `Zone` is a table
 ``starts[i] -> offsets[i]`` from the beginning of records to the end of 2102: the explicit part
-of the TZif file (RFC 8536) followed by what its footer rule says. One table costs about half a
-millisecond, so it is built whole and kept.
+of the TZif file (RFC 8536) followed by the transitions of its footer rule. Building a table takes
+about half a millisecond, so it is built whole and cached.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
 
 TZDATA_VERSION: Final[str] = tzdata.IANA_VERSION
 BEGINNING: Final = -(2**40)  # before every transition on record
-_LAST_YEAR: Final = 2102  # one year of margin behind instants.HORIZON
+_LAST_YEAR: Final = 2102  # a margin after units.HORIZON
 
 _ABBREVIATIONS: Final = {
     "EST": "America/New_York, or America/Panama for -05:00 all year",
@@ -75,20 +73,20 @@ _ABBREVIATIONS: Final = {
     "NZST": "Pacific/Auckland",
     "NZDT": "Pacific/Auckland",
 }
-_NOT_A_PLACE: Final = frozenset({"Factory"})  # what tzdata uses for "nobody has set a zone"
+_NOT_A_PLACE: Final = frozenset({"Factory"})  # tzdata's zone for "not configured"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Zone:
-    """The offsets of one IANA zone; `zone` makes them, one object per name.
+    """Offsets of one IANA zone; `zone` returns one object per name.
 
     Attributes:
         name: The IANA name.
-        starts: Where each offset begins, in seconds since the epoch; ascending.
+        starts: Start of each offset, in seconds since the epoch; ascending.
         offsets: Local minus UTC in seconds, valid in ``starts[i] <= t < starts[i + 1]``.
-        reached: The first local reading the clock had *never* shown when ``starts[i]`` came,
-            in local seconds; never falls ("a clock that never goes back"). Neighbouring
-            entries divide the local axis: a reading belongs to the last ``i`` with
+        reached: The first local reading that the clock had *never* shown before ``starts[i]``,
+            in local seconds; it never decreases ("a clock that never goes back"). The entries
+            divide the local axis: a reading belongs to the last ``i`` with
             ``reached[i] <= reading``.
     """
 
@@ -99,7 +97,7 @@ class Zone:
 
     @property
     def tzinfo(self) -> ZoneInfo:
-        """The same rules as a ``tzinfo``, for display."""
+        """Zone as a ``tzinfo`` with the same rules, for display."""
         return _tzinfo(self.name)
 
     def offset(self, instant: int) -> int:
@@ -110,7 +108,7 @@ class Zone:
         """Return the first instant when the local clock reads ``reading`` or later.
 
         In a gap that is the first instant after it, in a fold the first of the two
-        (DESIGN §5, point 6). Both sides are in seconds, ``reading`` on the local axis.
+        (docs/time.md, rule 6). Both values are in seconds, ``reading`` on the local axis.
         """
         index = bisect_right(self.reached, reading) - 1
         return max(self.starts[index], reading - self.offsets[index])
@@ -122,11 +120,11 @@ def zone_names() -> tuple[str, ...]:
 
 
 def zone(name: str) -> Zone:
-    """Return the zone called ``name``; always the same object for a name.
+    """Return the zone ``name``, the same object on each call.
 
     Raises:
-        TimezoneInvalid: ``name`` is an abbreviation, which names an offset or several
-            places, or is not in the pinned tzdata. The cure offers IANA names.
+        TimezoneInvalid: ``name`` is an abbreviation, which stands for an offset or several
+            places, or is not in the pinned tzdata. The cure suggests IANA names.
     """
     if not isinstance(name, str):
         raise TimezoneInvalid(
@@ -146,7 +144,7 @@ def _zone(name: str) -> Zone:
 
 
 def tabulate(name: str, transitions: list[tuple[int, int]]) -> Zone:
-    """Return the zone of ascending (start, offset) pairs; the first counts from `BEGINNING`."""
+    """Return the zone of ascending (start, offset) pairs; the first applies from `BEGINNING`."""
     starts, offsets = [BEGINNING], [transitions[0][1]]
     for start, offset in transitions[1:]:
         if offset != offsets[-1]:
@@ -205,7 +203,7 @@ def _nearest(name: str) -> list[str]:
 def _read_tzif(data: bytes) -> tuple[list[tuple[int, int]], str]:
     """Return the explicit transitions (start, offset) of a TZif file, and its footer."""
     header = 44
-    # A version 2 file holds everything twice: skip the 32-bit block.
+    # A version 2 file contains all data twice: skip the 32-bit block.
     isut, isstd, leap, time, kinds, chars = struct.unpack_from(">6L", data, 20)
     second = header + time * 5 + kinds * 6 + chars + leap * 8 + isstd + isut
     isut, isstd, leap, time, kinds, chars = struct.unpack_from(">6L", data, second + 20)
