@@ -1,9 +1,7 @@
-"""Application of a schedule file, in one transaction.
+"""Application of a schedule file to a ledger: idempotent, in one transaction (rule L3).
 
-Applies a schedule file to a ledger: idempotent, in one transaction, by rule L3.
-
-Every edit takes the schedule's row lock, reads the clock after it has it, decides the windows
-up to that moment under the old definition, and only then writes the new one.
+Every edit takes the schedule's row lock, then reads the clock, decides the windows up to that
+moment under the old definition, and only then writes the new one.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ from engine.schedules import ScheduleFile
 from engine.schedules.diff import diff
 
 PRUNE_AFTER = timedelta(seconds=30)
-"""A key is retired only when it has been absent from an unchanged file for this long."""
+"""A key is retired only after an unchanged file has lacked it for this long."""
 _NAMED = 5
 _AT_ONCE = 200
 
@@ -47,20 +45,19 @@ async def apply(
     """Make the file's schedules the newest definitions of its project. Never retires a key.
 
     Args:
-        ledger: where to.
-        file: what is to be applied.
-        by: who applies it, for the ledger's records.
-        force: whatever its revision, and however many keys it lacks.
-        prune: ``retire_absent`` is to follow; what it would refuse is refused here.
-        take_from: a project that was renamed: those of its keys that the file declares come along.
-        last: the digest that the project was just found to have, see ``applied_digest``; without
-            it the ledger is asked.
+        ledger: the ledger to write to.
+        file: the file to apply.
+        by: the actor that the ledger records.
+        force: skip the checks of the revision and of the number of absent keys.
+        prune: ``retire_absent`` will follow, so refuse here what it would refuse.
+        take_from: the former name of a renamed project; the keys that the file declares move.
+        last: the project's current ``applied_digest``; read from the ledger if omitted.
 
     Raises:
-        KeyForeign: when another project owns a key of the file; nothing is applied then.
-        RevisionTooLow: when a file with a higher ``revision`` was applied, unless forced.
-        PruneRefused: when ``prune`` would retire more than half of the project, unless forced.
-        LedgerRequired: when the file asks for what a stateless replica cannot do.
+        KeyForeign: another project owns a key of the file; nothing is applied then.
+        RevisionTooLow: a file with a higher ``revision`` was applied, unless forced.
+        PruneRefused: ``prune`` would retire more than half of the project, unless forced.
+        LedgerRequired: the file needs something that a stateless replica cannot do.
     """
     if not ledger.remembers:
         require_no_memory(file)
@@ -82,7 +79,7 @@ async def apply(
                 await decide_ahead(ledger, key)
             ahead += error.keys
     if report.changed or report.returned:
-        await ledger.wake()  # other schedules may have waited for what was decided
+        await ledger.wake()  # other schedules may have waited for these decisions
     return report
 
 
@@ -101,7 +98,7 @@ async def _apply(
         if take_from:
             await take(transaction, file, take_from)
         if prune and not force:
-            # Before anything is written or waited for: whoever is refused has changed nothing.
+            # Before any write or wait, so that a refused apply changes nothing.
             heads = await transaction.heads(file.project, ())
             require_half(file, diff(file.project, file.schedules, heads).absent)
         if head and head.applied == file.digest and not force:
@@ -115,9 +112,9 @@ async def _apply(
 
 
 async def prepare(file: ScheduleFile) -> None:
-    """Compute what every comparison needs, before anything is locked.
+    """Compute digests and specs before anything is locked.
 
-    A few schedules at a time: 100,000 digests keep the loop for seconds.
+    Yields to the event loop regularly: 100,000 digests would block it for seconds.
     """
     for number, schedule in enumerate(file.schedules):
         _ = schedule.digest, schedule.spec
@@ -131,9 +128,9 @@ def _unchanged(file: ScheduleFile) -> ApplyReport:
 
 
 async def applied_digest(ledger: Ledger, project: str) -> str:
-    """Return the digest of the file that the project was applied from last.
+    """Return the digest of the file that was last applied to the project.
 
-    Empty if there is none, or not all of it was applied: whoever has it may apply it again.
+    Empty if there is none or if keys of it were refused, so that it can be applied again.
     """
     async with ledger.transaction(long=True) as transaction:
         last = await transaction.lock_project(project)
@@ -148,12 +145,12 @@ async def retire_absent(
     absent_for: timedelta = PRUNE_AFTER,
     force: bool = False,
 ) -> PruneReport:
-    """Retire the project's keys that the file, unchanged since, has lacked for long enough.
+    """Retire the project's keys that the unchanged file has lacked for ``absent_for``.
 
-    Nothing is retired when a different file has been applied in between.
+    Nothing is retired if a different file has been applied meanwhile.
 
     Raises:
-        PruneRefused: when the file lacks more than half of the project, unless forced.
+        PruneRefused: the file lacks more than half of the project, unless forced.
     """
     async with ledger.transaction(long=True) as transaction:
         last = await transaction.lock_project(file.project)
@@ -162,8 +159,8 @@ async def retire_absent(
         heads = await transaction.heads(file.project, ())
         compared = diff(file.project, file.schedules, heads)
         if not force:
-            # All of them, also those that have not been absent for long: nobody is to be told
-            # that a key will be retired, and later that it will not.
+            # Count recently absent keys too: otherwise a key would be announced as waiting for
+            # retirement, and its retirement refused later.
             require_half(file, compared.absent)
         await transaction.lock_edited(file.project, compared.absent)
         now = await transaction.now()
@@ -173,12 +170,12 @@ async def retire_absent(
             await _retire(transaction, ripe, now)
             await transaction.save_project(file, by=by, refused=last.refused)
     if ripe:
-        await ledger.wake()  # nobody is to wait for what was retired
+        await ledger.wake()  # other schedules must not wait for retired ones
     return PruneReport(tuple(ripe), tuple(sorted(set(compared.absent) - set(ripe))))
 
 
 async def _retire(transaction: Transaction, keys: Sequence[str], now: datetime) -> None:
-    """Decide what these keys owe until now, and let them fire no more."""
+    """Decide what these keys owe until now, and retire them."""
     for part in parts(keys):
         states = await readable(transaction, part)
         await end(transaction, states, lambda each: decided_to_the_end(each, now, then="retired"))
@@ -186,17 +183,17 @@ async def _retire(transaction: Transaction, keys: Sequence[str], now: datetime) 
 
 
 def require_no_memory(file: ScheduleFile) -> None:
-    """Refuse what a replica without a ledger cannot keep: it does not see the others' runs.
+    """Refuse rules that a stateless replica cannot keep because it does not see others' runs.
 
     Raises:
-        LedgerRequired: with everything that the file asks for in vain.
+        LedgerRequired: lists every such rule in the file.
     """
     schedules = file.schedules
     limited = [each.key for each in schedules if "max_concurrent_runs" in each.model_fields_set]
     overlap = [
         each.key
         for each in schedules
-        # With maxConcurrentRuns there is an overlap, said or not.
+        # maxConcurrentRuns implies an overlap policy, written or not.
         if each.overlap != "allow" and "max_concurrent_runs" not in each.model_fields_set
     ]
     follows = [each.key for each in schedules if each.follows]
@@ -225,7 +222,7 @@ def require_newer(file: ScheduleFile, last: ProjectRow | None) -> None:
     """Refuse a file with a lower revision than the one applied last.
 
     Raises:
-        RevisionTooLow: it is older.
+        RevisionTooLow: the file is older.
     """
     newest = last.revision if last else None
     if newest is not None and file.revision is not None and file.revision < newest:
@@ -236,10 +233,10 @@ def require_newer(file: ScheduleFile, last: ProjectRow | None) -> None:
 
 
 def require_half(file: ScheduleFile, absent: Sequence[str]) -> None:
-    """Refuse a file that lacks more than half of what its project has once it is applied.
+    """Refuse a file that lacks more than half of the keys its project has after the apply.
 
     Raises:
-        PruneRefused: it does.
+        PruneRefused: more than half of the keys are absent.
     """
     if len(absent) <= len(file.schedules):
         return

@@ -1,7 +1,4 @@
-"""Attempts to apply a file: refusals, and remarks on the code that is to run it.
-
-What an attempt to apply a file may come to: for the replica's start, and for each save.
-"""
+"""Outcomes of applying a file, at replica start and on each save: refusals and remarks."""
 
 from __future__ import annotations
 
@@ -31,18 +28,18 @@ REFUSALS: Final = (
     DefinitionUnreadable,
     LedgerRequired,
 )
-"""The file is at fault, and the last good definitions go on."""
+"""Errors caused by the file; the last good definitions stay in force."""
 
 
 NAMED: Final = 12
-"""So many keys are named; a file may have thousands."""
+"""Maximum number of lines listed; a file may have thousands of keys."""
 
 
 def require_project(file: ScheduleFile, project: str) -> None:
     """Refuse a file whose project is not, or no longer, the one that this replica serves.
 
     Raises:
-        KeyForeign: applied, its schedules would be nobody's to claim here.
+        KeyForeign: this replica would never claim the file's schedules.
     """
     if file.project != project:
         raise KeyForeign(
@@ -57,13 +54,13 @@ def remarks(
     source: Source | ScheduleFile | None = None,
     types: frozenset[str] = frozenset(),
 ) -> list[Notice]:
-    """Return what somebody should hear of a file that was applied. Call it from a thread.
+    """Return the notices about an applied file. Blocks: call it from a thread.
 
     Args:
-        file: what was applied.
-        report: what that did.
-        source: where it came from, so that lines can be named.
-        types: the workflows that this worker runs, whose inputs are compared with the file's.
+        file: the applied file.
+        report: the result of the apply.
+        source: the source of the file, used to find line numbers.
+        types: the workflows that this worker runs; their inputs are compared with the file's.
     """
     warnings = [f"warning: {problem.located(file.name)}" for problem in file.warnings]
     return [
@@ -79,7 +76,7 @@ def remarks(
 def wrong_inputs(
     file: ScheduleFile, source: Source | ScheduleFile | None, types: frozenset[str]
 ) -> list[Problem]:
-    """Return where the inputs of a file do not fit the workflows of these Temporal types."""
+    """Return the inputs of a file that do not fit the workflows of these Temporal types."""
     code = {name: each for name, each in registered_workflows().items() if name in types}
     found = [
         misfit for misfit in mismatches(file.schedules, code) if misfit.code == Code.INPUT_INVALID
@@ -88,13 +85,13 @@ def wrong_inputs(
 
 
 def named(lines: list[str]) -> list[str]:
-    """Return the first lines, and how many more there are."""
+    """Return the first lines, and the number of the remaining ones."""
     more = [f"  and {len(lines) - NAMED} more"] if len(lines) > NAMED else []
     return [*lines[:NAMED], *more]
 
 
 def _news(file: ScheduleFile, report: ApplyReport) -> list[str]:
-    """Return the differences from the ledger, a line for each of the first keys."""
+    """Return the differences from the ledger, one line per key for the first keys."""
     if not (report.changed or report.returned or report.unchanged or report.absent):
         return []  # the whole file is new
     new = {schedule.key: schedule for schedule in file.schedules}

@@ -25,16 +25,16 @@ from engine.schedules.loader.entries import OpenIcs
 from engine.schedules.loader.loader import NamedText, load_several
 
 # --- calendar files ---
-# Opens the .ics files that schedule files name.
+# Opening of the .ics files that schedule files name.
 
 MAX_BYTES: Final = 5_000_000
-"""The largest calendar: far more than the 5000 days off that one may have."""
+"""Size limit of a calendar file: far more than its maximum of 5000 days off needs."""
 
 
 def calendars_beside(name: str) -> OpenIcs:
-    """Return what opens the calendars that the file ``name`` names, by a path from its folder.
+    """Return a function that opens a calendar by its path relative to the folder of ``name``.
 
-    It raises OSError or, with what is wrong and the cure, ValueError.
+    It raises OSError, or ValueError with the problem and the cure.
     """
     folder = Path(name).parent
     return lambda calendar: _text(folder / calendar)
@@ -42,7 +42,7 @@ def calendars_beside(name: str) -> OpenIcs:
 
 def _text(path: Path) -> str:
     found = path.stat()
-    if not stat.S_ISREG(found.st_mode):  # a pipe would keep its reader waiting for ever
+    if not stat.S_ISREG(found.st_mode):  # reading a pipe could block forever
         raise ValueError("it is no ordinary file", "name an .ics file")
     data = b""
     if found.st_size <= MAX_BYTES:
@@ -58,27 +58,25 @@ def _text(path: Path) -> str:
 
 
 # --- child process ---
-# Reads large schedule files, and those that name calendars, in a process of their own.
-#
-# There neither a crash of libyaml nor Python's lock, which a thread would share, can hold up a
-# worker. The child is one command, not ``multiprocessing``: that would import the user's main
-# module again.
+# Large schedule files, and those that name calendars, are parsed in a child process: a crash of
+# libyaml cannot kill the worker, and the GIL is not held. The child is a plain command, because
+# ``multiprocessing`` would import the user's main module again.
 
 SMALL: Final = 256_000
-"""Characters that are read at once, in this process: less time than a child takes to begin."""
+"""Characters up to which a text is parsed in this process: faster than starting a child."""
 
 _CALENDAR: Final = re.compile(r"\bics\b")
-"""What a text has that names a calendar: to write its repeated events out may take long."""
+"""Matches a text that names a calendar; expanding its recurring events may take long."""
 
 PATIENCE: Final = 60.0
-"""Seconds for a child and every 16 million characters begun: twice what a busy machine needs."""
+"""Timeout of a child in seconds, per 16 million characters begun: twice a busy machine's need."""
 
 _BATCH: Final = 200
-"""Schedules unpacked in one go, some milliseconds, during which no other thread runs."""
+"""Schedules unpickled at once: a few milliseconds, during which no other thread runs."""
 
 _LENGTH: Final = struct.Struct("!I")
 
-# Ctrl-C reaches the child too; the parent ends it.
+# Ctrl-C reaches the child too. It ignores it, and the parent ends the child.
 _CHILD: Final = """\
 import json, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -89,11 +87,11 @@ serve_parent()
 
 
 class ParseCancelled(Exception):
-    """Nobody wants the file any more."""
+    """Error of a parse that was cancelled through its ``CancelToken``."""
 
 
 class CancelToken:
-    """Ends a reading, at once, from another thread."""
+    """Switch that cancels a parse immediately, from another thread."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -101,14 +99,14 @@ class CancelToken:
         self.stopped = False
 
     def stop(self) -> None:
-        """End the child that reads, or that would."""
+        """Kill the child, now or as soon as it has started."""
         with self._lock:
             self.stopped = True
             if self._process is not None:
                 self._process.kill()
 
     def watch(self, process: subprocess.Popen[bytes]) -> None:
-        """Know the child."""
+        """Register the child; kill it if ``stop`` was already called."""
         with self._lock:
             self._process = process
             if self.stopped:
@@ -123,11 +121,11 @@ def parse(
     small: int = SMALL,
     token: CancelToken | None = None,
 ) -> ScheduleFile:
-    """Return what ``load_several`` returns. It takes long: call it from a thread.
+    """Return the result of ``load_several``. Blocks for long: call it from a thread.
 
     Raises:
-        ScheduleFileError: with every problem of the files, or that they could not be read.
-        ParseCancelled: ``token`` was asked to end the child.
+        ScheduleFileError: lists every problem of the files, or why they could not be read.
+        ParseCancelled: ``token`` was stopped.
     """
     # A frozen application's executable is the application, not Python.
     alone = not sys.executable or getattr(sys, "frozen", False)
@@ -143,7 +141,7 @@ def _size(texts: Sequence[NamedText]) -> int:
 
 
 class _Child:
-    """One process that reads, and this side of the pipes to it."""
+    """One parsing process, seen from the parent."""
 
     def __init__(self, name: str, patience: float, token: CancelToken) -> None:
         self._name, self._patience, self._token = name, patience, token
@@ -151,7 +149,7 @@ class _Child:
 
     def read(self, asked: tuple[Any, ...]) -> ScheduleFile:
         path = json.dumps([str(entry) for entry in sys.path])
-        # -P: nothing of the working directory may stand for a module of Python's own.
+        # -P: no file of the working directory may shadow a module of the standard library.
         command = [sys.executable, "-P", "-c", _CHILD, path]
         try:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - this very Python, and a text of ours
@@ -167,7 +165,7 @@ class _Child:
             impatience.start()
             self._token.watch(process)
             try:
-                with suppress(BrokenPipeError), process.stdin as pipe:  # it says why at its end
+                with suppress(BrokenPipeError), process.stdin as pipe:  # its exit code says why
                     pickle.dump(asked, pipe, protocol=pickle.HIGHEST_PROTOCOL)
                 return self._joined(process.stdout)
             except EOFError:
@@ -177,7 +175,7 @@ class _Child:
                 raise self._broken(code) from None
             finally:
                 impatience.cancel()
-                process.kill()  # nothing is left to do when all has been read
+                process.kill()  # after the last message the child has nothing left to do
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         self._late = True
@@ -208,7 +206,7 @@ class _Child:
 
 
 def _messages(pipe: IO[bytes]) -> Iterator[tuple[str, Any]]:
-    """Yield what the child says, to its end."""
+    """Yield the child's messages until its output ends."""
     while header := pipe.read(_LENGTH.size):
         if len(header) < _LENGTH.size:
             return
@@ -220,16 +218,16 @@ def _messages(pipe: IO[bytes]) -> Iterator[tuple[str, Any]]:
 
 
 def serve_parent() -> None:
-    """Be the child: read what standard input asks for, answer on standard output."""
-    gc.disable()  # a third of the time; nothing here lives long enough to need it
+    """Run the child: read the request from standard input, write messages to standard output."""
+    gc.disable()  # saves a third of the time; the process does not live long enough to need it
     with os.fdopen(os.dup(1), "wb") as pipe:
-        os.dup2(2, 1)  # whatever is printed must not get in between
+        os.dup2(2, 1)  # prints must not mix with the messages
         asked = pickle.load(sys.stdin.buffer)  # noqa: S301 - our own parent wrote it
         for message in _answers(*asked):
             data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
             pipe.write(_LENGTH.pack(len(data)) + data)
         pipe.flush()
-    os._exit(0)  # there is nothing to tidy up, and much to free
+    os._exit(0)  # no cleanup is needed, and freeing all objects would take long
 
 
 def _answers(
@@ -245,6 +243,6 @@ def _answers(
     for at in range(0, len(file.schedules), _BATCH):
         batch = file.schedules[at : at + _BATCH]
         for schedule in batch:
-            _ = schedule.digest  # here, so that the worker need not
+            _ = schedule.digest  # computed here to spare the worker
         yield "schedules", batch
     yield "file", replace(file, schedules=())

@@ -1,7 +1,4 @@
-"""Check of schedules against the code that is to run them.
-
-Schedules that do not fit the code which is to run them.
-"""
+"""Check of schedules against the code that runs them."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from engine.schedules.ids import nearest_name, resolve_type
 from engine.schedules.model import jsonable
 
 _NAMED: Final = 5
-"""Fields of one input that are named; a list may have thousands."""
+"""Maximum number of faults reported per input; a list may have thousands."""
 
 
 def mismatches(
@@ -30,13 +27,13 @@ def mismatches(
     *,
     types: Collection[str] | None = None,
 ) -> list[Mismatch]:
-    """Return what is wrong with schedules, seen from the code.
+    """Return the mismatches between schedules and the code.
 
     Args:
-        schedules: external ones are not looked at: their code may be anywhere.
+        schedules: the schedules; external ones are skipped, their code may be anywhere.
         code: the workflows whose inputs are known, by Temporal type.
-        types: every type that there is; None where nobody can know that, and a workflow that is
-            not in ``code`` is no problem.
+        types: every existing type; None if that is unknown, and then a workflow that is not in
+            ``code`` is no problem.
     """
     found: list[Mismatch] = []
     for schedule in schedules:
@@ -47,7 +44,7 @@ def mismatches(
             found.append(_unknown(schedule.key, "workflow", schedule.workflow, types, "workflow"))
         elif kind is not None and kind in code:
             found += _input(schedule, code[kind])
-    # Most handlers are those of `defaults`: each is named once.
+    # Most handlers come from `defaults`: each is reported once.
     told = {each.on_dead: each for each in reversed(schedules) if not each.external}
     for schedule in reversed(told.values()):
         found += _handler(schedule, code, types)
@@ -64,7 +61,7 @@ def _unknown(key: str, what: str, name: str, types: Collection[str], field: str)
 def _handler(
     schedule: Schedule, code: Mapping[str, WorkflowDefinition], types: Collection[str] | None
 ) -> Iterator[Mismatch]:
-    """A handler is a workflow like any other, and is always given what ended badly."""
+    """Check the ``onDead`` workflow, whose input is always the fire that ended badly."""
     key, name = schedule.key, schedule.on_dead
     if name is None:
         return
@@ -77,7 +74,7 @@ def _handler(
 
 
 def _input(schedule: Schedule, definition: WorkflowDefinition) -> Iterator[Mismatch]:
-    """Compare the input that a file gives with the one that the workflow takes."""
+    """Compare the schedule's input with the one that the workflow takes."""
     key, kind = schedule.key, definition.type
     if not schedule.has_input:
         if definition.requires_input:
@@ -100,9 +97,9 @@ def _input(schedule: Schedule, definition: WorkflowDefinition) -> Iterator[Misma
 
 
 def _left_out(value: Any, wanted: Any) -> list[str]:
-    """The fields that decoding would drop without a word, of a dataclass without rules of its own.
+    """Return the unknown fields that decoding into a plain dataclass silently drops.
 
-    A model of pydantic says itself what it does with others.
+    Pydantic types are left out: their configuration decides about extra fields.
     """
     if not is_dataclass(wanted) or hasattr(wanted, "__pydantic_config__"):
         return []
@@ -111,7 +108,7 @@ def _left_out(value: Any, wanted: Any) -> list[str]:
 
 
 def _faults(value: Any, wanted: Any) -> list[tuple[tuple[str | int, ...], str]]:
-    """Decode an input as a worker with the plugin does; return where it does not fit, and why."""
+    """Decode an input as a worker with the plugin does; return the path and text of each fault."""
     adapter = _adapter(wanted)
     if adapter is None:
         return []

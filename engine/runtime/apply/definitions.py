@@ -1,7 +1,4 @@
-"""Definitions with the schedule state that they lead to.
-
-A definition, new or edited, with the state that it puts its schedule into (rule L3).
-"""
+"""New and edited definitions, with the state that they put their schedule into (rule L3)."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from engine.schedules.planner.planner import first_sight, wake_at
 from engine.schedules.units import TICK
 
 LOOK_BACK = timedelta(seconds=60)
-"""How far a stateless replica, which has no cursor, looks back when it starts."""
+"""How far a stateless replica, which has no cursor, looks back at its start."""
 
 
 def first_definition(
@@ -30,7 +27,7 @@ def first_definition(
     """Return the definition of a key that the ledger has never seen."""
     effective_from, cursor = first_sight(schedule, now)
     if look_back:
-        # Its current window may have run long ago, and nobody would know.
+        # The current window may have run long ago, and a stateless replica has no record of it.
         back = looked_back(schedule, now - LOOK_BACK)
         if schedule.first_fire != "now" or back < cursor:
             effective_from = cursor = back
@@ -62,16 +59,13 @@ def next_definition(
     origin: Origin = "file",
     request_id: str | None = None,
 ) -> NewDefinition:
-    """Return the definition of a key that changes or returns.
-
-    Everything it owed until ``now`` is decided by ``owed``.
-    """
+    """Return the definition of a changed or returning key; ``owed`` decided its windows to now."""
     before = owed.state
     returning = before.retired_at is not None
     renumbered = starts_new_series(before.schedule, schedule)
-    # A clock that was set back lies behind the cursor, and no moment is to be had twice. Newer zone
-    # rules put the cursor of a fixed-time schedule ahead too, because a local time that has fired
-    # comes again: that speaks of the old windows alone, and those of other numbers are new.
+    # A clock that was set back may be behind the cursor, and no moment may be decided twice. Newer
+    # zone rules also move the cursor of a fixed-time schedule ahead, because a local time that has
+    # fired recurs. That concerns only the old windows; those of a renumbered series are new.
     ahead = before.effective_from if renumbered and owed.reading is not None else owed.cursor
     effective_from = cursor = max(now, before.effective_from, ahead)
     series, suffixed = before.series, before.suffixed
@@ -98,10 +92,10 @@ def next_definition(
 def looked_at_next(
     state: ScheduleState, schedule: Schedule, cursor: datetime, now: datetime
 ) -> datetime | None:
-    """When to look at a schedule next that was decided up to ``cursor``.
+    """Return the next due time of a schedule that is decided up to ``cursor``.
 
-    A pause that ends by itself is looked at when it ends, a queue at once: whatever it waits for
-    may have ended meanwhile, or need not be waited for any more.
+    A pause with an end is due at its end. A schedule with queued fires is due at once: what they
+    wait for may have ended, or may no longer matter under the new definition.
     """
     if not schedule.enabled:
         return None
@@ -113,15 +107,15 @@ def looked_at_next(
 
 
 def looked_back(schedule: Schedule, limit: datetime) -> datetime:
-    """Return the cursor after which every run's moment, spread included, is after ``limit``."""
+    """Return the cursor after which every window starts, spread included, after ``limit``."""
     before = schedule.spec.previous(limit)
     if before is None or before + schedule.delay(before) <= limit:
         return limit
-    return before - TICK  # the one window that still waits
+    return before - TICK  # the spread of this one window still delays it
 
 
 def _collides(schedule: Schedule, after: datetime, max_bucket: int | None) -> bool:
-    """Whether ids of a new series could repeat those of an older one."""
+    """Return whether ids of a new series could repeat those of an older one."""
     first = schedule.spec.next(after)
     if max_bucket is None:
         return False

@@ -1,8 +1,6 @@
-"""Dry run of an apply.
+"""Dry run of an apply: the real apply, in a transaction that is rolled back.
 
-What applying a file would change: the apply itself, in a transaction that is taken back.
-
-So the answer is no guess of what an apply would do. It holds the locks of an apply for as long.
+The result is therefore exact. A dry run holds the locks of an apply for as long as an apply does.
 """
 
 from __future__ import annotations
@@ -33,10 +31,10 @@ class Change:
     """Effect of an apply on one schedule.
 
     Attributes:
-        key: of the schedule.
-        kind: ``retired`` by a prune, once the file has lacked it for long enough.
-        edits: of a changed one, a few words for each field.
-        moved: starts of the days to come that appear and vanish.
+        key: the schedule's key.
+        kind: the effect; ``retired`` is that of a prune, once the key was absent long enough.
+        edits: a few words per changed field.
+        moved: starts of the coming days that appear and vanish.
         fires: windows that would start at once, and would not without the apply.
     """
 
@@ -52,21 +50,21 @@ class DryRun:
     """Effect of applying a file.
 
     Attributes:
-        project: of the file.
+        project: the file's project.
         now: the ledger's clock.
-        until: how far starts are compared.
-        last: what the project was applied from last, if anything.
-        same: the file is that one, unchanged.
-        changes: in the file's order; what a prune retires comes last.
+        until: the end of the period in which starts are compared.
+        last: the file that was applied last, if any.
+        same: whether the file is that one, unchanged.
+        changes: in the file's order; retired keys come last.
         unchanged: keys that stay as they are.
         absent: keys that the file lacks.
-        foreign: keys that are not the project's to declare, with their owners.
-        refused: why the file would not be applied; nothing else is known then but ``foreign``.
-        drift: what stands otherwise than the file alone would have it.
+        foreign: keys that the project may not declare, with their owners.
+        refused: why the file would not be applied; ``changes`` is empty then.
+        drift: schedules whose state differs from what the file alone would produce.
         resumed: keys that are ``paused`` in the file, and were resumed.
-        refused_keys: of the file, that would not be applied; see ``refusing``.
-        unknown: for each key whose workflow nobody can run what is known of it, refused or not.
-        queues: what changes of the queues of steps, a sentence each.
+        refused_keys: keys that would not be applied; see ``edits.refused``.
+        unknown: what is known of each workflow that no worker can run, by key, refused or not.
+        queues: changes to the step queues, a sentence each.
     """
 
     project: str
@@ -92,7 +90,7 @@ class DryRun:
 
 
 class _TakenBackError(Exception):
-    """Ends the transaction of a rehearsal."""
+    """Error that rolls the transaction of a rehearsal back."""
 
 
 async def rehearse(
@@ -104,13 +102,13 @@ async def rehearse(
     force: bool = False,
     take_from: str | None = None,
 ) -> DryRun:
-    """Return what ``apply`` would change; nothing is changed.
+    """Return what ``apply`` would change, without changing anything.
 
     Args:
-        ledger: where the file would be applied to.
-        file: what would be applied.
-        by: who asks.
-        prune: also what ``retire_absent`` would retire afterwards.
+        ledger: the ledger to compare with.
+        file: the file.
+        by: the actor.
+        prune: include what ``retire_absent`` would retire afterwards.
         force: as if the apply were forced.
         take_from: see ``apply``.
 
@@ -128,7 +126,7 @@ async def rehearse(
 
 
 def _otherwise(rows: Iterable[DriftRow], file: ScheduleFile) -> Iterator[DriftRow]:
-    """Yield what stands otherwise than the file has it; paused for good is what it may say."""
+    """Yield the drift from the file; an open-ended pause that the file declares is none."""
     declared = {schedule.key for schedule in file.schedules if schedule.paused}
     for row in rows:
         if row.key not in declared or row.pause is None or row.pause.until:
@@ -156,7 +154,7 @@ class _DryRunTransaction:
         heads = await transaction.heads(file.project, keys)
         compared = diff(file.project, file.schedules, heads)
         same = last is not None and last.applied == file.digest and not force
-        if same:  # such an apply writes nothing
+        if same:  # the apply would write nothing
             compared = Diff((), (), (), tuple(keys), compared.absent, ())
         owners = {key: heads[key].owner for key in compared.foreign}
         drift = await transaction.drift(file.project)
@@ -226,7 +224,7 @@ class _DryRunTransaction:
 
 
 def _owed(state: ScheduleState | None, now: datetime) -> set[datetime]:
-    """Return the windows that start at once as the schedule stands."""
+    """Return the windows that start at once under the present definition."""
     if state is None:
         return set()
     decided = decided_to_the_end(state, now).decisions
@@ -234,7 +232,7 @@ def _owed(state: ScheduleState | None, now: datetime) -> set[datetime]:
 
 
 def _started(old: ScheduleState | None, new: ScheduleState | None, now: datetime) -> set[datetime]:
-    """Return the windows that the apply wrote to be started, and those that it makes owed."""
+    """Return the windows that the apply wrote as fires, and those that it makes owed."""
     if new is None:
         return _owed(old, now)
     waited = {fire.fire_id for fire in old.open_fires} if old else set()
@@ -243,7 +241,7 @@ def _started(old: ScheduleState | None, new: ScheduleState | None, now: datetime
 
 
 def _view(state: ScheduleState | None, now: datetime) -> View | None:
-    """Return what a schedule starts from now on; None while nothing lets it start."""
+    """Return the schedule's starts from now on; None if it is retired, disabled or paused."""
     if state is None or state.hold in {"retired", "disabled"}:
         return None
     after = now

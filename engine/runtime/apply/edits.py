@@ -27,31 +27,30 @@ from engine.schedules.diff import Diff, diff, edits
 from engine.schedules.planner.decisions import Decision
 
 # --- refused schedules ---
-# Which schedules of a file are not applied, because no worker has their workflow.
-#
-# A misspelt name, or a version that is not deployed yet, would otherwise take the place of what
-# works, and be found out when its windows are rejected: docs/adr/0023-what-an-apply-refuses.md.
+# Schedules whose workflow no worker has are not applied. Otherwise a misspelt name, or a version
+# that is not deployed yet, would replace a working definition, and show only when its windows are
+# rejected: docs/adr/0023-what-an-apply-refuses.md.
 
 _GOES_ON = "its last good definition goes on"
 
 Types = Mapping[tuple[str, str], str | None]
-"""For a task queue and a ``workflow:`` the Temporal type, None where nobody announced one."""
+"""Temporal type by task queue and ``workflow:`` name; None if no worker announced one."""
 
 
 async def refused(
     transaction: Transaction, schedules: Sequence[Schedule], compared: Diff, types: Types
 ) -> dict[str, str]:
-    """Return the keys that are not to be applied, each with the reason.
+    """Return the keys that are not applied, each with the reason.
 
-    Refused is what would be written, were it enabled, and names a workflow that nobody announced,
-    although somebody serves its task queue. And so is all that would be written of those that it
-    is linked with by ``after`` and ``needs``: half of a chain would wait for the wrong windows.
+    A new, changed or returning key is refused if it is enabled and its workflow was never
+    announced although workers have served its task queue. Keys that ``after`` or ``needs`` links
+    with it are refused too: half a chain would wait for the wrong windows.
 
     Args:
-        transaction: knows what was announced.
-        schedules: all of the file.
-        compared: the file with the ledger.
-        types: what the file's workflows are.
+        transaction: used to read the announced types.
+        schedules: all schedules of the file.
+        compared: the file compared with the ledger.
+        types: the Temporal types of the file's workflows.
     """
     written = {*compared.added, *compared.changed, *compared.returned}
     nameless = [each for each in schedules if each.key in written and _is_unknown(each, types)]
@@ -80,10 +79,7 @@ def _is_unknown(schedule: Schedule, types: Types) -> bool:
 
 
 def kin(schedules: Iterable[Schedule], keys: Collection[str]) -> dict[str, str]:
-    """Return whoever is linked with one of these keys, however far, each with one that it is.
-
-    The keys themselves are not among them.
-    """
+    """Return other keys linked with one of these, directly or not, each with that one key."""
     links: dict[str, list[str]] = defaultdict(list)
     for schedule in schedules:
         for rule in schedule.follows:
@@ -101,27 +97,25 @@ def kin(schedules: Iterable[Schedule], keys: Collection[str]) -> dict[str, str]:
 
 
 # --- operator skips ---
-# What operators skipped ahead, when the definition changes under it.
-#
-# A skip means a moment: it stays while a window opens then, whatever number that has now. Where
-# none does any more it is dropped, and somebody is told.
+# Windows that operators skipped ahead, when the definition changes. A skip applies to a moment: it
+# stays while a window opens then, whatever its bucket is now. Otherwise it is dropped and reported.
 
 Dropped = dict[str, tuple[str, ...]]
-"""Moments whose skip was dropped, as text, by key."""
+"""Moments of dropped skips, as text, by key."""
 
 
 async def renew_skips(
     transaction: Transaction, lifted: Sequence[SkippedAhead], *, by: str
 ) -> Dropped:
-    """Write skips anew under the definitions that are in force now.
+    """Write lifted skips again under the new definitions.
 
     Args:
-        transaction: has written the new definitions.
-        lifted: what was skipped under the old ones.
-        by: who edits.
+        transaction: the transaction that has written the new definitions.
+        lifted: the skips under the old definitions.
+        by: the actor.
 
     Returns:
-        What could not be kept.
+        The skips that could not be kept.
     """
     if not lifted:
         return {}
@@ -150,11 +144,11 @@ def _forgotten(states: Mapping[str, ScheduleState], skip: SkippedAhead) -> Actio
 
 
 # --- queues ---
-# What a file changes of its project's queues of steps.
+# Changes of a file to its project's step queues.
 
 
 async def write_queues(transaction: Transaction, file: ScheduleFile, *, by: str) -> tuple[str, ...]:
-    """Make the file's queues those of its project; return what changes, a sentence each.
+    """Make the file's queues those of its project; return the changes, a sentence each.
 
     Raises:
         KeyForeign: another project has a queue of this name; nothing is written then.
@@ -167,7 +161,7 @@ async def write_queues(transaction: Transaction, file: ScheduleFile, *, by: str)
 
 
 def queue_edits(file: ScheduleFile, rows: Mapping[str, QueueRow]) -> tuple[str, ...]:
-    """Return what the file changes of the queues that the ledger has, a sentence each.
+    """Return the changes to the ledger's queues, a sentence each.
 
     Raises:
         KeyForeign: another project has a queue of this name.
@@ -200,18 +194,18 @@ def queue_edits(file: ScheduleFile, rows: Mapping[str, QueueRow]) -> tuple[str, 
 
 
 # --- schedules of older time rules ---
-# Takes over schedules that older rules of time computed.
+# Takeover of schedules that older time rules computed (docs/time.md).
 
 _BATCH = 1000
 _ROWS = 20
-"""Rows of one schedule at most; what else an outage left is the tick's, as at any other time."""
+"""Maximum number of rows per schedule; ticks decide the rest of an outage, as always."""
 
 
 async def recompute_outdated(ledger: Ledger, serving: Serving) -> int:
-    """Decide by our rules what schedules of our lanes owe, where older rules computed them.
+    """Adopt schedules of this replica's lanes that older time rules computed; return how many.
 
-    As with an edit, runs that are owed are left to the sweepers. Returns how many were adopted.
-    A local time that has fired by the older rules does not fire again; see ``planned``.
+    Decides what they owe by this replica's rules. As with an edit, sweepers start owed runs. A
+    local time that has fired by the older rules does not fire again; see ``planned``.
     """
     adopted, after = 0, ""
     while True:
@@ -224,7 +218,7 @@ async def recompute_outdated(ledger: Ledger, serving: Serving) -> int:
                     steps.append(planned(state, now, rows=_ROWS))
                 except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                     await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
-            # What is being sent meanwhile is not given up: a tick decides it by our rules as well.
+            # A step that gives up a fire which is in flight is left to a tick, by the same rules.
             steps = await holding(transaction, steps)
             await transaction.record(steps)
         if not keys:
@@ -233,7 +227,7 @@ async def recompute_outdated(ledger: Ledger, serving: Serving) -> int:
 
 
 # --- reports ---
-# What applying a file did, and what pruning did: values that others put into words.
+# Results of applying a file and of pruning.
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,15 +235,14 @@ class ApplyReport:
     """Result of applying a file.
 
     Attributes:
-        edits: for each changed key what is another than in the ledger before, a few words a field.
-        refused: for each key that was not applied the reason; see ``refusing``.
-        waiting: for each new definition whose task queue nobody ever served, that this is so.
-        unskipped: for each key the moments that somebody had skipped and at which no window opens
-            any more.
-        queues: what changed of the queues of steps, a sentence each.
-        already_applied: nothing was written, this text was the last one applied.
+        edits: for each changed key its differences from the ledger, a few words per field.
+        refused: for each key that was not applied the reason; see ``refused``.
+        waiting: for each written definition whose workflow no worker can run what is known of it.
+        unskipped: for each key the skipped moments at which no window opens any more.
+        queues: changes to the step queues, a sentence each.
+        already_applied: whether nothing was written because this file was the last one applied.
 
-    The others but ``project`` hold keys.
+    The others except ``project`` hold keys.
     """
 
     added: tuple[str, ...] = ()
@@ -278,12 +271,12 @@ class ApplyReport:
 
     @property
     def unknown(self) -> dict[str, str]:
-        """For each key whose workflow nobody can run what is known of it, refused or not."""
+        """What is known of each workflow that no worker can run, by key, refused or not."""
         return {**self.refused, **self.waiting}
 
     @property
     def remarks(self) -> list[str]:
-        """Return remarks on single keys, a sentence each."""
+        """Remarks on single keys, a sentence each."""
         return [
             *(f"{key}: its moment had passed, booked as expired" for key in self.expired),
             *(
@@ -307,13 +300,13 @@ class PruneReport:
 
 
 # --- edits ---
-# What one apply writes: first sights, edits and returns, in its transaction (rule L3).
+# The writes of one apply: first definitions, edits and returns, in one transaction (rule L3).
 
 _PART = 100
 
 
 class OwesManyError(Exception):
-    """Of these keys more is to be decided first than the transaction of an edit should hold."""
+    """Error for keys that owe more windows than the transaction of an edit should decide."""
 
     def __init__(self, keys: Sequence[str]) -> None:
         super().__init__(keys)
@@ -321,10 +314,7 @@ class OwesManyError(Exception):
 
 
 class ApplyTransaction:
-    """One apply, inside its transaction.
-
-    ``ahead`` are keys of which so much as can be was decided before it.
-    """
+    """One apply, inside its transaction; ``ahead`` holds keys whose windows were decided before."""
 
     def __init__(
         self,
@@ -345,12 +335,12 @@ class ApplyTransaction:
         self._dropped: Dropped = {}
 
     async def write(self) -> ApplyReport:
-        """Write it all.
+        """Write the file. On an error nothing is written: the transaction rolls back.
 
         Raises:
-            OwesManyError: what keys owe is to be decided ahead; nothing is written then.
-            KeyForeign: when another project owns a key of the file; nothing is written then.
-            DefinitionUnreadable: when a key that changes was written by a newer version.
+            OwesManyError: keys owe too many windows; decide these ahead, then try again.
+            KeyForeign: another project owns a key or a queue of the file.
+            DefinitionUnreadable: a key that changes was written by a newer version.
         """
         transaction, file = self._transaction, self._file
         schedules = {schedule.key: schedule for schedule in file.schedules}
@@ -424,10 +414,10 @@ class ApplyTransaction:
         await self._transaction.define(new, by=self._by)
         self._expired += await self._book_past_moments(new, before, now)
         self._unknown |= await self._waiting(new)
-        await asyncio.sleep(0)  # the loop's other tasks are due
+        await asyncio.sleep(0)  # let other tasks of the event loop run
 
     async def _waiting(self, new: Sequence[NewDefinition]) -> dict[str, str]:
-        """Return what is known of workflows that no worker can run."""
+        """Return what is known of each new definition's workflow that no worker can run."""
         waiting = [item.schedule for item in new if item.workflow_type is None]
         queues = {schedule.task_queue for schedule in waiting}
         announced = await self._transaction.announced(queues) if queues else {}
@@ -453,7 +443,7 @@ class ApplyTransaction:
         before: Mapping[str, ScheduleState],
         now: datetime,
     ) -> tuple[str, ...]:
-        """An ``at`` that had passed when it was declared never runs, and the ledger says so."""
+        """Record each ``at`` that had passed when it was declared as expired; it never runs."""
         past = {}
         for new in definitions:
             schedule = new.schedule
@@ -480,7 +470,7 @@ class ApplyTransaction:
 
 
 async def take(transaction: Transaction, file: ScheduleFile, old: str) -> None:
-    """Let what the file declares, and another project has from its own file, be this project's."""
+    """Move the keys that the file declares, and that come from ``old``'s file, to its project."""
     heads = await transaction.heads(old, ())
     theirs = {key for key, each in heads.items() if each.origin == "file" and not each.retired}
     keys = sorted(theirs & {schedule.key for schedule in file.schedules})
@@ -503,15 +493,15 @@ def _foreign(file: ScheduleFile, owners: Mapping[str, str]) -> KeyForeign:
 
 
 def parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Divide keys into so many as keep the event loop, and the database, for tens of ms."""
+    """Divide keys into parts that occupy the event loop and the database for tens of ms each."""
     return (keys[first : first + _PART] for first in range(0, len(keys), _PART))
 
 
 async def readable(transaction: Transaction, keys: Sequence[str]) -> list[ScheduleState]:
-    """Read these locked schedules, every one: what one owes must be decided first.
+    """Read these locked schedules. All must be readable, to decide first what they owe.
 
     Raises:
-        DefinitionUnreadable: one was written by a version that knows more.
+        DefinitionUnreadable: a newer version wrote one of them.
     """
     states = await transaction.read(keys)
     if missing := sorted(set(keys) - {state.key for state in states}):
@@ -523,14 +513,14 @@ async def readable(transaction: Transaction, keys: Sequence[str]) -> list[Schedu
 
 
 def _owed(state: ScheduleState, new: Schedule, now: datetime) -> Step:
-    """Decide everything the present definition still owes, now that another takes its place."""
+    """Decide everything the present definition still owes before ``new`` replaces it."""
     ended = state.hold == "disabled" and new.enabled
     make_up = new.catch_up.after("deploy") if ended else None
     return decided_to_the_end(state, now, make_up=make_up)
 
 
 def _decided(before: ScheduleState | None, moment: datetime) -> bool:
-    """Whether an earlier definition had this very moment and came to it."""
+    """Return whether an earlier definition had the same moment and decided it."""
     if before is None or before.schedule.kind != "at":
         return False
     same = before.schedule.spec.previous(moment) == moment

@@ -1,7 +1,4 @@
-"""Source positions of fields in schedule files.
-
-Where in a file a schedule says something: found again when there is something to say of it.
-"""
+"""Source positions of fields in schedule files, found again when there is something to report."""
 
 from __future__ import annotations
 
@@ -19,15 +16,15 @@ from engine.schedules.loader.loader import parse_text
 from engine.schedules.loader.nodes import ListNode, MapNode, Node, Scalar, Unreadable
 
 Known: TypeAlias = "collections.abc.Mapping[str, str]"
-"""For each key what is known of its workflow."""
+"""What is known of each key's workflow."""
 
 _LARGEST: Final = 500_000
-"""Characters of a text that is parsed once more: about a second."""
+"""Largest text, in characters, that is parsed again: about a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """Something that is wrong with one schedule, and which of its fields says it."""
+    """A problem of one schedule, with the path of the field that causes it."""
 
     code: Code
     key: str
@@ -40,8 +37,9 @@ def placed(found: Sequence[Mismatch], source: Source | ScheduleFile | None) -> l
     """Return problems with file, line and column, as far as they can be found.
 
     Args:
-        found: what is wrong.
-        source: the files; they are parsed again, unless they are large or have changed too much.
+        found: the mismatches.
+        source: the files; they are parsed again, unless they are large or no longer readable. A
+            ``ScheduleFile`` is used only if its files are unchanged.
     """
     if not found:
         return []
@@ -51,7 +49,7 @@ def placed(found: Sequence[Mismatch], source: Source | ScheduleFile | None) -> l
 
 
 def _still_there(file: ScheduleFile) -> Source | None:
-    """Return where a file was read from, if that is what it says still."""
+    """Return the source of a file if its digest is unchanged."""
     source = Source(Path(file.name))
     try:
         return source if source.look().digest() == file.digest else None
@@ -60,7 +58,7 @@ def _still_there(file: ScheduleFile) -> Source | None:
 
 
 def unknown_workflows(known: Known) -> list[Mismatch]:
-    """Return the workflows that nobody can run, of the keys that name them."""
+    """Return a mismatch for each key whose workflow no worker can run."""
     return [
         Mismatch(WorkflowUnknown.code, key, f"{key}: {what}", "", ("workflow",))
         for key, what in known.items()
@@ -68,7 +66,7 @@ def unknown_workflows(known: Known) -> list[Mismatch]:
 
 
 def located(report: ApplyReport, source: Source | ScheduleFile | None) -> list[str]:
-    """Return the remarks of a report, those on unknown workflows with their places."""
+    """Return the remarks of a report, those on unknown workflows with their positions."""
     mismatches = unknown_workflows(report.unknown)
     plain = {f"{each.code}: {each.message}" for each in mismatches}
     name = source.name if isinstance(source, ScheduleFile | Source) else ""
@@ -79,7 +77,7 @@ def located(report: ApplyReport, source: Source | ScheduleFile | None) -> list[s
 
 
 class _Places:
-    """The schedules of files as they are written."""
+    """Parsed schedule nodes of a source, by key."""
 
     def __init__(self, source: Source) -> None:
         self._schedules: dict[str, tuple[str, MapNode]] = {}
@@ -100,7 +98,7 @@ class _Places:
                     self._schedules.setdefault(key, (each.name, node))
 
     def of(self, key: str, path: Sequence[str | int]) -> tuple[str, Node] | None:
-        """Return the file, and the node as near to the path as it is written."""
+        """Return the file, and the deepest node on the path that exists."""
         if key not in self._schedules:
             return None
         file, node = self._schedules[key]

@@ -25,7 +25,6 @@ from engine.schedules.loader.loader import (
 from engine.schedules.loader.nodes import MAX_BYTES
 
 # --- sources ---
-# Where schedules come from: a file, several, or a folder of them.
 
 __all__ = ["DEFAULT_PROJECT", "Paths", "Source", "digest_of", "read_file"]
 
@@ -33,8 +32,8 @@ Paths: TypeAlias = "str | Path | Sequence[str | Path]"
 
 _ENDINGS: Final = {".yaml", ".yml", ".json"}
 
-# Each expression begins with a letter, and looks back from it: in megabytes that is ten times
-# faster to search than a beginning of a line.
+# The expression begins with a letter and looks back from it: in megabytes of text that is ten times
+# faster than a search for the beginning of a line.
 _PROJECT = re.compile(r"""project:(?<![^\n]project:)[ \t]*["']?([a-z0-9._-]+)""")
 _JSON_HEAD = re.compile(
     r"""\s*\{\s*(?:(?:"(?:version|revision)"\s*:\s*\d+|"\$schema"\s*:\s*"[^"\\]*")\s*,\s*)*"""
@@ -44,14 +43,14 @@ _HEAD = re.compile(
     r"""(?:[ \t]*(?:#.*|---|version:[ \t]*1|revision:[ \t]*\d+)?[ \t]*\n)*"""
     r"""project:[ \t]+(?:([a-z0-9._-]+)|"[a-z0-9._-]+"|'[a-z0-9._-]+')[ \t]*(?:#.*)?\n"""
 )
-"""A text that says its project before anything else: then nothing later can say another."""
+"""Matches a text that declares its project first, so that nothing later can declare another."""
 
 
 class Source:
     """A schedule file, several, or a folder: every .yaml, .yml and .json in it, by name.
 
     Args:
-        paths: a path, or a list of them.
+        paths: one path or several.
     """
 
     def __init__(self, paths: Paths) -> None:
@@ -60,27 +59,27 @@ class Source:
         self.name = ", ".join(map(str, self._paths))
 
     def read(self, *, expectations: bool = False, token: CancelToken | None = None) -> ScheduleFile:
-        """Read and check everything. A large text takes seconds: call it from a thread.
+        """Read and check everything. Blocks for seconds on a large text: call it from a thread.
 
         Raises:
-            ScheduleFileError: with every problem, also when something cannot be read.
-            ParseCancelled: ``token`` was asked to end it.
+            ScheduleFileError: lists every problem, also files that cannot be read.
+            ParseCancelled: ``token`` was stopped.
         """
         return parse(self.texts(), self.name, expectations=expectations, token=token)
 
     def look(self) -> Look:
-        """Return what can be told of the files as they are now without parsing them.
+        """Return a ``Look`` at the current files, without parsing them.
 
         Raises:
-            ScheduleFileError: when something cannot be read.
+            ScheduleFileError: a file cannot be read.
         """
         return Look(self.texts())
 
     def texts(self) -> list[NamedText]:
-        """Return what the files say now.
+        """Return the current texts of the files.
 
         Raises:
-            ScheduleFileError: when something cannot be read.
+            ScheduleFileError: a file cannot be read.
         """
         files = [file for path in self._paths for file in _files(path)]
         if not files:
@@ -90,20 +89,20 @@ class Source:
 
 
 class Look:
-    """Digest and names of a source's texts, read without parsing.
+    """Digest and project of a source, derived from its texts without parsing.
 
     Args:
-        texts: all of them.
+        texts: all texts of the source.
     """
 
     def __init__(self, texts: Sequence[NamedText]) -> None:
         self._texts = texts
 
     def digest(self, last: ScheduleFile | ScheduleFileError | None = None) -> str:
-        """Return the digest that reading would give if all is as it was in the reading ``last``.
+        """Return the digest that parsing would give if calendars and warnings are as in ``last``.
 
-        Its texts do not tell which calendars a file names, nor whether it is warned of: without
-        ``last`` the digest is that of a file with neither, and no reading of another gives it.
+        The texts alone do not show which calendars a file names, nor whether parsing warns.
+        Without ``last`` neither is assumed; parsing a file that has either gives another digest.
         """
         calendars = last.calendars if last else ()
         digests = [
@@ -113,12 +112,12 @@ class Look:
         return joint_digest(digests, warned=isinstance(last, ScheduleFile) and bool(last.warnings))
 
     def project(self) -> str:
-        """Return the project that the texts, even broken ones, seem to declare."""
+        """Return the project that the texts, even invalid ones, seem to declare."""
         found = (_JSON_HEAD.match(each.text) or _PROJECT.search(each.text) for each in self._texts)
         return next((line[1] for line in found if line), DEFAULT_PROJECT)
 
     def is_certain(self) -> bool:
-        """Whether no other ``project`` can hide in the texts, if nothing is wrong with them."""
+        """Return whether the texts, if valid, cannot declare another project than ``project()``."""
         return all(_is_plain(each.text) for each in self._texts)
 
 
@@ -126,13 +125,13 @@ def read_file(path: Path, *, expectations: bool = False) -> ScheduleFile:
     """Read and check a schedule file, or a folder of them. See ``Source.read``.
 
     Raises:
-        ScheduleFileError: with every problem, also when it cannot be read.
+        ScheduleFileError: lists every problem, also files that cannot be read.
     """
     return Source(path).read(expectations=expectations)
 
 
 def digest_of(path: Path, last: ScheduleFile | ScheduleFileError | None) -> str:
-    """Return the digest of the file, see ``Look.digest``; of an unreadable one, why."""
+    """Return the digest of the file, see ``Look.digest``, or the error if it is unreadable."""
     try:
         return Source(path).look().digest(last)
     except ScheduleFileError as error:
@@ -146,7 +145,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the files that a path means."""
+    """Return the path itself, or the schedule files of a folder."""
     try:
         if not path.is_dir():
             return [path]
@@ -162,7 +161,7 @@ def _files(path: Path) -> list[Path]:
 
 def _is_schedules(file: Path) -> bool:
     name = file.name.lower()
-    # Editors keep theirs beside the real one, and `sched init` the schema.
+    # Editors write hidden files beside the real one, and `sched init` writes the schema there.
     other = name.startswith(".") or name.endswith(".schema.json")
     return file.suffix.lower() in _ENDINGS and not other and file.is_file()
 
@@ -171,7 +170,7 @@ def _digest(each: NamedText, named: Sequence[str]) -> str:
     open_calendar = calendars_beside(each.name)
     calendars: dict[str, str | None] = dict.fromkeys(named)
     for calendar in named:
-        with suppress(OSError, ValueError):  # gone, perhaps: reading will say so
+        with suppress(OSError, ValueError):  # parsing reports a missing calendar
             calendars[calendar] = open_calendar(calendar)
     return file_digest(each.text, each.name, calendars)
 
@@ -180,11 +179,11 @@ def _text(path: Path) -> str:
     """Return the file's text.
 
     Raises:
-        ScheduleFileError: when it cannot be read as UTF-8.
+        ScheduleFileError: the file is too large, or cannot be read as UTF-8.
     """
     try:
         size = path.stat().st_size
-        # What grows, or is a device or a pipe, is larger than it says.
+        # A growing file, a device or a pipe can be larger than its stat size.
         data = _read(path) if size <= MAX_BYTES else b""
         size = max(size, len(data))
     except FileNotFoundError:
@@ -203,15 +202,15 @@ def _text(path: Path) -> str:
 
 
 def _read(path: Path) -> bytes:
-    """Return at most one byte more than a file may have; of a pipe what its writer writes.
+    """Return at most one byte more than a file may have; from a pipe, what its writer writes.
 
     Raises:
-        OSError: it cannot be read, or is a pipe that nobody writes to: that would wait for ever.
+        OSError: it cannot be read, or is a pipe without a writer, which would block forever.
     """
     begun = b""
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
-            with suppress(BlockingIOError):  # somebody will write
+            with suppress(BlockingIOError):  # the pipe has a writer
                 begun = os.read(file.fileno(), 1)
                 if not begun:
                     raise OSError(errno.EPIPE, "a pipe that nobody writes to")
@@ -224,14 +223,14 @@ def _unreadable(what: str, cure: str) -> Problem:
 
 
 # --- reading beside an event loop ---
-# Reads schedule files beside an event loop, and ends that as soon as nobody waits for it.
+# Cancellable reading of schedule files in a thread, beside the event loop.
 
 
 async def read_aside(source: Source) -> ScheduleFile:
-    """Return what the source holds. Cancelled, it ends the child that reads a large one.
+    """Read the source in a thread. Cancellation kills the child that parses a large one.
 
     Raises:
-        ScheduleFileError: with every problem.
+        ScheduleFileError: lists every problem.
     """
     token = CancelToken()
     reading = asyncio.create_task(asyncio.to_thread(source.read, token=token))
@@ -240,15 +239,15 @@ async def read_aside(source: Source) -> ScheduleFile:
     except asyncio.CancelledError:
         token.stop()
         await asyncio.wait([reading])
-        reading.exception()  # that it was stopped is known
+        reading.exception()  # retrieve it, so that asyncio does not log it
         raise
 
 
 async def read_unless(stopping: asyncio.Event, source: Source) -> ScheduleFile | None:
-    """Return what the source holds, or None as soon as ``stopping`` is set.
+    """Read the source, or return None as soon as ``stopping`` is set.
 
     Raises:
-        ScheduleFileError: with every problem.
+        ScheduleFileError: lists every problem.
     """
     reading = asyncio.create_task(read_aside(source))
     stopped = asyncio.create_task(stopping.wait())

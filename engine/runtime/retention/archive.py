@@ -1,7 +1,4 @@
-"""Archive of old rows.
-
-Old rows as compressed JSON Lines in a folder. The format is in docs/retention.md.
-"""
+"""Archive of old rows: compressed JSON Lines in a folder (format: docs/retention.md)."""
 
 from __future__ import annotations
 
@@ -23,12 +20,12 @@ _CURE = "see that the folder exists, may be written and has room; nothing is del
 
 
 class Archive:
-    """A folder that keeps what leaves one ledger.
+    """A folder with the rows that left one ledger.
 
     Args:
-        folder: must exist: one that is not mounted today is not made anew.
-        ledger_id: goes into every line, because several ledgers may share a folder.
-        namespace: names the folder below.
+        folder: must exist; an unmounted folder must not be created on the local disk.
+        ledger_id: written to every line, because several ledgers may share a folder.
+        namespace: the name of the subfolder.
     """
 
     def __init__(self, folder: Path, *, ledger_id: str, namespace: str) -> None:
@@ -36,16 +33,16 @@ class Archive:
         self._below = quote(namespace, safe="").replace(".", "%2E")
 
     def write(self, rows: Iterable[tuple[OldFire, bool]], at: datetime) -> Path | None:
-        """Write rows and read them back; None when there are none. Blocks.
+        """Write rows and read them back; return None if there are none. Blocks.
 
-        The same rows on the same day have the same name, so that doing it again changes nothing.
+        The write is idempotent: the same rows on the same day go to the same file.
 
         Args:
-            rows: each with whether it is removed from the ledger, or merged into a range.
-            at: the day whose folder it goes to.
+            rows: each with whether it is removed from the ledger, rather than merged into a range.
+            at: the day of the folder.
 
         Raises:
-            ArchiveFailed: it is not certain that the rows are there.
+            ArchiveFailed: it is not certain that the rows are stored.
         """
         lines = [self._line(row, removed) for row, removed in rows]
         if not lines:
@@ -76,7 +73,7 @@ class Archive:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Write a whole file or none."""
+    """Write a file atomically."""
     number, name = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
     try:
         with os.fdopen(number, "wb") as file:
@@ -92,7 +89,7 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Let a new name outlive a crash."""
+    """Sync a folder, so that its new entries survive a crash."""
     number = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(number)
@@ -101,5 +98,5 @@ def _sync(folder: Path) -> None:
 
 
 def leaving(groups: Sequence[Sequence[OldFire]]) -> list[OldFire]:
-    """Return the rows whose details a merge ends: not those that are ranges by a merge already."""
+    """Return the rows that lose their details in a merge: all but earlier merged ranges."""
     return [row for group in groups for row in group if row.merged_at is None]

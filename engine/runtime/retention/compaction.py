@@ -1,4 +1,4 @@
-"""Compaction of old rows, and daily counts."""
+"""Compaction of old rows into ranges, their removal, and daily counts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from engine.schedules.units import TICK
 
 
 class Tended(Protocol):
-    """A ledger that a janitor can look after."""
+    """A ledger that supports the janitor's transactions."""
 
     def upkeep(self) -> AbstractAsyncContextManager[Upkeep]:
         """Begin a transaction of the janitor."""
@@ -29,22 +29,22 @@ class Tended(Protocol):
 
 
 # --- retention rules ---
-# Which old rows may become ranges, and which may leave. Pure: time is an argument.
+# Pure rules of which old rows may be merged into ranges, and which may be removed.
 
 _FAILED = frozenset({"failed", "timed_out", "terminated", "rejected", "unvouched"})
-"""What keeps its details longer, so that somebody can find out why."""
+"""Statuses that keep their details longer, for the search for the cause."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cutoffs:
-    """Up to when the rows of one key are old, each a midnight of UTC.
+    """Cutoffs of one key, each a UTC midnight.
 
     Attributes:
-        keep: so many of the newest rows keep their details in any case.
-        merge: details of what went well end here.
-        settle: details of what failed end here.
-        remove: rows end here.
-        once: whether the key has one window only, which cannot become part of a range.
+        keep: the number of newest rows that always keep their details.
+        merge: successful fires before it may lose their details.
+        settle: failed fires before it may lose their details.
+        remove: rows before it may be removed.
+        once: whether the key has only one window, which cannot become part of a range.
     """
 
     keep: int
@@ -57,7 +57,7 @@ class Cutoffs:
     def of(
         cls, chores: KeyMaintenance, settings: Settings, now: datetime, remembered: timedelta
     ) -> Cutoffs:
-        """Return those of a key; ``remembered``: how long Temporal may know a closed run."""
+        """Return the cutoffs of a key; ``remembered``: how long Temporal may know a closed run."""
         said = chores.schedule.retention if chores.schedule else None
         age = (said and said.age) or settings.retention_age
         failed = max(age, (said and said.failed_age) or settings.retention_failed_age)
@@ -75,7 +75,7 @@ class Cutoffs:
         )
 
     def may_merge(self, row: OldFire, chores: KeyMaintenance, *, archived: bool) -> bool:
-        """Whether a row may become part of a range."""
+        """Return whether a row may become part of a range."""
         if row.kind != "window" or row.status in OPEN or row.status == "unvouched" or row.missed:
             return False
         if (row.telling or row.status in _FAILED) and not archived:
@@ -83,7 +83,7 @@ class Cutoffs:
         return self._rests(row, chores) and row.rested_since < self._end(row)
 
     def may_leave(self, row: OldFire, chores: KeyMaintenance) -> bool:
-        """Whether a row may be deleted, once it is archived."""
+        """Return whether a row may be deleted once it is archived."""
         if row.status in OPEN or not self._rests(row, chores):
             return False
         alone = self.once or row.kind != "window"
@@ -95,9 +95,9 @@ class Cutoffs:
 
     @staticmethod
     def _rests(row: OldFire, chores: KeyMaintenance) -> bool:
-        """Whether the cursor has passed it, and no backfill is still to come to it.
+        """Return whether the cursor has passed the row and no backfill may still lay windows there.
 
-        Windows to come may be skipped already.
+        Windows after the cursor have rows if they were skipped ahead.
         """
         if chores.is_laying(row.fire_time, row.last_fire_time):
             return False
@@ -112,21 +112,21 @@ def midnight(at: datetime) -> datetime:
 def groups(
     rows: Iterable[OldFire], may_merge: Callable[[OldFire], bool], spec_of: Callable[[int], Spec]
 ) -> list[list[OldFire]]:
-    """Return what becomes one row each: adjacent windows of a day that share class and definition.
+    """Return groups of rows to merge: adjacent windows of a day with equal class and definition.
 
-    Adjacent is what no window lies between, by the definition the rows were decided under. A range
-    stays within one UTC day, so that its day can be counted, archived and removed exactly.
+    Rows are adjacent if their definition has no window between them. A range stays within one UTC
+    day, so that its day can be counted, archived and removed exactly.
 
     Args:
-        rows: of one key, by fire time.
-        may_merge: whether a row may become part of a range.
-        spec_of: the when-part of a definition version.
+        rows: the rows of one key, by fire time.
+        may_merge: returns whether a row may become part of a range.
+        spec_of: returns the ``Spec`` of a definition version.
     """
     found: list[list[OldFire]] = []
     current: list[OldFire] = []
     for row in rows:
         if row.kind != "window":
-            continue  # no window, so it lies between none
+            continue  # not a window, so it separates none
         if not may_merge(row):
             current = []
         elif current and _continues(current[-1], row, spec_of):
@@ -153,28 +153,28 @@ def _class_of(row: OldFire) -> Sequence[object]:
 
 
 # --- size of one transaction ---
-# How much one transaction of the janitor takes on: as much as lasts about a tenth of a second.
+# Adaptive batch sizes, so that a transaction of the janitor takes about a tenth of a second.
 
 AIM = 0.1
-"""Seconds that a transaction of the janitor is to last."""
+"""Target duration of a transaction of the janitor, in seconds."""
 _GROWTH = 1.25
 _LEAST = 20
 
 
 @dataclass(slots=True)
 class BatchSizer:
-    """So much at once, by how long it took before: less at once, more little by little.
+    """Batch size that follows the measured durations: shrinks at once, grows gradually.
 
     Attributes:
-        amount: of whatever is counted: rows, windows.
-        most: beyond it nothing is gained.
+        amount: the current size, in rows or windows.
+        most: the maximum; larger batches gain nothing.
     """
 
     amount: int
     most: int
 
     def took(self, amount: int, seconds: float) -> None:
-        """Learn from a transaction; one that had little to do says nothing of larger ones."""
+        """Adjust the size after a transaction; ignore fast ones of less than half a batch."""
         if seconds < AIM and amount * 2 < self.amount:
             return
         fair = min(amount * AIM / max(seconds, 0.001), self.amount * _GROWTH)
@@ -183,7 +183,7 @@ class BatchSizer:
 
 @dataclass(frozen=True, slots=True)
 class BatchSizers:
-    """A janitor's knowledge of its ledger."""
+    """Batch sizes of a janitor, by kind of work."""
 
     reading: BatchSizer = field(default_factory=lambda: BatchSizer(500, most=2000))
     changing: BatchSizer = field(default_factory=lambda: BatchSizer(500, most=2000))
@@ -192,18 +192,18 @@ class BatchSizers:
 
     @property
     def rows(self) -> int:
-        """So many rows are read at once, so that what is read can be changed at once too."""
+        """Number of rows to read at once; they can also be changed in one transaction."""
         return min(self.reading.amount, self.changing.amount)
 
 
 # --- daily counts ---
-# Counts what became of the windows of each day, for as long as their rows can tell.
+# Daily counts of windows by outcome, taken while their rows still exist.
 
 _DAY = timedelta(days=1)
 _DAYS = 366
-"""Days of one statement at most."""
+"""Maximum number of days of one statement."""
 _ROW = 10
-"""What writing the row of a day costs, in windows."""
+"""Cost of writing a day's row, in windows."""
 
 
 async def count_days(
@@ -215,9 +215,9 @@ async def count_days(
     *,
     note: bool,
 ) -> AsyncIterator[datetime]:
-    """Count the days between two midnights, some at a time; yields how far that has come.
+    """Count the days between two midnights in batches; yield the end of each.
 
-    With ``note`` it is written down that the days up to there have been counted.
+    With ``note`` this progress is recorded in the ledger.
     """
     while since < until:
         end, windows = stretch(chores.schedule, since, until, pace.amount)
@@ -234,7 +234,7 @@ async def count_days(
 def stretch(
     schedule: Schedule | None, since: datetime, until: datetime, windows: int
 ) -> tuple[datetime, int]:
-    """Return up to which midnight so many windows reach, about, and how many these are."""
+    """Return the midnight that about ``windows`` windows reach, and their estimated number."""
     if schedule is None:
         return min(until, since + _DAY), windows
     a_day = schedule.spec.count(until - _DAY, until) + _ROW
@@ -254,8 +254,8 @@ async def summarise(upkeep: Upkeep, key: str, since: datetime, until: datetime) 
 def parts_of(row: LongRow, spec: Spec, since: datetime, until: datetime) -> list[DayPart]:
     """Return how many windows of a long row each day between two midnights has.
 
-    Where the rules of time have changed since it was written, the last day takes what differs, so
-    that no window is counted twice or not at all.
+    If the time rules have changed since the row was written, the last day takes the difference, so
+    that every window is counted exactly once.
     """
     parts, left, day = [], row.windows, midnight(row.fire_time)
     while day <= row.last_fire_time:
@@ -273,12 +273,12 @@ def parts_of(row: LongRow, spec: Spec, since: datetime, until: datetime) -> list
 
 
 # --- compaction ---
-# Carries out what is decided about old rows: archived first, then merged or removed.
+# Old rows are archived first, then merged or removed.
 
 
 @dataclass(slots=True)
 class Batch:
-    """Work on some adjacent rows of one key, and the progress it makes."""
+    """Merges and removals of adjacent rows of one key, and the progress that they mean."""
 
     chores: KeyMaintenance
     groups: list[list[OldFire]] = field(default_factory=list)
@@ -288,13 +288,13 @@ class Batch:
 
     @property
     def rows(self) -> list[OldFire]:
-        """All rows that change or leave."""
+        """All rows that are merged or removed."""
         return [row for group in self.groups for row in group] + self.removals
 
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of a round so far."""
+    """Counts of the current round."""
 
     merged: int = 0
     ranges: int = 0
@@ -308,11 +308,11 @@ class Tally:
 
 
 class Compactor:
-    """Carries out pieces, some rows in each transaction.
+    """Executor of batches, one transaction each.
 
     Args:
-        archive: keeps what leaves; without it nothing may leave.
-        now: the day whose folder of the archive is written to.
+        archive: stores removed rows and merged details; without it no row may be removed.
+        now: the day of the archive's folder.
     """
 
     def __init__(
@@ -323,12 +323,12 @@ class Compactor:
         self.tally = Tally()
 
     async def carry_out(self, pieces: list[Batch]) -> None:
-        """Archive the rows of some pieces in one file, then change the ledger, piece by piece.
+        """Archive the rows of some batches in one file, then change the ledger batch by batch.
 
-        A row that somebody has written to since it was read stays as it is, with all of its group.
+        A row that was written since it was read stays as it is, with all of its group.
 
         Raises:
-            ArchiveFailed: nothing has been changed.
+            ArchiveFailed: the archive cannot be written; the ledger is unchanged.
         """
         if self._archive is not None:
             lines = [
@@ -348,14 +348,14 @@ class Compactor:
             self._paces.changing.took(len(piece.rows), boottime() - begun)
 
     async def _count(self, piece: Batch) -> None:
-        """Count its days a last time, because afterwards nobody can measure a lag, or count at all.
+        """Count the days a last time: merged rows lose their lags, removed ones cannot be counted.
 
-        A row that changes after it was read does not leave, so the count has it as it leaves.
+        A row that changes after it was read is not removed, so the count matches what is removed.
         """
         begin = midnight(min(row.fire_time for row in piece.rows))
         end = midnight(max(row.last_fire_time for row in piece.rows)) + _DAY
         if not piece.removals and self._counted == (piece.chores.key, begin + _DAY):
-            begin += _DAY  # the piece before has counted the day that both have rows of
+            begin += _DAY  # the previous batch has counted the day that both share
         pace = self._paces.counting
         async for _ in count_days(self._ledger, pace, piece.chores, begin, end, note=False):
             pass
@@ -380,7 +380,7 @@ class Compactor:
 
 
 # --- selection of old rows ---
-# Finds the old rows of one key, a piece at a time, and decides what becomes of them.
+# The old rows of one key are found batch by batch, and assigned to removal or merge.
 
 _BEGINNING = datetime.fromtimestamp(0, UTC)
 
@@ -388,9 +388,9 @@ _BEGINNING = datetime.fromtimestamp(0, UTC)
 async def removals(
     ledger: Tended, paces: BatchSizers, chores: KeyMaintenance, cutoffs: Cutoffs
 ) -> AsyncIterator[tuple[Batch, bool]]:
-    """Yield pieces of rows that may leave; True when there may be more behind a piece.
+    """Yield batches of rows that may be removed, each with whether more may follow.
 
-    The newest row of a key stays, for as long as the key may have another.
+    The newest row of a key stays, unless the key has only one window.
     """
     if chores.oldest is None:
         return
@@ -421,9 +421,9 @@ async def removals(
 async def merges(
     ledger: Tended, paces: BatchSizers, chores: KeyMaintenance, cutoffs: Cutoffs, *, archived: bool
 ) -> AsyncIterator[tuple[Batch, bool]]:
-    """Yield pieces of rows that become ranges; True when the next piece goes on behind it.
+    """Yield batches of rows to merge, each with whether the next one continues after it.
 
-    Whoever gets True carries the piece out before asking for the next: a range goes on.
+    If it does, the caller must carry the batch out first, because a range may continue.
     """
     if cutoffs.once or chores.oldest is None:
         return
@@ -459,9 +459,9 @@ async def merges(
 
 
 def _behind(rows: list[OldFire], found: list[list[OldFire]], reached: datetime) -> datetime:
-    """Return where the next piece begins: at a range that may go on, or with the last row."""
+    """Return where the next batch begins: at a range that may continue, or at the last row."""
     if rows[-1].fire_time <= reached:
-        # Rows that somebody writes to are not merged: whoever came back to them would never end.
+        # Rows that are being written are not merged; beginning at them again would never end.
         return rows[-1].fire_time + TICK
     goes_on = found and found[-1][-1] is rows[-1]
     return found[-1][0].fire_time if goes_on else rows[-1].fire_time

@@ -1,4 +1,4 @@
-"""The janitor: the loop that keeps the ledger small."""
+"""Janitor: the loop that keeps the ledger small and repairs next fire times."""
 
 from __future__ import annotations
 
@@ -31,16 +31,17 @@ from engine.runtime.retention.compaction import (
 from engine.runtime.settings import Settings
 
 # --- repair of next fire times ---
-# Derives next fire times anew: the column is a cache, and a wrong one would be silence.
+# The next fire time is a cached column. A wrong one would silently stop a schedule, so it is
+# derived again.
 
 _AT_ONCE = 100
 
 
 async def repair(ledger: Tended, project: str, on_event: OnEvent) -> AsyncIterator[int]:
-    """Look at every schedule of a project, in batches; yields how many each batch mended.
+    """Check every schedule of a project, in batches; yield the number of repairs per batch.
 
-    A next fire time that is too early costs a look, and is corrected by it. One that is too late
-    or missing is what nobody else would find. Nothing is locked unless it looks wrong.
+    A next fire time that is too early costs one tick, which corrects it. One that is too late or
+    missing is found only here. A schedule is locked only if its next fire time looks wrong.
     """
     after = ""
     while True:
@@ -72,10 +73,10 @@ async def _mend(ledger: Tended, keys: list[str], on_event: OnEvent) -> int:
 
 
 def _due(state: ScheduleState, now: datetime, cached: datetime | None) -> datetime | None:
-    """Return when the schedule is to be looked at, where the cache says later or never."""
+    """Return the schedule's due time if the cached one is later or missing, else None."""
     if cached is not None and cached <= now + LONGEST_WAIT:
-        return None  # it corrects itself, and may wait for an answer
-    if state.hold is not None:  # its windows stay undecided until it goes on
+        return None  # the next tick corrects it; a withheld plan may wait for an answer
+    if state.hold is not None:  # its windows stay undecided until the hold ends
         due = state.pause.until if state.hold == "paused" and state.pause else None
     else:
         try:
@@ -94,26 +95,24 @@ def _shown(at: datetime | None) -> str:
 
 
 # --- janitor ---
-# Keeps the ledger small and right: ranges, archive, daily counts, next fire times, queues.
-#
-# One replica at a time performs this duty, in slow rounds of short transactions; two at once would
-# do no harm, because a row leaves only as it was archived. Nothing here locks a schedule that a
-# tick may want, except one whose next fire time is wrong.
+# One replica at a time performs this duty, in slow rounds of short transactions. Two at once would
+# do no harm, because a row is removed only as it was archived. The janitor locks no schedule that a
+# tick may need, except one with a wrong next fire time.
 
 _DUTY = "janitor"
 _LEASE = timedelta(seconds=60)
 _KEYS = 200
 _ROWS = 5000
-"""Rows of one file of the archive, about."""
+"""Approximate number of rows of an archive file."""
 _OPEN_DAYS = 200
 _DAY = timedelta(days=1)
 _LATE = timedelta(hours=1)
-"""How long after midnight the day before is counted."""
+"""Delay after midnight before the previous day is counted."""
 _BREATH = timedelta(milliseconds=20)
 _OLD = timedelta(minutes=5)
-"""A transaction that is open for so long keeps dead rows that were to be removed."""
+"""Age of a snapshot from which the dead rows that it keeps alive are reported."""
 _DEAD = 20_000
-"""So many dead rows are worth a word: five minutes of 70 windows a second."""
+"""Number of dead rows worth an alert: five minutes of 70 windows a second."""
 
 
 class Kept(Protocol):
@@ -132,15 +131,15 @@ class Kept(Protocol):
         ...
 
     async def write_through(self) -> int:
-        """Bring rows of schedules up that are behind their positions."""
+        """Update rows of schedules that are behind their positions."""
         ...
 
 
 class Janitor:
-    """Performs one round after another, a short piece at each turn.
+    """Performer of the janitor's rounds, a short piece of work per turn.
 
     Args:
-        archive: keeps what leaves; without it nothing leaves, and rows are only merged.
+        archive: stores removed rows; without it rows are only merged, never removed.
     """
 
     def __init__(
@@ -161,20 +160,20 @@ class Janitor:
         self._holders: set[tuple[str, str | None]] = set()
 
     async def run_once(self) -> timedelta:
-        """Do one piece; returns the wait until the next."""
+        """Do one piece of work; return the wait until the next."""
         period = self._settings.janitor or _DAY
         lease = max(_LEASE, self._settings.lease)
         if await self._ledger.hold_duty(_DUTY, self._serving.replica, lease) is None:
             self._round = None
             return min(period, lease)
         work, begun = self._round or self._rounds(), boottime()
-        self._round = None  # one that fails is begun anew
+        self._round = None  # a failed round starts over
         try:
             await anext(work)
         except StopAsyncIteration:
             return period
         self._round = work
-        # As long a rest as the work took, for whoever needs the database more.
+        # Pause for as long as the work took, to leave the database to more urgent work.
         return max(_BREATH, timedelta(seconds=boottime() - begun))
 
     async def _rounds(self) -> AsyncIterator[None]:
@@ -190,7 +189,7 @@ class Janitor:
         async with self._ledger.upkeep() as upkeep:
             now, remembered = await upkeep.now(), await upkeep.remembered_for()
         if remembered is None or self._tidied == now.date():
-            return  # what is old changes at midnight
+            return  # the cutoffs move only at midnight
         tidying = Compactor(self._ledger, self._archive, self._paces, now)
         try:
             async for _ in self._tidy(now, remembered, tidying):
@@ -206,7 +205,7 @@ class Janitor:
             self._emit(Notice(f"tidied the ledger: {said}", good=True))
 
     async def _name_old_snapshots(self) -> None:
-        """Name what makes the tables grow, once for as long as it does."""
+        """Report each holder of an old snapshot once, because it makes the tables grow."""
         async with self._ledger.upkeep() as upkeep:
             found = await upkeep.old_snapshots(_OLD, _DEAD)
         for each in found:
@@ -217,7 +216,7 @@ class Janitor:
     async def _tidy(
         self, now: datetime, remembered: timedelta, tidying: Compactor
     ) -> AsyncIterator[None]:
-        """All keys, those of other projects too: what is old is old whoever serves it."""
+        """Count and compact all keys, also those of other projects."""
         after, pending = "", _Pending(tidying)
         while True:
             async with self._ledger.upkeep() as upkeep:
@@ -254,7 +253,7 @@ class Janitor:
             yield
 
     async def _summarise(self, chores: KeyMaintenance, until: datetime) -> AsyncIterator[None]:
-        """Count the days that are over and have not been counted."""
+        """Count the past days that have not been counted yet."""
         since = chores.summarised_until or (chores.oldest and midnight(chores.oldest))
         if since is not None:
             pace = self._paces.counting
@@ -262,7 +261,7 @@ class Janitor:
                 yield
 
     async def _fill_columns(self) -> AsyncIterator[None]:
-        """Fill what migrations have added in rows from before them."""
+        """Fill columns that migrations added, in older rows."""
         async with self._ledger.upkeep() as upkeep:
             todo = await upkeep.to_fill()
         for version, filled_from in todo.items():
@@ -275,7 +274,7 @@ class Janitor:
                 rows += done.filled
                 yield
                 if done.held:
-                    break  # the next round asks again
+                    break  # the next round tries again
                 below = done.lowest
             if rows:
                 text = f"filled what migration {version:04} has added in {rows} older fires"
@@ -292,7 +291,7 @@ class Janitor:
                     begin = midnight(datetime.fromisoformat(f"{day}T00:00:00+00:00"))
                     await summarise(upkeep, key, begin, begin + _DAY)
                     if boottime() - begun > AIM:
-                        break  # the next transaction goes on behind it
+                        break  # the next transaction continues after this day
             if not days:
                 return
             yield
@@ -304,7 +303,7 @@ class Janitor:
 
 
 class _Pending:
-    """Pieces that wait until there are enough rows for a file of the archive."""
+    """Batches that wait until there are enough rows for an archive file."""
 
     def __init__(self, tidying: Compactor) -> None:
         self._tidying = tidying
@@ -312,13 +311,13 @@ class _Pending:
         self._rows = 0
 
     async def add(self, piece: Batch, *, now: bool = False) -> None:
-        """Take a piece; ``now``: the next one of its key goes on behind it."""
+        """Add a batch; ``now``: carry out at once, because the key's next batch continues it."""
         self._pieces.append(piece)
         self._rows += len(piece.rows)
         if now or self._rows >= _ROWS or len(self._pieces) >= _KEYS:
             await self.carry_out()
 
     async def carry_out(self) -> None:
-        """Archive and change what waits."""
+        """Archive and carry out the waiting batches."""
         pieces, self._pieces, self._rows = self._pieces, [], 0
         await self._tidying.carry_out(pieces)

@@ -1,4 +1,4 @@
-"""The queue manager: limits, workers and rates of step queues."""
+"""Queue manager: limits, workers and rates of step queues."""
 
 from __future__ import annotations
 
@@ -33,21 +33,19 @@ from engine.schedules.model import Queue
 from engine.schedules.units import Rate
 
 # --- rates ---
-# Tells the Temporal server how fast the steps of a queue may begin.
-#
-# The server limits a task queue as a whole, wherever its steps are taken from; no replica counts.
+# The Temporal server enforces the rate of a task queue across all replicas; no replica counts.
 
 _CLOSE = 1e-3
-"""The server keeps a rate in fewer digits than we do."""
+"""Relative tolerance: the server stores a rate with fewer digits."""
 
 _ACTIVITY = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
 
 
 async def limit_rate(client: Client, lane: str, rate: Rate | None, *, patience: timedelta) -> bool:
-    """Make ``rate`` the limit of a lane, or take its limit away; return whether that was news.
+    """Make ``rate`` the limit of a lane, or remove its limit; return whether it changed.
 
     Raises:
-        RPCError: the server did not answer, or cannot limit a task queue.
+        RPCError: the server did not answer, or does not support rate limits of task queues.
     """
     per_second = rate.count / rate.per.total_seconds() if rate else 0.0
     described = await client.workflow_service.describe_task_queue(
@@ -79,10 +77,10 @@ async def limit_rate(client: Client, lane: str, rate: Rate | None, *, patience: 
 
 
 # --- workers of queues ---
-# One more worker for each queue: the same steps, on the task queue in which they wait.
+# Each queue has an additional worker with the same steps, on the queue's own task queue.
 
 _POLLS = 2
-"""Polls at once on a queue with slots: each holds one while it waits, which others cannot use."""
+"""Concurrent polls on a queue with slots; a waiting poll occupies a slot."""
 
 _UNUSED = FixedSizeSlotSupplier(1)
 
@@ -90,17 +88,17 @@ _lane_workers: WeakSet[Worker] = WeakSet()
 
 
 def is_lane(worker: Worker) -> bool:
-    """Whether a worker serves a queue beside another one, which has the replica."""
+    """Return whether a worker serves a step queue, beside the replica's main worker."""
     return worker in _lane_workers
 
 
 class QueueWorker:
-    """The steps of one queue, as they run in this process.
+    """Worker for the steps of one queue in this process.
 
     Args:
-        beside: the worker whose steps these are.
-        name: the Temporal task queue in which they wait.
-        book: the slots they run on; None where only their rate is limited.
+        beside: the main worker, whose steps it runs.
+        name: the queue's Temporal task queue.
+        book: the slots for its steps; None if only their rate is limited.
         patience: see ``SlotInterceptor``.
     """
 
@@ -113,12 +111,12 @@ class QueueWorker:
 
     @property
     def broken(self) -> BaseException | None:
-        """Why it ended by itself, if it did."""
+        """The error that ended the worker, if it ended by itself."""
         return self._work.exception() if self._work.done() else None
 
     async def close(self) -> None:
-        """Poll no more, and let what runs end within the worker's time to drain."""
-        # Asked to end before it has begun, it would never end.
+        """Stop polling, and let running steps end within the worker's drain timeout."""
+        # A worker that is shut down before it runs would never end.
         while not self._worker.is_running and not self._work.done():  # noqa: ASYNC110 - no signal
             await asyncio.sleep(0.01)
         if not self._work.done():
@@ -130,7 +128,7 @@ def _worker(beside: Worker, name: str, book: SlotPool | None, patience: timedelt
     config = beside.config()
     config["task_queue"] = name
     config["workflows"], config["nexus_service_handlers"] = [], []
-    # A rate of the worker beside is not this queue's.
+    # The main worker's rate limit does not apply to this queue.
     config["max_task_queue_activities_per_second"] = None
     if book is not None:
         config["interceptors"] = [*config.get("interceptors", ()), SlotInterceptor(book, patience)]
@@ -149,23 +147,22 @@ def _worker(beside: Worker, name: str, book: SlotPool | None, patience: timedelt
 
 
 # --- queue manager ---
-# Serves the queues of steps: their limits, their workers, and this replica's slots of them.
 
 _RENEWALS = 3
-"""In each lease, so that two may fail."""
+"""Renewals per lease, so that two may fail."""
 
 _LOOKS = 30
-"""In each lease, whether it has ended."""
+"""Checks per lease of whether it has ended."""
 
 
 class QueueManager:
-    """The queues of one replica's project, on its task queue.
+    """Manager of the step queues of a replica's project, on its task queue.
 
     Args:
-        worker: whose steps they are.
-        epoch: the configuration epoch that the poller saw last; when it moves, the queues are
-            read again.
-        seen: which queues the steps of runs name.
+        worker: the main worker, whose steps the queues run.
+        epoch: returns the configuration epoch that the poller saw last; when it moves, the queues
+            are read again.
+        seen: the queues that the steps of runs name.
     """
 
     def __init__(
@@ -197,8 +194,8 @@ class QueueManager:
         return [lane.book for lane in self._lanes.values() if lane.book]
 
     async def run_once(self) -> timedelta:
-        """Do what is due, and wait for what is due next; where nothing is, that is no statement."""
-        # Before anything else can fail: a lane in order must not lose its slots by another's fault.
+        """Do the due work and wait for the next; without any, no SQL statement is run."""
+        # First, so that no failure of one lane costs the others their slots.
         await self._hold_if_due()
         if self._read_at != (epoch := self._epoch()):
             await self._read()
@@ -213,7 +210,7 @@ class QueueManager:
         return timedelta(0)
 
     async def watch(self) -> timedelta:
-        """End what runs on slots whose lease has ended; returns the wait until the next look."""
+        """Cancel steps on slots whose lease has ended; return the wait until the next check."""
         for book in self._books:
             book.give_up()
         return self._settings.lease / _LOOKS
@@ -229,7 +226,7 @@ class QueueManager:
             await self.hold()
 
     async def hold(self) -> None:
-        """Renew, take and give back slots, by one statement for all lanes."""
+        """Renew, take and give back slots, in one statement for all lanes."""
         self._wanted.clear()
         lease, asked = self._settings.lease, boottime()
         if asked - self._held_at > lease.total_seconds():
@@ -249,11 +246,11 @@ class QueueManager:
             book.hold(held.get(book.lane, 0), ask, asked, lease)
 
     def wake(self) -> None:
-        """Let the turn under way end."""
+        """End the wait of the current turn."""
         self._wanted.set()
 
     async def end(self) -> None:
-        """Let the steps that run here end, on slots that stay theirs, and give those back."""
+        """Let running steps end, renew their slots meanwhile, and give the slots back."""
         had_slots = bool(self._books)
         await self._close(list(self._lanes.values()))
         self._lanes.clear()
@@ -264,7 +261,7 @@ class QueueManager:
             self._emit(Degraded("queues", str(error)))
 
     async def _close(self, lanes: Sequence[QueueWorker]) -> None:
-        """Let the steps of these lanes end; that may take longer than a lease."""
+        """Close these lanes and renew the slots meanwhile: it may take longer than a lease."""
         closing = asyncio.gather(*(lane.close() for lane in lanes))
         while not closing.done():
             await asyncio.wait({closing}, timeout=self._period)
@@ -284,10 +281,10 @@ class QueueManager:
         self._mention(mine)
 
     async def _serve(self, queue: str, limits: Queue) -> None:
-        """Let the steps of a queue run here, by these limits."""
+        """Run the steps of a queue here, by these limits."""
         name = lane_of(self._serving.task_queue, queue)
         lane, before = self._lanes.get(queue), self._limited.get(queue)
-        # First the rate: no step may begin by another one.
+        # The rate comes first: no step may begin under another one.
         await limit_rate(self._client, name, limits.rate, patience=self._settings.rpc_timeout)
         had_slots = before is not None and before.concurrency is not None
         if lane is not None and had_slots != (limits.concurrency is not None):
@@ -302,21 +299,21 @@ class QueueManager:
         return QueueWorker(self._worker, name, book, self._settings.lease / 2)
 
     def _look_after_lanes(self) -> None:
-        """A worker that ended by itself is begun again at the next turn."""
+        """Remove a lane whose worker has failed and raise its error; the next turn recreates it."""
         for queue, lane in list(self._lanes.items()):
             if (error := lane.broken) is not None:
                 del self._lanes[queue], self._limited[queue]
                 raise error
 
     async def _next_turn(self) -> None:
-        """Wait a tick at most: what was asked for is asked at once, unless it just was."""
+        """Wait at most a tick; ``wake`` ends the wait at once."""
         tick = min(self._settings.tick.total_seconds(), self._period)
         with suppress(TimeoutError):
             async with asyncio.timeout(tick):
                 await self._wanted.wait()
 
     def _mention(self, rows: Mapping[str, QueueRow]) -> None:
-        """Say which steps of this worker name a queue that no file declares."""
+        """Report the steps of this worker that name a queue which no file declares."""
         for fn in self._worker.config(active_config=True).get("activities", ()):
             definition = getattr(fn, "__temporal_activity_definition", None)
             step = step_named(definition.name) if definition and definition.name else None

@@ -1,4 +1,4 @@
-"""Slots of step queues."""
+"""Slots of step queues, and the interceptors that enforce them."""
 
 from __future__ import annotations
 
@@ -34,18 +34,16 @@ from engine.runtime.clock import boottime
 from engine.runtime.interceptors import passing
 
 # --- slots ---
-# The slots of one queue that one replica holds: what may run here, and what may ask for more.
-#
-# A slot in the ledger is the right to run one step. The SDK asks for one before it polls, so that a
-# step that may not run yet stays in Temporal; and each step asks once more before it begins, since
-# a slot may have been lost while its worker was still polling.
+# A slot in the ledger is the right to run one step. The SDK reserves one before it polls, so that a
+# step that may not run yet stays in Temporal. Each step checks again before it begins, because the
+# slot may have been lost during the poll.
 
 _EARLIER = 6
-"""This side ends a lease this part of it before the ledger does."""
+"""The replica ends a lease 1/6 of its length before the ledger does."""
 
 
 class SlotLost(Exception):
-    """The slot of this step may be another's by now."""
+    """Error of a step whose slot another replica may hold by now."""
 
 
 class SlotPool:
@@ -53,8 +51,8 @@ class SlotPool:
 
     Args:
         lane: the Temporal task queue of the steps.
-        queue: whose limit it is.
-        want: called when the ledger is to be asked before the next renewal.
+        queue: the queue that sets the limit.
+        want: called when the ledger must be asked before the next renewal.
     """
 
     def __init__(self, lane: str, queue: str, want: Callable[[], None]) -> None:
@@ -69,7 +67,7 @@ class SlotPool:
 
     @property
     def held(self) -> int:
-        """On how many slots steps may run: those that are surely ours, and within the limit."""
+        """Number of slots that steps may use: certainly held by this replica, within the limit."""
         return self._held if boottime() < self._until else 0
 
     @property
@@ -78,10 +76,10 @@ class SlotPool:
         return self._entered
 
     def ask(self) -> SlotAsk:
-        """Return what is to be asked of the ledger for this lane.
+        """Return the request to the ledger for this lane.
 
-        What it gives back is out of use from here on: another replica can have it before the
-        answer arrives. What it takes is used with the answer, and after none not at all.
+        Slots that it gives back are unused from now on: another replica may get them before the
+        answer arrives. Slots that it takes are used only after the answer.
         """
         wanted = max(self._permits, self._entered) + self._waiting
         self._held = min(self._held, wanted)
@@ -89,18 +87,18 @@ class SlotPool:
         return SlotAsk(self.lane, self.queue, max(self._entered, self.held), wanted)
 
     def hold(self, count: int, ask: SlotAsk, asked: float, lease: timedelta) -> None:
-        """Note what the ledger answered to what was asked at ``asked``."""
+        """Apply the ledger's answer to the request ``ask`` that was made at ``asked``."""
         length = lease.total_seconds()
         self._held, self._until = count, asked + length - length / _EARLIER
         self._short = count < ask.wanted
         if max(count, self._entered) < ask.running:
-            self._want()  # the queue was made smaller: what nothing runs on goes back
+            self._want()  # the queue was made smaller: give unused slots back
         self._tell()
 
     def give_up(self) -> None:
-        """End the steps that run on slots whose lease has ended, before anybody takes those.
+        """Cancel steps on slots whose lease has ended, before another replica takes the slots.
 
-        A step in a thread cannot be ended; it goes on beside whoever takes its slot.
+        A step in a thread cannot be cancelled; it goes on beside the next holder of its slot.
         """
         if boottime() >= self._until:
             self._held = 0
@@ -109,7 +107,7 @@ class SlotPool:
                 task.cancel()
 
     async def reserve(self) -> None:
-        """Wait until there is a slot to poll with."""
+        """Wait for a slot to poll with."""
         self._waiting += 1
         if not self._short:
             self._want()
@@ -121,16 +119,16 @@ class SlotPool:
             self._waiting -= 1
 
     def release(self) -> None:
-        """Poll with it no more."""
+        """Release a slot that was reserved for a poll."""
         self._permits -= 1
         self._tell()
 
     @asynccontextmanager
     async def slot(self, *, patience: timedelta, can_be_ended: bool) -> AsyncIterator[None]:
-        """Run a step on a slot; it is there at once, unless slots were lost or a queue shrank.
+        """Run a step on a slot, which is free at once unless slots were lost or the queue shrank.
 
         Raises:
-            SlotLost: leases have ended and none came back for so long, or the step's was lost.
+            SlotLost: no lease was renewed for ``patience``, or the step's own slot was lost.
         """
         await self._wait_for_slot(patience)
         task = asyncio.current_task()
@@ -152,7 +150,7 @@ class SlotPool:
             self._tell()
 
     async def _wait_for_slot(self, patience: timedelta) -> None:
-        """Wait in any case while the ledger is in reach: whoever has a slot will be done."""
+        """Wait for a free slot: without limit while the lease lasts, because other steps end."""
         gone_since: float | None = None
         while self._entered >= self.held:
             lasts = boottime() < self._until
@@ -167,16 +165,16 @@ class SlotPool:
                 await self._news.wait()
 
     def _tell(self) -> None:
-        """Wake everybody who waits; whoever finds nothing waits for the next news."""
+        """Wake all waiters; those that find no slot wait for the next news."""
         self._news.set()
         self._news = asyncio.Event()
 
 
 class SlotSupplier(CustomSlotSupplier):
-    """Lets a worker poll for as many steps as it has slots.
+    """Slot supplier that lets a worker poll for as many steps as it has slots.
 
-    It is made in the event loop of the book. The SDK reserves there, but releases in threads of its
-    own, where the book must not be touched: who waits for news could miss it for good.
+    It must be created in the event loop of its ``SlotPool``. The SDK reserves there, but releases
+    in its own threads, where the pool must not be touched: a waiter could miss the news for good.
     """
 
     def __init__(self, book: SlotPool) -> None:
@@ -188,7 +186,7 @@ class SlotSupplier(CustomSlotSupplier):
         return SlotPermit()
 
     def try_reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit | None:  # noqa: ARG002 - the SDK's name
-        """Nothing begins past the queue."""
+        """Return None: no step may begin eagerly, past the queue."""
         return None
 
     def mark_slot_used(self, ctx: SlotMarkUsedContext) -> None:
@@ -196,18 +194,17 @@ class SlotSupplier(CustomSlotSupplier):
 
     def release_slot(self, ctx: SlotReleaseContext) -> None:  # noqa: ARG002 - the SDK's name
         """See the base class."""
-        with suppress(RuntimeError):  # the loop has ended, and its book with it
+        with suppress(RuntimeError):  # the loop and its pool have ended
             self._loop.call_soon_threadsafe(self._book.release)
 
 
 # --- interceptors ---
-# What the plugin does around steps that name a queue, in the workflow and on the worker.
 
 _REMEMBERED = 1000
 
 
 class SeenQueues(Interceptor):
-    """Notes which queues the steps of runs name, so that an undeclared one is told of."""
+    """Recorder of the queues that the steps of runs name, to report undeclared ones."""
 
     def __init__(self) -> None:
         # Written by workflow threads, read by the loop; a deque needs no lock.
@@ -238,13 +235,13 @@ class _QueueNoteInterceptor(WorkflowOutboundInterceptor):
 
 
 class SlotInterceptor(Interceptor):
-    """Lets a step begin only on a slot, and ends it when the slot is lost.
+    """Interceptor that begins a step only on a slot, and cancels it when the slot is lost.
 
-    It must be the innermost: while a step waits here its heartbeats go on.
+    It must be the innermost, so that heartbeats go on while a step waits here.
 
     Args:
-        book: of the worker's lane.
-        patience: how long a step that came while slots were lost waits for one.
+        book: the slots of the worker's lane.
+        patience: how long a step waits for a slot after the lease has ended.
     """
 
     def __init__(self, book: SlotPool, patience: timedelta) -> None:

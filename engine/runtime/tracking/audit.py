@@ -24,10 +24,9 @@ from engine.runtime.tracking.runs import VISIBILITY_LAG, ObservedRun, RunInspect
 from engine.schedules.ids import Window
 
 # --- reconciliation of runs ---
-# Books runs of ours that the ledger does not have as runs: rules L2 and L4.
-#
-# A window inside a range that said "no run" is taken out of it; one whose commit was lost gets its
-# row back. Then the evidence is written as ever.
+# Runs that Temporal has and the ledger lacks are booked (rules L2 and L4): a window inside a range
+# without runs gets a row of its own, a window whose commit was lost gets its row back. Then the
+# evidence is written as usual.
 
 _ASKED_FOR = {"manual", "rerun"}
 
@@ -39,13 +38,13 @@ async def reconcile_runs(
     by: str,
     on_event: OnEvent,
 ) -> list[str]:
-    """Write what was seen of runs, of whichever windows; return the ids whose fires it changed.
+    """Write the evidence of observed runs; return the workflow ids whose fires it changed.
 
     Args:
-        ledger: the memory they belong to.
-        found: runs of this ledger, and the windows of those that it may not have.
-        by: who saw them.
-        on_event: receives runs that the ledger did not have.
+        ledger: the ledger that the runs belong to.
+        found: runs of this ledger; with the window where the ledger may lack it.
+        by: the observer.
+        on_event: receives an alert for each run that the ledger did not have.
     """
     if not found:
         return []
@@ -55,7 +54,7 @@ async def reconcile_runs(
             try:
                 said = await _make_room(ledger, each, info, by=by)
             except ScheduleNotFound:
-                continue  # its schedule was lost too: nothing can be owed by it
+                continue  # its schedule was lost too, and owes nothing
             if said is not None:
                 on_event(
                     Alert(
@@ -67,13 +66,13 @@ async def reconcile_runs(
 
 
 async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str) -> str | None:
-    """See that the run's window has a row of its own; return what the ledger said of it before.
+    """Give the run's window a row of its own; return what the ledger had before.
 
-    None where it stands in a range of old runs that says the same: there is nothing to tell.
+    None if the window is part of a merged range with the same status: nothing is to be reported.
     """
     async with locked(ledger, info.key, by=by, retired=True) as schedule:
         transaction = schedule.transaction
-        # A manual run and a rerun are no windows: beside them their window has a row of its own.
+        # Manual runs and reruns are no windows: the window itself has another row.
         row = None
         if info.timing not in _ASKED_FOR:
             row = await transaction.covering(info.key, info.fire_time)
@@ -89,32 +88,31 @@ async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str)
 
 
 # --- auditor ---
-# Asks Temporal which windows have run, before missed ones are made up for (rule L4).
+# Before missed windows are made up for, Temporal is asked which of them have run (rule L4). After
+# an outage or a loss of its last commits, a ledger must not coalesce, expire or start a window that
+# has a run. One query covers every key that is late because of the same outage; keys with a much
+# older cursor are queried by name. Windows too young for visibility are described, a part at a
+# time; a later query covers those that are left.
 #
-# A ledger that was away, or came back without its last commits, must not coalesce, expire or start
-# what has its run already. One question covers every key that is late by the same outage; keys
-# whose cursor is much older are asked for by name. What visibility may not show yet is described, a
-# part at a time: whatever is left of it a later question covers.
-#
-# Windows that opened since this replica watches the ledger are not asked about. They were claimed
-# in it, if at all, and had their rows been lost, ``FailoverDetector`` would have noticed.
+# Windows that opened since this replica began to watch the ledger are not audited: they can only
+# have been claimed in it, and ``FailoverDetector`` would have noticed the loss of their rows.
 
 _GOOD_FOR = 60.0
-"""Seconds for which an answer is good, from when it was given: whoever plans later asks again.
+"""Validity of an answer in seconds, from its arrival; later plans need a new audit.
 
-Not from when it was asked for: where many runs are listed, and replicas share the calls, that takes
-longer than a minute, and would never be good."""
+Not from the request: listing many runs with shared calls takes longer than a minute, and such an
+answer would never be valid."""
 _TOGETHER = timedelta(hours=1)
 _SKEW = timedelta(seconds=60)
 """How far Temporal's clock may be behind the ledger's."""
 _YOUNG = 100
 _AT_ONCE = 16
 _TURN = 100
-"""Runs that one turn describes at most, so that what comes next waits for seconds only."""
+"""About the most runs that one turn describes, so that the next turn waits only seconds."""
 _NAMED = 50
-"""Keys that one question names."""
+"""Maximum number of keys in one query."""
 _MOST = 20_000
-"""Runs that one question may find. Where there are more, fewer keys are asked for at once."""
+"""Maximum number of runs of one query. If there are more, queries name fewer keys."""
 
 
 async def _nobody(_: Sequence[str]) -> None:
@@ -123,7 +121,7 @@ async def _nobody(_: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """Result of an audit: every run from ``since`` to about ``at`` is in the ledger."""
+    """Result of a query: every run from ``since`` to about ``at`` is in the ledger."""
 
     since: datetime
     at: datetime
@@ -132,14 +130,14 @@ class _Shown:
 
 @dataclass(slots=True)
 class _Described:
-    """Windows of one key that were described: until when each answer is good, by run id."""
+    """Described windows of one key; ``good_until`` holds the validity by workflow id."""
 
     cursor: datetime
     good_until: dict[str, float] = field(default_factory=dict)
 
 
 class Auditor:
-    """Books what has run of windows that the ledger has not decided."""
+    """Audit of undecided windows: books those that already have a run."""
 
     def __init__(
         self,
@@ -163,12 +161,12 @@ class Auditor:
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     def is_audited(self, state: ScheduleState) -> bool:
-        """Whether the runs of the key after its present cursor are known."""
+        """Return whether all runs of the key after its present cursor are known."""
         cursor, until = self._audited.get(state.key, (None, 0.0))
         return cursor == state.cursor and boottime() < until
 
     def forget(self) -> None:
-        """Trust no answer of before: what was booked may be gone."""
+        """Drop all earlier answers: the ledger may have lost what was booked."""
         self._audited.clear()
         self._described.clear()
         self._shown = self._watched = None
@@ -178,19 +176,20 @@ class Auditor:
         states: Sequence[ScheduleState],
         known: Callable[[Sequence[str]], Awaitable[None]] = _nobody,
     ) -> dict[str, Exception]:
-        """Look up the runs of these keys from their first undecided window on, and book them.
+        """Book the runs of these keys from their first undecided window on.
 
-        One turn: what it does not come to is left out. It takes them in their order.
+        One call describes a limited number of runs, in the order of ``states``; keys beyond the
+        limit are left for the next call.
 
         Args:
-            states: whose windows.
-            known: hears of keys as soon as all is known of them.
+            states: the schedules to audit.
+            known: called with keys as soon as all their runs are known.
 
         Returns:
-            The keys of which a run could not be described, and why.
+            The keys with a run that could not be described, and the error.
 
         Raises:
-            RPCError: Temporal could not be asked; nothing is decided then.
+            RPCError: Temporal could not be queried.
         """
         self._prune()
         now = self._clock.latest()
@@ -203,7 +202,7 @@ class Auditor:
         answers = {each.key: shown for each in together if shown}
         failed, left = await self._young_ones(together, answers, known, _TURN)
         alone = [each for each in states if each.key not in answers]
-        # Some after the others: no answer is to grow old while more is asked.
+        # In small groups, so that no answer expires while more are queried.
         for begin in range(0, len(alone), _NAMED):
             if left <= 0:
                 break
@@ -222,18 +221,17 @@ class Auditor:
                 del self._described[key]
 
     async def look_up(self, key: str, since: datetime) -> None:
-        """Book every run of one key that visibility shows to have begun since then.
+        """Book every run of one key that started since then, according to visibility.
 
         Raises:
-            RPCError: Temporal could not be asked.
+            RPCError: Temporal could not be queried.
         """
         await self._book_since(since, [f"sched:{key}:"], whole=True)
 
     async def _look_together(self, since: datetime) -> _Shown | None:
-        """Look up every run since then, unless that was done just now; None: there are too many.
+        """Book every run since then, or reuse a recent answer; None if there are too many.
 
-        One question covers every key that is late for the same reason, however many turns it
-        takes to plan them all.
+        One query covers every key of the same outage, however many turns it takes to plan them.
         """
         shown, asked, now = self._shown, boottime(), self._clock.now()
         is_old = shown is None or asked >= shown.good_until - _GOOD_FOR / 2
@@ -244,13 +242,13 @@ class Auditor:
         return self._shown
 
     def _shows_all_by(self, shown: _Shown, now: datetime) -> bool:
-        """Whether another question now would leave nothing to be described."""
+        """Return whether a new query, unlike ``shown``, would leave no window to describe."""
         return self._watched is not None and shown.at < self._watched + VISIBILITY_LAG <= now
 
     async def _look_by_name(
         self, states: Sequence[ScheduleState], since: Mapping[str, datetime]
     ) -> _Shown:
-        """Look up the runs of these keys alone, in one question if that can name them all."""
+        """Book the runs of these keys: in one query, or one per key if that finds too many."""
         first, at = min(since[state.key] for state in states), self._clock.now()
         if not await self._book_since(first, [f"sched:{state.key}:" for state in states]):
             for state in states:
@@ -260,7 +258,7 @@ class Auditor:
     async def _book_since(
         self, since: datetime, prefixes: Sequence[str], *, whole: bool = False
     ) -> bool:
-        """Book the runs that visibility shows; False when these cannot be all."""
+        """Book the runs that visibility shows; return False if there may be more."""
         names = " OR ".join(f'WorkflowId STARTS_WITH "{prefix}"' for prefix in prefixes)
         names = f"({names})" if len(prefixes) > 1 else names
         query = f'{names} AND StartTime >= "{since.isoformat()}"'
@@ -268,7 +266,7 @@ class Auditor:
             query,
             page_size=AUDITED,
             limit=None if whole else _MOST,
-            rpc_timeout=self._settings.rpc_timeout * 2,  # nothing else waits for it
+            rpc_timeout=self._settings.rpc_timeout * 2,  # no other work waits for this call
         )
         found: list[ObservedRun] = []
         count = 0
@@ -290,9 +288,9 @@ class Auditor:
         known: Callable[[Sequence[str]], Awaitable[None]],
         most: int,
     ) -> tuple[dict[str, Exception], int]:
-        """Look one by one at windows that visibility did not have to show, about so many at most.
+        """Describe windows too young for visibility, about ``most`` runs at most.
 
-        Returns why a key's could not be looked at, and how many are left of ``most``.
+        Return the errors by key, and how many runs of ``most`` are left.
         """
         at_once, one_by_one = [], []
         for state in states:
@@ -321,7 +319,7 @@ class Auditor:
         return failed, most
 
     def _undescribed(self, state: ScheduleState, shown: _Shown) -> list[str]:
-        """The runs of a key that nobody has looked for of late."""
+        """Return the workflow ids of young windows without a valid description."""
         described = self._described.get(state.key)
         if described is None or described.cursor != state.cursor:
             described = self._described[state.key] = _Described(state.cursor)
@@ -341,7 +339,7 @@ class Auditor:
         )
 
     def _known(self, state: ScheduleState, shown: _Shown) -> str:
-        """Note that all is known of a key, for as long as the oldest answer is good."""
+        """Mark a key as audited for as long as its oldest answer is valid."""
         described = self._described.pop(state.key, _Described(state.cursor))
         now = boottime()
         good = [until for until in described.good_until.values() if until >= now]

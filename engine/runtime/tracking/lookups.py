@@ -1,10 +1,8 @@
-"""Lookups of runs that plans wait for, beside the ticks.
+"""Lookups of runs that plans wait for, and cancellations, in background tasks.
 
-The questions that plans have for Temporal, and the runs to be ended: in tasks of their own.
-
-A plan that cannot be made without knowing more says so. What it lacks is asked here, beside the
-ticks and outside every transaction, and the answer makes its key due again. What cannot be asked,
-or takes long, delays nobody who does not wait for that very answer.
+A plan that lacks information is withheld. The lookup runs beside the ticks and outside every
+transaction, and its answer makes the key due again. A lookup that fails or takes long delays only
+the plans that need its answer.
 """
 
 from __future__ import annotations
@@ -28,22 +26,22 @@ from engine.runtime.tracking.runs import RunCanceller, RunInspector
 T = TypeVar("T")
 
 _LOOKS, _FURTHER_TRIES = 16, 4
-"""Looks in flight at once, and how many of these may be at runs that could not be looked at."""
+"""Lookups in flight at once, and how many of these may be retries."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
-"""Seconds before the second try of one question, and at most between two."""
+"""Initial and maximum backoff of a lookup, in seconds."""
 _ALL, _LONGEST_OF_ALL = "", 5.0
-"""The question that all audits have in common, and the longest pause before it."""
+"""Name of the query that all audits share, and its maximum backoff."""
 _TOLD = 3
-"""The try of one look that is told when it fails: as a rule the server is away."""
+"""Number of the failed try that is reported: fewer failures usually mean an absent server."""
 _REMEMBERED = 10_000
 _SOON, _TICK = 0.05, 1.0
 _PLANS = 20
-"""Plans a second, of all keys together, that may find that there is no answer yet."""
+"""Maximum number of plans per second, over all keys, that find no answer yet."""
 _FORGOTTEN = 60.0
 
 
 class _Failures:
-    """Failures in a row of each question, and the time before it is asked again."""
+    """Consecutive failures of each lookup, and the time of its next try."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, float]] = {}
@@ -52,11 +50,11 @@ class _Failures:
         return name in self._known
 
     def put_off(self, name: str) -> bool:
-        """Whether it is too early to ask again."""
+        """Return whether it is too early for a retry."""
         return name in self._known and boottime() < self._known[name][1]
 
     def failed(self, name: str) -> int:
-        """Note a failure; returns how many there were."""
+        """Record a failure; return the number of consecutive ones."""
         count = self._known.pop(name, (0, 0.0))[0] + 1
         longest = _LONGEST_OF_ALL if name == _ALL else _LONGEST_PAUSE
         pause = min(_FIRST_PAUSE * 2.0 ** min(count - 1, 10), longest)
@@ -70,12 +68,12 @@ class _Failures:
 
 
 class RunLookups:
-    """The questions of one poller, each asked once however many plans have it, the oldest first.
+    """The lookups of one poller: one per run, however many plans need it, oldest first.
 
-    One that failed is asked again when a plan still has it, less and less often.
+    A failed lookup is retried with backoff while a plan still needs it.
 
     Args:
-        on_event: receives lookups that keep failing, and work that is held up at present.
+        on_event: receives lookups that keep failing, and work that is degraded.
 
     Attributes:
         rouse: called when a key was made due.
@@ -105,26 +103,26 @@ class RunLookups:
         self._leaving = False
 
     def is_audited(self, state: ScheduleState) -> bool:
-        """Whether every run of the key after its cursor is known (rule L4)."""
+        """Return whether every run of the key after its cursor is known (rule L4)."""
         return self._auditor.is_audited(state)
 
     def forget(self) -> None:
-        """Trust no answer of before: the ledger may have lost its last commits."""
+        """Drop all earlier answers: the ledger may have lost its last commits."""
         self._auditor.forget()
 
     async def look_up(self, key: str, since: datetime) -> None:
-        """Book every run of a key that began since then.
+        """Book every run of a key that started since then.
 
         Raises:
-            RPCError: Temporal could not be asked.
+            RPCError: Temporal could not be queried.
         """
         await self._auditor.look_up(key, since)
 
     def patience(self, step: Step) -> timedelta:
-        """Return after how long a withheld plan is made again, if no answer came before.
+        """Return the delay after which a withheld plan is made again if no answer comes before.
 
-        Soon where it waits for a start to be answered: nothing here learns of that. An answer to a
-        question makes the key due by itself. Where very many wait, they take turns.
+        It starts short if the plan waits for the answer to a start, which does not make the key
+        due; an answer to a lookup does. Its maximum grows with the number of withheld plans.
         """
         now, key = boottime(), step.state.key
         since, _ = self._withheld.pop(key, (now, now))
@@ -136,7 +134,7 @@ class RunLookups:
         return timedelta(seconds=longest if asks else min(max(now - since, _SOON), longest))
 
     def want(self, steps: Sequence[Step]) -> None:
-        """Begin to find out what these steps lack."""
+        """Begin the lookups that these steps need."""
         for step in steps:
             if not step.withheld:
                 self._withheld.pop(step.state.key, None)
@@ -148,17 +146,17 @@ class RunLookups:
         self._go_on()
 
     def stop_due(self) -> None:
-        """Begin to end the runs that somebody wants to end."""
+        """Begin to cancel and terminate the runs with a due stop order."""
         self._begin("stops", self._stop)
 
     async def settled(self) -> None:
-        """Wait until everything that was begun has been tried."""
+        """Wait until all queued and running lookups have been tried."""
         while self._tasks:
             await asyncio.wait(self._tasks.values())
-            await asyncio.sleep(0)  # what follows them begins
+            await asyncio.sleep(0)  # lets done callbacks begin the next ones
 
     async def drain(self) -> None:
-        """Ask nothing more, and wait for what is in flight."""
+        """Drop queued lookups, begin no more, and wait for those in flight."""
         self._leaving = True
         self._line.clear()
         self._missed.clear()
@@ -170,7 +168,7 @@ class RunLookups:
         if workflow_id in self._failed:
             again = sum(name in self._failed for name in self._asked)
             if again >= _FURTHER_TRIES:
-                return  # a later plan asks again
+                return  # a later plan retries it
         self._asked.add(workflow_id)
         self._trying[key] += 1
         self._line.append((key, workflow_id))
@@ -183,7 +181,7 @@ class RunLookups:
             self._begin("audits", self._audit)
 
     def _begin(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Do it in a task, unless it is being done."""
+        """Run the work in a task, unless one of this name is running."""
         if name not in self._tasks:
             task = self._tasks[name] = asyncio.create_task(work())
             task.add_done_callback(partial(self._ended, name))
@@ -197,7 +195,7 @@ class RunLookups:
         self._go_on()
 
     async def _guarded(self, name: str, work: Awaitable[T]) -> tuple[bool, T | None]:
-        """Whether it worked, and its answer; what did not is told once, and once when it does."""
+        """Return whether the work succeeded, and its result; report failure and recovery once."""
         try:
             answer = await work
         except Exception as error:  # noqa: BLE001 - whatever it is, it is asked for again
@@ -231,12 +229,12 @@ class RunLookups:
                 await self._answered([key], changed=self._news.pop(key))
 
     async def _audit(self) -> None:
-        """Work off what was missed, the oldest question first, a part at a time."""
+        """Audit the keys that wait for it, oldest first, a part at a time."""
         while self._missed:
             states = [*self._missed.values()]
             audit = self._auditor.audit(states, self._audited)
             _, failed = await self._guarded("audits", audit)
-            if failed is None:  # not even what is asked for all of them together
+            if failed is None:  # the query for all keys failed
                 self._failed_audits.failed(_ALL)
                 self._missed.clear()
                 return
@@ -254,8 +252,8 @@ class RunLookups:
         await self._answered(keys)
 
     async def _answered(self, keys: Sequence[str], *, changed: bool = False) -> None:
-        """Let these keys be planned again now. They are later in any case."""
-        if changed:  # a close that was seen may be what others wait for
+        """Make these keys due now, rather than after ``patience``."""
+        if changed:  # other keys may wait for this close
             await self._guarded("wake", self._ledger.wake())
         if keys:
             await self._guarded("looks", self._ledger.make_due(keys))

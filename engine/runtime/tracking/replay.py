@@ -1,4 +1,4 @@
-"""Stuck runs, and the histories that explain them."""
+"""Detection of stuck runs, and description and export of run histories."""
 
 from __future__ import annotations
 
@@ -20,11 +20,8 @@ from engine.runtime.events import Alert, OnEvent
 from engine.runtime.settings import Settings
 
 # --- histories in words ---
-# What a history says that a run did, and what its code does instead.
-#
-# Temporal tells the two apart by events and machines. Whoever has to mend the workflow thinks in
-# steps: the message for a history that does not fit is made here, of the history and of what the
-# code asked for when it was replayed.
+# Temporal reports a nondeterminism error in terms of events and state machines. The author of the
+# workflow thinks in steps, so the message is built from the history and the commands of the replay.
 
 CURE: Final = "give the workflow a new version, or ask ctx.patched() before the changed part"
 
@@ -44,12 +41,12 @@ _DONE_INSTEAD: Final = {
 
 @dataclass(frozen=True)
 class HistoryStep:
-    """Something a run did, or its code asks for.
+    """An event of a run, or a command of its code.
 
     Attributes:
-        number: of the event; 0 of what code asks for.
-        text: for people.
-        place: of a step its activity id; else empty.
+        number: the event's id; 0 for a command.
+        text: the description.
+        place: a step's activity id; empty for others.
     """
 
     number: int
@@ -58,13 +55,13 @@ class HistoryStep:
 
 
 def history_steps(history: WorkflowHistory) -> list[HistoryStep]:
-    """Return what the run did, in order: steps, waits, children, its end."""
+    """Return the run's steps, waits, children, markers and end, in order."""
     found = (_deed(event) for event in history.events)
     return [each for each in found if each is not None]
 
 
 def history_step(name: str, place: str, number: int = 0) -> HistoryStep:
-    """Return the begin of a step."""
+    """Return the ``HistoryStep`` of a step that begins."""
     return HistoryStep(number, f"the step {name} ({place})", place)
 
 
@@ -75,12 +72,12 @@ def workflow_type(history: WorkflowHistory) -> str:
 
 
 def told(history: WorkflowHistory, error: str, asked: Sequence[HistoryStep]) -> str:
-    """Return one sentence: which event, what the history has there, and what the code does.
+    """Return one sentence: the event, what the history has there, and what the code does.
 
     Args:
-        history: of the run.
-        error: what Temporal said.
-        asked: the steps that the code began when it was replayed, in order.
+        history: the run's history.
+        error: Temporal's error message.
+        asked: the steps that the code began in the replay, in order.
     """
     past = history_steps(history)
     where = _where(past, error)
@@ -93,7 +90,7 @@ def told(history: WorkflowHistory, error: str, asked: Sequence[HistoryStep]) -> 
 
 def _where(past: Sequence[HistoryStep], error: str) -> HistoryStep | None:
     if named := _STEPS.search(error):
-        # Two steps that differ: the first of the history that the message names.
+        # Two different steps: find the first history step that the message names.
         return next((each for each in past if each.place == named[1]), None)
     if numbered := _EVENT_NUMBER.search(error):
         number = int(numbered[1])
@@ -142,20 +139,18 @@ _ENDS: Final[dict[int, str]] = {
 
 
 # --- stuck runs ---
-# Tells of runs that cannot go on: the server hands out their next task, and workers fail it.
-#
-# The usual reason is code that was changed under a run that is open. Temporal tries for ever and
-# shows it on the run's page; a window that was to be done by now deserves a word before somebody
-# looks there.
+# A run is stuck if workers repeatedly fail its workflow task, usually because its code was changed
+# while it was open. Temporal retries forever and shows this only on the run's page, so an alert is
+# emitted.
 
 _ATTEMPTS: Final = 3
-"""One failed task is a deploy under way, or a worker that was killed."""
+"""Attempts after which a run counts as stuck; one failure may be a deploy or a killed worker."""
 _REMEMBERED: Final = 10_000
 _DIFFERS: Final = WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_NON_DETERMINISTIC_ERROR
 
 
 class StuckRuns:
-    """Notices them among the runs that are described, and tells of each once."""
+    """Detector of stuck runs among described ones; emits one alert per run."""
 
     def __init__(
         self, client: Client, settings: Settings, *, budget: Budget | None = None, on_event: OnEvent
@@ -165,7 +160,7 @@ class StuckRuns:
         self._known: dict[str, None] = {}
 
     async def notice(self, run: WorkflowExecutionDescription) -> None:
-        """Look at an open run, whose description is at hand."""
+        """Check the description of an open run."""
         task = run.raw_description.pending_workflow_task
         if task.attempt < _ATTEMPTS or run.run_id in self._known:
             return
@@ -174,7 +169,7 @@ class StuckRuns:
         try:
             history = await handle.fetch_history(rpc_timeout=self._settings.rpc_timeout)
         except RPCError:
-            return  # it is looked at again
+            return  # a later description checks it again
         why = _failure(history)
         if why is None:
             return  # its tasks are lost, not failed: no worker, or one that is killed each time
@@ -186,7 +181,7 @@ class StuckRuns:
 
 
 def _failure(history: WorkflowHistory) -> str | None:
-    """Return why its last task failed; None when none failed since one was completed."""
+    """Return why the last workflow task failed; None if none failed since the last completed."""
     for event in reversed(history.events):
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
             return None
@@ -200,22 +195,21 @@ def _failure(history: WorkflowHistory) -> str | None:
 
 
 # --- history files ---
-# The histories of runs, as files.
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9._-]")
 _LONGEST: Final = 180
-"""Characters of a file's name that come from the workflow id, which may have a thousand."""
+"""Characters of the workflow id used in a file name; an id may have a thousand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """One run whose history was asked for.
+    """Export of one run's history.
 
     Attributes:
-        workflow_id: of the run.
-        run_id: Temporal's own; None where nobody knows it.
-        file: where its history is; None where Temporal has forgotten the run.
-        events: how many it has.
+        workflow_id: the run's workflow id.
+        run_id: Temporal's run id; None if unknown.
+        file: the history's file; None if Temporal no longer has the run.
+        events: the number of events.
     """
 
     workflow_id: str
@@ -227,12 +221,12 @@ class Exported:
 async def export(
     client: Client, runs: Iterable[tuple[str, str | None]], folder: Path
 ) -> list[Exported]:
-    """Write the history of each run into a file of its own, as Temporal's JSON.
+    """Write each run's history into a file of its own, as Temporal's JSON.
 
     Args:
-        client: of the namespace that has the runs.
-        runs: workflow id and run id of each; without run id the newest of the id.
-        folder: made where it is not there.
+        client: a client of the runs' namespace.
+        runs: pairs of workflow id and run id; no run id means the newest run.
+        folder: the target folder; created if missing.
 
     Raises:
         TemporalUnavailable: the server does not answer.
@@ -255,6 +249,6 @@ async def _exported(client: Client, workflow_id: str, run_id: str | None, folder
 
 
 def file_name(workflow_id: str, run_id: str) -> str:
-    """Return a name that every file system takes: ``sched.nightly.17….<run id>.json``."""
+    """Return a name that is valid on every file system: ``sched.nightly.17….<run id>.json``."""
     safe = _UNSAFE.sub(".", workflow_id)[:_LONGEST].lstrip(".")
     return f"{safe}.{run_id}.json"

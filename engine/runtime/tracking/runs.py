@@ -30,21 +30,21 @@ from engine.runtime.run_memo import first_run_of, read_chain_info, read_fire_inf
 from engine.runtime.settings import Settings
 
 # --- inspection ---
-# Looks at single runs: what Temporal knows of them right now, whatever visibility says.
+# Single runs are described, which is current where visibility lags.
 
 VISIBILITY_LAG = timedelta(seconds=60)
-"""How far visibility may trail behind. Windows younger than this are described one by one, and so
-are runs whose close appears later."""
+"""Assumed maximum lag of visibility. Younger windows, and runs whose close appears later, are
+described one by one."""
 _LOST = "it was started, and Temporal does not know it any more"
 _LOST_CURE = "find out whether it did its work; `sched rerun` starts it again"
 
 ObservedRun = tuple[Evidence, FireInfo | None]
-"""A run of ours, and the window that its memo names; None where the ledger knows its chain."""
+"""A run of this ledger, and the window that its memo names; None if the ledger knows its chain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """State of the newest run of a chain; a server that is too old gives no ``first_run_id``."""
+    """State of the newest run of a chain; old servers return no ``first_run_id``."""
 
     first_run_id: str | None
     is_open: bool
@@ -52,14 +52,14 @@ class Chain:
 
 
 class RunInspector:
-    """Describes runs of one ledger.
+    """Inspector of one ledger's runs.
 
     Args:
-        ledger_id: whose runs they are; any other run is foreign, and nothing is said of it.
-        notice: is shown each open run that was described.
+        ledger_id: the ledger; runs of any other are foreign and ignored.
+        notice: called with each open run that was described.
 
     Attributes:
-        budget: of the calls that start nothing; whoever calls ``describe`` or ``find`` took a turn.
+        budget: the budget of calls; callers of ``describe`` and ``find`` must take a turn before.
     """
 
     def __init__(
@@ -80,15 +80,13 @@ class RunInspector:
         self._notice = notice
 
     async def look(self, workflow_ids: Sequence[str], *, tracking: bool = False) -> bool:
-        """Look at these runs, and write down which are closed and which were open just now.
+        """Describe these runs and record which are closed; return whether any is no longer open.
 
-        Returns whether some are not open any more.
-
-        A run that Temporal does not know is noted as lost and told: it is never started again by
-        itself.
+        A run that Temporal does not know is recorded as lost and reported. It is never restarted
+        automatically.
 
         Raises:
-            RPCError: one could not be looked at; what was seen of the others is written.
+            RPCError: one could not be described; the results of the others are written.
         """
         looks = await asyncio.gather(
             *(self._dated(name, tracking) for name in workflow_ids), return_exceptions=True
@@ -116,10 +114,10 @@ class RunInspector:
         workflow_id: str,
         tracking: bool,  # noqa: FBT001 - private
     ) -> tuple[str, Evidence | None, datetime]:
-        """Describe a run, and say when that was asked.
+        """Describe a run; return also the time of the request, by the ledger's clock.
 
-        Before the call, for a run may close while the answer travels; after it had its turn; and by
-        the ledger's clock at the earliest: what is open then was open when the clock said so.
+        It is taken after the turn in the budget and before the call, because a run may close while
+        the answer travels. It is the clock's lower bound: an open run was certainly open then.
         """
         await self.budget.call(tracking=tracking)
         asked = self._clock.now()
@@ -132,36 +130,36 @@ class RunInspector:
         return lost
 
     async def describe(self, workflow_id: str) -> Evidence | None:
-        """Return what became of the newest run of this id; None: there is none, or not ours.
+        """Return the evidence of this id's newest run; None if there is none or it is foreign.
 
         Raises:
-            RPCError: the server could not say.
+            RPCError: the server did not answer.
         """
         found = await self.find(workflow_id)
         return found[0] if found else None
 
     async def fire_of(self, run: WorkflowExecution) -> FireInfo | None:
-        """Return which window a run's own memo names; None: the run is not of this ledger.
+        """Return the window that a run's own memo names; None if the run is foreign.
 
         Raises:
-            ValueError: its memo cannot be read, which says nothing of whose it is.
+            ValueError: the memo cannot be read, so the run's owner is unknown.
         """
         info = await read_fire_info(run)
         return info if info is not None and info.ledger == self._ledger_id else None
 
     async def seen_closed(self, run: WorkflowExecution) -> ObservedRun | None:
-        """Return what a closed run that was listed tells of its fire; None: nothing.
+        """Return the evidence of a closed run that was listed; None if it settles no fire.
 
-        Visibility knows no chains. Of one that did not complete, or says itself nothing of ours,
-        the id's newest run is asked for: it may have been retried, reset, or continued as new.
+        Visibility knows no chains. If the run did not complete, or has no readable memo, the id's
+        newest run is described: it may have been retried, reset, or continued as new.
 
         Raises:
-            RPCError: the server could not say.
-            ValueError: whose it is cannot be read.
+            RPCError: the server did not answer.
+            ValueError: the run's owner cannot be read.
         """
         if run.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
             return None
-        with suppress(ValueError):  # a run may be known by its chain
+        with suppress(ValueError):  # its chain may identify it
             info = await read_fire_info(run)
             if info is not None and info.ledger != self._ledger_id:
                 return None
@@ -171,11 +169,11 @@ class RunInspector:
         return await self.find(run.id)
 
     async def find(self, workflow_id: str) -> ObservedRun | None:
-        """Return what ``describe`` does, and which window it belongs to.
+        """Return the result of ``describe``, with the run's window.
 
         Raises:
-            RPCError: the server could not say.
-            ValueError: whose it is cannot be read.
+            RPCError: the server did not answer.
+            ValueError: the run's owner cannot be read.
         """
         run = await self._newest(workflow_id)
         if run is None:
@@ -192,10 +190,10 @@ class RunInspector:
         return await with_failure(evidence, this_run, self._settings), info
 
     async def chain(self, workflow_id: str) -> Chain | None:
-        """Return how the chain of runs with this id stands; None: Temporal does not know it.
+        """Return the state of this id's chain of runs; None if Temporal does not know it.
 
         Raises:
-            RPCError: the server could not say.
+            RPCError: the server did not answer.
         """
         await self.budget.call()
         run = await self._newest(workflow_id)
@@ -215,7 +213,7 @@ class RunInspector:
             raise
 
     async def _whose(self, run: WorkflowExecutionDescription) -> tuple[bool, FireInfo | None]:
-        """Whether a run is of this ledger; and its window, where the ledger may not have it."""
+        """Return whether a run is of this ledger, and its window if the ledger may lack it."""
         problem: ValueError | None = None
         try:
             info = await read_fire_info(run)
@@ -233,19 +231,19 @@ class RunInspector:
 
 
 # --- cancellation ---
-# The wishes to end runs: a run is cancelled, and terminated when its grace has passed.
+# Stop orders: a run is cancelled, and terminated when its grace has passed.
 #
-# A wish is a column of the fire, so it outlives whoever had it. Nothing here says that a run has
-# ended: that has to be seen. No answer of the server ends a wish either. With the id of a run that
-# has continued as new, *terminate* is answered "not found", and *cancel* is accepted and forgotten.
+# An order is a column of the fire, so it survives its replica. Only an observed close ends it, no
+# answer of the server does: for the id of a run that has continued as new, *terminate* returns "not
+# found", and *cancel* is accepted without effect.
 
 _BATCH = 50
 _TRIES = 3
-"""How often a run that goes on without having heard of it is asked again at once."""
+"""Maximum number of immediate requests to a chain whose newest run has not received one."""
 
 
 class RunCanceller:
-    """Ends runs for one replica."""
+    """Canceller and terminator of runs for one replica."""
 
     def __init__(
         self,
@@ -261,18 +259,18 @@ class RunCanceller:
         self._serving, self._settings, self._emit = serving, settings, on_event
 
     async def stop_due(self) -> int:
-        """Ask the runs whose time has come to end; return how many were asked."""
+        """Carry out the due stop orders; return how many were carried out."""
         orders = await self._ledger.take_stops(
             self._serving, limit=_BATCH, lease=self._settings.lease
         )
         answers = await asyncio.gather(*map(self._guarded, orders))
         if asked := [order for order in answers if order]:
             await self._ledger.stopped(asked)
-            await self._ledger.wake()  # one that was seen closed may be what others wait for
+            await self._ledger.wake()  # others may wait for a close that was seen
         return len(asked)
 
     async def _guarded(self, order: StopOrder) -> StopOrder | None:
-        """Carry out a wish; None when that has to be tried again after the lease."""
+        """Carry out an order; return None on failure, which is retried after the lease."""
         try:
             return await self._carry_out(order)
         except (RPCError, ValueError) as error:
@@ -281,7 +279,7 @@ class RunCanceller:
             return None
 
     async def _carry_out(self, order: StopOrder) -> StopOrder:
-        """Ask the chain to end, until its newest run has heard of it or has closed."""
+        """Ask the chain to end until its newest run has the request or has closed."""
         chain = None
         if order.asked or order.first_run_id is None:
             chain = await self._inspector.chain(order.workflow_id)
@@ -300,7 +298,7 @@ class RunCanceller:
         return order
 
     async def _ask(self, order: StopOrder) -> None:
-        """Ask once. Names the chain and no run: which of them is the last changes meanwhile."""
+        """Send one request. It names the chain, no run: the newest run may change meanwhile."""
         await self._inspector.budget.call()
         handle = self._client.get_workflow_handle(
             order.workflow_id, first_execution_run_id=order.first_run_id
@@ -316,11 +314,11 @@ class RunCanceller:
                 raise
 
     async def _seen(self, order: StopOrder) -> StopOrder:
-        """Let what became of the run be written: it has closed, or is nobody's any more."""
+        """Record what became of a run that has closed, is unknown, or belongs to another chain."""
         await self._inspector.look([order.workflow_id])
         return order
 
 
 def _has_heard(order: StopOrder, chain: Chain | None) -> bool:
-    """Whether the newest run knows that it is to end, and may take its time."""
+    """Return whether the newest run has the cancel request and is in its grace."""
     return order.stop == "cancel" and chain is not None and chain.cancel_requested

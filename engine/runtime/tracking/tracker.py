@@ -1,4 +1,4 @@
-"""The tracker: closes of runs, and their follow-up runs."""
+"""Tracker: closes of runs, follow-up fires, and polls of foreign task queues."""
 
 from __future__ import annotations
 
@@ -45,18 +45,16 @@ from engine.runtime.tracking.runs import VISIBILITY_LAG, ObservedRun, RunInspect
 from engine.schedules.ids import resolve_type
 
 # --- follow-up runs ---
-# What follows a fire that ended badly: a durable outbox, by looking at each such end once.
-#
-# The fires that follow and the note that somebody has looked are one transaction. They are claims
-# like any other then: whichever replica is there sends them.
+# A durable outbox for fires that ended badly: their follow-up fires, and the mark that they were
+# processed, are written in one transaction. Any replica sends the follow-ups, as ordinary claims.
 
 _FOLLOW_UPS_AT_ONCE = 200
 _CUT_OFF = frozenset({"terminated", "timed_out"})
-"""How a run ends that cannot undo anything itself."""
+"""Statuses of runs that could not undo anything themselves."""
 
 
 async def follow(ledger: Ledger, *, on_event: OnEvent) -> int:
-    """Write what follows some of the fires that ended badly; returns how many were looked at."""
+    """Write the follow-ups of a batch of fires that ended badly; return the size of the batch."""
     if not await ledger.anything_ended():
         return 0
     async with ledger.transaction() as transaction:
@@ -73,10 +71,10 @@ async def follow(ledger: Ledger, *, on_event: OnEvent) -> int:
 
 
 def follow_ups(fire: Ended, announced: Collection[str]) -> Iterator[FollowUp]:
-    """Return what follows the end of a fire.
+    """Yield the follow-ups of a fire.
 
     Args:
-        fire: what ended badly.
+        fire: the fire that ended badly.
         announced: every type that a worker of its task queue ever announced.
     """
     if fire.on_dead is not None and fire.status in DIED:
@@ -98,7 +96,7 @@ def follow_ups(fire: Ended, announced: Collection[str]) -> Iterator[FollowUp]:
 
 
 def told(fire: Ended) -> dict[str, object]:
-    """Return the input of a handler: what became of the fire."""
+    """Return the input of an ``onDead`` handler."""
     return {
         "key": fire.key,
         "bucket": fire.bucket,
@@ -116,35 +114,33 @@ def told(fire: Ended) -> dict[str, object]:
 
 
 # --- long polls for closes ---
-# The long polls for the ends of runs that windows wait in line for.
-#
-# Closes are looked for every few seconds, all at once. That is too slow for a line: with ``overlap:
-# queue`` a schedule of one second would start one run at each look, however short its runs are. So
-# each replica waits at the server for the closes of those runs in the way that it started itself,
-# and lets the next window go at once.
+# Long polls for the closes of runs that windows wait in line for. The tracker lists closes only
+# every few seconds: with ``overlap: queue`` a schedule of one second would start one run per
+# listing, however short its runs are. So each replica long-polls the server for the closes of
+# blocking runs that it started itself, and starts the next window at once.
 
 _POLLS = 100
-"""Long polls at once. Runs beyond them are described in turn."""
+"""Maximum number of long polls in flight. Runs beyond them are described in turn."""
 _DESCRIBED_LINES = 5
 """Runs that are described in a turn of a second."""
 _KNOWN = 1000
 _POLLS_A_SECOND = 10.0
 _PATIENCE = 2.0
-"""Seconds of a poll, and until a run is waited for again whose close did not clear the way. So long
-a worker that leaves waits for the answer."""
+"""Seconds of a poll, and before a run is polled again whose close did not unblock its line. A
+stopping worker waits as long for the answer."""
 _ANSWERED_BEFORE = 1.0
-"""Seconds before its deadline at which the server gives up waiting."""
+"""Seconds before the call's deadline at which the server stops waiting."""
 _EVERY, _GATHER = timedelta(seconds=1), timedelta(milliseconds=20)
-"""How often lines are looked at while there are any, and for how long news gather."""
+"""Interval between looks while there are lines, and the time in which news are batched."""
 _WITHOUT_LINE = frozenset({"allow", "skip"})
 _CLOSE = HistoryEventFilterType.HISTORY_EVENT_FILTER_TYPE_CLOSE_EVENT
 
 
 class CloseWaiter:
-    """Waits for what stands in the way of lines, for one replica.
+    """Waiter for the closes of runs that block lines, for one replica.
 
     Args:
-        orphans: whether the runs of replicas that have gone are this one's to wait for.
+        orphans: returns whether this replica also waits for runs of replicas that are gone.
         go_on: called when windows may have become due.
     """
 
@@ -171,7 +167,7 @@ class CloseWaiter:
         self._leaving = False
 
     def on_event(self, event: Event) -> None:
-        """Look at once when a window came into a line, or the run before one was started."""
+        """Look at once when a window joined a line, or the run that blocks one was started."""
         match event:
             case Decided(decision) if decision.verdict == "queued":
                 self._news.set()
@@ -179,12 +175,12 @@ class CloseWaiter:
                 self._news.set()
 
     def stop(self) -> None:
-        """Begin no more polls. Those under way end by themselves: the server gives up soon."""
+        """Begin no more polls. Those in flight end soon, by their timeout at the server."""
         self._leaving = True
         self._news.set()
 
     async def run_once(self) -> timedelta:
-        """Look once what is in the way, and wait for news; returns the wait until the next look."""
+        """Look once for blocking runs, and wait for news; return the wait until the next look."""
         self._news.clear()
         if not self._breaker.holds:
             await self._book()
@@ -202,16 +198,16 @@ class CloseWaiter:
             await asyncio.wait([*self._polls.values()])
 
     async def _book(self) -> None:
-        """Write down the closes that were seen, and let what waited for them go."""
+        """Record the closes that were seen, and wake the windows that waited for them."""
         closed, self._closed = [*self._closed], set()
         if closed:
-            with suppress(RPCError, ValueError):  # what was seen of the others is written
+            with suppress(RPCError, ValueError):  # the results of the others are written
                 await self._inspector.look(closed)
             await self._ledger.wake()
             self._go_on()
 
     async def _look(self) -> list[str]:
-        """Return the ids of runs in the way, the oldest line first."""
+        """Return the workflow ids of blocking runs, the oldest line first."""
         runs = await self._ledger.in_the_way(
             self._replica, alive=self._settings.alive, orphans=self._orphans(), limit=_KNOWN
         )
@@ -219,7 +215,7 @@ class CloseWaiter:
         return [run.workflow_id for run in runs]
 
     def _wait_for(self, names: Sequence[str]) -> None:
-        """Wait for these: the first ones have a poll, of the others some are described."""
+        """Begin polls for the first of these runs; mark some of the others to be described."""
         now = boottime()
         self._rests = {name: until for name, until in self._rests.items() if until > now}
         names = [name for name in names if name not in self._polls.keys() | self._rests.keys()]
@@ -234,7 +230,7 @@ class CloseWaiter:
         self._rests.update(dict.fromkeys(names, boottime() + seconds))
 
     async def _poll(self, workflow_id: str) -> None:
-        """Wait until the chain of this id has closed, or is not to be waited for any more."""
+        """Wait until the chain of this id has closed, or no longer blocks a line."""
         try:
             if await self._has_closed(workflow_id):
                 self._closed.add(workflow_id)
@@ -260,11 +256,11 @@ class CloseWaiter:
 
     @property
     def _patience(self) -> float:
-        """Seconds of one poll: longer where there are many, so that their calls stay few."""
+        """Seconds of one poll; many polls take longer, which bounds the rate of calls."""
         return max(_PATIENCE, len(self._polls) / _POLLS_A_SECOND)
 
     async def _close_event(self, workflow_id: str, wait: float) -> HistoryEvent | None:
-        """Return how the newest run of this id closed; None: it did not within ``wait`` seconds."""
+        """Return the close event of this id's newest run; None if it stays open for ``wait`` s."""
         request = GetWorkflowExecutionHistoryRequest(
             namespace=self._client.namespace,
             execution=Execution(workflow_id=workflow_id),
@@ -279,23 +275,22 @@ class CloseWaiter:
 
 
 def _goes_on(event: HistoryEvent) -> bool:
-    """Whether the run has closed and its chain has not: continued as new, or retried."""
+    """Return whether the chain goes on after this close: continued as new, or retried."""
     kind = event.WhichOneof("attributes")
     return bool(kind and getattr(getattr(event, kind), "new_execution_run_id", ""))
 
 
 # --- polls of foreign task queues ---
-# Learns whether anybody polls the task queues on which external schedules start workflows.
-#
-# Their workers are none of ours and announce nothing, so Temporal is asked: for the last poll and
-# not for who is listed, since a worker that was stopped stays listed for minutes.
+# External workers announce nothing, so Temporal is asked whether the task queues of external
+# schedules are polled. The time of the last poll counts, not the list of pollers: a stopped worker
+# stays listed for minutes.
 
 _QUEUES_AT_ONCE: Final = 10
-"""Task queues that one look asks for; of more each has its turn."""
+"""Task queues described per look; if there are more, they take turns."""
 
 
 class Polls:
-    """Asks Temporal, writes what it says to the ledger, and tells of queues that nobody polls."""
+    """Recorder of the last poll of external task queues, with alerts for unpolled ones."""
 
     def __init__(
         self,
@@ -313,10 +308,10 @@ class Polls:
         self._had_any = True
 
     async def look(self) -> None:
-        """Ask for some task queues.
+        """Describe the next task queues and record the results.
 
         Raises:
-            RPCError: the server is away.
+            RPCError: the server is unavailable.
         """
         queues = await self._ledger.external_queues()
         later = [queue for queue in queues if queue > self._asked_last]
@@ -344,7 +339,7 @@ class Polls:
         self._told.intersection_update(queues)
 
     async def _asked(self, queue: str) -> tuple[datetime | None, int]:
-        """Return when somebody polled a task queue last, and how many tasks wait there."""
+        """Return the time of the last poll of a task queue, and its backlog."""
         await self._budget.call(tracking=True)
         found = await self._client.workflow_service.describe_task_queue(
             DescribeTaskQueueRequest(
@@ -360,48 +355,46 @@ class Polls:
 
 
 # --- tracker ---
-# Learns what became of started runs: closes, and runs the ledger did not know of.
-#
-# One replica at a time performs this duty, so that a fleet does not multiply the calls; two at once
-# would do no harm, because evidence only ever moves a fire forward. It belongs to a replica that
-# gets on. One that cannot reach Temporal stops, and then says that others may take it.
+# Tracking of started runs: their closes, and runs that the ledger lacks. One replica at a time
+# performs this duty, so that the calls do not grow with the fleet. Two at once would do no harm,
+# because evidence only ever moves a fire forward. A replica that cannot reach Temporal releases
+# the duty to others.
 
 _NEAR = timedelta(seconds=5)
-"""How much of the time before its last look a turn looks at again."""
+"""Overlap of a turn with the time before the previous look."""
 _SWEEP_EVERY = 10
 _PART = 50
 """Runs that are booked together."""
 _AT_ONCE = 8
-"""Of these, so many are looked at at the same time; each may be described. The duty is renewed
-between."""
+"""Runs inspected concurrently, each perhaps described. The duty is renewed between batches."""
 _DESCRIBED = 8
 """Long-open runs that one turn describes: two seconds of the tracker's calls."""
 _PUT_OFF = 5
-"""Turns in a row that may be left to starts."""
+"""Maximum number of consecutive turns that yield to starts."""
 _DOUBTED = timedelta(minutes=5)
-"""How far back it looks at least when the ledger lost commits: the watermark may have moved on
-before that was noticed."""
+"""Minimum look-back after the ledger lost commits: the watermark may have moved on before the loss
+was noticed."""
 _REMEMBERED = 20_000
 _ASIDE = 30.0
-"""Seconds for which a run that could not be looked at is left alone."""
+"""Backoff in seconds for a run that could not be inspected."""
 _RESTED = timedelta(seconds=10)
-"""Longer than a tick: whoever counted on a window that was denied has begun by then."""
+"""Longer than a tick: by then a run that counts on a denied window's data has started."""
 _GAPS = 100
 _DUTY = "tracker"
 _LEASE = timedelta(seconds=10)
-"""The longest for which the duty stands still when its holder dies: no claim depends on it."""
+"""Maximum downtime of the duty when its holder dies, or three turns; no claim depends on it."""
 
 
 class Tracker:
-    """Settles closed runs behind a watermark, and looks at long-open ones in turn.
+    """Settler of closed runs behind a watermark; also describes long-open runs in turn.
 
     Args:
-        breaker: knows whether Temporal is away from here, so that the duty is somebody else's.
-        polls: looks at the task queues of external schedules.
-        busy: whether windows wait to be started. They come first: a close that is learned a few
-            seconds later hurts nobody.
-        doubted_at: when a sign was seen that the ledger lost commits. What was booked before has to
-            be booked again.
+        breaker: knows whether this replica can reach Temporal; if not, it releases the duty.
+        polls: checks the task queues of external schedules.
+        busy: returns whether windows wait to be started. They come first: a close may be recorded
+            a few seconds late without harm.
+        doubted_at: returns the time of the last sign that the ledger lost commits. Runs booked
+            before are booked again.
     """
 
     def __init__(
@@ -436,11 +429,11 @@ class Tracker:
 
     @property
     def on_duty(self) -> bool:
-        """Whether the duty is this replica's; no longer than another may take it for free."""
+        """Whether this replica holds the duty; false once another replica may take it."""
         return boottime() < self._held_until
 
     async def run_once(self) -> timedelta:
-        """Look once; returns the wait until the next look."""
+        """Run one turn; return the wait until the next."""
         if self._breaker.is_open:
             await self._give_up("Temporal is away")
         if self._busy() and self._put_off < _PUT_OFF:
@@ -463,13 +456,13 @@ class Tracker:
         return self._settings.track
 
     async def release(self) -> None:
-        """Let another replica have the duty: nothing more is done here."""
+        """Release the duty to other replicas."""
         if self._held_until:
             self._held_until = 0.0
             await self._ledger.release_duty(_DUTY, self._replica)
 
     async def _hold(self) -> datetime | None:
-        """Take the duty, or keep it for another lease; returns its watermark."""
+        """Take or renew the duty; return its watermark, or None if another replica holds it."""
         asked = boottime()
         watermark = await self._ledger.hold_duty(_DUTY, self._replica, self._lease)
         held = watermark is not None
@@ -477,17 +470,17 @@ class Tracker:
         return watermark
 
     async def _give_up(self, reason: str) -> None:
-        """Leave the duty to others for a lease: one of them may reach the server."""
+        """Leave the duty to other replicas for a lease: one of them may reach the server."""
         if not self._held_until:
             return
-        # Even if its lease has ended meanwhile, or it would be the first to take it again.
+        # Even if the lease has ended: otherwise this replica might be the first to take it again.
         self._rests_until = boottime() + self._lease.total_seconds()
         self._told = True
         self._emit(Degraded(_DUTY, reason))
         await self.release()
 
     async def _perform(self, watermark: datetime, *, whole: bool) -> None:
-        """Look for closes and at long-open runs; ``whole``: from the watermark on."""
+        """List closes and describe long-open runs; ``whole``: list from the watermark on."""
         near = _NEAR + self._settings.track * (self._put_off + 1)
         self._put_off = 0
         if doubts := (doubted_at := self._doubted_at()) != self._knows_of:
@@ -496,19 +489,19 @@ class Tracker:
         now = self._clock.now()
         if watermark == datetime.fromtimestamp(0, UTC):
             watermark = now - VISIBILITY_LAG
-        # The near past at every turn, all that visibility may still owe us now and then.
+        # List the near past at every turn, and all that visibility may still lack in a sweep.
         sweep = doubts or whole or self._turns % _SWEEP_EVERY == 0
         self._turns += 1
         changed = False
         async for page in self._pages((min if sweep else max)(watermark, now - near)):
             closed = await self._evidence(page)
             changed |= bool(await self._book([*filter(None, closed.values())]))
-            # Only now: what could not be written must be found again.
+            # Only now: runs that could not be written must be found again.
             self._remember(closed)
             if await self._hold() is None:
-                return  # somebody else's by now
+                return  # another replica has the duty
         if changed or sweep:
-            await self._ledger.wake()  # a close may be what the next in a queue has waited for
+            await self._ledger.wake()  # queued fires may wait for a close
         if await self._look_at_long_open(now):
             await self._ledger.wake()
         self._knows_of = doubted_at
@@ -524,14 +517,14 @@ class Tracker:
         changed = set(
             await reconcile_runs(self._ledger, found, by=self._replica, on_event=self._emit)
         )
-        # Visibility answers the newest first; whoever listens hears them as they came.
+        # Visibility returns the newest first; events are emitted in order of the closes.
         for seen in sorted((seen for seen, _ in found), key=_closed_at):
             if seen.closed and seen.workflow_id in changed:
                 self._emit(Closed(seen))
         return changed
 
     async def _pages(self, since: datetime) -> AsyncIterator[list[WorkflowExecution]]:
-        """Runs that have closed since then, in parts; at least one, which may be empty."""
+        """Yield the runs that have closed since then, in parts: at least one, perhaps empty."""
         query = f'WorkflowId STARTS_WITH "sched:" AND CloseTime >= "{since.isoformat()}"'
         runs = self._client.list_workflows(
             query, page_size=PAGE, rpc_timeout=self._settings.rpc_timeout
@@ -545,12 +538,12 @@ class Tracker:
         yield page
 
     async def _evidence(self, page: Sequence[WorkflowExecution]) -> dict[str, ObservedRun | None]:
-        """Return the news of a page by run id; None is a run that is not ours to settle.
+        """Return the new evidence of a page by run id; None for a run that settles no fire.
 
-        What is not looked at because the duty is another's by then is left out.
+        Runs that are not inspected before the duty is lost are left out.
 
         Raises:
-            RPCError: the server does not answer. That one run cannot be looked at is logged.
+            RPCError: the server does not answer. The failure of a single run is only logged.
         """
         now = boottime()
         self._aside = {run_id: until for run_id, until in self._aside.items() if until > now}
@@ -572,9 +565,9 @@ class Tracker:
         return found
 
     async def _look_at_long_open(self, now: datetime) -> bool:
-        """Whether some have ended, or are lost; it may be so where one could not be asked."""
+        """Return whether some have ended or are lost; also True if one could not be described."""
         runs = await self._ledger.open_runs(_DESCRIBED, started_before=now - VISIBILITY_LAG)
-        with suppress(RPCError, ValueError):  # what was seen of the others is written
+        with suppress(RPCError, ValueError):  # the results of the others are written
             return await self._inspector.look([run.workflow_id for run in runs], tracking=True)
         return True
 
