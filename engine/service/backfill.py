@@ -19,13 +19,14 @@ from engine.errors import (
     WindowNotFound,
     WorkflowUnknown,
 )
-from engine.ledger import Ledger
+from engine.ledger.fires import Fire
 from engine.ledger.records import BY_DEFAULT, INCLUDED, Backfill, Included, InLine
 from engine.runtime import planning
 from engine.runtime.backfills import Considered, consider, count
-from engine.runtime.planning import Locked, locked
+from engine.runtime.planning import Locked
 from engine.schedules.model import Schedule
 from engine.schedules.units import EARLIEST, TICK, from_seconds
+from engine.service.base import ReadOperations
 
 _FIRST = from_seconds(EARLIEST)
 _AT_ONCE = 1000
@@ -62,90 +63,104 @@ class BackfillRequested:
         return sum(self.starts.values())
 
 
-async def preview(
-    ledger: Ledger,
-    key: str,
-    begin: datetime,
-    end: datetime,
-    *,
-    by: str,
-    overlap: InLine | None = None,
-    include: Collection[Included] = (),
-) -> BackfillRequested:
-    """Preview a backfill without requesting it; see ``backfill``."""
-    async with locked(ledger, key, by=by) as schedule:
-        new = await _requested(schedule, begin, end, overlap=overlap, include=include)
-    async with ledger.transaction(long=True) as transaction:
-        # Not under the lock: counting three days of seconds would block everyone else.
-        (state,) = await transaction.read([key])
-        counts = await count(transaction, state, new.cursor, new.last)
-    included = frozenset[str](new.include)
-    starts = {why: number for why, number in counts.items() if why in included}
-    alone = {why: number for why, number in counts.items() if why not in included}
-    policy = state.schedule.overlap
-    costs = starts and policy in _COSTS
-    return BackfillRequested(
-        new, starts, alone, f"overlap: {policy}: {_COSTS[policy]}" if costs else None
-    )
+class Backfilling(ReadOperations):
+    """Operations on ranges of past windows."""
 
+    async def preview_backfill(
+        self,
+        key: str,
+        begin: datetime,
+        end: datetime,
+        *,
+        overlap: InLine | None = None,
+        include: Collection[Included] = (),
+    ) -> BackfillRequested:
+        """Preview a backfill without requesting it; the errors are those of ``backfill``."""
+        async with self._locked(key) as schedule:
+            new = await _requested(schedule, begin, end, overlap=overlap, include=include)
+        async with self._ledger.transaction(long=True) as transaction:
+            # Not under the lock: counting three days of seconds would block everyone else.
+            (state,) = await transaction.read([key])
+            counts = await count(transaction, state, new.cursor, new.last)
+        included = frozenset[str](new.include)
+        starts = {why: number for why, number in counts.items() if why in included}
+        alone = {why: number for why, number in counts.items() if why not in included}
+        policy = state.schedule.overlap
+        costs = starts and policy in _COSTS
+        return BackfillRequested(
+            new, starts, alone, f"overlap: {policy}: {_COSTS[policy]}" if costs else None
+        )
 
-async def backfill(
-    ledger: Ledger,
-    key: str,
-    begin: datetime,
-    end: datetime,
-    *,
-    by: str,
-    reason: str | None = None,
-    overlap: InLine | None = None,
-    include: Collection[Included] = (),
-) -> BackfillRequested:
-    """Request runs for the windows in ``begin <= t <= end`` that have none; workers lay them.
+    async def backfill(
+        self,
+        key: str,
+        begin: datetime,
+        end: datetime,
+        *,
+        reason: str | None = None,
+        overlap: InLine | None = None,
+        include: Collection[Included] = (),
+    ) -> BackfillRequested:
+        """Request runs for the windows in ``begin <= t <= end`` that have none; workers lay them.
 
-    Args:
-        ledger: the ledger that holds the schedule.
-        key: the schedule's key.
-        begin: the first moment, inclusive.
-        end: the last moment, inclusive; not after now.
-        by: the actor, for the audit log.
-        reason: the reason, for the audit log.
-        overlap: ``allow`` starts the windows as fast as possible, ``queue`` one after another. The
-            default is ``allow`` if that is the schedule's own policy, else ``queue``.
-        include: causes for which windows start as well: skipped by a user (``user``), excluded by
-            the schedule (``excluded``), prevented by the outcome of another schedule
-            (``dependency``), data covered by a later run (``coalesced``).
+        Args:
+            key: the schedule's key.
+            begin: the first moment, inclusive.
+            end: the last moment, inclusive; not after now.
+            reason: the reason, for the audit log.
+            overlap: ``allow`` starts the windows as fast as possible, ``queue`` one after
+                another. The default is ``allow`` if that is the schedule's own policy.
+            include: causes for which windows start as well: skipped by a user (``user``), excluded
+                by the schedule (``excluded``), prevented by the outcome of another schedule
+                (``dependency``), data covered by a later run (``coalesced``).
 
-    Raises:
-        ScheduleError: ``include`` has an unknown cause.
-        MomentInFuture: ``end`` has not passed yet.
-        WindowNotFound: no window opens between the two.
-        WorkflowUnknown: no worker has ever announced the workflow.
-        BackfillOverlaps: an earlier request is still laying some of the windows.
-    """
-    seen = await preview(ledger, key, begin, end, by=by, overlap=overlap, include=include)
-    async with locked(ledger, key, by=by) as schedule:
-        new = await _requested(schedule, begin, end, overlap=overlap, include=include)
-        new = replace(new, reason=reason)
-        number = await schedule.transaction.request_backfill(new)
-        after = {"id": number, "windows": new.windows, "until": new.last, "overlap": new.overlap}
-        included = {"include": sorted(include)} if include else {}
-        await schedule.act("backfill", reason=reason, after={**after, **included})
-    return replace(seen, backfill=replace(new, id=number))
+        Raises:
+            ScheduleError: ``include`` has an unknown cause.
+            MomentInFuture: ``end`` has not passed yet.
+            WindowNotFound: no window opens between the two.
+            WorkflowUnknown: no worker has ever announced the workflow.
+            BackfillOverlaps: an earlier request is still laying some of the windows.
+        """
+        seen = await self.preview_backfill(key, begin, end, overlap=overlap, include=include)
+        async with self._locked(key) as schedule:
+            new = await _requested(schedule, begin, end, overlap=overlap, include=include)
+            new = replace(new, reason=reason)
+            number = await schedule.transaction.request_backfill(new)
+            after = {
+                "id": number,
+                "windows": new.windows,
+                "until": new.last,
+                "overlap": new.overlap,
+            }
+            included = {"include": sorted(include)} if include else {}
+            await schedule.act("backfill", reason=reason, after={**after, **included})
+        return replace(seen, backfill=replace(new, id=number))
 
+    async def windows_of(self, previewed: Backfill) -> AsyncIterator[Considered]:
+        """Yield each window of a backfill in its current state, in order, read in batches."""
+        async with self._ledger.transaction() as transaction:
+            definition = await transaction.definition(previewed.key, previewed.definition_version)
+        after = previewed.cursor
+        while fires := [*islice(definition.spec.fires(after, previewed.last), _AT_ONCE)]:
+            async with self._ledger.transaction() as transaction:
+                (state,) = await transaction.read([previewed.key])
+                state = replace(state, schedule=definition)
+                found = await consider(transaction, previewed, state, fires)
+            for each in found:
+                yield each
+            after = fires[-1]
 
-async def windows_of(ledger: Ledger, asked: Backfill) -> AsyncIterator[Considered]:
-    """Yield each window of a backfill in its current state, in order, read in batches."""
-    async with ledger.transaction() as transaction:
-        definition = await transaction.definition(asked.key, asked.definition_version)
-    after = asked.cursor
-    while fires := [*islice(definition.spec.fires(after, asked.last), _AT_ONCE)]:
-        async with ledger.transaction() as transaction:
-            (state,) = await transaction.read([asked.key])
-            state = replace(state, schedule=definition)
-            found = await consider(transaction, asked, state, fires)
-        for each in found:
-            yield each
-        after = fires[-1]
+    async def laid(self, of: Backfill) -> list[Fire]:
+        """Return the fires that a backfill has laid, without those started before its request."""
+        async with self._ledger.transaction(long=True) as transaction:
+            rows = await transaction.between(of.key, of.first, of.last)
+        return [
+            row
+            for row in rows
+            if row.timing == "backfill"
+            and row.fire_time <= of.cursor
+            and (row.started_at is None or row.started_at >= of.requested_at)
+        ]
 
 
 async def _requested(

@@ -21,7 +21,7 @@ from engine.ledger.records import (
     State,
     Wanted,
 )
-from engine.runtime.planning import left_alone
+from engine.runtime.planning import Locked, left_alone, locked
 from engine.runtime.settings import Settings
 from engine.schedules.ids import REQUEST_ID
 
@@ -140,6 +140,23 @@ class ReadOperations:
     async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
         """Return the actions on schedules and runs, newest first."""
         return await self._ledger.actions(key=key, limit=limit)
+
+    @asynccontextmanager
+    async def _locked(
+        self, key: str, *, all_open: bool = False, retired: bool = False
+    ) -> AsyncIterator[Locked]:
+        """Lock a schedule for one operation; see ``planning.locked``.
+
+        The clock is read after the row lock. An operation that changes whether the schedule fires
+        first decides every window up to that moment under the old state (rule L3).
+        """
+        async with (
+            self._near(),
+            locked(
+                self._ledger, key, by=self._actor, all_open=all_open, retired=retired
+            ) as schedule,
+        ):
+            yield schedule
 
     @asynccontextmanager
     async def _near(self) -> AsyncIterator[None]:

@@ -23,7 +23,7 @@ from engine.ledger.records import Action, NewDefinition, ScheduleState
 from engine.runtime import planning
 from engine.runtime.apply.definitions import first_definition, next_definition
 from engine.runtime.apply.source import DEFAULT_PROJECT
-from engine.runtime.planning import decide_ahead, locked
+from engine.runtime.planning import decide_ahead
 from engine.schedules import Schedule
 from engine.schedules.diff import WHEN
 from engine.schedules.units import TICK, epoch_ms
@@ -130,45 +130,6 @@ async def _require_unused(transaction: Transaction, key: str, request_id: str | 
         raise RequestInUse(f"request id {request_id} was used before, for {other}")
     if await transaction.heads("", [key]):  # "" is no project: only this key is read
         raise KeyInUse(f"there is, or was, a schedule {key}", cure="choose another key")
-
-
-async def reschedule(
-    ledger: Ledger, key: str, when: Mapping[str, Any], *, by: str, reason: str | None = None
-) -> ApplicationSchedule:
-    """Change when an application's schedule fires; everything else stays.
-
-    Args:
-        ledger: the ledger that holds it.
-        key: the schedule's key.
-        when: the timing fields, as in a file; they replace all previous timing fields.
-        by: the actor, for the audit log.
-        reason: the reason, for the audit log.
-
-    Raises:
-        ScheduleNotFound: there is no schedule with this key.
-        OwnedByFile: a file declares it.
-        NotCancellable: it was cancelled, or its last window has passed.
-        ScheduleError: a field is invalid.
-        MomentInPast: it would never fire again.
-    """
-    _require_memory(ledger)
-    await decide_ahead(ledger, key)
-    async with locked(ledger, key, by=by, retired=True) as held:
-        before = held.state
-        _require_movable(before, held.now)
-        changed = _with(before.schedule, when)
-        _require_future(changed, held.now)
-        owed = await held.decide()
-        new = next_definition(
-            owed, changed, held.now, project=before.project, origin="api",
-            workflow_type=await _type_of(held.transaction, changed),
-        )  # fmt: skip
-        await held.transaction.define([new], by=by)
-        await held.act(
-            "reschedule", reason=reason,
-            before=before.schedule.to_json(), after=changed.to_json(),
-        )  # fmt: skip
-        return await _asked(held.transaction, new)
 
 
 def _require_movable(state: ScheduleState, now: datetime) -> None:
@@ -287,17 +248,41 @@ class ApplicationSchedules(ReadOperations):
     async def reschedule(
         self, key: str, *, reason: str | None = None, **when: Any
     ) -> ApplicationSchedule:
-        """Change when an application's schedule fires; see ``one_shots.reschedule``.
+        """Change when an application's schedule fires; everything else stays.
 
         Args:
             key: the schedule's key.
             reason: the reason, for the audit log.
-            when: the timing fields, by their names in a file; ``at`` may be an instant.
+            when: the timing fields, by their names in a file; they replace all previous timing
+                fields. ``at`` may be an instant.
+
+        Raises:
+            ScheduleNotFound: there is no schedule with this key.
+            OwnedByFile: a file declares it.
+            NotCancellable: it was cancelled, or its last window has passed.
+            ScheduleError: a field is invalid.
+            MomentInPast: it would never fire again.
         """
         if isinstance(at := when.get("at"), datetime):
             when["at"] = as_text(at)
-        async with self._near():
-            asked = await reschedule(self._ledger, key, when, by=self._actor, reason=reason)
+        _require_memory(self._ledger)
+        await decide_ahead(self._ledger, key)
+        async with self._locked(key, retired=True) as held:
+            before = held.state
+            _require_movable(before, held.now)
+            changed = _with(before.schedule, when)
+            _require_future(changed, held.now)
+            owed = await held.decide()
+            new = next_definition(
+                owed, changed, held.now, project=before.project, origin="api",
+                workflow_type=await _type_of(held.transaction, changed),
+            )  # fmt: skip
+            await held.transaction.define([new], by=self._actor)
+            await held.act(
+                "reschedule", reason=reason,
+                before=before.schedule.to_json(), after=changed.to_json(),
+            )  # fmt: skip
+            asked = await _asked(held.transaction, new)
         return await self._with_workers(asked)
 
     async def _with_workers(self, asked: ApplicationSchedule) -> ApplicationSchedule:

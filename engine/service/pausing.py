@@ -7,17 +7,16 @@ from datetime import datetime
 from typing import Any
 
 from engine.errors import MomentInPast, WindowDecided, WindowNotFound
-from engine.ledger import Ledger
 from engine.ledger.records import Pause, Step
 from engine.runtime.apply.definitions import looked_at_next
-from engine.runtime.planning import Locked, locked
+from engine.runtime.planning import Locked
 from engine.schedules.ids import Window
 from engine.schedules.model import CatchUp
 from engine.schedules.planner.decisions import Decision
 from engine.service.base import ReadOperations
 
-# --- pause and resume ---
-# The operator's hold on a schedule. Applying a file never lifts it.
+# Applying a file never lifts a pause. The row of a skipped window is written at once, ahead of the
+# cursor: the planner passes over windows that have a row, so every replica leaves it alone.
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,58 +43,120 @@ class Resumed:
     caught_up: int = 0
 
 
-async def pause(
-    ledger: Ledger, key: str, *, by: str, reason: str | None, until: datetime | None = None
-) -> Paused:
-    """Pause a schedule from now on.
-
-    Windows that opened before are decided as usual. Starts that are not yet being sent are skipped,
-    and open runs continue. Pausing again replaces the reason and the end.
-
-    Raises:
-        MomentInPast: ``until`` has passed.
-    """
-    async with locked(ledger, key, by=by) as schedule:
-        if until is not None and until <= schedule.now:
-            raise MomentInPast(f"until is {until:%Y-%m-%d %H:%M:%S}Z, which has passed")
-        before = schedule.state.pause
-        if before is None:
-            await schedule.decide(then="paused")
-        after = Pause(before.at if before else schedule.now, reason, by, until)
-        await schedule.transaction.pause(key, after)
-        await schedule.act("pause", reason=reason, before=_shown(before), after=_shown(after))
-        return Paused(key, after, before)
+BY_A_USER = "user"
+"""First word of the reason of every window that a user skipped."""
 
 
-async def resume(
-    ledger: Ledger,
-    key: str,
-    *,
-    by: str,
-    reason: str | None = None,
-    make_up: CatchUp | None = None,
-) -> Resumed:
-    """Resume a schedule from its next window on.
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Result of a skip or unskip; ``changed`` is False if there was nothing to change."""
 
-    Args:
-        ledger: the ledger that holds it.
-        key: the schedule's key.
-        by: the actor, for the audit log.
-        reason: the reason, for the audit log.
-        make_up: catch-up of the windows of this pause; the default is the schedule's
-            ``catchUp.pause``, which by default starts none of them.
-    """
-    async with locked(ledger, key, by=by, all_open=make_up is not None) as schedule:
-        state = schedule.state
-        if state.pause is None:
-            return Resumed(key, None, _next_window(schedule))
-        caught_up = 0
-        if state.schedule.enabled:  # else the file still disables it and decides on its windows
-            step = await schedule.decide(make_up or state.schedule.catch_up.after("pause"))
-            caught_up = sum(each.verdict in {"claimed", "queued"} for each in step.decisions)
-        await schedule.transaction.resume(key, _next_look(schedule))
-        await schedule.act("resume", reason=reason, before=_shown(state.pause))
-        return Resumed(key, state.pause, _next_window(schedule), caught_up)
+    key: str
+    fire_time: datetime
+    workflow_id: str
+    changed: bool
+
+
+class Holding(ReadOperations):
+    """Operations that hold back coming windows and release them."""
+
+    async def pause(self, key: str, *, reason: str | None, until: datetime | None = None) -> Paused:
+        """Pause a schedule from now on.
+
+        Windows that opened before are decided as usual. Starts that are not yet being sent are
+        skipped, and open runs continue. Pausing again replaces the reason and the end.
+
+        Raises:
+            MomentInPast: ``until`` has passed.
+        """
+        async with self._locked(key) as schedule:
+            if until is not None and until <= schedule.now:
+                raise MomentInPast(f"until is {until:%Y-%m-%d %H:%M:%S}Z, which has passed")
+            before = schedule.state.pause
+            if before is None:
+                await schedule.decide(then="paused")
+            after = Pause(before.at if before else schedule.now, reason, self._actor, until)
+            await schedule.transaction.pause(key, after)
+            await schedule.act("pause", reason=reason, before=_shown(before), after=_shown(after))
+            return Paused(key, after, before)
+
+    async def resume(
+        self, key: str, *, reason: str | None = None, make_up: CatchUp | None = None
+    ) -> Resumed:
+        """Resume a schedule from its next window on.
+
+        Args:
+            key: the schedule's key.
+            reason: the reason, for the audit log.
+            make_up: catch-up of the windows of this pause; the default is the schedule's
+                ``catchUp.pause``, which by default starts none of them.
+        """
+        async with self._locked(key, all_open=make_up is not None) as schedule:
+            state = schedule.state
+            if state.pause is None:
+                return Resumed(key, None, _next_window(schedule))
+            caught_up = 0
+            if state.schedule.enabled:  # else the file still disables it and decides on its windows
+                step = await schedule.decide(make_up or state.schedule.catch_up.after("pause"))
+                caught_up = sum(each.verdict in {"claimed", "queued"} for each in step.decisions)
+            await schedule.transaction.resume(key, _next_look(schedule))
+            await schedule.act("resume", reason=reason, before=_shown(state.pause))
+            return Resumed(key, state.pause, _next_window(schedule), caught_up)
+
+    async def skip(self, key: str, at: datetime, *, reason: str | None = None) -> Skipped:
+        """Skip the window of a schedule that opens at ``at``.
+
+        A window that has opened can be skipped until its start is being sent, which a spread or a
+        rate may delay.
+
+        Raises:
+            WindowNotFound: no window opens then.
+            WindowDecided: it was started, or decided otherwise.
+            MomentInPast: it lies before the definition, or was decided long ago.
+        """
+        async with self._locked(key) as schedule:
+            window, workflow_id = _window(schedule, at)
+            why = f"{BY_A_USER}: {reason}" if reason else BY_A_USER
+            fire = await schedule.transaction.fire(workflow_id)
+            if fire and fire.status == "skipped" and (fire.reason or "").startswith(BY_A_USER):
+                return Skipped(key, at, workflow_id, changed=False)
+            if fire and not await schedule.transaction.give_up([workflow_id], why):
+                raise WindowDecided(f"{workflow_id} is {fire.status} already")
+            if fire is None:
+                state = schedule.state
+                if at <= state.cursor:
+                    raise MomentInPast(
+                        f"{at:%Y-%m-%d %H:%M:%S}Z has come already",
+                        cure=f"see `sched fires {key}` for what became of it",
+                    )
+                decision = Decision(window, "skipped", why)
+                await schedule.transaction.note_ahead(Step(state, (decision,), state.cursor, None))
+            await schedule.act(
+                "skip", reason=reason, workflow_id=workflow_id,
+                before={"status": fire.status} if fire else None,
+                after={"status": "skipped", "fire_time": at},
+            )  # fmt: skip
+            return Skipped(key, at, workflow_id, changed=True)
+
+    async def unskip(self, key: str, at: datetime, *, reason: str | None = None) -> Skipped:
+        """Undo the skip of a window that has not opened yet.
+
+        Raises:
+            WindowNotFound: no window opens then.
+            MomentInPast: it has opened already; a `rerun` or a `backfill` can start it.
+        """
+        async with self._locked(key) as schedule:
+            window, workflow_id = _window(schedule, at)
+            if at <= schedule.state.cursor:
+                raise MomentInPast(
+                    f"{at:%Y-%m-%d %H:%M:%S}Z has come already",
+                    cure="start it with `sched backfill --include user`",
+                )
+            changed = await schedule.transaction.unskip(key, window.series, at)
+            if changed:
+                before = {"status": "skipped", "fire_time": at}
+                await schedule.act("unskip", reason=reason, workflow_id=workflow_id, before=before)
+            return Skipped(key, at, workflow_id, changed=changed)
 
 
 def _next_look(schedule: Locked) -> datetime | None:
@@ -113,87 +174,6 @@ def _shown(pause: Pause | None) -> dict[str, Any] | None:
     return None if pause is None else {"paused": asdict(pause)}
 
 
-# --- skip and unskip ---
-# Skipping one window before it opens, and undoing that.
-#
-# The row of a skipped window is written at once, ahead of the cursor. The planner passes over
-# windows that have a row, so every replica leaves the window alone.
-
-BY_A_USER = "user"
-"""First word of the reason of every window that a user skipped."""
-
-
-@dataclass(frozen=True, slots=True)
-class Skipped:
-    """Result of a skip or unskip; ``changed`` is False if there was nothing to change."""
-
-    key: str
-    fire_time: datetime
-    workflow_id: str
-    changed: bool
-
-
-async def skip(
-    ledger: Ledger, key: str, at: datetime, *, by: str, reason: str | None = None
-) -> Skipped:
-    """Skip the window of a schedule that opens at ``at``.
-
-    A window that has opened can be skipped until its start is being sent, which a spread or a rate
-    may delay.
-
-    Raises:
-        WindowNotFound: no window opens then.
-        WindowDecided: it was started, or decided otherwise.
-        MomentInPast: it lies before the definition, or was decided long ago.
-    """
-    async with locked(ledger, key, by=by) as schedule:
-        window, workflow_id = _window(schedule, at)
-        why = f"{BY_A_USER}: {reason}" if reason else BY_A_USER
-        fire = await schedule.transaction.fire(workflow_id)
-        if fire and fire.status == "skipped" and (fire.reason or "").startswith(BY_A_USER):
-            return Skipped(key, at, workflow_id, changed=False)
-        if fire and not await schedule.transaction.give_up([workflow_id], why):
-            raise WindowDecided(f"{workflow_id} is {fire.status} already")
-        if fire is None:
-            state = schedule.state
-            if at <= state.cursor:
-                raise MomentInPast(
-                    f"{at:%Y-%m-%d %H:%M:%S}Z has come already",
-                    cure=f"see `sched fires {key}` for what became of it",
-                )
-            decision = Decision(window, "skipped", why)
-            await schedule.transaction.note_ahead(Step(state, (decision,), state.cursor, None))
-        await schedule.act(
-            "skip", reason=reason, workflow_id=workflow_id,
-            before={"status": fire.status} if fire else None,
-            after={"status": "skipped", "fire_time": at},
-        )  # fmt: skip
-        return Skipped(key, at, workflow_id, changed=True)
-
-
-async def unskip(
-    ledger: Ledger, key: str, at: datetime, *, by: str, reason: str | None = None
-) -> Skipped:
-    """Undo the skip of a window that has not opened yet.
-
-    Raises:
-        WindowNotFound: no window opens then.
-        MomentInPast: it has opened already; a `rerun` or a `backfill` can start it.
-    """
-    async with locked(ledger, key, by=by) as schedule:
-        window, workflow_id = _window(schedule, at)
-        if at <= schedule.state.cursor:
-            raise MomentInPast(
-                f"{at:%Y-%m-%d %H:%M:%S}Z has come already",
-                cure="start it with `sched backfill --include user`",
-            )
-        changed = await schedule.transaction.unskip(key, window.series, at)
-        if changed:
-            before = {"status": "skipped", "fire_time": at}
-            await schedule.act("unskip", reason=reason, workflow_id=workflow_id, before=before)
-        return Skipped(key, at, workflow_id, changed=changed)
-
-
 def _window(schedule: Locked, at: datetime) -> tuple[Window, str]:
     state = schedule.state
     spec = state.schedule.spec
@@ -203,32 +183,3 @@ def _window(schedule: Locked, at: datetime) -> tuple[Window, str]:
         raise WindowNotFound(f"{state.key} has no window at {at:%Y-%m-%d %H:%M:%S}Z", cure=near)
     window = state.window(at)
     return window, window.workflow_id(state.suffixed)
-
-
-# --- service methods ---
-
-
-class Holding(ReadOperations):
-    """Operations that hold back coming windows and release them."""
-
-    async def pause(self, key: str, *, reason: str | None, until: datetime | None = None) -> Paused:
-        """Pause a schedule; see ``pausing.pause``."""
-        async with self._near():
-            return await pause(self._ledger, key, by=self._actor, reason=reason, until=until)
-
-    async def resume(
-        self, key: str, *, reason: str | None = None, make_up: CatchUp | None = None
-    ) -> Resumed:
-        """Resume a paused schedule; see ``pausing.resume``."""
-        async with self._near():
-            return await resume(self._ledger, key, by=self._actor, reason=reason, make_up=make_up)
-
-    async def skip(self, key: str, at: datetime, *, reason: str | None = None) -> Skipped:
-        """Skip one window; see ``pausing.skip``."""
-        async with self._near():
-            return await skip(self._ledger, key, at, by=self._actor, reason=reason)
-
-    async def unskip(self, key: str, at: datetime, *, reason: str | None = None) -> Skipped:
-        """Undo a skip; see ``pausing.unskip``."""
-        async with self._near():
-            return await unskip(self._ledger, key, at, by=self._actor, reason=reason)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -16,12 +15,11 @@ from engine.errors import (
     WindowNotFound,
     WorkflowUnknown,
 )
-from engine.ledger import Ledger
 from engine.ledger.fires import OF_A_WINDOW, OPEN, Fire
-from engine.ledger.records import Action, Backfill, Included, InLine, NewRequest
+from engine.ledger.records import Action, NewRequest
 from engine.runtime import planning
-from engine.runtime.backfills import Considered, end_backfill
-from engine.runtime.planning import Locked, has_window, holds, locked
+from engine.runtime.backfills import end_backfill
+from engine.runtime.planning import Locked, has_window, holds
 from engine.schedules.ids import Window, is_suffixed, parse_workflow_id
 from engine.schedules.model import Schedule
 from engine.schedules.planner.decisions import Decision, OpenFire
@@ -29,12 +27,8 @@ from engine.schedules.planner.overlap import Resolved, resolve
 from engine.schedules.policies import STOPS, Overlap, Stop
 from engine.schedules.timing.spec import Spec
 from engine.schedules.units import epoch_ms, from_ms
-from engine.service.backfill import BackfillRequested, backfill, preview, windows_of
 from engine.service.base import ReadOperations, require_request_id
 from engine.service.pausing import BY_A_USER
-
-# --- trigger and rerun ---
-# Requested runs: a manual run, or another run of a decided window.
 
 _MOST = 2**63 - 1
 """Largest bucket that the ledger can store."""
@@ -53,89 +47,153 @@ class Requested:
     asks: bool = False
 
 
-async def trigger(
-    ledger: Ledger,
-    key: str,
-    *,
-    by: str,
-    reason: str | None = None,
-    request_id: str | None = None,
-    overlap: Overlap | None = None,
-    own_input: tuple[Any, ...] = (),
-) -> Requested:
-    """Start a run of a schedule now, outside its windows; a paused schedule is allowed.
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """Result of a cancel.
 
-    Args:
-        ledger: the ledger that holds it.
-        key: the schedule's key.
-        by: the actor, for the audit log.
-        reason: the reason, for the audit log.
-        request_id: idempotency key; requests with the same id start one run.
-        overlap: overlap policy of this run; the default is the schedule's.
-        own_input: the argument of this run in a tuple; empty means the schedule's input.
-
-    Raises:
-        RequestInvalid: the request id is malformed.
-        ScheduleError: ``overlap`` stops the previous run, but several may be open.
-        WorkflowUnknown: no worker has ever announced the workflow.
+    Attributes:
+        asked: runs that will be asked to stop; undoing their work may take time.
+        skipped: runs whose start was not yet being sent.
+        already: runs that had been asked to stop before.
+        retired: whether this retired the schedule; only an application's schedule is.
+        was_retired: the schedule had been cancelled before. That is not an error.
+        backfills: messages about the backfills that this ended.
     """
-    request_id = request_id or uuid4().hex
-    require_request_id(request_id)
-    workflow_id = f"sched:{key}:manual:{request_id}"
-    async with locked(ledger, key, by=by, all_open=overlap is not None) as schedule:
-        if fire := await schedule.transaction.fire(workflow_id):
-            return Requested(fire, new=False)
-        moment = from_ms(epoch_ms(schedule.now))
-        request = Window(key, schedule.state.series, epoch_ms(moment), moment)
-        return await _ask(schedule, "manual", request, workflow_id, overlap, own_input, reason)
+
+    key: str
+    asked: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+    already: tuple[str, ...] = ()
+    retired: bool = False
+    was_retired: bool = False
+    backfills: tuple[str, ...] = ()
 
 
-async def rerun(
-    ledger: Ledger,
-    key: str,
-    bucket: int,
-    *,
-    by: str,
-    reason: str | None = None,
-    series: int | None = None,
-    overlap: Overlap | None = None,
-    own_input: tuple[Any, ...] = (),
-    letter: str | None = None,
-) -> Requested:
-    """Start another run of a decided window, whatever its outcome.
+class Running(ReadOperations):
+    """Operations on runs: trigger, rerun and cancel."""
 
-    The run uses the current definition, and ``ctx.fire`` names the window. With ``letter``, the run
-    id of a dead letter, it starts only if that letter is still unresolved.
+    async def trigger(
+        self,
+        key: str,
+        *,
+        reason: str | None = None,
+        request_id: str | None = None,
+        overlap: Overlap | None = None,
+        own_input: tuple[Any, ...] = (),
+    ) -> Requested:
+        """Start a run of a schedule now, outside its windows; a paused schedule is allowed.
 
-    Raises:
-        LetterNotFound: the letter has been resolved.
-        WindowNotFound: the ledger has no such window.
-        FireStillOpen: the window's run is open or may still start.
-        ScheduleError: ``overlap`` stops the previous run, but several may be open.
-        WorkflowUnknown: no worker has ever announced the workflow.
-    """
-    async with locked(ledger, key, by=by, all_open=overlap is not None) as schedule:
-        if letter is not None and not await schedule.transaction.letters(workflow_id=letter):
-            raise LetterNotFound(
-                f"somebody has dealt with {letter} meanwhile", cure=f"see `sched fires {key}`"
+        Args:
+            key: the schedule's key.
+            reason: the reason, for the audit log.
+            request_id: idempotency key; requests with the same id start one run.
+            overlap: overlap policy of this run; the default is the schedule's.
+            own_input: the argument of this run in a tuple; empty means the schedule's input.
+
+        Raises:
+            RequestInvalid: the request id is malformed.
+            ScheduleError: ``overlap`` stops the previous run, but several may be open.
+            WorkflowUnknown: no worker has ever announced the workflow.
+        """
+        request_id = request_id or uuid4().hex
+        require_request_id(request_id)
+        workflow_id = f"sched:{key}:manual:{request_id}"
+        async with self._locked(key, all_open=overlap is not None) as schedule:
+            if fire := await schedule.transaction.fire(workflow_id):
+                return Requested(fire, new=False)
+            moment = from_ms(epoch_ms(schedule.now))
+            request = Window(key, schedule.state.series, epoch_ms(moment), moment)
+            return await _ask(schedule, "manual", request, workflow_id, overlap, own_input, reason)
+
+    async def rerun(
+        self,
+        key: str,
+        bucket: int,
+        *,
+        reason: str | None = None,
+        series: int | None = None,
+        overlap: Overlap | None = None,
+        own_input: tuple[Any, ...] = (),
+        letter: str | None = None,
+    ) -> Requested:
+        """Start another run of a decided window, whatever its outcome.
+
+        The run uses the current definition, and ``ctx.fire`` names the window. With ``letter``, the
+        run id of a dead letter, it starts only if that letter is still unresolved.
+
+        Raises:
+            LetterNotFound: the letter has been resolved.
+            WindowNotFound: the ledger has no such window.
+            FireStillOpen: the window's run is open or may still start.
+            ScheduleError: ``overlap`` stops the previous run, but several may be open.
+            WorkflowUnknown: no worker has ever announced the workflow.
+        """
+        async with self._locked(key, all_open=overlap is not None) as schedule:
+            if letter is not None and not await schedule.transaction.letters(workflow_id=letter):
+                raise LetterNotFound(
+                    f"somebody has dealt with {letter} meanwhile", cure=f"see `sched fires {key}`"
+                )
+            fire = await decided_window(schedule, bucket, series)
+            if fire.status in OPEN and fire.windows == 1:
+                raise FireStillOpen(
+                    f"{fire.workflow_id} is {fire.status}", cure="wait for it, or cancel it first"
+                )
+            opened = fire.fire_time
+            if (
+                fire.windows > 1
+            ):  # the definition that decided the range gives the bucket its meaning
+                definition = await schedule.transaction.definition(key, fire.definition_version)
+                opened = definition.spec.fire_time(bucket)
+            window = Window(key, fire.series, bucket, opened)
+            first = window.workflow_id(is_suffixed(fire.workflow_id))
+            number = 1 + await schedule.transaction.count_reruns(window, first)
+            workflow_id = f"{first}:rerun:{number}"
+            asked = await _ask(schedule, "rerun", window, workflow_id, overlap, own_input, reason)
+            if asked.fire.status in OPEN:
+                await _deal_with(schedule, bucket, fire.series)
+            return asked
+
+    async def cancel(
+        self, name: str, *, reason: str | None = None, terminate: bool = False
+    ) -> Cancelled:
+        """Cancel one run by its id, or every open run of a schedule by its key.
+
+        A key also ends every backfill that is still being laid, and retires an application's
+        schedule, which then never fires again.
+
+        Raises:
+            ScheduleNotFound: there is no such schedule.
+            NotCancellable: there is no open run, backfill or application's schedule to end.
+        """
+        parsed = parse_workflow_id(name)
+        key = parsed.key if parsed else name
+        async with self._locked(key, all_open=True, retired=True) as schedule:
+            own = parsed is None and schedule.state.origin == "api"
+            was_retired = own and schedule.state.retired_at is not None
+            retires = own and not was_retired and await _is_to_come(schedule)
+            fires = [
+                fire
+                for fire in schedule.state.open_fires
+                if parsed is None or fire.workflow_id == name
+            ]
+            laying = (
+                await schedule.transaction.backfills(key, laying=True) if parsed is None else []
             )
-        fire = await decided_window(schedule, bucket, series)
-        if fire.status in OPEN and fire.windows == 1:
-            raise FireStillOpen(
-                f"{fire.workflow_id} is {fire.status}", cure="wait for it, or cancel it first"
-            )
-        opened = fire.fire_time
-        if fire.windows > 1:  # the definition that decided the range gives the bucket its meaning
-            definition = await schedule.transaction.definition(key, fire.definition_version)
-            opened = definition.spec.fire_time(bucket)
-        window = Window(key, fire.series, bucket, opened)
-        first = window.workflow_id(is_suffixed(fire.workflow_id))
-        number = 1 + await schedule.transaction.count_reruns(window, first)
-        workflow_id = f"{first}:rerun:{number}"
-        asked = await _ask(schedule, "rerun", window, workflow_id, overlap, own_input, reason)
-        if asked.fire.status in OPEN:
-            await _deal_with(schedule, bucket, fire.series)
-        return asked
+            if not fires and not laying and not retires and not was_retired:
+                raise NotCancellable(f"no run of {name} is open", cure=f"see `sched fires {key}`")
+            done = await _ended(schedule, fires, "terminate" if terminate else "cancel", reason)
+            why = f"{BY_A_USER}: {reason or f'cancelled by {self._actor}'}"
+            ends = [
+                await end_backfill(schedule.transaction, each, why, schedule.now, by=self._actor)
+                for each in laying
+            ]
+            if own and not was_retired:
+                await schedule.transaction.retire([key], schedule.now)
+                await schedule.act("cancel", reason=reason)
+        return replace(
+            done, retired=own and not was_retired, was_retired=was_retired,
+            backfills=tuple(alert.text for alert in ends),
+        )  # fmt: skip
 
 
 async def _deal_with(schedule: Locked, bucket: int, series: int) -> None:
@@ -255,77 +313,6 @@ def _resolved(
     )
 
 
-# --- cancel ---
-# Cancellation of runs and of applications' schedules. The ledger records the request to stop a run,
-# and a replica carries it out.
-
-
-@dataclass(frozen=True, slots=True)
-class Cancelled:
-    """Result of a cancel.
-
-    Attributes:
-        asked: runs that will be asked to stop; undoing their work may take time.
-        skipped: runs whose start was not yet being sent.
-        already: runs that had been asked to stop before.
-        retired: whether this retired the schedule; only an application's schedule is.
-        was_retired: the schedule had been cancelled before. That is not an error.
-        backfills: messages about the backfills that this ended.
-    """
-
-    key: str
-    asked: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
-    already: tuple[str, ...] = ()
-    retired: bool = False
-    was_retired: bool = False
-    backfills: tuple[str, ...] = ()
-
-
-async def cancel(
-    ledger: Ledger,
-    name: str,
-    *,
-    by: str,
-    reason: str | None = None,
-    terminate: bool = False,
-) -> Cancelled:
-    """Cancel one run by its id, or every open run of a schedule by its key.
-
-    A key also ends every backfill that is still being laid, and retires an application's schedule,
-    which then never fires again.
-
-    Raises:
-        ScheduleNotFound: there is no such schedule.
-        NotCancellable: there is no open run, backfill or application's schedule to end.
-    """
-    parsed = parse_workflow_id(name)
-    key = parsed.key if parsed else name
-    async with locked(ledger, key, by=by, all_open=True, retired=True) as schedule:
-        own = parsed is None and schedule.state.origin == "api"
-        was_retired = own and schedule.state.retired_at is not None
-        retires = own and not was_retired and await _is_to_come(schedule)
-        fires = [
-            fire for fire in schedule.state.open_fires if parsed is None or fire.workflow_id == name
-        ]
-        laying = await schedule.transaction.backfills(key, laying=True) if parsed is None else []
-        if not fires and not laying and not retires and not was_retired:
-            raise NotCancellable(f"no run of {name} is open", cure=f"see `sched fires {key}`")
-        done = await _ended(schedule, fires, "terminate" if terminate else "cancel", reason)
-        why = f"{BY_A_USER}: {reason or f'cancelled by {by}'}"
-        ends = [
-            await end_backfill(schedule.transaction, each, why, schedule.now, by=by)
-            for each in laying
-        ]
-        if own and not was_retired:
-            await schedule.transaction.retire([key], schedule.now)
-            await schedule.act("cancel", reason=reason)
-    return replace(
-        done, retired=own and not was_retired, was_retired=was_retired,
-        backfills=tuple(alert.text for alert in ends),
-    )  # fmt: skip
-
-
 async def _ended(
     schedule: Locked, fires: list[OpenFire], stop: Stop, reason: str | None
 ) -> Cancelled:
@@ -366,100 +353,3 @@ async def _is_to_come(schedule: Locked) -> bool:
 
 def _is_asked(fire: OpenFire, stop: Stop) -> bool:
     return fire.stop in {stop, "terminate"}
-
-
-# --- service methods ---
-
-
-class Running(ReadOperations):
-    """Operations on runs: trigger, rerun, cancel and backfill."""
-
-    async def trigger(
-        self,
-        key: str,
-        *,
-        reason: str | None = None,
-        request_id: str | None = None,
-        overlap: Overlap | None = None,
-        own_input: tuple[Any, ...] = (),
-    ) -> Requested:
-        """Start a run outside the schedule's windows; see ``runs.trigger``."""
-        async with self._near():
-            return await trigger(
-                self._ledger, key, by=self._actor, reason=reason, request_id=request_id,
-                overlap=overlap, own_input=own_input,
-            )  # fmt: skip
-
-    async def rerun(
-        self,
-        key: str,
-        bucket: int,
-        *,
-        reason: str | None = None,
-        series: int | None = None,
-        overlap: Overlap | None = None,
-        own_input: tuple[Any, ...] = (),
-    ) -> Requested:
-        """Start another run of a decided window; see ``runs.rerun``."""
-        async with self._near():
-            return await rerun(
-                self._ledger, key, bucket, by=self._actor, reason=reason, series=series,
-                overlap=overlap, own_input=own_input,
-            )  # fmt: skip
-
-    async def cancel(
-        self, name: str, *, reason: str | None = None, terminate: bool = False
-    ) -> Cancelled:
-        """Cancel a run, or every open run of a schedule; see ``runs.cancel``."""
-        async with self._near():
-            return await cancel(
-                self._ledger, name, by=self._actor, reason=reason, terminate=terminate
-            )
-
-    async def backfill(
-        self,
-        key: str,
-        begin: datetime,
-        end: datetime,
-        *,
-        reason: str | None = None,
-        overlap: InLine | None = None,
-        include: Collection[Included] = (),
-    ) -> BackfillRequested:
-        """Request runs for past windows that have none; see ``backfill.backfill``."""
-        async with self._near():
-            return await backfill(
-                self._ledger, key, begin, end, by=self._actor, reason=reason, overlap=overlap,
-                include=include,
-            )  # fmt: skip
-
-    async def preview_backfill(
-        self,
-        key: str,
-        begin: datetime,
-        end: datetime,
-        *,
-        overlap: InLine | None = None,
-        include: Collection[Included] = (),
-    ) -> BackfillRequested:
-        """Preview ``backfill`` without requesting it. Raises the same errors."""
-        async with self._near():
-            return await preview(
-                self._ledger, key, begin, end, by=self._actor, overlap=overlap, include=include
-            )
-
-    def windows_of(self, previewed: Backfill) -> AsyncIterator[Considered]:
-        """Return each window of a backfill in order, with whether it starts and why."""
-        return windows_of(self._ledger, previewed)
-
-    async def laid(self, of: Backfill) -> list[Fire]:
-        """Return the fires that a backfill has laid, without those started before its request."""
-        async with self._ledger.transaction(long=True) as transaction:
-            rows = await transaction.between(of.key, of.first, of.last)
-        return [
-            row
-            for row in rows
-            if row.timing == "backfill"
-            and row.fire_time <= of.cursor
-            and (row.started_at is None or row.started_at >= of.requested_at)
-        ]

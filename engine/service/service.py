@@ -12,19 +12,11 @@ from engine.runtime.apply.dry_run import DryRun, rehearse
 from engine.runtime.apply.edits import ApplyReport, PruneReport
 from engine.runtime.apply.source import Source, read_file
 from engine.schedules import ScheduleFile
+from engine.service.backfill import Backfilling
 from engine.service.base import ReadOperations
 from engine.service.dead_letters import DeadLetters
 from engine.service.one_shots import ApplicationSchedules
 from engine.service.pausing import Holding
-from engine.service.runs import Running
-
-# --- rules of every operation ---
-# Every operation takes the schedule's row lock, then reads the clock, and records who did what,
-# when and why. An operation that changes whether the schedule fires first decides every window up
-# to that moment under the old state (rule L3).
-
-
-# --- declarations ---
 
 
 class FileOperations(ReadOperations):
@@ -111,10 +103,7 @@ class FileOperations(ReadOperations):
         )
 
 
-# --- service ---
-
-
-class ScheduleService(FileOperations, ApplicationSchedules, Holding, Running, DeadLetters):
+class ScheduleService(FileOperations, ApplicationSchedules, Holding, Backfilling, DeadLetters):
     """All operations on the schedules of one namespace.
 
     Args:
