@@ -24,7 +24,7 @@ from rich.progress import (
 
 from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key, Reason, moment, one_of
 from engine.cli.output import backfill_json, counted, instant, print_json, print_table
-from engine.cli.target import service
+from engine.cli.target import ask_service
 from engine.ledger.fires import Fire
 from engine.ledger.records import INCLUDED, Backfill, Included, InLine
 from engine.runtime.backfills import Considered
@@ -96,22 +96,21 @@ def backfill(
     begin, last = _between(start, end)
     besides = cast("tuple[Included, ...]", tuple(include or ()))
 
-    async def act() -> Backfill | None:
-        async with service(data_dir) as opened:
-            seen = await opened.preview_backfill(key, begin, last, overlap=overlap, include=besides)
-            if not as_json:
-                typer.echo("\n".join(said(seen)))
-            if dry_run:
-                spans = [each async for each in _merged(opened.windows_of(seen.backfill))]
-                _print_spans(seen, spans, as_json=as_json)
-                return None
-            asked = await opened.backfill(
-                key, begin, last, reason=reason, overlap=overlap, include=besides
-            )
-            return await _told(opened, asked, wait=wait, as_json=as_json)
+    async def act(opened: ScheduleService) -> Backfill | None:
+        seen = await opened.preview_backfill(key, begin, last, overlap=overlap, include=besides)
+        if not as_json:
+            typer.echo("\n".join(said(seen)))
+        if dry_run:
+            spans = [each async for each in _merged(opened.windows_of(seen.backfill))]
+            _print_spans(seen, spans, as_json=as_json)
+            return None
+        asked = await opened.backfill(
+            key, begin, last, reason=reason, overlap=overlap, include=besides
+        )
+        return await _told(opened, asked, wait=wait, as_json=as_json)
 
     try:
-        done = asyncio.run(act())
+        done = ask_service(data_dir, act)
     except KeyboardInterrupt:
         if wait:
             typer.echo("it goes on; `sched show` says how far it is", err=True)

@@ -21,8 +21,9 @@ from engine.cli.options import (
     parse_json_input,
 )
 from engine.cli.output import console, counted, instant, print_json, print_table, run_link
-from engine.cli.target import Target, open_service, service, target
+from engine.cli.target import Target, ask_service, open_service, target
 from engine.ledger.fires import DeadLetter
+from engine.service import ScheduleService
 
 Name = Annotated[
     str, typer.Argument(metavar="KEY|RUN-ID", help="A schedule's key and a bucket, or a run's id.")
@@ -149,15 +150,14 @@ def drop(
             "name a key and a bucket, or a run's id; or write --all", param_hint="'KEY|RUN-ID'"
         )
 
-    async def act() -> int:
-        async with service(data_dir) as opened:
-            if not every and name is not None:
-                return len(await opened.drop_dead(name, bucket, reason=reason))
-            if name is not None:
-                await opened.schedule(name)  # raises if there is none
-            return await opened.drop_all_dead(key=name, reason=reason)
+    async def act(opened: ScheduleService) -> int:
+        if not every and name is not None:
+            return len(await opened.drop_dead(name, bucket, reason=reason))
+        if name is not None:
+            await opened.schedule(name)  # raises if there is none
+        return await opened.drop_all_dead(key=name, reason=reason)
 
-    dropped = asyncio.run(act())
+    dropped = ask_service(data_dir, act)
     if as_json:
         print_json({"dropped": dropped})
     else:

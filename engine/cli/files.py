@@ -37,7 +37,7 @@ from engine.cli.output import (
     print_json,
     wait_for_worker,
 )
-from engine.cli.target import find_target, open_service, service
+from engine.cli.target import ask_service, find_target, open_service
 from engine.errors import LedgerError, Problem, ScheduleFileError
 from engine.ledger.records import DriftRow
 from engine.runtime.apply.apply import PRUNE_AFTER
@@ -215,19 +215,17 @@ def apply_file(
     if not as_json:
         _warn(file)
 
-    async def write() -> tuple[ApplyReport, tuple[str, ...], str]:
-        async with service(data_dir) as opened:
-            report = await opened.apply(file, force=force, prune=prune, take_from=take_from)
-            retired = await _prune(opened, file, path, force=force) if prune else ()
-            return report, retired, await nobody_serves(opened, file.project)
+    async def write(opened: ScheduleService) -> tuple[ApplyReport, tuple[str, ...], str]:
+        report = await opened.apply(file, force=force, prune=prune, take_from=take_from)
+        retired = await _prune(opened, file, path, force=force) if prune else ()
+        return report, retired, await nobody_serves(opened, file.project)
 
-    async def wait_for_workers() -> None:
-        async with service(data_dir) as opened:
-            await wait_for_worker(partial(nobody_serves, opened, file.project, unknown=True))
+    async def wait_for_workers(opened: ScheduleService) -> None:
+        await wait_for_worker(partial(nobody_serves, opened, file.project, unknown=True))
 
     # Before the apply, so that code that fails to import changes nothing.
     wrong = wrong_inputs_of(file, path, imports)
-    report, retired, alone = asyncio.run(write())
+    report, retired, alone = ask_service(data_dir, write)
     if as_json:
         lists = {"warnings": map(asdict, file.warnings), "problems": map(asdict, wrong)}
         told = {name: [*problems] for name, problems in lists.items()}
@@ -239,7 +237,7 @@ def apply_file(
     if alone:
         typer.echo(alone, err=True)
     if wait:
-        asyncio.run(wait_for_workers())
+        ask_service(data_dir, wait_for_workers)
     if report.refused:
         raise typer.Exit(1)
 
@@ -326,11 +324,10 @@ def migrate(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) -> None
     the workers.
     """
 
-    async def connect() -> tuple[tuple[int, ...], list[str]]:
-        async with service(data_dir) as opened:
-            return opened.migrated, await opened.build_indexes(patience=_WAITS_FOR_SESSIONS)
+    async def connect(opened: ScheduleService) -> tuple[tuple[int, ...], list[str]]:
+        return opened.migrated, await opened.build_indexes(patience=_WAITS_FOR_SESSIONS)
 
-    applied, left = asyncio.run(connect())
+    applied, left = ask_service(data_dir, connect)
     if as_json:
         print_json({"applied": applied, "indexes_left": left})
         return
@@ -376,11 +373,9 @@ def plan(
     path = one_file(context, path, schedules)
     file = ScheduleService.check(path)
 
-    async def ask() -> DryRun:
-        async with service(data_dir) as opened:
-            return await opened.plan(file, prune=prune, force=force, take_from=take_from)
-
-    found = asyncio.run(ask())
+    found = ask_service(
+        data_dir, lambda opened: opened.plan(file, prune=prune, force=force, take_from=take_from)
+    )
     problems = placed(unknown_workflows(found.unknown), Source(path))
     problems += wrong_inputs_of(file, path, imports)
     if as_json:

@@ -32,9 +32,10 @@ from engine.cli.output import (
     why,
     without_worker,
 )
-from engine.cli.target import service, target
+from engine.cli.target import ask_service, service, target
 from engine.ledger.fires import Fire, Status
 from engine.ledger.records import ActionRow, Backfill, ScheduleRow
+from engine.service import ScheduleService
 
 
 def register(app: typer.Typer) -> None:
@@ -63,18 +64,17 @@ def list_schedules(
 ) -> None:
     """Show every schedule: what it runs, when, and how it fares."""
 
-    async def read() -> tuple[list[ScheduleRow], str]:
-        async with service(data_dir) as opened:
-            rows = await opened.schedules(project)
-            if rows or project is None:
-                if not rows:
-                    return rows, _EMPTY
-                late = overdue(rows, datetime.now(UTC))
-                alone = late or without_worker(rows, await opened.served())
-                return rows, "\n".join(filter(None, [alone, *await opened.left_alone(rows)]))
-            return rows, _nothing_of(project, {row.project for row in await opened.schedules()})
+    async def read(opened: ScheduleService) -> tuple[list[ScheduleRow], str]:
+        rows = await opened.schedules(project)
+        if rows or project is None:
+            if not rows:
+                return rows, _EMPTY
+            late = overdue(rows, datetime.now(UTC))
+            alone = late or without_worker(rows, await opened.served())
+            return rows, "\n".join(filter(None, [alone, *await opened.left_alone(rows)]))
+        return rows, _nothing_of(project, {row.project for row in await opened.schedules()})
 
-    rows, remark = asyncio.run(read())
+    rows, remark = ask_service(data_dir, read)
     if as_json:
         print_json([schedule_json(row) for row in rows])
     elif rows:
@@ -260,14 +260,13 @@ def list_actions(
 ) -> None:
     """Show who did what to schedules and runs, and why, newest first."""
 
-    async def read() -> list[ActionRow]:
-        async with service(data_dir) as opened:
-            found = await opened.actions(key=key, limit=limit)
-            if key and not found:
-                await opened.schedule(key)  # raises if there is none
-            return found
+    async def read(opened: ScheduleService) -> list[ActionRow]:
+        found = await opened.actions(key=key, limit=limit)
+        if key and not found:
+            await opened.schedule(key)  # raises if there is none
+        return found
 
-    rows = asyncio.run(read())
+    rows = ask_service(data_dir, read)
     if as_json:
         print_json([action_json(row) for row in rows])
     elif rows:

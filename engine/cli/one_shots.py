@@ -27,7 +27,7 @@ from engine.cli.output import (
     print_json,
     wait_for_worker,
 )
-from engine.cli.target import open_service, project_here, service, target
+from engine.cli.target import ask_service, open_service, project_here, target
 from engine.schedules.units import parse_duration
 from engine.service.one_shots import ApplicationSchedule
 
@@ -143,11 +143,10 @@ def reschedule(
     if timezone is not None:
         when["timezone"] = timezone
 
-    async def ask() -> ApplicationSchedule:
-        async with service(data_dir) as opened:
-            return await opened.reschedule(key, reason=reason, **when)
-
-    _tell(asyncio.run(ask()), as_json=as_json)
+    _tell(
+        ask_service(data_dir, lambda opened: opened.reschedule(key, reason=reason, **when)),
+        as_json=as_json,
+    )
 
 
 def _when(moment: str | None, every: str | None, cron: str | None) -> dict[str, Any]:

@@ -40,13 +40,13 @@ from engine.cli.output import (
     wait_for_worker,
     why,
 )
-from engine.cli.target import service
+from engine.cli.target import ask_service
 from engine.errors import LedgerError
 from engine.schedules.model import CatchUp
 from engine.schedules.units import Rate, parse_duration, parse_rate
 from engine.schedules.validators import MOST_CAUGHT_UP, Order, Policy
 from engine.service import ScheduleService
-from engine.service.pausing import Paused, Resumed, Skipped
+from engine.service.pausing import Resumed, Skipped
 from engine.service.runs import Cancelled, Requested
 
 
@@ -123,11 +123,7 @@ def pause(
             "it is empty; say why, for whoever wonders", param_hint="'--reason'"
         )
 
-    async def act() -> Paused:
-        async with service(data_dir) as opened:
-            return await opened.pause(key, reason=reason, until=end)
-
-    done = asyncio.run(act())
+    done = ask_service(data_dir, lambda opened: opened.pause(key, reason=reason, until=end))
     if as_json:
         before, after = pause_json(done.before), pause_json(done.pause)
         print_json({"key": key, "paused": after, "before": before})
@@ -154,12 +150,11 @@ def resume(
     """
     asked = _asked(policy, most=most, order=order, rate=rate, window=window)
 
-    async def act() -> Resumed:
-        async with service(data_dir) as opened:
-            make_up = await _made_up(opened, key, asked) if asked else None
-            return await opened.resume(key, reason=reason, make_up=make_up)
+    async def act(opened: ScheduleService) -> Resumed:
+        make_up = await _made_up(opened, key, asked) if asked else None
+        return await opened.resume(key, reason=reason, make_up=make_up)
 
-    done = asyncio.run(act())
+    done = ask_service(data_dir, act)
     if as_json:
         print_json(
             {
@@ -249,7 +244,7 @@ def skip(
 ) -> None:
     """Skip one window before its run is sent."""
     opens = moment(at, "--at")
-    done = _done(data_dir, lambda opened: opened.skip(key, opens, reason=reason))
+    done = ask_service(data_dir, lambda opened: opened.skip(key, opens, reason=reason))
     _tell(done, "will not start" if done.changed else "was skipped before", as_json=as_json)
 
 
@@ -262,16 +257,8 @@ def unskip(
 ) -> None:
     """Let a window start that was skipped before it came."""
     opens = moment(at, "--at")
-    done = _done(data_dir, lambda opened: opened.unskip(key, opens, reason=reason))
+    done = ask_service(data_dir, lambda opened: opened.unskip(key, opens, reason=reason))
     _tell(done, "starts as declared" if done.changed else "was not skipped", as_json=as_json)
-
-
-def _done(data_dir: Path, verb: Callable[[ScheduleService], Awaitable[Skipped]]) -> Skipped:
-    async def act() -> Skipped:
-        async with service(data_dir) as opened:
-            return await verb(opened)
-
-    return asyncio.run(act())
 
 
 def _tell(done: Skipped, told: str, *, as_json: bool) -> None:
@@ -397,18 +384,17 @@ def ask(
     ``wait``: wait for a worker that would start it.
     """
 
-    async def act() -> tuple[Requested, str, bool]:
-        async with service(data_dir) as opened:
-            asked = await request(opened)
-            row = await opened.schedule(asked.fire.key)
-            if wait and asked.fire.status in _SOON:
-                await wait_for_worker(partial(nobody_starts_key, opened, row.key))
-            alone, held = await nobody_starts_key(opened, row.key), row.state == "paused"
-            if asked.asks and not alone and not held:
-                asked = await _looked_at(opened, asked)
-            return asked, alone, held
+    async def act(opened: ScheduleService) -> tuple[Requested, str, bool]:
+        asked = await request(opened)
+        row = await opened.schedule(asked.fire.key)
+        if wait and asked.fire.status in _SOON:
+            await wait_for_worker(partial(nobody_starts_key, opened, row.key))
+        alone, held = await nobody_starts_key(opened, row.key), row.state == "paused"
+        if asked.asks and not alone and not held:
+            asked = await _looked_at(opened, asked)
+        return asked, alone, held
 
-    asked, alone, held = asyncio.run(act())
+    asked, alone, held = ask_service(data_dir, act)
     if as_json:
         print_json({**fire_json(asked.fire), "new": asked.new})
     else:
@@ -476,12 +462,9 @@ def cancel(
     skipped, and a backfill of the key ends. What a file declares fires on; what an application or
     `sched at` asked for is over for good when its key is cancelled.
     """
-
-    async def act() -> Cancelled:
-        async with service(data_dir) as opened:
-            return await opened.cancel(name, reason=reason, terminate=terminate)
-
-    done = asyncio.run(act())
+    done = ask_service(
+        data_dir, lambda opened: opened.cancel(name, reason=reason, terminate=terminate)
+    )
     if as_json:
         print_json(asdict(done))
         return

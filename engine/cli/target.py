@@ -8,11 +8,11 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from engine.cli.options import DEFAULT_DATA_DIR, DEFAULT_FILE
 from engine.errors import LedgerRequired, LedgerTimeout, LedgerUnavailable, ScheduleFileError
@@ -25,6 +25,7 @@ from engine.service import ScheduleService
 # The ledger that a command uses: the environment's, or that of a ``sched up`` in the same folder.
 
 UP_FILE = "up.json"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,20 @@ async def service(data_dir: Path = DEFAULT_DATA_DIR) -> AsyncIterator[ScheduleSe
     """
     async with open_service(target(data_dir)) as opened:
         yield opened
+
+
+def ask_service(data_dir: Path, question: Callable[[ScheduleService], Awaitable[T]]) -> T:
+    """Open the service on the target of a command and return its answer to one question.
+
+    Raises:
+        LedgerRequired: neither the environment nor ``data_dir`` names a ledger.
+    """
+
+    async def answer() -> T:
+        async with service(data_dir) as opened:
+            return await question(opened)
+
+    return asyncio.run(answer())
 
 
 @asynccontextmanager

@@ -29,7 +29,7 @@ from engine.schedules.units import TICK
 async def end_backfill(
     transaction: Transaction, each: Backfill, why: str, now: datetime, *, by: str
 ) -> Alert:
-    """Let nothing more of a backfill be laid; returns what is to be told of it."""
+    """End a backfill, so that nothing more of it is laid; return the alert to emit."""
     ended = replace(each, state="ended", ended_reason=why, ended_at=now)
     await transaction.move_backfill(ended)
     await note_end(transaction, ended, by=by)
@@ -43,7 +43,7 @@ async def end_backfill(
 
 
 async def note_end(transaction: Transaction, each: Backfill, *, by: str) -> None:
-    """Note what a backfill came to, which goes no further."""
+    """Record the result of a backfill that is done or ended."""
     after = {
         "id": each.id, "state": each.state, "laid": each.laid, "left_alone": dict(each.left_alone),
         "not_laid": max(each.windows - each.done, 0),
@@ -53,15 +53,13 @@ async def note_end(transaction: Transaction, each: Backfill, *, by: str) -> None
 
 
 # --- windows that a backfill starts ---
-# The windows of the past that a backfill starts, and why it leaves the others alone.
-#
-# ``consider`` says it of single windows, in the transaction that lays them; ``count`` of all of
-# them at once, bounded however many they are. A window that has, had or may have had a run is left
-# alone. Of one that surely has none its cause decides: see the table in docs/operating.md.
+# ``consider`` judges single windows in the transaction that lays them. ``count`` judges a whole
+# range at once, at a bounded cost. A window that has, had or may have had a run is left alone. If
+# it certainly has none, its cause decides: see the table in docs/operating.md.
 
 UNDECIDED = "undecided"
 FORGOTTEN = "forgotten, see the archive"
-"""Why windows without a row are left alone; of the others their cause, or status, says it."""
+"""Why windows without a row are left alone; for the others it is their cause or status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +68,8 @@ class Considered:
 
     Attributes:
         at: its fire time.
-        row: the row that speaks for it; None where there is none.
-        why: the cause for which it has no run, or what else becomes of it.
+        row: the row that covers it; None where there is none.
+        why: the cause for which it has no run, otherwise its status.
         starts: whether the backfill starts it.
     """
 
@@ -84,10 +82,10 @@ class Considered:
 async def consider(
     transaction: Transaction, each: Backfill, state: ScheduleState, fires: Sequence[datetime]
 ) -> list[Considered]:
-    """Say of each of these windows, in order, whether a backfill starts it.
+    """Decide for each of these windows, in order, whether a backfill starts it.
 
     Args:
-        transaction: in which it is read.
+        transaction: the transaction that lays them.
         each: the backfill.
         state: its schedule, with the definition of the request.
         fires: the fire times; at least one.
@@ -114,7 +112,7 @@ async def consider(
 async def _with_rows(
     transaction: Transaction, each: Backfill, fires: Sequence[datetime], rows: Sequence[Fire]
 ) -> Iterator[tuple[datetime, Fire | None]]:
-    """Each window with its row. Of several one that is left alone counts, then the newest."""
+    """Return each window with its row: of several, one that is left alone, then the newest."""
 
     def rank(row: Fire) -> tuple[bool, int]:
         return row.cause not in each.include, row.series
@@ -138,7 +136,7 @@ async def _with_rows(
 
 
 async def _specs(transaction: Transaction, key: str, rows: Iterable[Fire]) -> dict[int, Spec]:
-    """The times that each definition meant by which one of these rows was decided."""
+    """Return the spec of each definition that decided one of these rows, by version."""
     return {
         version: (await transaction.definition(key, version)).spec
         for version in {row.definition_version for row in rows}
@@ -148,9 +146,9 @@ async def _specs(transaction: Transaction, key: str, rows: Iterable[Fire]) -> di
 async def count(
     transaction: Transaction, state: ScheduleState, after: datetime, until: datetime
 ) -> Counter[str]:
-    """Return how many windows of ``after < t <= until`` are what, by the words of ``Considered``.
+    """Count the windows of ``after < t <= until`` by ``Considered.why``.
 
-    Counted in the database, and by the definitions of ranges.
+    The database counts rows of single windows; the specs of their definitions count ranges.
     """
     key, spec = state.key, state.schedule.spec
     forgotten = await transaction.forgotten_until(key)
@@ -187,7 +185,7 @@ async def count(
 def _spans(
     schedule: Schedule, after: datetime, until: datetime, *edges: datetime | None
 ) -> Iterator[tuple[datetime, datetime, bool]]:
-    """Divide ``after < t <= until`` at the edges, and by whether the schedule leaves them out."""
+    """Divide ``after < t <= until`` at the edges, and by whether the schedule excludes it."""
     inner = {edge for edge in edges if edge is not None and after < edge < until}
     for begin, end in pairwise(sorted({after, *inner, until})):
         if schedule.exclusions is None:
@@ -198,24 +196,23 @@ def _spans(
 
 
 # --- laying of windows ---
-# Backfills: the ranges of past windows that ticks lay, some windows at a time.
-#
-# ``verbs.backfilling`` asks for them. Here their windows become fires, in one transaction with the
-# cursor of the range and under the row lock of its schedule: claims of this replica where runs may
-# overlap, otherwise a few that wait in line. What ``past_windows`` leaves alone is counted.
+# ``engine.service.backfill`` requests a backfill. Each tick turns some of its windows into fires,
+# in one transaction with the backfill's cursor and under the row lock of its schedule. Where runs
+# may overlap, the fires are claims of this replica; otherwise a few wait in line. Windows that
+# ``consider`` leaves alone are counted.
 
 _IN_LINE = 10
-"""How many windows may wait in the line of a key for more of a backfill to be laid behind them."""
+"""Limit on the windows that wait in a key's line; at the limit no more of a backfill is laid."""
 _READ_AHEAD = (200, 1000)
-"""Windows that are looked at in one transaction: those that are left alone take no room."""
+"""Fewest and most windows read in one transaction: those that are left alone take no room."""
 _LOOK_FOR = timedelta(seconds=30)
-"""How long others leave a key alone whose runs are being looked up."""
+"""How long other replicas leave a key alone while its runs are looked up."""
 _BACK_OFF = timedelta(seconds=60)
 _TAKEN = "its id belongs to another window"
 
 
 class _RowChanged(Exception):
-    """A row was written to between its reading and its writing."""
+    """A concurrent change of a row between its read and its write."""
 
 
 @dataclass(slots=True)
@@ -223,10 +220,10 @@ class Laid:
     """Result of one transaction.
 
     Attributes:
-        windows: how many were laid or left alone; None where no backfill had its turn.
+        windows: how many were laid or left alone; None where no backfill was due.
         queued: whether some of them wait in line now.
-        told: what is to be told once it is committed.
-        look: the key whose runs are to be looked up first, and since when.
+        told: alerts to emit after the commit.
+        look: the key whose runs must be looked up first, and the start and end of that time.
     """
 
     windows: int | None = None
@@ -236,11 +233,11 @@ class Laid:
 
 
 class Backfills:
-    """Lays backfills for one replica. Whoever has a key's row lock lays it, and nobody else.
+    """Laying of backfills by one replica. A key's row lock decides which replica lays it.
 
     Args:
-        sight: looks up the runs of a key after signs of lost commits.
-        on_event: receives backfills that ended before they were laid.
+        lookups: looks up the runs of a key after signs of lost commits.
+        on_event: receives alerts about backfills that ended early or are delayed.
     """
 
     def __init__(
@@ -260,13 +257,13 @@ class Backfills:
         """Lay windows of the one backfill whose turn it is.
 
         Args:
-            claims: gets what is this replica's to send. When the commit is not confirmed it holds
-                what that would have claimed; of any other error, nothing.
-            limit: the most of them.
-            doubted_at: when a sign of lost commits was seen last.
+            claims: receives the claims to send. After an unconfirmed commit it holds those that
+                the commit would have made; after any other error it is empty.
+            limit: the most claims.
+            doubted_at: when the last sign of lost commits was seen.
 
         Raises:
-            LedgerUnavailable: the ledger is away, or nobody knows whether it was done.
+            LedgerUnavailable: the ledger is away, or the commit is unconfirmed.
         """
         key = None
         try:
@@ -284,7 +281,7 @@ class Backfills:
             if key is None:
                 raise
             if not isinstance(error, _RowChanged):
-                # One that takes too long is not told from a ledger that is away: then this fails.
+                # A timeout looks like a ledger that is away; if it is away, this fails as well.
                 await self._put_off(key, f"{type(error).__name__}: {error}")
             return Laid(windows=0)
         for event in laid.told:
@@ -299,18 +296,18 @@ class Backfills:
         self._emit(Alert(Code.BACKFILL_HELD, f"the backfill of {key} waits: {error}"))
 
     async def _look(self, key: str, since: datetime, until: datetime) -> None:
-        """Book the runs of a key; what fails is tried again by whoever has the next turn."""
+        """Look up and record the runs of a key; the next turn of the key retries a failure."""
         try:
             await self._lookups.look_up(key, since)
             async with self._ledger.transaction() as transaction:
                 await transaction.backfill_looked_at(key, until)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody waits for this task
+        except Exception as error:  # noqa: BLE001 - nothing awaits this task
             text = f"the backfill of {key} waits: its runs could not be looked up: {error}"
             self._emit(Alert(Code.BACKFILL_HELD, text))
 
 
 class _LayingTurn:
-    """One transaction, under the lock of one schedule."""
+    """One transaction under the row lock of one schedule."""
 
     def __init__(
         self,
@@ -325,7 +322,7 @@ class _LayingTurn:
         self.claims: list[Claim] = []
 
     async def take(self, key: str) -> Laid:
-        """Lay some of the key's backfill whose turn it is; end those that cannot go on."""
+        """Lay part of the key's backfill whose turn it is; end backfills that cannot go on."""
         laid = Laid(windows=0)
         states = await self._transaction.read([key])
         now = await self._transaction.now()
@@ -345,7 +342,7 @@ class _LayingTurn:
         return laid
 
     async def _is_sure(self, each: Backfill, now: datetime, laid: Laid) -> bool:
-        """Whether the ledger is known to have every run of the key since the request."""
+        """Return whether the ledger is known to have every run of the key since the request."""
         doubted = self._doubted_at
         if doubted is None or doubted <= each.requested_at:
             return True
@@ -355,7 +352,7 @@ class _LayingTurn:
         if now < shown_at:
             await self._transaction.move_backfill(replace(each, next_at=shown_at))
             return False
-        # What was committed before is here: only what was laid since may be lost.
+        # The surviving ``laid_at`` proves all earlier commits; only later ones may be lost.
         since = (each.laid_at or each.requested_at) - VISIBILITY_LAG
         await self._transaction.put_off_backfills(each.key, _LOOK_FOR)
         laid.look = each.key, since, now
@@ -398,7 +395,7 @@ class _LayingTurn:
         await self._transaction.move_backfill(moved)
 
     async def _as_asked_for(self, each: Backfill, state: ScheduleState) -> ScheduleState:
-        """Return the state with the definition of the request, which an edit may have followed."""
+        """Return the state with the definition of the request, even if an edit followed it."""
         if each.definition_version == state.definition_version:
             return state
         schedule = await self._transaction.definition(each.key, each.definition_version)
@@ -410,12 +407,12 @@ class _LayingTurn:
 
 
 class _Batch:
-    """Some windows of a backfill: which of them start, and why the others do not.
+    """Windows of a backfill that one transaction handles.
 
     Attributes:
-        new: those without a row.
-        left_alone: how many do not start, by why.
-        seen: how many windows it has.
+        new: windows that start and have no row yet.
+        left_alone: how many windows do not start, by ``Considered.why``.
+        seen: how many windows were considered.
         until: the fire time of the last of them.
     """
 
@@ -428,7 +425,7 @@ class _Batch:
         self.until = each.cursor
 
     async def choose(self, limit: int) -> None:
-        """Go through the next windows until ``limit`` of them start."""
+        """Consider the next windows until ``limit`` of them start."""
         fewest, most = _READ_AHEAD
         ahead = min(max(4 * limit, fewest), most)
         each, spec = self._each, self._state.schedule.spec
@@ -454,12 +451,12 @@ class _Batch:
             self._again.setdefault(id(each.row), (each.row, []))[1].append(each.at)
             return
         window = self._state.window(each.at)
-        # Numbers of a later series may have been those of an earlier one.
+        # A later series may reuse the bucket numbers of an earlier one.
         workflow_id = window.workflow_id(self._state.suffixed or self._state.series > 1)
         self.new.append(ToLay(window, workflow_id, again=False))
 
     async def split(self) -> list[ToLay]:
-        """Return the windows that were decided against, each with a row of its own by now."""
+        """Return the windows that were decided against, each now in a row of its own."""
         found = []
         for row, moments in self._again.values():
             if row.windows == 1:

@@ -1,7 +1,4 @@
-"""Remaining undo steps of an ended run.
-
-Reads from a run's history which of its steps are still to be undone.
-"""
+"""Remaining undo steps of an ended run, read from its history."""
 
 from __future__ import annotations
 
@@ -23,13 +20,13 @@ from engine.flow.saga import LEFT_TO_UNDO
 from engine.flow.steps import HEADER, NOTHING, StepNote
 
 _MOST_BYTES = 1_000_000
-"""Of inputs in one answer; Temporal refuses results of more than two million."""
+"""Limit on the inputs in one answer; Temporal refuses results of more than two million bytes."""
 _PLAIN = b"json/plain"
 
 
 @activity.defn(name=LEFT_TO_UNDO)
 async def left_to_undo(dead: dict[str, Any]) -> dict[str, Any]:
-    """Return some of the steps that are left, the newest first, and when undoing may begin.
+    """Return some of the steps left to undo, the newest first, and when undoing may begin.
 
     Args:
         dead: ``workflow_id`` and ``run_id`` of the run, and how many to ``skip``.
@@ -49,7 +46,7 @@ async def left_to_undo(dead: dict[str, Any]) -> dict[str, Any]:
             name = f"{dead['workflow_id']} ({dead['run_id']})"
             raise FatalError(
                 f"Temporal has forgotten {name}: undo by hand"
-            ) from None  # the sentence that is told
+            ) from None  # the message alone is shown
         raise
     undos: list[dict[str, Any]] = []
     size = 0
@@ -65,7 +62,7 @@ async def left_to_undo(dead: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass
 class _Step:
-    """A step of the run that can be taken back."""
+    """A step of the run that can be undone."""
 
     name: str
     undo: Mapping[str, Any]
@@ -74,7 +71,7 @@ class _Step:
 
 @dataclass
 class _Past:
-    """Steps of a run, as its history shows them."""
+    """Steps of a run according to its history."""
 
     converter: DataConverter
     steps: list[_Step] = field(default_factory=list)
@@ -84,7 +81,7 @@ class _Past:
     closed_at: datetime | None = None
 
     async def add(self, event: HistoryEvent) -> None:
-        """Hear of the next event."""
+        """Process the next event."""
         self.closed_at = event.event_time.ToDatetime(tzinfo=UTC)
         if event.HasField("activity_task_scheduled_event_attributes"):
             await self._scheduled(event.event_id, event.activity_task_scheduled_event_attributes)
@@ -127,17 +124,14 @@ class _Past:
         return [step for step in reversed(self.steps) if step.undo["key"] not in self.undone]
 
     def quiet_at(self) -> datetime | None:
-        """Return when the steps under way at the end have heard of it; None: there were none."""
+        """Return by when steps in flight at the close notice it; None if there were none."""
         if not self.patience or self.closed_at is None:
             return None
         return self.closed_at + max(self.patience.values())
 
 
 async def _input_of(step: _Step, converter: DataConverter) -> str | None:
-    """The step's input for its undo: as the workflow wrote it, without what the codec added.
-
-    Whoever sends it on encodes it again.
-    """
+    """Return the step's input for its undo, decoded by the codec; the sender encodes it again."""
     if not step.undo.get("takes_input") or not step.inputs:
         return None
     (raw,) = await converter.decode(step.inputs[:1], [RawValue])

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 # --- clocks ---
-# Two clocks: the ledger's, which decides what is due, and one that only counts.
+# The ledger's clock decides what is due; ``boottime`` only measures elapsed time.
 
 
 def boottime() -> float:
-    """Return seconds of a clock that never goes back and counts time spent suspended.
+    """Return the seconds of a clock that never goes back and counts time spent suspended.
 
     A lease measured by a clock that stops during suspend would look fresh after a night.
     """
@@ -22,10 +22,10 @@ def boottime() -> float:
 
 
 class LedgerClock:
-    """The ledger's clock as last seen, carried forward by ``boottime``.
+    """The ledger's clock as last read, carried forward by ``boottime``.
 
-    It was read at some moment between question and answer, nobody knows at which. So there are
-    three readings: whoever takes the wrong one has a proof from the future, or a run forgotten.
+    The server read it at an unknown moment between request and response, hence three readings.
+    The wrong one dates evidence in the future, or understates the age of a forgotten run.
     """
 
     def __init__(self) -> None:
@@ -34,71 +34,69 @@ class LedgerClock:
     def observe(
         self, now: datetime, *, asked: float | None = None, answered: float | None = None
     ) -> None:
-        """Note what the ledger's clock said between two moments of ``boottime``; by default now."""
+        """Record the ledger's time, read between two moments of ``boottime``, by default now."""
         answered = boottime() if answered is None else answered
         self._seen = (now, answered if asked is None else asked, answered)
 
     def now(self) -> datetime:
-        """Return the ledger's time at the earliest: it is never ahead of the clock itself.
+        """Return the earliest possible ledger time, never ahead of the clock itself.
 
-        For proofs ("it was open at"), and for how far back somebody looks.
+        Use it for evidence ("it was open at") and for how far back to search.
         """
         said, _, answered = self._last()
         return said + timedelta(seconds=boottime() - answered)
 
     def latest(self) -> datetime:
-        """Return the ledger's time at the latest: for an age that must not be taken for less."""
+        """Return the latest possible ledger time, for ages that must not be underestimated."""
         said, asked, _ = self._last()
         return said + timedelta(seconds=boottime() - asked)
 
     def about(self) -> datetime:
-        """Return the likeliest reading, in the middle: for waits, and for what people read."""
+        """Return the likeliest ledger time, in the middle, for waits and for display."""
         said, asked, answered = self._last()
         return said + timedelta(seconds=boottime() - (asked + answered) / 2)
 
     def _last(self) -> tuple[datetime, float, float]:
-        """``observe`` must have been called."""
+        """Return the last reading; ``observe`` must have been called."""
         if self._seen is None:
             raise RuntimeError("the ledger's clock has not been seen yet")
         return self._seen
 
 
 # --- clock skew ---
-# Whether the database's clock still goes as time does. Pure: it is told both.
-#
-# Every decision rests on one clock, the database's. When it is set, or another server with another
-# clock takes over, windows would be decided by a time that never was.
+# Every decision rests on one clock, the database's. If it is set, or a server with another clock
+# takes over, windows would be decided at a wrong time. Pure: both times are arguments.
 
 _MINUTE = 60.0
 _APART = 0.5
-"""Seconds between two looks that are remembered."""
+"""Minimum seconds between two readings that are kept."""
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """The clock was read at some moment of [asked, answered], so it is ahead by [least, most]."""
+    """A reading within [asked, answered]; the clock is ahead by [least, most]."""
 
     asked: float
     least: float
     most: float
 
     def step_to(self, later: _Look) -> float:
-        """Seconds that the clock surely went too far (or, negative, not far enough) since."""
+        """Return the seconds that the clock certainly gained (negative: lost) until ``later``."""
         if later.least > self.most:
             return later.least - self.most
         return min(later.most - self.least, 0.0)
 
 
 class ClockWatch:
-    """Compares the progress of a clock with time that has passed here.
+    """Comparison of a clock's progress with the time elapsed here.
 
-    What counts is how much more or less than that time the clock went, since any look of the last
-    minute and since the last one before it. A slow answer is no skew: the clock was read somewhere
-    between question and answer, and only what no such moment explains counts.
+    The skew is how much the clock gained or lost against that time, since any reading of the last
+    minute and since the last one before it. A slow response is no skew: the clock was read between
+    request and response, and only a difference that no such moment explains counts.
 
     Args:
-        most: the skew that is put up with.
+        most: the tolerated skew.
     """
 
     def __init__(self, most: timedelta) -> None:
@@ -109,11 +107,11 @@ class ClockWatch:
 
     @property
     def holds(self) -> bool:
-        """Whether the clock is not to be trusted now."""
+        """Whether the clock is not trusted now."""
         return self._until is not None
 
     def observe(self, now: datetime, asked: float, answered: float) -> None:
-        """Note that the clock said ``now`` between two moments of a clock that only counts.
+        """Record that the clock read ``now`` between two moments of a monotonic clock.
 
         A step sets ``skew``, in seconds, and holds until the clock has agreed for a minute.
         """
@@ -123,7 +121,7 @@ class ClockWatch:
         if abs(step) > self._most:
             self.skew = step
             self._until = answered + _MINUTE
-            self._looks.clear()  # from here on the clock is compared with what it says now
+            self._looks.clear()  # from here on, compare with the new time
         elif self._until is not None and asked >= self._until:
             self._until = None
         self._remember(look)
@@ -132,6 +130,6 @@ class ClockWatch:
         if self._looks and look.asked - self._looks[-1].asked < _APART:
             return
         self._looks.append(look)
-        # One from before the last minute stays: after a gap it is all there is to compare with.
+        # Keep one reading older than a minute: after a gap there is no other to compare with.
         while len(self._looks) > 1 and self._looks[1].asked <= look.asked - _MINUTE:
             self._looks.popleft()

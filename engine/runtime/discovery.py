@@ -1,7 +1,4 @@
-"""Discovery of workflows and activities.
-
-Finds the user's code: every module of the packages that hold workflows and activities.
-"""
+"""Discovery of the user's workflows and activities in every module of their packages."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _MARK: Final = "__temporal_workflow_definition"
 
 
 def imports_from_environment() -> tuple[str, ...]:
-    """Return the packages that ``SCHED_IMPORTS`` names, comma separated."""
+    """Return the packages in ``SCHED_IMPORTS``, which is comma separated."""
     names = os.environ.get("SCHED_IMPORTS", "")
     return tuple(name.strip() for name in names.split(",") if name.strip())
 
@@ -42,20 +39,19 @@ class UserCode:
 
 
 def types_of(classes: Iterable[type]) -> frozenset[str]:
-    """Return the Temporal types of classes, plain ones included; one that takes all has none."""
+    """Return the Temporal types of classes, plain ones included; a dynamic workflow has none."""
     marks = (getattr(each, _MARK, None) for each in classes)
     return frozenset(mark.name for mark in marks if mark and mark.name)
 
 
 def import_user_code(names: Sequence[str] = ()) -> UserCode:
-    """Import every module of these packages and return what is defined in them.
+    """Import every module of these packages and return the workflows and activities they define.
 
-    Without names, ``workflows`` and ``activities`` of the working directory are imported as
-    far as they exist. The working directory is put on ``sys.path``: a console script does not
-    see it otherwise.
+    Without names, import ``workflows`` and ``activities`` of the working directory if they exist.
+    The working directory is added to ``sys.path``, where a console script lacks it.
 
     Raises:
-        EngineError: when a named package does not exist, or a module fails to import.
+        EngineError: a named package does not exist, or a module fails to import.
     """
     here = str(Path.cwd())
     if here not in sys.path:
@@ -80,7 +76,7 @@ def _import(module: str) -> ModuleType:
 
 
 def _defined_in(modules: Sequence[ModuleType]) -> list[Any]:
-    """Every class and function that the modules define themselves, in order."""
+    """Return every class and function that the modules define themselves, in order."""
     return [
         thing
         for module in modules

@@ -1,7 +1,4 @@
-"""Events that a replica emits.
-
-What a replica tells whoever listens: the terminal of ``sched up``, a test, a log.
-"""
+"""Events that a replica emits to its listeners: the terminal of ``sched up``, a test, a log."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A claim came to an end. ``already`` means that the run existed before this send."""
+    """A claim that came to an end. ``already``: the run existed before this send."""
 
     claim: Claim
     outcome: Outcome
@@ -31,7 +28,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Windows that will have no run: skipped, expired or rejected. One row of the ledger."""
+    """Windows without a claim: skipped, expired, rejected or queued. One row of the ledger."""
 
     decision: Decision
     workflow_id: str
@@ -41,27 +38,27 @@ class Decided:
         count, last = self.decision.windows, self.decision.last
         noun = "1 window" if count == 1 else f"{count} windows"
         until = f" up to {last:%Y-%m-%d %H:%M:%S}Z" if last and count > 1 else ""
-        why = self.decision.reason or "it waits for its turn"  # of what is queued no row says more
+        why = self.decision.reason or "it waits for its turn"  # only queued windows lack one
         return f"{noun}{until} {self.decision.verdict}: {why}"
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """A run of ours was seen closed."""
+    """A run of ours that was seen closed."""
 
     evidence: Evidence
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A run was asked to end, by a cancel or a terminate."""
+    """A run that was cancelled or terminated."""
 
     order: StopOrder
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The schedule file was applied, or could not be; ``text`` says it in one sentence."""
+    """Result of applying the schedule file; ``text`` is one sentence."""
 
     text: str
     good: bool
@@ -69,7 +66,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something about the file that somebody should hear; ``good`` when nothing is amiss."""
+    """Operational information; ``good`` when nothing is wrong."""
 
     text: str
     good: bool
@@ -77,7 +74,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """Somebody should know: a stable ``code`` and a sentence."""
+    """A condition that needs attention: a stable ``code`` and a sentence."""
 
     code: Code
     text: str
@@ -85,7 +82,7 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Degraded:
-    """A loop cannot work at present, for a reason that may pass."""
+    """A loop that cannot work at present, for a reason that may pass."""
 
     loop: str
     reason: str
@@ -96,7 +93,7 @@ class Degraded:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A loop that was degraded works again."""
+    """A degraded loop that works again."""
 
     loop: str
 
@@ -109,7 +106,7 @@ OnEvent = Callable[[Event], None]
 
 
 def without_run(steps: Iterable[Step]) -> list[Decided]:
-    """Return what these steps decided besides claims."""
+    """Return an event for each decision of these steps that is not a claim."""
     return [
         Decided(
             decision,
@@ -123,7 +120,7 @@ def without_run(steps: Iterable[Step]) -> list[Decided]:
 
 
 def tell_decided(decided: Sequence[Decided], on_event: OnEvent) -> None:
-    """Tell of windows without a run; the log hears of all days off in one line."""
+    """Emit windows without a run; log all excluded windows together in one line."""
     for event in decided:
         on_event(event)
     if off := [event.decision for event in decided if event.decision.excluded]:
@@ -136,7 +133,7 @@ def tell_decided(decided: Sequence[Decided], on_event: OnEvent) -> None:
 
 
 def log(event: Event) -> None:
-    """Write an event to the log: the listener that is always there."""
+    """Write an event to the log."""
     match event:
         case Settled(claim, outcome, lag, already):
             level = logging.INFO if outcome.status == "started" else logging.WARNING
@@ -144,7 +141,7 @@ def log(event: Event) -> None:
             status = "already started" if already else outcome.status
             logger.log(level, "%s %s: %s", claim.workflow_id, status, detail)
         case Decided(decision, workflow_id):
-            if decision.verdict != "rejected":  # an alert says it already
+            if decision.verdict != "rejected":  # an alert reports it already
                 level = logging.DEBUG if decision.excluded else logging.WARNING
                 logger.log(level, "%s %s", workflow_id, event)
         case Closed(evidence):

@@ -1,10 +1,8 @@
-"""Detection of a ledger failover or restore.
+"""Detection of a ledger failover or restore: another ledger, or lost commits (rule L4).
 
-Notices that another ledger answers, or this one without its last commits (rule L4).
-
-A failover to a copy that lags, and a restore, take back what replicas were told. Nobody says so;
-but a promoted standby writes a new timeline, a restored dump has another system, and a server that
-lost transactions has numbered fewer of them than somebody has seen.
+A failover to a lagging standby and a restore silently undo commits that replicas have seen. The
+signs: a promoted standby starts a new timeline, a restored dump has another system identifier, and
+a server that lost transactions has numbered fewer of them than a replica has seen.
 """
 
 from __future__ import annotations
@@ -23,11 +21,11 @@ _APPLY = "what was applied or asked for last may be gone, too: apply it again"
 
 
 class FailoverDetector:
-    """The ledger's history as one replica has seen it, to compare each probe with.
+    """The ledger's history as one replica has seen it, for comparison with each probe.
 
     Attributes:
-        doubted_at: windows up to then may have runs of which the ledger knows nothing; None when
-            no sign of lost commits was ever seen.
+        doubted_at: windows up to then may have runs that the ledger does not know; None when no
+            sign of lost commits was ever seen.
     """
 
     def __init__(self, ledger: Ledger, *, on_event: OnEvent) -> None:
@@ -39,12 +37,12 @@ class FailoverDetector:
         self.doubted_at: datetime | None = None
 
     async def observe(self, probe: Probe) -> bool:
-        """Take in a probe; whether there is a doubt that this replica has not known of.
+        """Process a probe; return whether there is a doubt that is new to this replica.
 
-        Only where another server process answers, or a sign is seen, does it ask the ledger more.
+        It queries the ledger further only if another server process answers or a sign is seen.
 
         Raises:
-            LedgerError: another ledger answers under the same address: it knows other windows.
+            LedgerError: another ledger answers at the same address: it has other windows.
         """
         self._recognise(probe.ledger_id)
         doubted_at = probe.doubted_at
@@ -74,7 +72,7 @@ class FailoverDetector:
             yield f"the ledger is at epoch {probe.epoch}, and was at {self._epoch}"
 
     async def _compare(self, signs: list[str]) -> datetime | None:
-        """Compare who answers with who did, as the ledger and this replica remember it."""
+        """Compare the lineage with the last ones that the ledger and this replica recorded."""
         here, noted = await self._ledger.lineage()
         for before in (noted, self._lineage):
             signs += [sign for sign in _differences(before, here) if sign not in signs]

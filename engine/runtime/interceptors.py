@@ -1,4 +1,4 @@
-"""Worker interceptors for steps."""
+"""Worker interceptors for steps: notes, retries and heartbeats."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from engine.flow import step_named
 from engine.flow.steps import HEADER, NotedInfo, StepNote, note_of_this_call, queue_of
 
 # --- interceptor base ---
-# Where the plugin stands between a workflow and what it asks Temporal for.
+# The plugin's hook between a workflow and its calls to Temporal.
 
 
 def passing(
     through: Callable[[WorkflowOutboundInterceptor], WorkflowOutboundInterceptor],
 ) -> type[WorkflowInboundInterceptor]:
-    """Return what lets the calls of every workflow pass through an interceptor made by ``through``.
+    """Return an interceptor class that passes each workflow's outbound calls to ``through``.
 
-    The SDK asks for a class, of which it makes one for each run.
+    The SDK takes a class and creates one instance for each run.
     """
 
     class Inside(WorkflowInboundInterceptor):
@@ -48,15 +48,15 @@ def passing(
 
 
 # --- step notes and retries ---
-# Carries what a call of a step says beside its input, and keeps to its retry rule.
+# Transport of the note of a step call beside its input, and enforcement of its retry rule.
 #
-# Temporal's retry policy knows one first wait and a factor. Waits in a row, chance, and subclasses
-# of what is given up on are therefore the worker's to say, with each failure. What the next wait is
-# follows from the number of the attempt, which the server counts: no crash makes it begin anew.
+# Temporal's retry policy has one first wait and a factor. So lists of waits, jitter, and subclasses
+# of non-retryable exceptions are applied by the worker, with each failure. The next wait follows
+# from the attempt number, which the server counts: a crash does not restart the sequence.
 
 
 class StepNotes(Interceptor):
-    """Brings the note of a call to the worker that runs it."""
+    """Interceptor that carries the note of a call to the worker that runs it."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
         """See the base class."""
@@ -102,7 +102,7 @@ class _StepNoteReader(ActivityInboundInterceptor):
 
 
 class _StepInfoProvider(ActivityOutboundInterceptor):
-    """Answers ``activity.info()``, in threads and processes too."""
+    """Provider of ``activity.info()`` with the note, in threads and processes too."""
 
     note: StepNote | None = None
 
@@ -115,16 +115,16 @@ class _StepInfoProvider(ActivityOutboundInterceptor):
 
 
 def answer_to(error: Exception, note: StepNote, attempt: int) -> ApplicationError | None:
-    """Return the failure that says when to try again, or not to; None where Temporal knows.
+    """Return a failure that sets or forbids the next retry; None leaves it to Temporal's policy.
 
     Args:
-        error: what the attempt raised.
-        note: what the call said.
-        attempt: which attempt this was, from 1.
+        error: the error that the attempt raised.
+        note: the note of the call.
+        attempt: the number of this attempt, from 1.
     """
     told = error if isinstance(error, ApplicationError) else None
     if told is not None and (told.non_retryable or told.next_retry_delay is not None):
-        return None  # the step's own word
+        return None  # the step has decided itself
     final = any(cls.__name__ in note.give_up_on for cls in type(error).__mro__)
     wait = None if final else wait_after(note, attempt)
     if not final and wait is None:
@@ -141,7 +141,7 @@ def answer_to(error: Exception, note: StepNote, attempt: int) -> ApplicationErro
 
 
 def wait_after(note: StepNote, attempt: int) -> timedelta | None:
-    """Return how long to wait after this attempt; None where Temporal's policy says it all."""
+    """Return how long to wait after this attempt; None leaves it to Temporal's policy."""
     if note.intervals:
         seconds = note.intervals[min(attempt, len(note.intervals)) - 1]
     elif note.backoff:
@@ -157,23 +157,23 @@ def wait_after(note: StepNote, attempt: int) -> timedelta | None:
 
 
 # --- heartbeats ---
-# Speaks for steps while they run: their workers are known to live, and they hear of a cancel.
+# Heartbeats for running steps show that their workers live, and let the steps learn of a cancel.
 #
-# A worker with the plugin expects a sign of life from the steps it schedules, and gives it for
+# A worker with the plugin sets a heartbeat timeout on the steps it schedules, and heartbeats for
 # those it runs. A plain worker does neither. Limits: on a task queue that both kinds share, a plain
-# worker may run a step that is expected to be heard, and a step that is completed from outside
-# (``activity.raise_complete_async``) is not spoken for; declare such steps
+# worker may run a step with a heartbeat timeout; and a step that is completed from outside
+# (``activity.raise_complete_async``) gets no heartbeats. Declare such steps
 # ``@step(heartbeat=None)``.
 
 HEARD_WITHIN = timedelta(seconds=5)
-"""How long a step under way takes at most to hear that it is cancelled."""
+"""The longest time until a running step learns that it is cancelled."""
 
 _EVERY = timedelta(seconds=1)
-"""The SDK passes on one of these signs in ``HEARD_WITHIN``; the others cost next to nothing."""
+"""The SDK sends one of these heartbeats per ``HEARD_WITHIN``; the others cost next to nothing."""
 
 
 class StepHeartbeats(Interceptor):
-    """Sets the heartbeat timeout that a step was declared with, and heartbeats for it."""
+    """Interceptor that sets the heartbeat timeout a step declares, and heartbeats for it."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
         """See the base class."""
@@ -188,7 +188,7 @@ class StepHeartbeats(Interceptor):
 
 
 class _Expecting(WorkflowOutboundInterceptor):
-    """Runs in the workflow, so it must decide alike on every replay: by declarations only."""
+    """Setter of heartbeat timeouts in the workflow; for replays it reads declarations only."""
 
     def start_activity(self, input: StartActivityInput) -> ActivityHandle[Any]:  # noqa: A002 - the SDK's name
         step = step_named(input.activity)
@@ -198,7 +198,7 @@ class _Expecting(WorkflowOutboundInterceptor):
 
 
 def _is_ours(task_queue: str | None) -> bool:
-    """Any other task queue than this one and its queues may have workers without the plugin."""
+    """Return whether it is this task queue or one of its queues; others may lack the plugin."""
     mine = workflow.info().task_queue
     return task_queue is None or queue_of(task_queue, mine) is not None
 
@@ -227,7 +227,7 @@ class _HeartbeatInterceptor(ActivityInboundInterceptor):
 
 
 class _HeartbeatInfo(ActivityOutboundInterceptor):
-    """Remembers what the step itself said last, so that the next sign of life says it again."""
+    """Heartbeats that repeat the details of the step's own last heartbeat."""
 
     said: Sequence[Any] = ()
 
@@ -235,5 +235,5 @@ class _HeartbeatInfo(ActivityOutboundInterceptor):
         super().heartbeat(*self.said)
 
     def heartbeat(self, *details: Any) -> None:
-        self.said = copy.deepcopy(details)  # a sync step may go on changing its own
+        self.said = copy.deepcopy(details)  # a sync step may go on changing them
         super().heartbeat(*details)

@@ -1,7 +1,4 @@
-"""Lifecycle of background loops.
-
-Lifecycle of every background loop: run, wait, stop, and an error bulkhead.
-"""
+"""Lifecycle of every background loop: run, wait, stop, and an error bulkhead."""
 
 from __future__ import annotations
 
@@ -18,10 +15,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 
 
 class Loop:
-    """Calls ``run_once`` again and again; it returns how long to wait before the next call.
+    """A background loop that calls ``run_once``, which returns the wait before the next call.
 
-    An error never ends the loop: it is told once, and tried again after a growing, jittered
-    pause. ``stop`` lets the turn in progress finish; then ``end`` is called, once.
+    An error never ends the loop: it is emitted once and retried after a growing, jittered pause.
+    ``stop`` lets the turn in progress finish; then ``end`` is called, once.
     """
 
     def __init__(
@@ -39,12 +36,12 @@ class Loop:
         self._failures = 0
 
     def stop(self) -> None:
-        """Begin no further turn."""
+        """Stop after the turn in progress."""
         self._stopping.set()
         self._roused.set()
 
     def wake(self) -> None:
-        """Do not wait for the next turn, or for the one after a turn in progress."""
+        """Skip the wait before the next turn, also when a turn is in progress."""
         self._roused.set()
 
     async def run(self) -> None:

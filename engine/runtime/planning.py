@@ -23,19 +23,19 @@ from engine.schedules.planner.planner import MOST_ROWS, TIME_RULES, cursor_by_ne
 from engine.schedules.policies import STOPS, Overlap
 
 # --- unknown workflows ---
-# What is said of a workflow that no worker can run, or that none lives to run.
+# Texts about workflows that no worker can run, or that no living worker serves.
 
 
 def reason(schedule: Schedule) -> str:
-    """Return what the ledger keeps beside each window of it."""
+    """Return the reason that the ledger records for windows of an unknown workflow."""
     return f"no worker on task queue {schedule.task_queue} knows {schedule.workflow}"
 
 
 def explained(schedule: Schedule, announced: Collection[str]) -> str:
-    """Return the reason and what may help, for whoever reads it now.
+    """Return the reason and a possible remedy, for display.
 
     Args:
-        schedule: whose workflow nobody knows.
+        schedule: the schedule whose workflow is unknown.
         announced: every type that a worker of its task queue ever announced.
     """
     if not announced:
@@ -49,13 +49,13 @@ def explained(schedule: Schedule, announced: Collection[str]) -> str:
 
 
 def unserved_at(project: str, lane: str, workflow: str, served: Served) -> str | None:
-    """Return where no worker lives that would start what comes due; None when one does.
+    """Return where a living worker is missing to start due windows; None if there is one.
 
     Args:
-        project: whose workers start it.
-        lane: the task queue of its workers; "" is external, which any of the project starts.
-        workflow: its type or, while no worker has announced one, its name.
-        served: what living workers serve.
+        project: the project whose workers start them.
+        lane: the task queue of these workers; "" is external, which any worker of it starts.
+        workflow: the workflow's type or, while no worker has announced one, its name.
+        served: projects, task queues and types of living workers.
     """
     if not lane:
         return None if any(project == other for other, _ in served) else f"project {project}"
@@ -66,7 +66,7 @@ def unserved_at(project: str, lane: str, workflow: str, served: Served) -> str |
 
 
 def no_worker_lives(places: Mapping[str, int]) -> str:
-    """Return what is told of places, and of how many schedules each; empty where there are none."""
+    """Return a warning about places with the number of their schedules; empty without places."""
     if not places:
         return ""
     named = "; ".join(
@@ -78,7 +78,7 @@ def no_worker_lives(places: Mapping[str, int]) -> str:
 
 
 def nobody_polls(row: PolledQueue) -> str:
-    """Return what is told of a task queue that is left alone."""
+    """Return a warning about a task queue without pollers."""
     since = f" since {row.polled_at:%Y-%m-%d %H:%M:%S}Z" if row.polled_at else ""
     runs = "1 run waits" if row.waiting == 1 else f"{row.waiting} runs wait"
     what = f"nobody has polled the task queue {row.task_queue}{since}"
@@ -86,27 +86,27 @@ def nobody_polls(row: PolledQueue) -> str:
 
 
 def left_alone(rows: Iterable[PolledQueue], queues: Collection[str]) -> list[str]:
-    """Return what is to be told of these task queues, where nobody polls them."""
+    """Return warnings about those of these task queues that have no pollers."""
     return [nobody_polls(row) for row in rows if row.is_left_alone and row.task_queue in queues]
 
 
 # --- from a row to a step ---
-# From a schedule's row to the step that the ledger records: the planner, applied.
+# The planner turns the row of a schedule into the step that the ledger records.
 
 _NO_LIMIT = sys.maxsize
 
 LONGEST_WAIT = timedelta(seconds=30)
-"""A plan that waits for an answer is made again by then at the latest."""
+"""Longest time until a plan that waits for an answer is made again."""
 
 MOST_OWED: Final = 5000
-"""So many windows one plan may start: 0.2 s of the event loop, and 2 s of one transaction."""
+"""Most windows that one plan may start: 0.2 s of the event loop, and 2 s of one transaction."""
 
 
 async def holding(transaction: Transaction, steps: Sequence[Step]) -> list[Step]:
-    """Return the steps whose plans still hold, and see that they do until the transaction ends.
+    """Return the steps whose plans still hold, and lock them so until the transaction ends.
 
-    A sweeper takes no lock of a schedule: what a plan gives up because nobody has begun to send it
-    may be on its way meanwhile, and what was to take its place would run beside it.
+    A sweeper takes no schedule lock: a fire that a plan gives up as unsent may be in flight by
+    now, and its replacement would run beside it.
     """
     given_up = {step.state.key: _given_up(step.moves) for step in steps}
     if not (ids := set().union(*given_up.values())):
@@ -116,7 +116,7 @@ async def holding(transaction: Transaction, steps: Sequence[Step]) -> list[Step]
 
 
 async def holds(transaction: Transaction, moves: Sequence[Move]) -> bool:
-    """Whether what these moves give up is unsent, until the transaction ends; see ``holding``."""
+    """Return whether fires given up here stay unsent until the transaction ends (``holding``)."""
     ids = _given_up(moves)
     return not ids or ids <= await transaction.lock_unsent(ids)
 
@@ -126,18 +126,18 @@ def _given_up(moves: Sequence[Move]) -> set[int]:
 
 
 def waits(step: Step) -> bool:
-    """Whether a step puts windows into the line of their key."""
+    """Return whether a step puts windows into the line of their key."""
     return any(decision.verdict == "queued" for decision in step.decisions)
 
 
 def concerns_others(step: Step) -> bool:
-    """Whether windows of other schedules may be waiting for what a step decides, or it for them."""
+    """Return whether windows of other schedules may wait for this step, or it for them."""
     without_run = any(decision.verdict != "claimed" for decision in step.decisions)
     return without_run or any(move.to == "skip" for move in step.moves)
 
 
 def owes_many(state: ScheduleState, now: datetime) -> bool:
-    """Whether more windows are still to start than should be decided at once."""
+    """Return whether more windows are owed than should be decided at once."""
     schedule = state.schedule
     since = max(_cursor(state), now - schedule.grace - schedule.spread)
     return state.hold is None and since < now and schedule.spec.count(since, now) > MOST_OWED
@@ -150,18 +150,18 @@ def decided_to_the_end(
     make_up: CatchUp | None = None,
     then: Hold | None = None,
 ) -> Step:
-    """Decide everything that a schedule owes as it stands, because it is about to change (L3).
+    """Decide everything that a schedule owes before it changes (rule L3).
 
     Args:
         state: the schedule.
         now: the ledger's clock.
         make_up: see ``plan``.
-        then: what holds it from now on. That ends whatever nobody has begun to send, so where very
-            many windows are to start it speaks of all of them at once.
+        then: the hold that begins now. It gives up every unsent fire anyway, so where very many
+            windows are owed it decides all of them at once.
     """
     unable = _unable(state)
-    # By a clock that was set back to before this definition took effect, the window that it owes by
-    # first sight is still to come; the next definition begins after it, and it would be nobody's.
+    # If the clock was set back to before this definition took effect, the window that it owes by
+    # first sight lies ahead. The next definition begins after it and would not decide it either.
     until = max(now, state.effective_from)
     hold = then if then and owes_many(state, now) else None
     step = planned(state, until, make_up=make_up, unable=unable, final=True, hold=hold)
@@ -190,9 +190,9 @@ def planned(
     rows: int = MOST_ROWS,
     hold: Hold | None = None,
 ) -> Step:
-    """Return what the planner decides for one schedule, ready to be recorded."""
+    """Run the planner for one schedule and return its step, ready to be recorded."""
     cursor = _cursor(state)
-    # What newer rules owe before the cursor is owed now or never: the cursor does not go back.
+    # Windows that newer rules owe before the cursor are decided now or never: it never moves back.
     whole = cursor < state.cursor
     decided = plan(
         state.schedule,
@@ -218,10 +218,10 @@ def planned(
 
 
 def _cursor(state: ScheduleState) -> datetime:
-    """The schedule's cursor by the present rules of time."""
+    """Return the schedule's cursor by the current rules of time."""
     if state.rules == TIME_RULES:
         return state.cursor
-    # Of an edit, by a replica with older rules, too.
+    # The definition's start is a lower bound, also after an edit by a replica with older rules.
     cursor = cursor_by_new_rules(state.schedule, state.cursor, state.cursor_reading)
     return max(cursor, min(state.cursor, state.effective_from))
 
@@ -241,18 +241,18 @@ def _step(state: ScheduleState, decided: Plan) -> Step:
 
 
 # --- splitting of ranges ---
-# Windows that are taken out of a row that stands for many.
+# Extraction of single windows from a row that covers many.
 
 
 async def split_range(transaction: Transaction, row: Fire, *moments: datetime) -> list[Window]:
-    """Give each window that opened at one of these moments a row of its own; returns them.
+    """Give each window that opened at one of these moments a row of its own; return the windows.
 
-    What is left of the row says what it said, of fewer windows. One statement, however many.
+    The rest of the row keeps its content, for fewer windows. One statement, however many.
 
     Args:
-        transaction: in which it happens.
-        row: as it was read.
-        moments: in order.
+        transaction: the transaction to write in.
+        row: the row as it was read.
+        moments: the fire times, in order.
 
     Raises:
         ValueError: the row has no window at one of them.
@@ -265,7 +265,7 @@ async def split_range(transaction: Transaction, row: Fire, *moments: datetime) -
 
 
 # --- end of a definition ---
-# The end of a definition, or of what holds it: first everything it owes is decided (rule L3).
+# Before a definition or its hold ends, everything it owes is decided (rule L3).
 
 _log = logging.getLogger(__name__)
 
@@ -275,9 +275,9 @@ async def end(
     states: Sequence[ScheduleState],
     decided: Callable[[ScheduleState], Step],
 ) -> list[Step]:
-    """Record what ``decided`` says of these locked schedules.
+    """Record the steps that ``decided`` returns for these locked schedules.
 
-    What a step gives up may be on its way meanwhile. Such a schedule is read and decided again.
+    A fire that a step gives up may be in flight by now. Its schedule is read and decided again.
     """
     steps = {state.key: decided(state) for state in states}
     while True:
@@ -291,10 +291,10 @@ async def end(
 
 
 async def decide_ahead(ledger: Ledger, key: str) -> None:
-    """Decide what a schedule owes in parts, where that is too much for the transaction of an edit.
+    """Decide in parts what a schedule owes, if it is too much for the transaction of an edit.
 
-    Each part is decided as a tick decides it, and workers begin to start it. Where nothing can be
-    decided before somebody has looked, the edit decides it after all.
+    Each part is decided as in a tick, and workers begin to start it. Where a decision needs a
+    look at Temporal first, the edit decides the rest.
     """
     told = False
     while True:
@@ -318,18 +318,18 @@ async def decide_ahead(ledger: Ledger, key: str) -> None:
 
 
 # --- row lock ---
-# One schedule under its row lock: where every verb begins.
+# One schedule under its row lock; every operator command begins with it.
 
 
 @dataclass(slots=True)
 class Locked:
-    """A schedule that nobody else changes at present.
+    """A schedule that is locked against all other changes.
 
     Attributes:
-        transaction: what is written in it is visible to others all at once.
-        state: the schedule, fresh.
-        now: the ledger's clock, read after the lock was had.
-        by: who acts.
+        transaction: the transaction with the lock; its writes become visible all at once.
+        state: the schedule, read under the lock.
+        now: the ledger's clock, read after the lock was acquired.
+        by: the actor.
     """
 
     transaction: Transaction
@@ -338,9 +338,9 @@ class Locked:
     by: str
 
     async def decide(self, make_up: CatchUp | None = None, then: Hold | None = None) -> Step:
-        """Decide every window up to now as things stand.
+        """Decide every window up to now under the current definition and state.
 
-        ``make_up``: see ``plan``; ``then``: what holds the schedule from now on.
+        ``make_up``: see ``plan``; ``then``: the hold that begins now.
         """
         await self.read_line(self.state.schedule.overlap)
         (step,) = await end(
@@ -352,7 +352,7 @@ class Locked:
         return step
 
     async def read_line(self, policy: Overlap) -> None:
-        """Read all that waits where a start is to take the place of all of it."""
+        """Read the whole line, if a start by this policy replaces all of it."""
         if policy in STOPS and self.state.unread.waiting:
             (self.state,) = await self.transaction.read([self.state.key], all_open=True)
 
@@ -365,7 +365,7 @@ class Locked:
         before: Mapping[str, Any] | None = None,
         after: Mapping[str, Any] | None = None,
     ) -> None:
-        """Note what is done."""
+        """Record the action."""
         project, key = self.state.project, self.state.key
         action = Action(project, key, verb, reason, workflow_id, before, after)
         await self.transaction.act([action], by=self.by)
@@ -375,18 +375,18 @@ class Locked:
 async def locked(
     ledger: Ledger, key: str, *, by: str, all_open: bool = False, retired: bool = False
 ) -> AsyncIterator[Locked]:
-    """Lock one schedule for as long as the block lasts; all of it is written, or nothing.
+    """Lock one schedule while the block lasts; its writes commit together or not at all.
 
     Args:
-        ledger: the memory that has it.
-        key: of the schedule.
-        by: who acts.
-        all_open: whether every open fire is wanted, also where runs may overlap.
-        retired: whether a retired one will do.
+        ledger: the ledger with the schedule.
+        key: the schedule's key.
+        by: the actor.
+        all_open: whether to read every open fire, also where runs may overlap.
+        retired: whether to accept a retired schedule.
 
     Raises:
-        ScheduleNotFound: there is none of this key.
-        ScheduleRetired: it does not exist any more.
+        ScheduleNotFound: no schedule has this key.
+        ScheduleRetired: the schedule is retired.
     """
     async with ledger.transaction(long=True) as transaction:
         await transaction.lock([key])
@@ -403,7 +403,7 @@ async def locked(
 
 
 async def has_window(transaction: Transaction, row: Fire, at: datetime) -> bool:
-    """Whether a row stands for a window at ``at``.
+    """Return whether a row stands for a window at ``at``.
 
     A range of an older definition may span moments at which it had no window.
     """

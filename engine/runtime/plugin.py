@@ -1,7 +1,4 @@
-"""The Temporal worker plugin.
-
-The Temporal plugin: a worker that has it is a replica of the scheduler.
-"""
+"""The Temporal worker plugin, which makes a worker a replica of the scheduler."""
 
 from __future__ import annotations
 
@@ -45,33 +42,31 @@ _PASSED_THROUGH = ("asyncpg", "croniter", "yaml", "opentelemetry", "engine")
 """Re-imported inside the sandbox, asyncpg 0.31 segfaults the worker; the others only cost time."""
 
 _STEPS_AT_ONCE = 100
-"""The SDK's own default of ``max_concurrent_activities``."""
+"""The SDK's default of ``max_concurrent_activities``."""
 
 _served: WeakKeyDictionary[Worker, set[str]] = WeakKeyDictionary()
 
 
 class SchedulePlugin(SimplePlugin):
-    """Runs the scheduler inside ``worker.run()``.
+    """Plugin that runs the scheduler inside ``worker.run()``.
 
-    Give it to the client or to the worker; given to both, it runs once. A client without a
+    Pass it to the client or to the worker; passed to both, it runs once. A client without a
     worker never fires.
 
     Args:
         schedules: the path of the schedule file or of a folder of them, a list of paths, a
             file already loaded, or None to run what the ledger holds.
         database_url: the ledger; by default ``SCHED_DATABASE_URL``. Without either the engine
-            runs stateless: guarded by the run id alone, without a memory.
-        project: whose schedules to claim; by default what the file says.
-        settings: by default the environment's.
-        on_event: hears what happens, after the log.
+            runs stateless: only the workflow id prevents a second run, and nothing is stored.
+        project: the project whose schedules to claim; by default the file's.
+        settings: by default those of the environment.
+        on_event: receives each event after the log.
 
     Raises:
-        LedgerError: when ``database_url`` is no address of a PostgreSQL database.
-        ScheduleFileError: when the file is broken and there is no ledger that could hold the
-            last good one.
-        LedgerRequired: when nothing is to be applied, and no ledger has anything; or when there is
-            no ledger, and the file asks for what only one can do.
-        SettingsInvalid: when a setting can never become right.
+        LedgerError: ``database_url`` is no address of a PostgreSQL database.
+        ScheduleFileError: the file is broken, and no ledger could hold the last good one.
+        LedgerRequired: there is no ledger, but the file needs one or ``apply`` is ``never``.
+        SettingsInvalid: a setting is invalid.
     """
 
     def __init__(
@@ -107,7 +102,7 @@ class SchedulePlugin(SimplePlugin):
                 "with SCHED_APPLY=never the ledger has the schedules, and there is none",
                 cure="set SCHED_DATABASE_URL, or SCHED_APPLY=on-start",
             )
-        # Whatever is wrong must be said here: raised later it would hang `async with Worker`.
+        # Errors must be raised here: raised later they would hang `async with Worker`.
         stateless = self._database_url is None
         found = _project_of(self._source, stateless=stateless) if stateless or not project else ""
         self._project = project or found
@@ -115,13 +110,13 @@ class SchedulePlugin(SimplePlugin):
 
     @property
     def project(self) -> str:
-        """Whose schedules the replicas of this plugin claim."""
+        """Project whose schedules the replicas of this plugin claim."""
         return self._project
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
         """See the base class."""
         config = super().configure_worker(config)
-        # A step that waits for a slot is spoken for, as one that runs.
+        # Slots come last, so that a step that waits for one gets heartbeats too.
         interceptors = sorted(
             config.get("interceptors", ()), key=lambda i: isinstance(i, SlotInterceptor)
         )
@@ -129,13 +124,13 @@ class SchedulePlugin(SimplePlugin):
         given = config.get("max_heartbeat_throttle_interval", HEARD_WITHIN)
         config["max_heartbeat_throttle_interval"] = min(given, HEARD_WITHIN)
         if config.get("activity_executor") is None:
-            # As many as there may be steps: the SDK warns of fewer, and threads begin when needed.
+            # One per concurrent step: the SDK warns below that, and threads start when needed.
             most = config.get("max_concurrent_activities") or _STEPS_AT_ONCE
             config["activity_executor"] = ThreadPoolExecutor(most, thread_name_prefix="step")
         return _with_undoing(config)
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
-        """See the base class. What a clean-up run did is replayed like any other."""
+        """See the base class. Clean-up runs are replayed like any other."""
         config = super().configure_replayer(config)
         workflows = config.get("workflows", ())
         if Undo not in workflows:
@@ -143,7 +138,7 @@ class SchedulePlugin(SimplePlugin):
         return config
 
     def drain(self) -> None:
-        """Claim nothing more, ahead of the worker's own shutdown."""
+        """Stop claiming, ahead of the worker's own shutdown."""
         for replica in self._replicas:
             replica.stop()
 
@@ -194,14 +189,14 @@ class SchedulePlugin(SimplePlugin):
             return
         try:
             self._on_event(event)
-        except Exception:  # noqa: BLE001 - somebody's terminal must not end a worker
+        except Exception:  # noqa: BLE001 - a listener must not end a worker
             logger.exception("the listener of %s failed", type(event).__name__)
 
 
 async def _side_by_side(
     worker: Worker, run: Callable[[Worker], Awaitable[None]], replica: Replica
 ) -> None:
-    """Run both. Whichever ends first takes the other along; the replica's error is kept."""
+    """Run both until either ends, then stop the other; keep the replica's error."""
     running = asyncio.ensure_future(run(worker))
     firing = asyncio.create_task(_fire_while_running(worker, replica))
     try:
@@ -219,8 +214,8 @@ async def _side_by_side(
 
 
 async def _fire_while_running(worker: Worker, replica: Replica) -> None:
-    """Fire from the moment the worker can take work until its shutdown is asked for."""
-    # The SDK has no signal for either moment; the event is read where it exists, so that a
+    """Fire from the moment the worker can take work until its shutdown is requested."""
+    # The SDK has no signal for either moment. The shutdown event is read where it exists, so that a
     # replica does not claim while its worker drains.
     shutdown: asyncio.Event | None = getattr(worker, "_shutdown_event", None)
     while not worker.is_running:
@@ -241,13 +236,13 @@ async def _stop_with(shutdown: asyncio.Event, replica: Replica) -> None:
 
 
 def _with_undoing(config: WorkerConfig) -> WorkerConfig:
-    """Let a worker also undo what its workflows did, where one of them wants that."""
+    """Add the clean-up workflow to a worker with workflows that compensate on terminate."""
     workflows, activities = config.get("workflows", ()), config.get("activities", ())
     declared = filter(None, map(definition_of, workflows))
     if Undo in workflows or not any(each.compensate_on_terminate for each in declared):
         return config
     if not activities:
-        config["no_remote_activities"] = True  # its task queue's steps are other workers'
+        config["no_remote_activities"] = True  # other workers run its task queue's steps
     config["workflows"] = [*workflows, Undo]
     config["activities"] = [*activities, left_to_undo]
     return config
@@ -260,16 +255,16 @@ def _rules_of(worker: Worker) -> dict[str, dict[str, Any]]:
 
 
 def _types_of(worker: Worker) -> frozenset[str]:
-    """The Temporal types that this worker runs, plain classes included."""
+    """Return the Temporal types that this worker runs, plain classes included."""
     return types_of(worker.config(active_config=True).get("workflows", ()))
 
 
 def _project_of(source: Source | ScheduleFile | None, *, stateless: bool) -> str:
-    """The project of the file; of a broken one, what its ``project:`` line seems to say.
+    """Return the project of the file; of a broken file, that of its ``project:`` line if readable.
 
     Raises:
-        ScheduleFileError: it is broken, and there is no ledger that could hold the last good one.
-        LedgerRequired: it asks for what a replica without a ledger cannot do.
+        ScheduleFileError: the file is broken, and no ledger could hold the last good one.
+        LedgerRequired: the file needs a ledger, and there is none.
     """
     if source is None:
         return DEFAULT_PROJECT
@@ -288,7 +283,7 @@ def _project_of(source: Source | ScheduleFile | None, *, stateless: bool) -> str
 
 
 def _understanding_models(given: DataConverter | None) -> DataConverter:
-    """Let inputs and results be pydantic models; what somebody chose instead stays."""
+    """Allow pydantic models as inputs and results, unless the user chose another converter."""
     converter = given or DataConverter.default
     if converter.payload_converter_class is not DefaultPayloadConverter:
         return converter

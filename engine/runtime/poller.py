@@ -28,16 +28,16 @@ from engine.schedules.planner.planner import MOST_ROWS
 from engine.schedules.units import TICK
 
 # --- full queues ---
-# Tells when the queue of a schedule is full: once each time, and not for each window.
+# Alerts for full queues: one each time a queue fills up, not one per window.
 
 _CURE = "`sched show` counts them; raise maxQueued, start fewer, or see why its runs take so long"
 
 
 async def turned_full(transaction: Transaction, steps: Sequence[Step]) -> list[Alert]:
-    """Return what to tell of queues that these steps found full, and nobody did just before.
+    """Return alerts for the queues that these steps are the first to find full.
 
-    The ledger says whether it is news, so that replicas tell it once. With ``queue_one`` nothing
-    is told: that one waits is what was asked for.
+    The ledger shows which step is the first, so that replicas report it once. ``queue_one``
+    causes no alert: one waiting window is its purpose.
     """
     alerts = []
     for step in steps:
@@ -50,7 +50,7 @@ async def turned_full(transaction: Transaction, steps: Sequence[Step]) -> list[A
 
 
 async def _is_news(transaction: Transaction, step: Step, first: Decision) -> bool:
-    """Whether the window before it still had room."""
+    """Return whether the window before ``first`` still had room."""
     at = first.window.fire_time
     if any(each.verdict == "queued" and each.window.fire_time < at for each in step.decisions):
         return True
@@ -67,16 +67,16 @@ def _alert(step: Step, windows: int) -> Alert:
 
 
 # --- poller ---
-# The heart: looks at the ledger, decides due windows, hands the claims to the dispatcher.
+# The main loop: probes the ledger, decides due windows, hands the claims to the dispatcher.
 #
 #     probe → lock → plan → claim → start → settle
 #
-# Everything decided is written before the first send, in one transaction with the cursor.
+# Every decision is written before the first send, in one transaction with the cursor.
 
 _NOTHING = timedelta(0)
 _CONTENDED = timedelta(milliseconds=20)
 _REFILLED = timedelta(milliseconds=50)
-"""About how long a part of a backfill takes to be sent."""
+"""Approximate time to send one part of a backfill."""
 _FAR = datetime.max.replace(tzinfo=UTC)
 
 
@@ -84,8 +84,8 @@ _FAR = datetime.max.replace(tzinfo=UTC)
 class Tick:
     """Result of one tick. ``claims`` are with the dispatcher.
 
-    ``woken``: what it decided let something go that had waited for it. ``laid``: whether windows of
-    a backfill were laid, or left alone.
+    ``woken``: whether its decisions released waiting windows. ``laid``: whether windows of a
+    backfill were laid or left alone.
     """
 
     probe: Probe
@@ -96,16 +96,15 @@ class Tick:
 
 
 class Poller:
-    """Claims due windows for one replica. There is no leader: row locks share the work.
-
-    ``epoch`` is that of the last probe: it counts what was applied.
+    """Poller of one replica: it claims due windows. No leader exists, row locks share the work.
 
     Args:
-        sight: asks Temporal what plans lack, beside the ticks.
+        lookups: asks Temporal for what plans lack, beside the ticks.
         on_event: receives the windows that were decided without a run.
 
     Attributes:
-        rouse: called when what this poller decided made others due.
+        epoch: the ledger's epoch at the last probe; every apply raises it.
+        rouse: called when decisions of this poller made other keys due.
     """
 
     def __init__(
@@ -123,7 +122,7 @@ class Poller:
         self._serving, self._settings, self._emit = serving, settings, on_event
         self._lookups = lookups
         self.rouse: Callable[[], None] = lambda: None
-        # Beside what is being written: a key that somebody holds keeps no other's outcome waiting.
+        # In a task beside the writes: a locked key does not delay the outcomes of other keys.
         dispatcher.wake = self._wake_others
         self._waking: asyncio.Task[bool] | None = None
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -149,22 +148,22 @@ class Poller:
 
     @property
     def distrusts_clock(self) -> bool:
-        """Whether the ledger's clock does not go as time does."""
+        """Whether the ledger's clock deviates from elapsed time."""
         return self._watch.holds
 
     @property
     def doubted_at(self) -> datetime | None:
-        """Up to when windows may have runs of which the ledger knows nothing."""
+        """Time up to which windows may have runs that the ledger does not know."""
         return self._continuity.doubted_at
 
     async def tick(self, now: datetime | None = None) -> Tick:
-        """Run one whole tick, to the last outcome.
+        """Run one whole tick, until the last outcome is written.
 
         Args:
-            now: the moment, for the in-memory ledger only; None is the ledger's own clock.
+            now: the time to use, for the in-memory ledger only; None is the ledger's own clock.
 
         Raises:
-            ValueError: when ``now`` is given and the ledger has a clock of its own.
+            ValueError: ``now`` is given and the ledger has a clock of its own.
         """
         if now is not None:
             if not isinstance(self._ledger, MemoryLedger):
@@ -180,7 +179,7 @@ class Poller:
         return replace(tick, woken=woken)
 
     async def run_once(self) -> timedelta:
-        """Do the loop's share of a tick; sends go on behind it. Returns the wait until the next."""
+        """Run the loop's share of a tick while sends go on; return the wait until the next."""
         self._dispatcher.room_made.clear()
         tick, _ = await self._claim()
         if self.holds:
@@ -190,24 +189,24 @@ class Poller:
                 await self._dispatcher.room_made.wait()
             return _NOTHING
         if tick.claims or tick.laid:
-            return _NOTHING  # look at once what is due next
+            return _NOTHING  # more may be due at once
         probe = tick.probe
-        # What is to be stopped by now is in hand.
+        # Stops that are due by now are in hand.
         stop_at = probe.stop_at if probe.stop_at and probe.stop_at > probe.now else None
         moments = [moment for moment in (probe.due_at, probe.stale_at, stop_at) if moment]
         wait = min(moments, default=_FAR) - self._clock.about()
         if probe.lay_at and (turn := probe.lay_at - self._clock.about()) < wait:
-            # Where it waits for the room of backfills, what is due is still looked at in time.
+            # While a backfill waits for room, due windows are still checked in time.
             wait = max(turn, min(wait, _REFILLED))
-        # Due, yet nothing claimed: another replica has it locked. A shorter wait is kept exactly.
+        # Due but not claimed: another replica holds the lock. A shorter wait is kept exactly.
         return min(self._settings.tick, wait) if wait > _NOTHING else _CONTENDED
 
     async def drain(self) -> None:
-        """Let what was begun come to its end, and hand back what waits for the server."""
+        """Finish what has begun, and hand back claims that wait for the server."""
         await asyncio.gather(
             self._dispatcher.drain(), self._beside_settled(), self._lookups.drain()
         )
-        await self._dispatcher.drain()  # of what was planned apart meanwhile
+        await self._dispatcher.drain()  # of claims planned apart meanwhile
         if self._waking:
             await self._waking
 
@@ -216,7 +215,7 @@ class Poller:
             await asyncio.wait(tasks)
 
     async def _claim(self) -> tuple[Tick, list[asyncio.Task[None]]]:
-        # The lease is counted from before the claim, so that this side always ends it first.
+        # The lease counts from before the claim, so that it always ends on this side first.
         asked = boottime()
         lease_ends = asked + self._settings.lease.total_seconds()
         probe = await self._ledger.probe(self._serving, ahead=self._settings.tick)
@@ -232,12 +231,12 @@ class Poller:
         if probe.stop_at is not None and probe.stop_at <= probe.now and not self.holds:
             self._lookups.stop_due()
         if room and probe.stale_at is not None and probe.stale_at <= probe.now:
-            # What is due shares the room: ten thousand claims of one key must not starve it.
+            # Due windows share the room: ten thousand stale claims of one key must not starve them.
             most = (room + 1) // 2 if due_now else room
             claims += await self._ledger.take_over(
                 self._serving, limit=most, lease=self._settings.lease
             )
-            # Before anything else can fail: these leases are ours now.
+            # Send before anything else can fail: this replica owns these leases now.
             sends += self._dispatcher.send(claims, lease_ends)
         if room > len(claims) and due_now:
             due, steps = await self._claim_due(room - len(claims), lease_ends)
@@ -259,8 +258,8 @@ class Poller:
         sends: list[asyncio.Task[None]],
         lease_ends: float,
     ) -> bool:
-        """Lay windows of a backfill, behind all that is due; whether there were any."""
-        # What is due within a tick comes before this is sent.
+        """Lay windows of a backfill behind all that is due; return whether there were any."""
+        # Windows that become due within a tick are there before these are sent.
         soon = probe.now + self._settings.tick
         shared = probe.due_at is not None and probe.due_at <= soon
         limit = self._dispatcher.room_behind(shared=shared)
@@ -277,7 +276,7 @@ class Poller:
 
     @contextmanager
     def _unless_unknown(self, claims: list[Claim], lease_ends: float) -> Iterator[None]:
-        """Keep the claims of a commit that nobody confirms: they are sent if it happened."""
+        """Keep the claims of an unconfirmed commit: they are sent if it happened."""
         try:
             yield
         except CommitUnknown:
@@ -286,7 +285,7 @@ class Poller:
             raise
 
     def _wake_others(self) -> None:
-        """Begin to make due what waited for this; once more, where it has begun already."""
+        """Start to make waiting keys due; if that is in progress, repeat it once."""
         self._wakes += 1
         if self._waking is None or self._waking.done():
             self._waking = asyncio.create_task(self._wake())
@@ -304,7 +303,7 @@ class Poller:
         return woken
 
     def _read_clock(self, now: datetime, asked: float, answered: float) -> None:
-        """Take the ledger's time, or hold while it does not go as time does."""
+        """Adopt the ledger's time, or hold while it deviates from elapsed time."""
         held = self._watch.holds
         if not self._travels:
             self._watch.observe(now, asked, answered)
@@ -321,16 +320,16 @@ class Poller:
             self._emit(Alert(Code.CLOCK_SKEW, text))
 
     async def _send_what_was_committed(self) -> list[asyncio.Task[None]]:
-        """Send the claims of lost commits that happened after all, as their tokens tell.
+        """Send the claims of unconfirmed commits that happened, as their tokens prove.
 
-        Asked until the lease has ended: a commit may arrive after the connection was lost.
+        The check repeats until the lease ends: a commit may arrive after the connection was lost.
         """
         sends: list[asyncio.Task[None]] = []
         unconfirmed, self._unconfirmed = self._unconfirmed, []
         for number, (claims, lease_ends) in enumerate(unconfirmed):
             asked = boottime()
             if asked >= lease_ends:
-                continue  # a sweeper's now
+                continue  # left to a sweeper
             try:
                 there = await self._ledger.renew(claims, self._settings.lease)
             except BaseException:
@@ -345,7 +344,7 @@ class Poller:
     async def _claim_due(
         self, limit: int, lease_ends: float, *, alone: str | None = None
     ) -> tuple[list[Claim], list[Step]]:
-        """Decide what is due, without what is planned apart; or one of these keys, ``alone``."""
+        """Decide all due keys except those planned apart, or only the key ``alone``."""
         claims: list[Claim] = []
         alerts: list[Alert] = []
         keys: list[str] = []
@@ -359,7 +358,7 @@ class Poller:
                     if not keys:
                         return [], []
                     steps = await self._plan(transaction, keys, limit, alerts)
-                    steps = await holding(transaction, steps)  # the others are due still
+                    steps = await holding(transaction, steps)  # the others remain due
                     alerts += await turned_full(transaction, steps)
                     claims += await transaction.record(
                         steps, owner=self._serving.replica, lease=self._settings.lease
@@ -368,7 +367,7 @@ class Poller:
         except CommitUnknown:
             raise
         except LedgerUnavailable:
-            if alone is None:  # one of them takes too long, perhaps: which one is found out apart
+            if alone is None:  # perhaps one key takes too long: plan each apart
                 self._apart |= dict.fromkeys(keys)
             raise
         for alert in alerts:
@@ -378,23 +377,23 @@ class Poller:
     def _hand_over(
         self, claims: list[Claim], steps: list[Step], lease_ends: float, *, chained: bool
     ) -> list[asyncio.Task[None]]:
-        """Send what was claimed, and let follow what follows."""
+        """Send the claims, then emit events, start lookups and wake waiting keys."""
         if claims:
             faults.reach("after_commit")
         sends = self._dispatcher.send(claims, lease_ends)
-        # All that follows is done beside the ticks, and sends never suffer when it fails.
+        # The rest runs beside the ticks; its failures never affect sends.
         self._lookups.want(steps)
         tell_decided(without_run(steps), self._emit)
         if any(map(waits, steps)) or (chained and any(map(concerns_others, steps))):
-            # After the commit: of a window that waits and a run that ends, as of a parent and its
-            # child, whichever is written last sees the other.
+            # After the commit: of a waiting window and a run that ends, and of a parent and its
+            # child, the one that is written last sees the other.
             self._wake_others()
         return sends
 
     async def _plan_apart(self, *, chained: bool) -> None:
-        """Plan one by one what a transaction was too short for.
+        """Plan one by one the keys for which a common transaction was too short.
 
-        One for which it still is backs off, and stays apart until it was planned.
+        A key that still takes too long backs off, and stays apart until it is planned.
         """
         for key in [*self._apart]:
             if not (room := self._room):
@@ -405,7 +404,7 @@ class Poller:
             except CommitUnknown:
                 logger.debug("%s: its commit is not known yet", key)
             except LedgerUnavailable as error:
-                # Where the ledger itself is away this fails as well, and all are tried again.
+                # If the ledger itself is away, this fails as well and all keys are retried.
                 async with self._ledger.transaction() as transaction:
                     await transaction.back_off(key, str(error))
                 if alert := self._fails(key, error):
@@ -416,7 +415,7 @@ class Poller:
                     del self._apart[key]
 
     async def _prepare(self) -> None:
-        """Parse what is too large for a tick, beside the ticks."""
+        """Parse definitions that are too large for a tick, beside the ticks."""
         try:
             await self._ledger.prepare()
         finally:
@@ -424,7 +423,7 @@ class Poller:
         self.rouse()
 
     def _beside(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Begin something beside the ticks, unless it is under way; when it fails it is logged."""
+        """Start work beside the ticks, unless it is in progress; log its failure."""
         task = self._tasks.get(name)
         if task is None or task.done():
             self._tasks[name] = asyncio.create_task(self._logged(name, work()))
@@ -433,11 +432,11 @@ class Poller:
     async def _logged(name: str, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except Exception as error:  # noqa: BLE001 - it is begun again, and ticks go on
+        except Exception as error:  # noqa: BLE001 - it starts again, and ticks go on
             logger.warning("%s: %s", name, error)
 
     def _fails(self, key: str, error: Exception) -> Alert | None:
-        """Note that a key cannot be planned; returns what to tell, the first time."""
+        """Record that a key cannot be planned; return an alert the first time."""
         if key in self._failing:
             return None
         self._failing.add(key)
@@ -456,7 +455,7 @@ class Poller:
         room, rows = limit, MOST_ROWS
         for state in states:
             if room <= 0 or rows <= 0:
-                break  # locked for nothing: due again as soon as this transaction ends
+                break  # locked in vain: due again as soon as this transaction ends
             try:
                 step = planned(
                     state, now, limit=room, rows=rows,
@@ -473,7 +472,7 @@ class Poller:
         return steps
 
     def _put_off(self, step: Step, now: datetime) -> Step:
-        """Let a plan that waits for an answer not be made again at once."""
+        """Postpone the next plan of a step that waits for an answer."""
         if not step.withheld:
             return step
         again, due = now + self._lookups.patience(step), step.next_fire_at

@@ -1,4 +1,4 @@
-"""Presence of replicas, and windows that no replica can start."""
+"""Presence of replicas, and rejection of windows that no replica can start."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from engine.schedules.planner.planner import TIME_RULES
 from engine.schedules.timing.zones import TZDATA_VERSION
 
 # --- presence ---
-# Says that a replica lives and what it can run, and watches the namespace's retention.
+# Announces that a replica lives and what it can run; checks the namespace's retention.
 
 _LEASES = 4
 _REMIND = 300.0
-"""Seconds between two looks, and reminders, whether schedules stand still here."""
+"""Seconds between two checks, and alerts, for schedules that newer rules block here."""
 
 
 class Presence:
-    """Announces one replica, again and again."""
+    """The periodic announcement of one replica."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class Presence:
         """Announce for the first time.
 
         Raises:
-            RetentionTooShort: when a run could be forgotten while its start is still in doubt.
-            TemporalUnavailable: when the namespace cannot be described.
+            RetentionTooShort: a run could be forgotten while its start is still in doubt.
+            TemporalUnavailable: the namespace cannot be described.
         """
         retention = await self._retention()
         if retention is None:
@@ -73,7 +73,7 @@ class Presence:
         await self._announce(retention)
 
     async def run_once(self) -> timedelta:
-        """Announce again; returns the wait until the next time."""
+        """Announce again; return the wait until the next time."""
         await self._announce(await self._retention())
         await self._compare_rules()
         self._budget.share(await self._ledger.replicas(alive=self._settings.alive))
@@ -81,10 +81,10 @@ class Presence:
         return self._settings.heartbeat
 
     async def _compare_rules(self) -> None:
-        """Say that other zone rules are at work.
+        """Emit an alert about other zone rules.
 
-        Once when replicas with others come, and every few minutes while schedules stand still
-        here because newer ones computed them.
+        Once when replicas with other rules appear, and every few minutes while schedules stand
+        still here because newer rules computed them.
         """
         project = self._serving.project
         others = await self._ledger.other_rules(project, alive=self._settings.alive)
@@ -95,7 +95,7 @@ class Presence:
         self._others = others
         if boottime() - self._asked < _REMIND:
             return
-        # Counted among all schedules: at 100,000 of them too much for every heartbeat.
+        # This reads every schedule: at 100,000 of them too much for every heartbeat.
         newer, rules = await self._ledger.newer_rules(project)
         self._asked = boottime()
         if newer:
@@ -104,12 +104,12 @@ class Presence:
             self._emit(Alert(Code.TZDATA_DIFFERS, f"{text} ({rules}, here {TIME_RULES}); {cure}"))
 
     async def end(self) -> None:
-        """Say that the replica has gone."""
+        """Withdraw the announcement of the replica."""
         await self._ledger.withdraw(self._serving)
 
     @property
     def steady(self) -> timedelta:
-        """Time since which this replica has announced itself without a gap."""
+        """Time for which this replica has announced itself without a gap."""
         if self._steady is None or boottime() - self._steady[1] > self._gap:
             return timedelta(0)
         return timedelta(seconds=boottime() - self._steady[0])
@@ -130,35 +130,35 @@ class Presence:
         self._steady = (self._steady[0] if self._steady and unbroken else now, now)
 
     async def _retention(self) -> timedelta | None:
-        """Return the namespace's retention of closed runs; None while it cannot be asked."""
+        """Return the namespace's retention of closed runs; None while it cannot be read."""
         request = DescribeNamespaceRequest(namespace=self._client.namespace)
         try:
             answer = await self._client.workflow_service.describe_namespace(
                 request, timeout=self._settings.rpc_timeout
             )
-        except (RPCError, RuntimeError):  # the SDK says RuntimeError while it cannot connect
+        except (RPCError, RuntimeError):  # the SDK raises RuntimeError while it cannot connect
             return None
         ttl = answer.config.workflow_execution_retention_ttl
         return timedelta(seconds=ttl.seconds, microseconds=ttl.nanos // 1000)
 
 
 # --- watchdog ---
-# Settles windows that no living replica can start.
+# Rejection of windows that no living replica can start.
 
 _BATCH = 100
 _ROWS = 50
-"""Rows of one schedule at most, for a transaction of seconds; the next look goes on."""
+"""Limit on rows of one schedule, for a transaction of seconds; the next look continues."""
 
 
 class Watchdog:
-    """Rejects windows older than ``grace`` whose workflow nobody on the task queue knows.
+    """Rejection of windows older than ``grace`` whose workflow no worker on the queue knows.
 
     A task queue without any living replica is an outage, not a mistake: its windows wait, and
-    the catch-up policy speaks when a worker returns.
+    the catch-up policy decides when a worker returns.
 
     Args:
-        distrusts: whether the ledger's clock is wrong. By one that was set forward every other
-            replica has been silent for too long, and every window is old.
+        distrusts: whether the ledger's clock is wrong. By a clock that was set forward, every
+            other replica would seem dead, and every window old.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Watchdog:
         self._settings, self._emit, self._distrusts = settings, on_event, distrusts
 
     async def run_once(self) -> timedelta:
-        """Look once; returns the wait until the next look."""
+        """Look once; return the wait until the next look."""
         if self._distrusts():
             return self._settings.heartbeat
         async with self._ledger.transaction() as transaction:
@@ -184,7 +184,7 @@ class Watchdog:
             took = boottime() - begun
             if keys:
                 await transaction.lock(keys)
-                # Somebody who can may have announced himself while we waited for the lock.
+                # A replica that can may have announced itself during the wait for the lock.
                 keys = await self._unservable(transaction)
             steps = await self._rejected(transaction, keys) if keys else []
             queue = self._serving.task_queue

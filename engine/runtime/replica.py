@@ -41,17 +41,15 @@ from engine.schedules import ScheduleFile
 from engine.schedules.timing.zones import TZDATA_VERSION
 
 # --- notifications ---
-# Ends a loop's wait early when somebody has changed something. A hint, and nothing more.
-#
-# Whatever is lost here (the connection, a pooler that does not pass notifications on) costs the
-# rest of one tick, because the loop looks by itself then.
+# Hints that end a loop's wait early when the ledger has news. A lost hint (broken connection, a
+# pooler that forwards no notifications) costs the rest of one tick: then the loop looks by itself.
 
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=1)
 
 
 @asynccontextmanager
 async def notifications(ledger: Ledger, wake: Callable[[], None]) -> AsyncIterator[None]:
-    """Call ``wake`` for as long as the block lasts, whenever the ledger has news."""
+    """Call ``wake`` whenever the ledger has news, while the block lasts."""
     task = asyncio.create_task(_listen(ledger, wake))
     try:
         yield
@@ -67,7 +65,7 @@ async def _listen(ledger: Ledger, wake: Callable[[], None]) -> None:
         begun = asyncio.get_running_loop().time()
         try:
             await ledger.listen(wake)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the ticks go on without
+        except Exception as error:  # noqa: BLE001 - the ticks go on without hints
             logger.debug("no hints: %s", error)
         lasted = timedelta(seconds=asyncio.get_running_loop().time() - begun)
         pause = _FIRST_PAUSE if lasted > _LONGEST_PAUSE else min(pause * 2, _LONGEST_PAUSE)
@@ -75,18 +73,16 @@ async def _listen(ledger: Ledger, wake: Callable[[], None]) -> None:
 
 
 # --- index builds ---
-# The background task that builds the indexes which migrations have left for later.
-#
-# It stands alone because it is no loop: a build waits for other sessions, perhaps for hours, and a
-# worker that drains ends it at once.
+# The background task that builds the indexes that migrations have left for later. It is no loop: a
+# build waits for other sessions, perhaps for hours, and a worker that drains cancels it at once.
 
 _PAUSE = 60.0
-"""Seconds between two looks, while another process builds them or the ledger is away."""
+"""Seconds between two attempts, while another process builds them or the ledger is away."""
 
 
 @asynccontextmanager
 async def building_indexes(ledger: Ledger) -> AsyncIterator[None]:
-    """Build what is missing while the block lasts."""
+    """Build missing indexes while the block lasts."""
     task = asyncio.create_task(_build(ledger))
     try:
         yield
@@ -103,14 +99,13 @@ async def _build(ledger: Ledger) -> None:
                 return
         except LedgerUnavailable as error:
             logger.debug("indexes are built later: %s", error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, nothing depends on it
+        except Exception as error:  # noqa: BLE001 - nothing depends on the indexes
             logger.warning("indexes are missing, `sched migrate` builds them: %s", error)
             return
         await asyncio.sleep(_PAUSE * random.uniform(0.5, 1))
 
 
 # --- replica ---
-# One replica: the wiring diagram of everything that runs inside a worker.
 
 T = TypeVar("T")
 
@@ -119,16 +114,15 @@ _PATIENCE = 2.0
 
 
 class Replica:
-    """Claims and starts what is due for one project on one task queue.
+    """One replica: it claims and starts due windows of one project on one task queue.
 
     Args:
-        client: the user's client; starts go through a connection of their own like it.
+        client: the user's client; starts use a separate connection with the same configuration.
         open_ledger: connects to the ledger; called again until it succeeds.
-        source: the schedule files, or None when the ledger's definitions are to be used as
-            they are.
+        source: the schedule files, or None to use the ledger's definitions as they are.
         serving: what this replica may claim.
-        seen: which queues the steps of runs name.
-        worker: whose steps may wait in queues; without one none is served.
+        seen: the queues that the steps of runs name.
+        worker: the worker whose steps may wait in queues; without one no queue is served.
         on_event: receives every event.
     """
 
@@ -153,7 +147,7 @@ class Replica:
         self._loops: list[Loop] = []
 
     def stop(self) -> None:
-        """Claim nothing more; ``run`` ends when what is in flight has been settled."""
+        """Stop claiming; ``run`` ends when everything in flight is settled."""
         self._stopping.set()
         for loop in self._loops:
             loop.stop()
@@ -166,8 +160,8 @@ class Replica:
         """Run until stopped.
 
         Raises:
-            RetentionTooShort: when the namespace forgets runs too fast for the lease.
-            LedgerTooNew: when the ledger belongs to a newer version.
+            RetentionTooShort: the namespace forgets runs too fast for the lease.
+            LedgerTooNew: the ledger belongs to a newer version.
         """
         ledger = await self._patiently("ledger", self._open_ledger)
         if ledger is None:
@@ -225,7 +219,7 @@ class Replica:
         clock: LedgerClock,
         dispatcher: Dispatcher,
     ) -> list[Loop]:
-        """Everything that runs beside each other, the poller first, and who knows whom."""
+        """Return all loops, the poller first, wired to each other."""
         settings, on_event, budget = self._settings, self._heard, self._budget
         stuck = StuckRuns(client, settings, budget=budget, on_event=on_event)
         inspector = RunInspector(
@@ -284,7 +278,7 @@ class Replica:
         tracker: Tracker,
         polling: Loop,
     ) -> CloseWaiter:
-        """Runs of replicas that have gone are waited for by whoever looks for closes."""
+        """Return the close waiter; on tracker duty it also waits for runs of dead replicas."""
         return CloseWaiter(
             client, ledger, inspector, self._settings,
             breaker=dispatcher.breaker, replica=self._serving.replica,
@@ -297,7 +291,7 @@ class Replica:
             self._waiter.on_event(event)
 
     def _queue_keeper(self, client: Client, ledger: Ledger, poller: Poller) -> QueueManager | None:
-        """A worker without steps serves no queue."""
+        """Return the queue manager; None for a worker without steps, which serves no queue."""
         if self._worker is None:
             return None
         config = self._worker.config(active_config=True)
@@ -309,7 +303,7 @@ class Replica:
         )  # fmt: skip
 
     def _janitor(self, ledger: Ledger, identity: str) -> Janitor | None:
-        """The ledger in memory forgets by itself."""
+        """Return the janitor, unless it is off; the in-memory ledger forgets by itself."""
         settings = self._settings
         if settings.janitor is None or not isinstance(ledger, PostgresLedger):
             return None
@@ -320,14 +314,14 @@ class Replica:
         return Janitor(ledger, archive, self._serving, settings, on_event=self._emit)
 
     async def _recompute_outdated(self, ledger: Ledger) -> None:
-        """Compute by our rules of time what older ones have computed."""
+        """Recompute by this replica's rules of time what older rules computed."""
         adopted = await recompute_outdated(ledger, self._serving)
         if adopted:
             text = f"{adopted} schedules were computed again by the zone rules {TZDATA_VERSION}"
             self._emit(Notice(text, good=True))
 
     async def _apply(self, ledger: Ledger) -> None:
-        """Apply the file; one that cannot be applied leaves the last good definitions."""
+        """Apply the file; if that fails, the last good definitions stay in force."""
         if self._source is None:
             return
         try:
@@ -360,15 +354,15 @@ class Replica:
         return await read_unless(self._stopping, source)
 
     async def _last(self, ledger: Ledger) -> str | None:
-        """The digest of what the project was applied from last; None where nobody remembers."""
+        """Return the digest of what the project last applied; None if the ledger keeps none."""
         if not ledger.remembers:
             return None
         return await applied_digest(ledger, self._serving.project)
 
     async def _looks(self, source: Source | ScheduleFile) -> str | None:
-        """The digest of the files' texts, which are hashed and not parsed."""
+        """Return the digest of the files' texts, which are hashed and not parsed."""
         if isinstance(source, ScheduleFile):
-            return None  # it has been parsed, so its warnings are told
+            return None  # it has been parsed, so its warnings are reported
         look = await asyncio.to_thread(source.look)
         return await asyncio.to_thread(look.digest)
 
@@ -383,7 +377,7 @@ class Replica:
             self._emit(Notice(f"{text}, this worker serves {mine}", good=True))
 
     async def _patiently(self, name: str, begin: Callable[[], Awaitable[T]]) -> T | None:
-        """Try until it works; None when stopped meanwhile. A server that is away is waited for."""
+        """Retry ``begin`` while a server is away; return None if stopped meanwhile."""
         told = False
         while not self._stopping.is_set():
             try:

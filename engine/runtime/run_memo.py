@@ -1,9 +1,7 @@
-"""Memo of a run: its window, carried along a chain of runs.
+"""Memo by which a run names its window, carried along a chain of runs.
 
-The memo by which a run names its window: its own, or that of the first run of its chain.
-
-A workflow that continues as new with a memo of its own replaces ours. Where the plugin runs the
-workflow, ours is merged into it; of any other worker's run the first run of its chain still has it.
+A workflow that continues as new with a memo of its own replaces ours. If the worker has the plugin,
+ours is merged into the new memo; otherwise the first run of the chain still has it.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from engine.runtime.interceptors import passing
 
 
 def first_run_of(run: WorkflowExecutionDescription) -> str | None:
-    """Return the id of the first run of the run's chain; None from a server that does not say.
+    """Return the id of the first run of the run's chain; None if the server does not report it.
 
     It stays the same across continue-as-new, retries and resets. Visibility does not have it.
     """
@@ -35,11 +33,11 @@ def first_run_of(run: WorkflowExecutionDescription) -> str | None:
 
 
 async def read_fire_info(run: WorkflowExecution) -> FireInfo | None:
-    """Return what the run's own memo says of its fire, or None when it says nothing of ours.
+    """Return the fire in the run's own memo, or None if the memo is not ours.
 
     Raises:
-        ValueError: it could not be decoded (a codec is missing, or cannot reach its keys), which
-            says nothing of whose run it is.
+        ValueError: the memo could not be decoded (a codec is missing, or cannot reach its keys);
+            whose run it is remains unknown.
     """
     try:
         value = await run.memo_value(MEMO_KEY, None)
@@ -55,11 +53,11 @@ async def read_fire_info(run: WorkflowExecution) -> FireInfo | None:
 async def read_chain_info(
     client: Client, run: WorkflowExecutionDescription, *, rpc_timeout: timedelta
 ) -> FireInfo | None:
-    """Return what the memo of the run says of its fire, or else that of its chain's first run.
+    """Return the fire in the memo of the run, or else in that of its chain's first run.
 
     Raises:
-        ValueError: it could not be decoded, or the first run is not there any more.
-        RPCError: the server could not say.
+        ValueError: the memo could not be decoded, or the first run no longer exists.
+        RPCError: the server could not answer.
     """
     info, first = await read_fire_info(run), first_run_of(run)
     if info is not None or first is None or first == run.run_id:
@@ -75,9 +73,9 @@ async def read_chain_info(
 
 
 class ChainMemo(Interceptor):
-    """Carries our memo over into the next run of a chain, also where that is given one of its own.
+    """Interceptor that carries our memo into the next run of a chain, even if that has its own.
 
-    Visibility shows the memo of each run and knows nothing of chains.
+    Visibility shows the memo of each run and does not know chains.
     """
 
     def workflow_interceptor_class(
@@ -91,7 +89,7 @@ class ChainMemo(Interceptor):
 class _Carrying(WorkflowOutboundInterceptor):
     def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:  # noqa: A002 - the SDK's name
         ours = workflow.memo_value(MEMO_KEY, None)
-        # Without a memo of its own the run hands on the one that it has.
+        # Without a new memo, the next run inherits the current one.
         if ours is not None and input.memo and MEMO_KEY not in input.memo:
             input.memo = {**input.memo, MEMO_KEY: ours}
         super().continue_as_new(input)

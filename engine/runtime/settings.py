@@ -16,24 +16,22 @@ from engine.ledger.postgres.address import checked_address
 from engine.schedules.units import format_duration, parse_duration
 
 # --- settings ---
-# Settings of a replica: its periods, limits and timeouts, each with the bounds that it must keep.
-#
-# A name that nobody knows is as bad as a value that nobody can work with: both end in a worker that
-# does something else than its operator believes. So both are found before anything is started.
+# Periods, limits and timeouts of a replica, each with its bounds. An unknown name is as bad as an
+# invalid value: the worker would not do what its operator expects. Both are reported at start.
 
 ApplyWhen: TypeAlias = Literal["on-start", "never"]
 
 
 @dataclass(frozen=True, slots=True)
 class StartRate:
-    """So many in each stretch of time."""
+    """A number of starts per period."""
 
     count: int
     per: timedelta
 
     @classmethod
     def parse(cls, text: str) -> StartRate:
-        """Return the rate that ``50/1s`` writes; a ValueError says what to write instead."""
+        """Parse a rate such as ``50/1s``; the ValueError explains what to write instead."""
         count, slash, per = text.partition("/")
         if not slash:
             raise ValueError("write a number and a duration, e.g. 50/1s")
@@ -49,7 +47,7 @@ class StartRate:
 
 
 Period: TypeAlias = "timedelta | None"
-"""How long between two rounds; None is never."""
+"""Time between two rounds; None is never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,29 +56,29 @@ class Settings:
 
     Attributes:
         tick: the longest sleep between two probes of the ledger.
-        lease: how long a claim is its owner's alone.
-        batch: the most windows a replica holds that are claimed and not yet settled; half of it
-            until it has shown that it can start so many in a quarter of a lease.
-        concurrency: starts in flight at once. With fewer the server waits for us, with hundreds
-            a small one is slower.
-        margin: how much earlier than the namespace's retention a start that nobody answered
-            for stops being repeatable; None is the smaller of 10 minutes and a quarter of it.
-        rpc_timeout: patience with one answer of the Temporal server.
-        heartbeat: how often the replica says that it lives.
-        track: how often closed runs are looked for.
-        drain: how long steps in flight may go on after a worker was asked to leave.
-        start_rate: the most starts this replica sends, written ``50/1s``; None leaves it to the
-            Temporal server to say when there are too many.
-        max_skew: how far the database's clock may differ from the time that has passed here
-            before nothing is started.
-        janitor: how long between two rounds that tidy the ledger; None, written ``off``: never.
-        archive: the folder that keeps what leaves the ledger; without it nothing leaves.
-        retention_keep: so many of a schedule's newest fires keep their details in any case.
-        retention_age: how old others become before they are merged, or leave.
-        retention_failed_age: the same of failed ones.
-        retention_max_age: nothing becomes older. A schedule's own ``retention`` wins over all four.
-        apply: whether a worker applies its file when it starts. With ``never`` somebody else
-            does, e.g. a deploy with ``sched apply``, and the file only names the project.
+        lease: how long a claim belongs to its owner alone.
+        batch: the most windows a replica holds claimed and unsettled. The limit in effect is the
+            number of its starts in the last quarter of a lease, but at least 100.
+        concurrency: starts in flight at once. With too few the server waits for the replica, with
+            hundreds a small server is slower.
+        margin: how much earlier than the namespace's retention an unanswered start stops being
+            repeatable; None is the smaller of 10 minutes and a quarter of the retention.
+        rpc_timeout: timeout of one call to the Temporal server.
+        heartbeat: how often the replica announces itself.
+        track: how often the tracker looks for closed runs.
+        drain: how long steps in flight may go on after a worker was asked to stop.
+        start_rate: the most starts this replica sends, written ``50/1s``; with None only the
+            Temporal server limits them.
+        max_skew: how far the database's clock may deviate from elapsed time before starts stop.
+        janitor: time between two rounds of the janitor; None, written ``off``: never.
+        archive: the folder for rows that leave the ledger; without it none leave.
+        retention_keep: number of a schedule's newest fires that always keep their details.
+        retention_age: the age at which other fires are merged or leave.
+        retention_failed_age: the same for failed fires.
+        retention_max_age: the age limit of all fires. A schedule's own ``retention`` overrides
+            these four.
+        apply: whether a worker applies its file at start. With ``never`` another process does,
+            e.g. a deploy with ``sched apply``, and the file only names the project.
     """
 
     tick: timedelta = timedelta(seconds=1)
@@ -104,15 +102,15 @@ class Settings:
 
     @property
     def alive(self) -> timedelta:
-        """Time for which a replica counts as living after it announced itself."""
+        """Time for which a replica counts as living after an announcement."""
         return self.heartbeat * 3
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Settings:
-        """Return the settings that ``SCHED_*`` variables name.
+        """Return the settings from ``SCHED_*`` variables.
 
         Raises:
-            SettingsInvalid: with all of those that cannot be read or are out of bounds.
+            SettingsInvalid: lists all variables that cannot be read or are out of bounds.
         """
         given: dict[str, Any] = {}
         problems: list[str] = []
@@ -129,10 +127,10 @@ class Settings:
         return cls(**given)
 
     def check(self) -> None:
-        """Check settings that an application has made itself.
+        """Check settings that an application has constructed.
 
         Raises:
-            SettingsInvalid: with all of those that are out of bounds.
+            SettingsInvalid: lists all settings that are out of bounds.
         """
         problems: list[str] = []
         for name in BOUNDS:
@@ -150,7 +148,7 @@ class Settings:
 
 
 def unknown_names(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return a sentence about each ``SCHED_*`` variable that means nothing to anybody."""
+    """Return a warning for each unknown ``SCHED_*`` variable."""
     return [
         f"warning: {name} is not a setting{_hint(name)}"
         for name in sorted(environment)
@@ -164,7 +162,7 @@ def _hint(name: str) -> str:
 
 
 def _count(text: str) -> int:
-    # More digits are no slip of the hand, and Python refuses to read thousands of them.
+    # More digits are no typo, and Python refuses to parse thousands of them.
     if not text.isascii() or not text.isdecimal() or len(text) > _DIGITS or int(text) < 1:
         raise ValueError("write a whole number from 1")
     return int(text)
@@ -185,7 +183,7 @@ def _variable(name: str) -> str:
 
 
 def _within(name: str, value: Any) -> Any:
-    """Return a value that keeps its bounds; a ValueError says what to write instead."""
+    """Return a value within its bounds; the ValueError explains what to write instead."""
     bounds = BOUNDS.get(name)
     measured = value.per if isinstance(value, StartRate) else value
     if bounds is None or measured is None or bounds[0] <= measured <= bounds[1]:
@@ -197,7 +195,7 @@ def _within(name: str, value: Any) -> Any:
 
 
 def _written(value: Any) -> str:
-    """Return a value as the environment has it."""
+    """Return a value as written in the environment."""
     try:
         return format_duration(value) if isinstance(value, timedelta) else str(value)
     except ValueError:  # negative, or finer than a millisecond
@@ -210,7 +208,7 @@ _YEARS: Final = timedelta(days=36_500)
 
 BOUNDS: Final[Mapping[str, tuple[Any, Any]]] = {
     "tick": (timedelta(milliseconds=10), timedelta(minutes=10)),
-    # A start is sent within its lease, so a shorter one than a round trip ends before each start.
+    # A start is sent within its lease; one shorter than a round trip would end before each start.
     "lease": (timedelta(milliseconds=500), timedelta(hours=1)),
     "batch": (1, 10_000),
     "concurrency": (1, 1_000),
@@ -227,7 +225,7 @@ BOUNDS: Final[Mapping[str, tuple[Any, Any]]] = {
     "retention_failed_age": (timedelta(0), _YEARS),
     "retention_max_age": (timedelta(0), _YEARS),
 }
-"""The least and the most of each setting, both included; of a rate, of the time it counts in."""
+"""Minimum and maximum of each setting, both included; for a rate, of its period."""
 
 NAMES: Final = frozenset(
     {
@@ -241,27 +239,27 @@ NAMES: Final = frozenset(
 """Every variable that the engine, its command line or its compose file reads."""
 
 _SERVICE: Final = re.compile(r"_(SERVICE_(HOST|PORT)(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_\w+)?)?)$")
-"""What Kubernetes puts into every container for a service that is called ``sched-…``."""
+"""Variables that Kubernetes adds to every container for a service named ``sched-…``."""
 
 _PARSERS: dict[str, Callable[[str], Any]] = {
     "int": _count,
-    "Rate | None": StartRate.parse,
+    "StartRate | None": StartRate.parse,
     "Period": _period,
     "Path | None": Path,
     "ApplyWhen": _apply,
 }
-"""How a setting is read, by its annotation; any other is a duration."""
+"""Parsers of settings by annotation; any other setting is a duration."""
 
 
 # --- database of the environment ---
-# Which database the environment names for the ledger.
+# The ledger's database and schema.
 
 
 def url() -> str | None:
-    """Return ``SCHED_DATABASE_URL``, or None when the engine is to run stateless.
+    """Return ``SCHED_DATABASE_URL``, or None for a stateless engine.
 
     Raises:
-        LedgerError: when it is no address of a PostgreSQL database.
+        LedgerError: it is no address of a PostgreSQL database.
     """
     given = os.environ.get("SCHED_DATABASE_URL")
     return checked_address(given) if given else None

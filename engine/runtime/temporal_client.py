@@ -14,13 +14,13 @@ from temporalio.service import RPCError, RPCStatusCode
 from engine.errors import TemporalUnavailable
 
 # --- connection ---
-# Connects to the Temporal server that the environment names.
+# Connection to the Temporal server that the environment names.
 
 _PATIENCE: Final = timedelta(seconds=5)
 
 
 def temporal_target() -> dict[str, Any]:
-    """Return the connect arguments that Temporal's own variables and profile name."""
+    """Return the connect arguments from Temporal's own variables and profile."""
     config = ClientConfig.load_client_connect_config(profile=os.environ.get("TEMPORAL_PROFILE"))
     return {"target_host": "localhost:7233", "namespace": "default", **config}
 
@@ -29,10 +29,10 @@ async def connect_temporal(**instead: Any) -> Client:
     """Connect to Temporal.
 
     Args:
-        **instead: connect arguments that win over what the environment names.
+        **instead: connect arguments that override those of the environment.
 
     Raises:
-        TemporalUnavailable: when nothing answers there, or the namespace is not there (yet).
+        TemporalUnavailable: no server answers, or the namespace does not exist (yet).
     """
     target = {**temporal_target(), **instead}
     place, namespace = target["target_host"], target["namespace"]
@@ -47,48 +47,48 @@ async def connect_temporal(**instead: Any) -> Client:
         wanted = DescribeNamespaceRequest(namespace=namespace)
         await client.workflow_service.describe_namespace(wanted, timeout=_PATIENCE)
     except RPCError as error:
-        # A worker of a namespace that does not exist would end with the SDK's own words.
+        # Otherwise a worker of a missing namespace would end with the SDK's own message.
         if error.status == RPCStatusCode.NOT_FOUND:
             raise TemporalUnavailable(
                 f"the Temporal server at {place} has no namespace {namespace!r}",
                 cure=f"`temporal operator namespace create --namespace {namespace}` makes one, "
                 "TEMPORAL_NAMESPACE names another",
             ) from error
-        # Who may not describe a namespace may still work in it.
+        # A client without the permission to describe a namespace may still work in it.
         if error.status != RPCStatusCode.PERMISSION_DENIED:
             raise TemporalUnavailable(f"the Temporal server at {place}: {error.message}") from error
     return client
 
 
 # --- errors of the server ---
-# Which errors of a call say something about the Temporal server and not about the call.
+# Distinction of errors that concern the Temporal server from those that concern a single call.
 
 RpcFailure = Literal["unavailable", "throttled"]
-"""``away``: nobody answered. ``busy``: an answer, namely that there were too many calls."""
+"""``unavailable``: there was no answer. ``throttled``: the server answered "too many calls"."""
 
 _NOBODY_ANSWERED = frozenset(
     {
         RPCStatusCode.UNAVAILABLE,
         RPCStatusCode.DEADLINE_EXCEEDED,
-        RPCStatusCode.CANCELLED,  # the SDK's word for its own timeout
+        RPCStatusCode.CANCELLED,  # the SDK's status for its own timeout
         RPCStatusCode.UNKNOWN,  # a connection that broke in the middle of a call
     }
 )
 
 
 def classify_rpc_error(error: BaseException) -> RpcFailure | None:
-    """Return the server's trouble, or None for an answer to this one call."""
+    """Return the failure of the server, or None for an answer to this one call."""
     if isinstance(error, RPCError):
         if error.status in _NOBODY_ANSWERED:
             return "unavailable"
         busy = error.status == RPCStatusCode.RESOURCE_EXHAUSTED and not too_large(error)
         return "throttled" if busy else None
-    # The SDK's only sign that a connection could not even be opened.
+    # The SDK's only sign that no connection could be opened.
     unconnected = isinstance(error, RuntimeError) and "client connect" in str(error)
     return "unavailable" if unconnected else None
 
 
 def too_large(error: RPCError) -> bool:
-    """Whether the call was too large; the server has the same status for that and for too many."""
+    """Return whether the call was too large; too many calls have the same status."""
     exhausted = error.status == RPCStatusCode.RESOURCE_EXHAUSTED
     return exhausted and "larger than max" in error.message

@@ -1,4 +1,4 @@
-"""Back-pressure on starts: circuit breaker and adaptive rate."""
+"""Back-pressure on calls to Temporal: circuit breaker, adaptive rate and call budget."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from engine.runtime.clock import boottime
 from engine.runtime.events import Degraded, OnEvent, Recovered, logger
 
 # --- circuit breaker ---
-# Stops claims while Temporal is away: what nobody has claimed, everybody can claim later.
+# A stop of claims while Temporal is away: any replica can claim later what is still unclaimed.
 
 _SUSPICIOUS = 3
-"""Sends in a row that nobody answered, before the server itself is asked."""
+"""Unanswered sends in a row that trigger a trial call."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 5.0
 _LOOK = 1.0
-"""Seconds until a loop with nothing to do comes back, so that it can be stopped."""
+"""Seconds until an idle loop returns, so that it can be stopped."""
 _NOTHING = timedelta(0)
 
 
 class Breaker:
-    """Closed while the server answers, open while it does not.
+    """Circuit breaker: closed while the server answers, open while it does not.
 
-        closed ──3 sends in a row without an answer──▶ suspect
-        suspect ──the trial call is answered──▶ closed; it was the sends' own fault
-        suspect ──it is not──▶ open ──a later trial call is answered──▶ closed
+        closed ──3 unanswered sends in a row──▶ suspect
+        suspect ──trial call answered──▶ closed; the sends themselves were at fault
+        suspect ──trial call unanswered──▶ open ──later trial call answered──▶ closed
 
-    A schedule whose own start never gets an answer raises suspicion only, and the trial call
-    clears it: one bad schedule never holds the others.
+    A schedule whose own start never gets an answer only raises suspicion, and the trial call
+    clears it: one bad schedule never holds up the others.
 
     Args:
-        ask: makes the trial call; returns why there was no answer, or None when there was one.
+        ask: makes the trial call; returns why there was no answer, or None if there was one.
         on_event: called once when starts are held, and once when they go on.
     """
 
@@ -52,24 +52,24 @@ class Breaker:
 
     @property
     def holds(self) -> bool:
-        """Whether nothing may be claimed: the server is away, or it is being found out."""
+        """Whether nothing may be claimed: the server is away, or a trial call is pending."""
         return self._state != "closed"
 
     @property
     def is_open(self) -> bool:
-        """Whether the server is known to be away, by a trial call that it did not answer."""
+        """Whether the server is known to be away: a trial call got no answer."""
         return self._state == "open"
 
     async def ask(self) -> str | None:
-        """Make the trial call for somebody else; returns why there was no answer, if so."""
+        """Make a trial call for another component; return why there was no answer, if so."""
         return await self._ask()
 
     def answered(self) -> None:
-        """Note that the server answered a send, whatever it said."""
+        """Record that the server answered a send, with success or an error."""
         self._unanswered = 0
 
     def unanswered(self) -> None:
-        """Note that nobody answered a send."""
+        """Record that a send got no answer."""
         self._unanswered += 1
         if self._unanswered >= _SUSPICIOUS and self._state == "closed":
             self._state = "suspect"
@@ -80,12 +80,12 @@ class Breaker:
                 self._decided.clear()
 
     async def closed(self) -> bool:
-        """Return whether sends may go on; waits while it is being found out."""
+        """Wait while a trial call is pending; return whether sends may go on."""
         await self._decided.wait()
         return self._state == "closed"
 
     async def run_once(self) -> timedelta:
-        """Wait for a suspicion, then make trial calls; returns the pause before the next."""
+        """Wait for a suspicion, then make a trial call; return the pause before the next."""
         if self._state == "closed":
             try:
                 async with asyncio.timeout(_LOOK):
@@ -105,7 +105,7 @@ class Breaker:
         return timedelta(seconds=longest * random.uniform(0.5, 1))
 
     def give_up(self) -> None:
-        """Decide without trial calls from here on: the replica is leaving."""
+        """Decide without trial calls from now on: the replica is leaving."""
         self._given_up = True
         if self._state == "suspect":
             self._state = "open"
@@ -121,36 +121,34 @@ class Breaker:
 
 
 # --- adaptive rate ---
-# How many starts a replica sends: a second, and at once of what would hold up others.
+# Limits on a replica's starts: per second, and in flight for those that would hold up others.
 #
-# When the Temporal server says "too many", the scheme is the one of the AWS SDKs' adaptive retry
-# mode: a token bucket whose rate follows CUBIC, the congestion control of TCP (RFC 9438). A refusal
-# lowers the rate to 0.7 of what was accepted; from there it rises fast towards the rate that was
-# too much, slowly around it, and fast again beyond. Each replica learns its own share: nobody tells
-# them how many there are.
+# When the Temporal server throttles, the scheme is that of the AWS SDKs' adaptive retry mode: a
+# token bucket whose rate follows CUBIC, the congestion control of TCP (RFC 9438). A refusal lowers
+# the rate to 0.7 of what was accepted; from there it rises fast towards the rate that was too high,
+# slowly around it, and fast again beyond. Each replica finds its share without knowing the others.
 #
-# Long before it says so, a busy server answers later. Others would wait behind a backfill, or
-# behind large inputs, so these take only what the server has to spare. That scheme is the one of
-# TCP Vegas.
+# Long before it throttles, a busy server answers later. Other starts would wait behind a backfill
+# or large inputs, so these use only the server's spare capacity. That scheme is TCP Vegas.
 
 _BETA = 0.7
 _CUBIC = 0.4
 _LOWEST = 0.5
 _OFF = 1000.0
-"""Starts a second beyond which a limit is none any more; no replica starts so many."""
+"""Starts a second above which a limit is lifted; no replica starts so many."""
 _MEASURED = 1.0
 _SETTLES = 0.5
-"""Seconds until a lower rate shows: the server counts over about a second, and for all callers."""
+"""Seconds until a lower rate shows: the server counts over about a second, for all callers."""
 _CREDIT = 0.1
-"""Seconds of unused rate that may be made up for: a timer is never exact."""
+"""Seconds of unused rate that may be made up for: timers are never exact."""
 _NAP = 0.2
 _QUEUED = (0.5, 1.0)
-"""So many starts may wait inside the server: with fewer one more is sent, with more one less."""
+"""Fewest and most starts to wait in the server: below, one more is sent; above, one less."""
 _REMEMBERED = 10.0
-"""Seconds after which the shortest answer is measured anew, with one start on its way."""
+"""Seconds after which the shortest latency is measured anew, with one start in flight."""
 
 Answered: TypeAlias = Callable[[float], None]
-"""Is told of an answer, with the ``boottime`` when the call was sent."""
+"""Callback for an answer, called with the ``boottime`` when the call was sent."""
 
 
 class CubicRate:
@@ -172,12 +170,12 @@ class CubicRate:
         return max(rate, _LOWEST)
 
     def accepted(self, now: float) -> None:
-        """Note a send that was not refused."""
+        """Record a send that was not refused."""
         self._accepted.append(now)
         self._forget(now)
 
     def refused(self, *, sent_at: float, now: float) -> None:
-        """Note a refusal. What was sent before the last one showed its effect says nothing new."""
+        """Record a refusal; sends from before the last one took effect carry no information."""
         if self._refused_at is not None and sent_at < self._refused_at + _SETTLES:
             return
         self._forget(now)
@@ -194,10 +192,10 @@ class CubicRate:
 
 
 class AdaptiveRateLimiter:
-    """Lets sends through in the order they came, no faster than the rate allows.
+    """Rate limiter that lets sends through in order, no faster than the rate allows.
 
     Args:
-        ceiling: starts a second that are never exceeded; None sets no fixed limit.
+        ceiling: the most starts a second; None sets no fixed limit.
     """
 
     def __init__(self, ceiling: float | None = None) -> None:
@@ -208,11 +206,11 @@ class AdaptiveRateLimiter:
 
     @property
     def limit(self) -> float | None:
-        """The starts allowed per second at present; None when there is no limit."""
+        """Starts allowed per second at present; None when there is no limit."""
         return min(filter(None, (self._ceiling, self._rate.at(boottime()))), default=None)
 
     async def acquire(self, given_up: Callable[[], bool]) -> bool:
-        """Wait for this send's turn; False when ``given_up`` said so first."""
+        """Wait for this send's turn; return False if ``given_up`` is true first."""
         if self.limit is None:
             return True
         async with self._line:
@@ -228,19 +226,19 @@ class AdaptiveRateLimiter:
         return True
 
     def accepted(self) -> None:
-        """Note that the server took a send."""
+        """Record that the server accepted a send."""
         self._rate.accepted(boottime())
 
     def refused(self, sent_at: float) -> None:
-        """Note that the server refused what was sent when ``boottime`` was ``sent_at``."""
+        """Record that the server refused what was sent at ``sent_at`` (``boottime``)."""
         self._rate.refused(sent_at=sent_at, now=boottime())
 
 
 class Vegas:
     """Limit of calls in flight that keeps the server's queue short. Pure, like `CubicRate`.
 
-    A call that takes twice the shortest one has waited for half of its time, and so, on average,
-    has half of all that is on its way.
+    A call that takes twice the shortest time has waited for half of its duration; so on average
+    half of the calls in flight are waiting.
     """
 
     def __init__(self, most: int) -> None:
@@ -254,11 +252,11 @@ class Vegas:
         return int(self._limit)
 
     def answered(self, took: float, *, among: int, now: float) -> None:
-        """Note that a call took so long that was sent when, with it, so many were on their way."""
+        """Record how long a call took, sent as one of ``among`` calls in flight."""
         if self._measured_at is None or now - self._measured_at > _REMEMBERED:
             self._limit = 1.0
             if among > 1:
-                return  # what is sent from now on is alone
+                return  # calls from now on are sent alone
             self._measured_at, self._shortest = now, took
         self._shortest = min(self._shortest, took)
         waiting = among * (1 - self._shortest / took) if took > 0 else 0.0
@@ -270,10 +268,10 @@ class Vegas:
 
 
 class Spare:
-    """Lets calls through in the order they came, as many at once as the server has to spare.
+    """Gate that lets calls through in order, as many at once as the server has to spare.
 
     Attributes:
-        waiting: how many wait for a place.
+        waiting: number of calls that wait for a place.
     """
 
     def __init__(self, most: int) -> None:
@@ -284,10 +282,7 @@ class Spare:
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[Answered]:
-        """Wait for a place among those on their way.
-
-        What is given is to be told of the answer.
-        """
+        """Wait for a place among the calls in flight; yield the callback for the answer."""
         self.waiting += 1
         try:
             async with self._line:
@@ -311,31 +306,28 @@ class Spare:
 
 
 # --- budget of calls that start nothing ---
-# A bound on the calls to Temporal that start nothing: looks, audits, stops, the tracker's.
-#
-# However much there is to ask, starts have the server to themselves for the most part. What comes
-# beyond the bound waits its turn, in the order in which it was asked for, and is counted.
+# A bound on the calls to Temporal that start nothing (looks, audits, stops, the tracker's), so that
+# starts keep most of the server. Calls beyond the bound wait in FIFO order, and are counted.
 
 T = TypeVar("T")
 
 CALLS: Final = 16
 """Calls a second of one replica that describe, cancel or terminate a run."""
 TRACKER_CALLS: Final = 4
-"""Calls a second of whoever has the tracker's duty besides: closes are learned however many looks
-wait for their turn."""
+"""Further calls a second of the replica on tracker duty, so that looks do not delay closes."""
 PAGE: Final = 500
 """Runs that one list call returns."""
 AUDITED: Final = 200
-"""The same of an audit. The server may be slow then, and a page has one timeout to arrive."""
+"""The same for an audit. The server may be slow then, and a page must arrive in one timeout."""
 _TRIES: Final = 5
 
 
 class Allowance:
-    """So many calls in any stretch of ``per`` seconds, first come, first served.
+    """Limit of ``count`` calls in any ``per`` seconds, first come, first served.
 
     Attributes:
-        late: how many calls had to wait so far.
-        waiting: how many wait at present.
+        late: number of calls that had to wait so far.
+        waiting: number of calls that wait at present.
     """
 
     def __init__(self, count: int, per: float = 1.0) -> None:
@@ -344,7 +336,7 @@ class Allowance:
         self.late = self.waiting = 0
 
     async def take(self) -> None:
-        """Return when the next call may be made."""
+        """Wait until the next call may be made."""
         now = at = boottime()
         if len(self._given) == self._given.maxlen:
             at = max(now, self._given[0] + self.per)
@@ -362,10 +354,10 @@ class Allowance:
 
 
 class Budget:
-    """The calls of one replica that start nothing.
+    """Budget for the calls of one replica that start nothing.
 
-    Of two list calls a second in a namespace one is the tracker's, which is one replica at a time.
-    The other is for audits, and the living replicas share it.
+    Of two list calls a second in a namespace one is for the tracker, which runs on one replica at
+    a time. The other is for audits; the living replicas share it.
     """
 
     def __init__(self) -> None:
@@ -374,22 +366,22 @@ class Budget:
         self._told = 0
 
     async def call(self, *, tracking: bool = False) -> None:
-        """Return when one run may be described, cancelled or terminated.
+        """Wait until one run may be described, cancelled or terminated.
 
-        ``tracking``: for whoever has the tracker's duty.
+        ``tracking``: whether the call is made on tracker duty.
         """
         await (self._tracker_calls if tracking else self._calls).take()
 
     def tracked(self, runs: AsyncIterable[T]) -> AsyncIterator[T]:
-        """Return the runs of a list call, for whoever has the tracker's duty."""
+        """Return the runs of a list call for the tracker."""
         return _paged(runs, self._tracking, PAGE)
 
     def audited(self, runs: AsyncIterable[T]) -> AsyncIterator[T]:
-        """Return the runs of a list call, for an audit."""
+        """Return the runs of a list call for an audit."""
         return _paged(runs, self._auditing, AUDITED)
 
     def share(self, replicas: int) -> None:
-        """Share what is the namespace's among so many replicas."""
+        """Divide the namespace's allowance for audits among this many replicas."""
         self._auditing.per = float(max(replicas, 1))
 
     @property
@@ -407,7 +399,7 @@ class Budget:
         return self._calls, self._tracker_calls, self._tracking, self._auditing
 
     def report(self) -> None:
-        """Log how many calls had to wait since this was asked last, if any."""
+        """Log how many calls had to wait since the last report, if any."""
         if (late := self.late) > self._told:
             more = late - self._told
             logger.info("%d calls to Temporal waited for their turn, %d wait", more, self.waiting)
@@ -415,9 +407,9 @@ class Budget:
 
 
 async def _paged(runs: AsyncIterable[T], allowance: Allowance, page: int) -> AsyncIterator[T]:
-    """Yield the runs, and wait before each page of them.
+    """Yield the runs; wait before each page of them.
 
-    A page that did not arrive is asked for again: the pages before it are not to be lost with it.
+    A page that did not arrive is requested again, so that the pages before it are not lost.
     """
     found: Any = aiter(runs)
     count = failures = 0
@@ -429,7 +421,7 @@ async def _paged(runs: AsyncIterable[T], allowance: Allowance, page: int) -> Asy
             return
         except RPCError:
             failures += 1
-            # Any other iterator has ended with its error, and would seem to have no more runs.
+            # Any other iterator ends with its error, and would then seem to have no more runs.
             if failures == _TRIES or not isinstance(found, WorkflowExecutionAsyncIterator):
                 raise
             await allowance.take()

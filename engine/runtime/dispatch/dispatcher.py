@@ -1,4 +1,4 @@
-"""The dispatcher: claims sent with bounded concurrency."""
+"""The dispatcher, which sends claims with bounded concurrency."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from engine.runtime.events import Alert, OnEvent, Settled
 from engine.runtime.settings import Settings
 
 # --- leases ---
-# The leases on what a replica has claimed and not yet settled.
+# The leases on claims that a replica has not settled yet.
 
 _RENEWALS = 3
-"""In each lease, so that two may fail."""
+"""Renewals per lease, so that two may fail."""
 
 
 @dataclass(slots=True)
 class Lease:
-    """A claim in hand. Times are of ``boottime``; ``sent_at`` is that of the first send."""
+    """The lease on a claim. Times are ``boottime``; ``sent_at`` is that of the first send."""
 
     claim: Claim
     ends: float
@@ -38,12 +38,12 @@ class Lease:
 
     @property
     def lasts(self) -> bool:
-        """Whether the claim is still ours, by a clock that counts time spent stopped."""
+        """Whether the claim is still ours, by a clock that counts time spent suspended."""
         return boottime() < self.ends
 
 
 class Leases:
-    """Renews the leases of what is in hand, so that nobody sweeps what its owner still has."""
+    """Renewal of the leases in hand, so that no sweeper takes a claim from a live owner."""
 
     def __init__(self, ledger: Ledger, length: timedelta) -> None:
         self._ledger, self._length = ledger, length
@@ -56,20 +56,20 @@ class Leases:
         try:
             yield lease
         finally:
-            # A fire that was taken over by this same replica has another lease by now.
+            # If this same replica has taken the fire over, it has another lease by now.
             if self._leases.get(claim.fire_id) is lease:
                 del self._leases[claim.fire_id]
 
     async def run_once(self) -> timedelta:
-        """Renew; returns the wait until the next time."""
+        """Renew; return the wait until the next time."""
         await self.renew()
         return self._length / _RENEWALS
 
     async def renew(self) -> None:
-        """Renew every lease that has not ended, by one statement.
+        """Renew every lease that has not ended, in one statement.
 
-        A renewal counts from before it was asked for, so that this side ends the lease first,
-        and only when the ledger confirms it: without a word from it the old end stands.
+        A renewal counts from before the request, so that the lease ends first on this side.
+        Without the ledger's confirmation the old end stands.
         """
         lasting = [lease for lease in self._leases.values() if lease.lasts]
         if not lasting:
@@ -86,19 +86,19 @@ class Leases:
 
 _FEWEST = 100
 _LARGE = 10_000
-"""Characters of an input from which on a server takes visibly longer to keep it."""
+"""Characters of an input above which a server takes visibly longer to store it."""
 _GATHER = 0.05
-"""Seconds for which outcomes gather before they are written together."""
+"""Seconds for which outcomes gather before they are written as one batch."""
 _FINAL = {"rejected", "unvouched"}
 _NOT_YET_ITS_OWN = 3
-"""Attempts without an answer that are not told: as a rule the server is away."""
+"""Unanswered attempts that are not reported: usually the server is away."""
 
 
 class Dispatcher:
-    """The outbox of one replica: what was claimed is sent here and nowhere else.
+    """The outbox of one replica: claims are sent only here.
 
     Attributes:
-        wake: called when windows of other schedules may have waited for what was written.
+        wake: called when a written outcome may release windows of other schedules.
     """
 
     def __init__(
@@ -134,20 +134,20 @@ class Dispatcher:
     def room(self) -> int:
         """Number of claims that this replica may still take; 0 while Temporal is away.
 
-        Never more than it started in the last quarter of a lease, within [100, batch]: what it
-        takes it can as a rule send before the lease ends, and the rest is left to others. Offered
-        from half of that on: a claim costs ten round trips, for one window or for fifty.
+        The limit is the number of its starts in the last quarter of a lease, within [100, batch]:
+        it can usually send that many before the lease ends, and leaves the rest to others. Room is
+        offered once half of it is free: a claim costs ten round trips, for one window or for fifty.
         """
-        # As many as may wait for what the server has to spare take no room from others.
+        # Up to that many claims that wait for spare capacity take no room from others.
         waiting = sum(spare.waiting for spare in self._spare.values())
         return self._free(self._most, len(self._tasks) - min(waiting, self._most))
 
     def room_behind(self, *, shared: bool) -> int:
-        """Number of backfill windows that it may still take.
+        """Return the number of backfill windows that it may still take.
 
         Args:
-            shared: whether others come as well: a quarter of the room is for backfills then, with
-                what of them is on its way.
+            shared: whether other windows are due as well: then backfills, with those in flight,
+                get a quarter of the room.
         """
         most = max(self._most // 4, 1) if shared else self._most
         return min(self._free(most, len(self._backfilled)), self.room)
@@ -164,7 +164,7 @@ class Dispatcher:
         return free if free * 2 >= most and not self.breaker.holds else 0
 
     def send(self, claims: Sequence[Claim], lease_ends: float) -> list[asyncio.Task[None]]:
-        """Begin to send; the tasks end when their outcomes are written."""
+        """Begin to send; the returned tasks end when their outcomes are written."""
         tasks = [asyncio.create_task(self._handle(claim, lease_ends)) for claim in claims]
         for claim, task in zip(claims, tasks, strict=True):
             self._tasks.add(task)
@@ -174,9 +174,9 @@ class Dispatcher:
         return tasks
 
     async def drain(self) -> None:
-        """Wait until everything in flight has been answered and written.
+        """Wait until everything in flight is answered and written.
 
-        What waits for the server is handed back: others have as good a chance.
+        Claims that wait for the server are handed back: other replicas have as good a chance.
         """
         self._leaving = True
         self.breaker.give_up()
@@ -191,7 +191,7 @@ class Dispatcher:
     def _finished(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._backfilled.discard(task)
-        # A poller that waits for room must also hear that there will be none.
+        # A poller that waits for room must also wake when there will be none.
         if self.room or self.breaker.holds:
             self.room_made.set()
         if error := task.exception():
@@ -200,7 +200,7 @@ class Dispatcher:
     async def _handle(self, claim: Claim, lease_ends: float) -> None:
         with self.leases.keeping(claim, lease_ends) as lease:
             answer = await self._answer(lease)
-            if answer is None:  # the lease ended first: the fire is a sweeper's now
+            if answer is None:  # the lease ended first: left to a sweeper
                 return
             if answer.outcome.status == "started":
                 self._starts.append(boottime())
@@ -208,15 +208,15 @@ class Dispatcher:
             self._answers.append((claim, answer))
             await self._written()
         if claim.token in self._unwritten:
-            self._unwritten.discard(claim.token)  # a sweeper finds out, and tells
+            self._unwritten.discard(claim.token)  # a sweeper finds out and reports
         else:
             self._report(claim, answer)
 
     async def _answer(self, lease: Lease) -> Answer | None:
-        """Send until there is an answer about this claim; None when its lease has ended."""
+        """Send until there is an answer about this claim; return None if its lease has ended."""
         async with self._slot(lease.claim) as answered:
             if self._leaving and _holds_up(lease.claim):
-                return _handed_back(lease.claim)  # it waited for long, and so would those behind it
+                return _handed_back(lease.claim)  # it waited long, as would those behind it
             while lease.lasts:
                 if not await self._may_send(lease):
                     return _handed_back(lease.claim)
@@ -224,7 +224,7 @@ class Dispatcher:
                 lease.sent_at = lease.sent_at or sent_at
                 answer = await self._starter.start(lease.claim, lease.ends)
                 if answer is None:
-                    continue  # unless the lease was renewed meanwhile, it has ended
+                    continue  # the lease has ended, unless it was renewed meanwhile
                 if answer.failure == "throttled":
                     self.breaker.answered()
                     self.pressure.refused(sent_at)
@@ -235,16 +235,16 @@ class Dispatcher:
                     self.breaker.answered()
                     self.pressure.accepted()
                     if answer.outcome.status == "started" and answer.seen is None:
-                        answered(sent_at)  # to find a run that was there costs the server less
+                        answered(sent_at)  # finding an existing run costs the server less
                 return answer
         return None
 
     @asynccontextmanager
     async def _slot(self, claim: Claim) -> AsyncIterator[Answered]:
-        """Wait for a slot; what is given is to be told of an answer, with when it was sent.
+        """Wait for a slot; yield the callback for the answer.
 
-        What would hold up others, because there is much of it or because it is large, has half of
-        the slots at most, and only what the server can spare.
+        Claims that would hold up others, because they are many or large, get half of the slots at
+        most, and only the server's spare capacity.
         """
         async with AsyncExitStack() as slots:
             answered: Answered = _nobody_asks
@@ -257,9 +257,9 @@ class Dispatcher:
         return await self._starter.ask()
 
     async def _may_send(self, lease: Lease) -> bool:
-        """Wait for the send's turn; False when the claim is better off with a sweeper."""
-        # A refused send may have arrived after all. What may be old is first looked for, and
-        # that, and how long the namespace remembers, is the sweepers' business.
+        """Wait for the send's turn; return False if the claim is left to a sweeper."""
+        # A refused send may have arrived after all. Before an old one is repeated, its run must be
+        # looked up and the namespace's retention checked: sweepers do that.
         oldest = boottime() - self._settings.lease.total_seconds()
         if lease.sent_at is not None and lease.sent_at < oldest:
             return False
@@ -267,7 +267,7 @@ class Dispatcher:
         return await self.breaker.closed() and has_turn
 
     async def _written(self) -> None:
-        """Write what has gathered. While one batch is being written the next one gathers."""
+        """Write the gathered outcomes. While one batch is written, the next one gathers."""
         if self._writing is not None:
             await self._writing
         if self._answers and self._writing is None:
@@ -280,7 +280,7 @@ class Dispatcher:
         written = False
         try:
             if len(self._tasks) > len(self._answers):
-                await asyncio.sleep(_GATHER)  # others are on their way; a window alone is not kept
+                await asyncio.sleep(_GATHER)  # others are in flight; a lone one does not wait
             answers, self._answers = self._answers, []
             faults.reach("before_settle")
             await self._ledger.settle([answer.outcome for _, answer in answers])
@@ -290,8 +290,8 @@ class Dispatcher:
                 await self._ledger.record_evidence(seen)
             if seen or any(answer.outcome.status in _FINAL for _, answer in answers):
                 self.wake()
-        except Exception as error:  # noqa: BLE001 - whatever it is, others' answers must go on
-            # Not lost: the leases end, a sweeper describes each run and books it as started.
+        except Exception as error:  # noqa: BLE001 - the other answers must go on
+            # Not lost: the leases end, a sweeper describes each run and records it as started.
             if not written:
                 self._unwritten |= {claim.token for claim, _ in answers}
             text = f"outcomes left to the sweeper: {type(error).__name__}: {error}"
@@ -300,7 +300,7 @@ class Dispatcher:
             self._writing = None
 
     def _is_known(self, claim: Claim) -> bool:
-        """Whether the breaker says, or is about to say, why the claim had no answer."""
+        """Return whether the breaker reports, or soon will, why the claim had no answer."""
         return self.breaker.holds or claim.attempts <= _NOT_YET_ITS_OWN
 
     def _report(self, claim: Claim, answer: Answer) -> None:
@@ -318,7 +318,7 @@ class Dispatcher:
 
 
 def _holds_up(claim: Claim) -> str | None:
-    """Why the start of a claim would hold up others; None if it does not."""
+    """Return why the start of a claim would hold up others; None if it would not."""
     if claim.timing == "backfill":
         return "backfilled"
     (given,) = claim.own_input or (claim.schedule.input,)
@@ -326,11 +326,11 @@ def _holds_up(claim: Claim) -> str | None:
 
 
 def _nobody_asks(_: float) -> None:
-    """Take the answer to a start that holds up nobody."""
+    """Ignore the answer to a start that does not hold up others."""
 
 
 def _handed_back(claim: Claim) -> Answer:
-    """Leave the claim to any replica that can send it, at once."""
+    """Return an answer that leaves the claim at once to any replica that can send it."""
     error = "not sent yet: the Temporal server did not answer, or had too many calls"
     outcome = Outcome(claim.fire_id, claim.token, "starting", error=error, retry_after=timedelta(0))
     return Answer(outcome, failure="throttled")

@@ -1,4 +1,4 @@
-"""The starter: one claim to one run."""
+"""The starter, which turns one claim into one run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from engine.schedules.planner.planner import FIRST_SIGHT, Due
 from engine.schedules.units import TICK, format_duration, from_seconds
 
 # --- texts for the Temporal Web UI ---
-# The words a run carries into the Temporal Web UI.
+# Summary, details and memo of a run.
 
 _ASKED_FOR: Mapping[str, str] = {
     "manual": "manual: somebody triggered it",
@@ -54,7 +54,7 @@ _BEGINNING = from_seconds(0)
 
 
 def fire_info(claim: Claim, *, ledger: str, timing: Timing) -> FireInfo:
-    """Return what the run is told about its fire."""
+    """Return the description of the fire for the run's memo."""
     return FireInfo(
         key=claim.key,
         series=claim.series,
@@ -72,7 +72,7 @@ def fire_info(claim: Claim, *, ledger: str, timing: Timing) -> FireInfo:
 
 
 def _data_from(claim: Claim) -> datetime | None:
-    """Return the start of its data: the ledger's, or the previous window by the definition."""
+    """Return the start of its data: from the ledger, or the previous window by definition."""
     if claim.data_from == NO_RUN_BEFORE:
         return None
     if claim.data_from not in {None, REPEATS}:
@@ -83,12 +83,12 @@ def _data_from(claim: Claim) -> datetime | None:
 
 
 def summary(info: FireInfo) -> str:
-    """Return one line: ``cache-sync · 2026-11-21 02:00 America/Sao_Paulo``."""
+    """Return a line such as ``cache-sync · 2026-11-21 02:00 America/Sao_Paulo``."""
     return f"{info.key} · {_clock(info.local_time)} {info.timezone}"
 
 
 def details(claim: Claim, info: FireInfo, lag: timedelta) -> str:
-    """Return the Markdown of the run's page: schedule, window, lag, why."""
+    """Return the Markdown for the run's page: schedule, window, lag, why."""
     schedule = claim.schedule
     window = f"{_clock(info.local_time)} {info.timezone}"
     if info.timezone != "UTC":
@@ -132,20 +132,20 @@ def _clock(moment: datetime) -> str:
 
 
 # --- causes of failed runs ---
-# Reads from Temporal why a closed run failed. Whatever it cannot read never hides the close.
+# The cause of a failed run, read from Temporal. An unreadable cause never hides the close.
 
 _LONGEST = 2000
-"""Characters of an error in the ledger."""
+"""Limit on the characters of an error in the ledger."""
 _MOST_LEFT = 100
-"""Steps that are listed of those that could not be undone."""
+"""Limit on the listed steps that could not be undone."""
 ENDED_BADLY = frozenset({"failed", "timed_out", "terminated"})
-"""How a run ends that has a reason to be read, which is a call of its own."""
+"""Ends of a run with a cause to read, which takes an additional call."""
 
 
 async def with_failure(
     evidence: Evidence, handle: WorkflowHandle[Any, Any], settings: Settings
 ) -> Evidence:
-    """Return the evidence of a run with why it failed, where it did."""
+    """Return the evidence of a run, with the cause if it failed."""
     if evidence.closed not in ENDED_BADLY:
         return evidence
     try:
@@ -160,7 +160,7 @@ async def with_failure(
 
 
 def _told(failure: BaseException) -> tuple[str, str | None]:
-    """The innermost reason in one line; and what could not be taken back, as JSON."""
+    """Return the innermost cause in one line, and the steps that could not be undone as JSON."""
     innermost = failure
     while innermost.__cause__ is not None and not _is_cancel(innermost.__cause__):
         innermost = innermost.__cause__
@@ -178,18 +178,18 @@ def _told(failure: BaseException) -> tuple[str, str | None]:
 
 
 def _is_cancel(error: BaseException) -> bool:
-    """Whether an error only shows how asyncio times out: a cancel below a TimeoutError."""
+    """Return whether an error only shows how asyncio times out: a cancel below TimeoutError."""
     return isinstance(error, ApplicationError) and error.type == asyncio.CancelledError.__name__
 
 
 def _line(text: str) -> str:
-    """One line of text that a database can keep."""
+    """Return the text as one line that a database can store."""
     kept = text[: _LONGEST * 4].replace("\0", "\ufffd").encode("utf-8", "replace").decode()
     return " ".join(kept.split())[:_LONGEST]
 
 
 # --- starter ---
-# Turns one claim into one run, and every answer of the server into a value.
+# One claim becomes one run, and every answer of the server becomes a value.
 
 _FIRE_TIME = SearchAttributeKey.for_datetime("TemporalScheduledStartTime")
 _CLOSED: dict[WorkflowExecutionStatus, Closed] = {
@@ -199,21 +199,21 @@ _CLOSED: dict[WorkflowExecutionStatus, Closed] = {
     WorkflowExecutionStatus.TERMINATED: "terminated",
     WorkflowExecutionStatus.TIMED_OUT: "timed_out",
 }
-"""Continue-as-new is not among them: the run goes on under the same id."""
+"""Continue-as-new is not included: the run goes on under the same id."""
 _NOBODY = "sched"
-"""The id of no run: ours have a colon behind it."""
+"""An id that no run has: in ours a colon follows ``sched``."""
 
 
 async def patient_client(client: Client) -> Client:
-    """Return a client like this one, on a connection of its own, that never retries by itself.
+    """Return a client like this one, on a separate connection, that never retries by itself.
 
     The SDK's hidden retries stall for 10 to 30 seconds; the sweeper is the only retry. The
     user's data converter and interceptors stay. (``max_retries=0`` would mean "for ever".)
 
-    It is connected: until one is, its calls raise RuntimeError, and afterwards RPCError alone.
+    It is connected already: unconnected, its calls raise RuntimeError, and later only RPCError.
 
     Raises:
-        TemporalUnavailable: nothing answers there.
+        TemporalUnavailable: the server does not answer.
     """
     config: dict[str, Any] = {**client.config(active_config=True)}
     retry = RetryConfig(max_retries=1)
@@ -228,9 +228,9 @@ async def patient_client(client: Client) -> Client:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The outcome of a claim, and what was seen of a run that existed before the send.
+    """The outcome of a claim, and the evidence of a run that existed before the send.
 
-    ``failure`` is the server's, and no news of the claim.
+    ``failure`` is one of the server and proves nothing about the claim.
     """
 
     outcome: Outcome
@@ -240,16 +240,16 @@ class Answer:
 
 
 class Starter:
-    """Starts runs. It returns what happened; somebody else writes it down."""
+    """Starter of runs. It returns answers; the dispatcher writes them."""
 
     def __init__(self, client: Client, clock: LedgerClock, settings: Settings) -> None:
         self._client, self._clock, self._settings = client, clock, settings
         self.ledger = ""
 
     async def start(self, claim: Claim, lease_ends: float) -> Answer | None:
-        """Start the claim's run, unless its lease has ended by ``boottime``: then None.
+        """Start the claim's run; return None if its lease has ended by ``boottime``.
 
-        A claim that was taken over is looked for first: an earlier send may have arrived.
+        For a claim that was taken over, look for the run first: an earlier send may have arrived.
         """
         if boottime() >= lease_ends:
             return None
@@ -264,8 +264,8 @@ class Starter:
     async def ask(self) -> str | None:
         """Make a call that needs the whole server; return why there was no answer, if so.
 
-        It describes a run that does not exist. Describing the namespace would be answered from
-        the frontend's memory, while nothing behind it can start a run.
+        It describes a run that does not exist. The frontend would describe the namespace from
+        memory, even if nothing behind it can start a run.
         """
         request = DescribeWorkflowExecutionRequest(
             namespace=self._client.namespace, execution=Execution(workflow_id=_NOBODY)
@@ -274,7 +274,7 @@ class Starter:
             await self._client.workflow_service.describe_workflow_execution(
                 request, timeout=self._settings.rpc_timeout
             )
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is no answer or one
+        except Exception as error:  # noqa: BLE001 - any error is classified here
             return _words(error) if classify_rpc_error(error) == "unavailable" else None
         return None
 
@@ -318,7 +318,7 @@ class Starter:
         )  # fmt: skip
 
     async def _look(self, claim: Claim) -> Answer | None:
-        """Look for the claim's run: what it is, or None when it is safe to start one."""
+        """Look for the claim's run; return what it is, or None if it is safe to start one."""
         handle = self._client.get_workflow_handle(claim.workflow_id)
         try:
             run = await handle.describe(rpc_timeout=self._settings.rpc_timeout)
@@ -331,8 +331,8 @@ class Starter:
         info = None
         try:
             info = await read_chain_info(self._client, run, rpc_timeout=self._settings.rpc_timeout)
-        except Exception as error:  # noqa: BLE001 - what cannot be read says nothing of the run
-            # A replica that has the codec will read it; unless nobody of ours has started the run.
+        except Exception as error:  # noqa: BLE001 - an unreadable memo proves nothing
+            # A replica with the codec will read it, unless no replica of ours started the run.
             if not isinstance(error, ValueError) or _bears(run, claim.fire_time):
                 return self._unknown(claim, error)
         answer = self._judge(claim, run, info)
@@ -343,7 +343,7 @@ class Starter:
         return replace(answer, seen=seen)
 
     def _forgotten(self, claim: Claim) -> Answer | None:
-        """The server knows no such run: never sent, or run and forgotten by retention?"""
+        """Return None if it is safe to send, ``unvouched`` if retention may have hidden a run."""
         if claim.retention is None:
             return None
         safe_for = claim.retention - self._settings.margin_of(claim.retention)
@@ -357,7 +357,7 @@ class Starter:
     def _judge(
         self, claim: Claim, run: WorkflowExecutionDescription, info: FireInfo | None
     ) -> Answer:
-        # The fire time too: without a ledger an edit may give its bucket to another moment.
+        # The fire time too: without a ledger an edit may give the bucket to another fire time.
         mine = (self.ledger, claim.key, claim.series, claim.bucket, claim.fire_time)
         if info is None or mine != (
             info.ledger, info.key, info.series, info.bucket, info.fire_time,
@@ -385,7 +385,7 @@ class Starter:
         return Answer(outcome, alert=f"{reason}: {error.message}")
 
     def _unknown(self, claim: Claim, error: Exception) -> Answer:
-        """Whether the run exists is not known: the sweeper will look, and ask again."""
+        """Return an unknown outcome: a sweeper looks for the run and retries."""
         wait = min(timedelta(seconds=0.25 * 2 ** min(claim.attempts, 10)), self._settings.lease)
         outcome = Outcome(
             claim.fire_id, claim.token, "starting", error=_words(error), retry_after=wait
@@ -400,7 +400,7 @@ class Starter:
 
 
 def _bears(run: WorkflowExecutionDescription, fire_time: datetime) -> bool:
-    """Whether the run has the search attribute that every start of ours has; no codec hides it."""
+    """Return whether the run has the search attribute of our starts, which no codec hides."""
     return run.typed_search_attributes.get(_FIRE_TIME) == fire_time
 
 
@@ -419,8 +419,8 @@ def _words(error: Exception) -> str:
 def evidence_of(run: WorkflowExecution, *, listed: bool = False) -> Evidence:
     """Return the run as evidence for its fire.
 
-    ``listed``: visibility knows no chains. Of a run that did not complete it is only certain that
-    it began; it may have been retried or reset.
+    ``listed``: the run is from visibility, which does not know chains. Unless it completed, only
+    its start is certain: it may have been retried or reset.
     """
     closed = _CLOSED.get(run.status) if run.status else None
     if listed and closed != "completed":
