@@ -1,4 +1,4 @@
-"""Schedules: what is declared, and when it fires. Pure: no I/O and no clock."""
+"""Schedules: declarations and fire times. Pure: no I/O and no clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Difference between a schedule file and the ledger."""
+"""Difference between a schedule file and the ledger: definitions, edits and starts. Pure."""
 
 from __future__ import annotations
 
@@ -14,22 +14,21 @@ from engine.schedules.model import FIELDS, Schedule
 from engine.schedules.units import epoch_ms
 
 # --- differences ---
-# Compares a schedule file with what the ledger holds. Pure.
 
 _SHOWN: Final = 60
-_BEFORE: Final = 10  # characters shown of what two long values begin with
-_NAMED: Final = 3  # days off named of those that went, and of those that came
+_BEFORE: Final = 10  # characters shown of the common prefix of two long values
+_NAMED: Final = 3  # days off named of those removed, and of those added
 
 WHEN: Final = (
     *("everyMs", "offsetMs", "cron", "at", "timezone"),
     *("start", "end", "dst", "exclude"),
 )
-"""The fields that say when windows open and which of them start, by their names in a file."""
+"""Fields that decide when windows open and which of them start, by their names in a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The newest definition of a key in the ledger, and what else a file is compared with."""
+    """Newest definition of a key in the ledger, as far as a file is compared with it."""
 
     key: str
     project: str
@@ -39,13 +38,13 @@ class Head:
 
     @property
     def owner(self) -> str:
-        """Return the owner of the declaration, in words."""
+        """Owner of the declaration, in words."""
         return "an application" if self.origin == "api" else f"project {self.project}"
 
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """Difference that applying a file makes; every list holds keys in the file's order."""
+    """Changes that applying a file makes: keys in the file's order, ``absent`` sorted."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -55,7 +54,7 @@ class Diff:
     foreign: tuple[str, ...]
 
     def without(self, keys: Collection[str]) -> Diff:
-        """Return what is left to be written when these keys are not."""
+        """Return the difference without the additions, changes and returns of ``keys``."""
         return replace(
             self,
             added=tuple(key for key in self.added if key not in keys),
@@ -65,11 +64,10 @@ class Diff:
 
 
 def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head]) -> Diff:
-    """Sort the keys of a file, and of its project in the ledger, by what is to be done.
+    """Classify the keys of a file, and of its project in the ledger, by the change they need.
 
-    A key that belongs to another project is ``foreign``, and nothing of the file may be
-    applied then; so is one that an application declared. A retired key of whichever project is
-    free to be taken.
+    A key of another project, or one that an application declared, is ``foreign``; then nothing
+    of the file may be applied. A retired key of any project is free to be taken.
     """
     kinds: dict[str, list[str]] = {
         "added": [], "changed": [], "returned": [], "unchanged": [], "foreign": [],
@@ -99,7 +97,7 @@ def diff(project: str, schedules: Iterable[Schedule], heads: Mapping[str, Head])
 
 
 def edits(old: Schedule, new: Schedule) -> tuple[str, ...]:
-    """Say what an edit changes, a few words for each field: ``everyMs 300000 → 60000``."""
+    """Describe each changed field in a few words: ``everyMs 300000 → 60000``."""
     before, after = old.to_json(), new.to_json()
     names = [
         name
@@ -119,7 +117,7 @@ def _edit(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str
             return f"{name} {', '.join(said)}"
     one, other = _value(before, name), _value(after, name)
     if max(len(one), len(other)) > _SHOWN:
-        # What both begin with says nothing, and would fill the room for what differs.
+        # The common prefix carries no information and would take the room of the difference.
         signs = zip(one, other, strict=False)
         alike = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], signs))
         same = max(alike - _BEFORE, 0)
@@ -128,7 +126,7 @@ def _edit(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str
 
 
 def _days_off(items: Iterable[Any]) -> dict[str, None]:
-    """Return the items of an ``exclude``, those of calendars with its name; a set in order."""
+    """Return the items of ``exclude`` as an ordered set; those of a calendar carry its name."""
     return dict.fromkeys(
         f"{item['name']} {day}" if isinstance(item, dict) else item
         for item in items
@@ -142,7 +140,7 @@ def _some(days: list[str]) -> str:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two JSON values are equal. Python takes true for 1, and a digest does not."""
+    """Return whether two JSON values are equal. As in a digest, true differs from 1."""
     if isinstance(one, bool) or isinstance(other, bool):
         return one is other
     if isinstance(one, dict) and isinstance(other, dict):
@@ -153,7 +151,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _value(dump: Mapping[str, Any], name: str) -> str:
-    """The value as the file has it; what equals its default is not part of a definition."""
+    """Return the value as text; a definition holds no field that equals its default."""
     value = dump.get(name)
     if name not in dump:
         return "(none)" if name in {"everyMs", "cron", "at", "input", "description"} else "default"
@@ -166,35 +164,33 @@ def _cut(text: str, begin: int) -> str:
 
 
 def starts_new_series(old: Schedule, new: Schedule) -> bool:
-    """Whether buckets of the two definitions could mean different windows.
+    """Return whether the same bucket could mean different windows in the two definitions.
 
     True when the kind, ``everyMs`` or ``offsetMs`` changes. Cron and ``at`` number their
-    windows by the fire time itself, so another expression needs no new series.
+    windows by fire time, so a new expression needs no new series.
     """
     return (old.kind, old.every_ms, old.offset_ms) != (new.kind, new.every_ms, new.offset_ms)
 
 
 # --- starts that appear or vanish ---
-# Which starts appear and which vanish when one definition takes the place of another. Pure.
-#
-# A start is its moment: a window of a new series that opens when one of the old would have opened
-# is neither gone nor new. All of them are counted, and the first of them are named.
+# A start is identified by its moment: a window of a new series that opens when one of the old
+# series would have opened neither appears nor vanishes. All are counted, the first are named.
 
 AHEAD: Final = timedelta(days=7)
-"""How far a plan looks ahead."""
+"""How far ``sched plan`` looks ahead."""
 
 NAMED: Final = 20
-"""So many starts are named; a schedule that fires each second has 604,800 in a week."""
+"""Most starts that are named; a schedule that fires every second has 604,800 a week."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A definition as it stands.
+    """A definition and the state that limits its starts.
 
     Attributes:
         schedule: the definition.
         after: it starts nothing at or before this moment.
-        skipped: windows to come that will not start.
+        skipped: future windows that will not start.
     """
 
     schedule: Schedule
@@ -202,12 +198,12 @@ class View:
     skipped: frozenset[datetime] = frozenset()
 
     def starts(self, until: datetime) -> Iterator[datetime]:
-        """Return what it starts up to ``until``, in the order of time."""
+        """Return the starts up to ``until``, in ascending order."""
         found = self.schedule.starts(self.after, until)
         return (at for at in found if at not in self.skipped) if self.skipped else found
 
     def count(self, until: datetime) -> int:
-        """Return how many ``starts`` returns, without listing them."""
+        """Return the number of ``starts`` up to ``until``, without listing them."""
         spec, excluded = self.schedule.spec, self.schedule.exclusions
         skipped = sum(
             self.after < at <= until and self.schedule.first_start(at) == at for at in self.skipped
@@ -224,7 +220,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """So many starts, and the first of them."""
+    """Number of starts, and the first of them."""
 
     count: int = 0
     first: tuple[datetime, ...] = ()
@@ -232,22 +228,22 @@ class Starts:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """The starts that only the new definition has, and those that only the old one has."""
+    """Starts that only the new definition has, and those that only the old one has."""
 
     appear: Starts = Starts()
     vanish: Starts = Starts()
 
 
 def outlook(old: View | None, new: View | None, until: datetime, named: int = NAMED) -> Moved:
-    """Compare what two definitions start up to ``until``.
+    """Compare the starts of two definitions up to ``until``.
+
+    For two cron expressions with seconds it walks through all starts: a week takes seconds.
 
     Args:
-        old: what is in force now; None starts nothing.
-        new: what takes its place; None starts nothing.
+        old: the definition in force; None starts nothing.
+        new: its replacement; None starts nothing.
         until: the last moment.
         named: how many starts of each kind to name.
-
-    Of two cron expressions with seconds it walks through all starts: a week of them takes seconds.
     """
     if old is None or new is None:
         return Moved(_all(new, until, named), _all(old, until, named))
@@ -301,7 +297,7 @@ def _merged(old: View, new: View, until: datetime) -> Iterator[tuple[datetime, b
 
 
 def _common(old: View, new: View, until: datetime) -> int | None:
-    """Return how many starts two intervals share, by arithmetic; None where that does not tell."""
+    """Return how many starts two plain intervals share, by arithmetic; None for other schedules."""
     if not (_is_plain(old) and _is_plain(new)):
         return None
     (every, offset), (other, shift) = _steps(old), _steps(new)

@@ -10,16 +10,16 @@ from difflib import get_close_matches
 from typing import Final
 
 # --- windows and workflow ids ---
-# A window, and the Temporal workflow ids that name windows, manual triggers and reruns.
+# Workflow ids name windows, manual triggers, reruns and handler runs.
 
 KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
-"""What a schedule key and a project look like. Without a colon ids parse back, and a prefix
+"""Pattern of schedule keys and projects. It has no colon, so ids parse unambiguously and a prefix
 query for ``sched:<key>:`` cannot match another key."""
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What names a manual trigger."""
+"""Pattern of the request id of a manual trigger."""
 
-# Numbers are spelled the one way Python prints them: an id of ours never reads ``007``.
+# Numbers are spelled as Python prints them: no leading zeros.
 _BUCKET = r"(?P<bucket>0|-?[1-9][0-9]{0,18})"
 _SERIES = r"(?::s(?P<series>0|[1-9][0-9]{0,18}))?"
 _RERUN = r"(?::rerun:(?P<rerun>[1-9][0-9]{0,18}))?"
@@ -32,11 +32,11 @@ _ID = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """One window of one schedule: what may have at most one run.
+    """One window of one schedule; it has at most one run.
 
     Attributes:
         key: the schedule's key.
-        series: grows when a key's buckets may mean other windows than before.
+        series: grows when the key's buckets may mean different windows than before.
         bucket: the window's number within the series.
         fire_time: the nominal instant at which it opens, in UTC.
     """
@@ -55,8 +55,8 @@ class Window:
     def workflow_id(self, suffixed: bool) -> str:  # noqa: FBT001 - one question, and its name says which
         """Return the id of the window's run; ``suffixed`` adds the series.
 
-        A series is suffixed when its first bucket is not above the highest one the key ever
-        used: without it the id could be that of an older window, and Temporal would refuse it.
+        A series is suffixed when its first bucket is not above the highest one the key ever used.
+        Otherwise the id could equal that of an older window, and Temporal would reject it.
         """
         series = f":s{self.series}" if suffixed else ""
         return f"sched:{self.key}:{self.bucket}{series}"
@@ -69,10 +69,10 @@ class ParsedId:
     Attributes:
         key: the schedule's key.
         bucket: the window's number; None for a manual trigger.
-        series: the series, where the id is suffixed with one.
+        series: the series; None where the id has no suffix.
         request_id: the name of a manual trigger; None for a window.
         rerun: the number of the rerun; None for the window's own run.
-        handler: what follows the bad end of the run that the rest of the id names.
+        handler: ``dead`` or ``undo``, for a handler of the run that the rest of the id names.
     """
 
     key: str
@@ -84,7 +84,7 @@ class ParsedId:
 
 
 def parse_workflow_id(text: str) -> ParsedId | None:
-    """Return what ``text`` says, or None when it is not an id of ours."""
+    """Return the parts of ``text``, or None if it is not one of the engine's ids."""
     match = _ID.fullmatch(text)
     if match is None:
         return None
@@ -99,7 +99,7 @@ def parse_workflow_id(text: str) -> ParsedId | None:
 
 
 def is_suffixed(workflow_id: str) -> bool:
-    """Whether the id of a window's run names its series."""
+    """Return whether the id of a window's run names its series."""
     parsed = parse_workflow_id(workflow_id)
     return parsed is not None and parsed.series is not None
 
@@ -109,16 +109,15 @@ def _number(digits: str | None) -> int | None:
 
 
 # --- workflow type versions ---
-# Which Temporal workflow type a schedule's ``workflow:`` means.
 
 _COMPARED: Final = 100
-"""Signs of a name; comparing takes the square of it."""
+"""Characters of a name that are compared; the comparison takes quadratic time."""
 
 
 def version_order(version: str) -> tuple[int, ...]:
     """Return the sort key of a dotted version: ``1.10`` is newer than ``1.9``.
 
-    Trailing zeros do not count, so ``1`` and ``1.0`` are the same age.
+    Trailing zeros do not count, so ``1`` and ``1.0`` are equal.
     """
     numbers = [int(part) for part in version.split(".")]
     while len(numbers) > 1 and numbers[-1] == 0:
@@ -127,11 +126,10 @@ def version_order(version: str) -> tuple[int, ...]:
 
 
 def resolve_type(workflow: str, announced: Iterable[str]) -> str | None:
-    """Return the exact Temporal type to start, or None while nobody has announced one.
+    """Return the exact Temporal type to start, or None while no worker has announced one.
 
-    The exact name wins, then the highest ``name@version``. Types are only ever added to what was
-    announced, so the result never falls below that of an earlier fire. External workflows are
-    types as written and are not asked about here.
+    The exact name wins, then the highest ``name@version``. Announced types are never removed, so
+    the result never falls below that of an earlier fire. External workflows are not resolved.
     """
     types = set(announced)
     if workflow in types:
@@ -143,9 +141,9 @@ def resolve_type(workflow: str, announced: Iterable[str]) -> str | None:
 
 
 def nearest_name(workflow: str, announced: Iterable[str]) -> str | None:
-    """Return what ``workflow:`` was probably meant to say, or None.
+    """Return the announced name that is closest to ``workflow``, or None.
 
-    Of a type ``hello@1`` that is ``hello``, unless a version was asked for.
+    A type ``hello@1`` is proposed as ``hello``, unless ``workflow`` has a version.
     """
     names = set(announced)
     if "@" not in workflow:

@@ -1,4 +1,4 @@
-"""The schedule model: one declared schedule and its policies."""
+"""Schedule model: one declared schedule and its policies."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ from engine.schedules.units import TICK, Rate, format_duration, from_seconds
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Limits of a step queue across all replicas. At least one of them is given.
+    """Limits of a step queue across all replicas; at least one is given.
 
     Attributes:
-        concurrency: how many run at once; None is as many as the workers take.
-        rate: how many begin in so long a time; None is as fast as it goes.
+        concurrency: how many steps run at once; None is as many as the workers take.
+        rate: how fast steps begin; None is unlimited.
     """
 
     concurrency: int | None = None
@@ -50,21 +50,20 @@ class Queue:
 
 
 # --- catch-up policy ---
-# ``catchUp:``, what a schedule's definition says of windows that were missed.
 
 Cause = Literal["pause", "deploy"]
 
 
 class CatchUp(BaseModel):
-    """Policy for windows that were missed for longer than ``grace``.
+    """Policy for windows missed by more than ``grace``: the field ``catchUp``.
 
     Attributes:
-        policy: after an outage. ``latest``: one run, of the newest missed window; ``all``: a run
-            of each; ``none``: no run.
-        window: older windows expire.
-        max: with ``all``, the newest so many run and the others expire.
+        policy: after an outage, ``latest`` runs the newest missed window, ``all`` runs each of
+            them, ``none`` runs none.
+        window: the age beyond which windows expire.
+        max: with ``all``, how many of the newest windows run; the others expire.
         order: with ``all``, whether the ``oldest`` or the ``newest`` of them starts first.
-        rate: with ``all``, how fast they start; None as fast as it goes.
+        rate: with ``all``, how fast they start; None is unlimited.
         pause: the policy after an operator's pause.
         deploy: the policy after a time in which the file had disabled the schedule.
     """
@@ -86,12 +85,12 @@ class CatchUp(BaseModel):
     deploy: validators.AfterDeploy = "none"
 
     def after(self, cause: Cause) -> CatchUp | None:
-        """Return what holds after a pause or a deploy, or None where nothing is made up for."""
+        """Return the policy after a pause or a deploy, or None if it catches up nothing."""
         policy = self.pause if cause == "pause" else self.deploy
         return None if policy == "none" else self.model_copy(update={"policy": policy})
 
     def to_json(self) -> dict[str, Any]:
-        """Return what differs from the defaults, by its file names."""
+        """Return the fields that differ from the defaults, by their names in a file."""
         return {
             name: _jsonable(value)
             for name, field in type(self).model_fields.items()
@@ -106,17 +105,16 @@ def _jsonable(value: object) -> object:
 
 
 # --- retention policy ---
-# ``retention:``, how long a schedule's fires keep their details, and how long their rows.
 
 
 class Retention(BaseModel):
-    """Retention of one schedule; None takes the fleet's setting.
+    """Retention of one schedule's fires: the field ``retention``. None takes the fleet's setting.
 
     Attributes:
-        keep: so many of the newest rows keep their details, whatever their age.
-        age: how old other rows become with all their details.
-        failed_age: the same of those that failed.
-        max_age: no row becomes older.
+        keep: how many of the newest rows keep their details at any age.
+        age: how long other rows keep their details.
+        failed_age: the same for failed ones.
+        max_age: the maximum age of any row.
     """
 
     model_config = ConfigDict(
@@ -133,7 +131,7 @@ class Retention(BaseModel):
     max_age: validators.MaxAge = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is said, by its file names."""
+        """Return the given fields, by their names in a file."""
         return {
             to_camel(name): format_duration(value) if isinstance(value, timedelta) else value
             for name in type(self).model_fields
@@ -142,7 +140,6 @@ class Retention(BaseModel):
 
 
 # --- shared defaults ---
-# The fields that schedules commonly share: what a file's ``defaults:`` may hold.
 
 CONFIG: Final = ConfigDict(
     frozen=True,
@@ -151,7 +148,7 @@ CONFIG: Final = ConfigDict(
     validate_by_name=True,
     validate_by_alias=True,
 )
-"""Of every model: camelCase in files, snake_case in Python, and nothing else."""
+"""Configuration of the models: camelCase in files, snake_case in Python, no extra fields."""
 
 
 class Defaults(BaseModel):
@@ -177,16 +174,15 @@ class Defaults(BaseModel):
 
 
 # --- links to other schedules ---
-# ``after:`` and ``needs:``, what a definition says of the schedules that come before it.
 
 
 class After(BaseModel):
-    """The schedule before this one.
+    """Parent of a schedule: the field ``after``.
 
     Attributes:
         schedule: the parent's key.
-        when: what its run has to come to.
-        window: which of its windows is meant.
+        when: the required outcome of its run.
+        window: which of its windows is awaited.
     """
 
     model_config = CONFIG
@@ -196,22 +192,21 @@ class After(BaseModel):
     window: validators.ParentWindow = "same"
 
     def to_json(self) -> dict[str, Any]:
-        """Return what differs from the defaults, by its file names."""
+        """Return the fields that differ from the defaults, by their names in a file."""
         return self.model_dump(exclude_defaults=True)
 
 
 def rules(after: After | None, needs: tuple[str, ...]) -> tuple[Rule, ...]:
-    """Return everything that the two fields ask for."""
+    """Return the rules of ``after`` and ``needs``."""
     first = (Rule(after.schedule, after.when, after.window),) if after else ()
     return (*first, *(Rule(key) for key in needs))
 
 
 # --- canonical JSON and digest ---
-# Values of a definition as JSON, and the digest that equal definitions share.
 
 
 def jsonable(value: Any) -> Any:
-    """Return the value of a field as JSON has it, without what equals a default."""
+    """Return the value of a field as JSON, without nested defaults."""
     if isinstance(value, timedelta):
         return format_duration(value)
     if isinstance(value, tuple):
@@ -226,15 +221,15 @@ def jsonable(value: Any) -> Any:
 def definition_digest(dump: dict[str, Any]) -> str:
     """Return the SHA-256, in hex, of a definition as JSON.
 
-    Neither the order of names counts, nor whether a number is written 1 or 1.0: JSON, and a
-    database column of it, knows neither.
+    The order of names does not count, and 1 equals 1.0: neither JSON nor a database column of it
+    distinguishes them.
     """
     text = json.dumps(_canonical(dump), sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def _canonical(value: Any) -> Any:
-    """Return a JSON value in which equal numbers are written alike."""
+    """Return a JSON value in which equal numbers have one spelling."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, dict):
@@ -243,52 +238,49 @@ def _canonical(value: Any) -> Any:
 
 
 # --- schedule ---
-# What a user declares: `Schedule`.
-#
-# Names are snake_case in Python and camelCase in files and JSON. A `Schedule` that exists is
-# valid: its when-part has been built, and nothing about it needs checking again.
+# An existing `Schedule` is valid: its when-part has been built, and it needs no further check.
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _BEGINNING: Final = from_seconds(0)
 
 FIELDS_ONLY: Final = {"check": "fields only"}
-"""A validation context: judge every field, but neither the whole nor the when-part."""
+"""Validation context that checks each field, but neither their relations nor the when-part."""
 
 
 class Schedule(BaseModel):
-    """One schedule: which workflow is started, and when.
+    """One schedule: the workflow to start, and when.
 
-    Two schedules are equal when their definitions and initial states are. ``input`` and
-    ``metadata`` are copies of what was given; do not change them.
+    Schedules are equal when their definitions and initial states are. ``input`` and ``metadata``
+    are copies of the given values; do not change them.
 
     Attributes:
-        key: names the schedule; unique within the ledger.
+        key: the schedule's name; unique within the ledger.
         workflow: ``name`` (the newest version), ``name@version``, or any Temporal type.
-        input: the workflow's argument; absent is not the same as null, see ``has_input``.
-        task_queue: where workers for it listen.
-        external: ``workflow`` is the Temporal type as written; our registry is not asked.
+        input: the workflow's argument; absent differs from null, see ``has_input``.
+        task_queue: the task queue of its workers.
+        external: ``workflow`` is the Temporal type as written, without a lookup of announced types.
         every_ms, offset_ms: an interval, epoch-aligned and shifted.
         cron, timezone: a cron expression and the IANA zone of its clock.
         at: one moment; without an offset it is local to ``timezone``.
-        enabled: belongs to the file and always wins.
-        paused: the initial state only; an operator's pause or resume outlives it.
+        enabled: set by the file, and stronger than any pause or resume.
+        paused: the initial state only; an operator's pause or resume overrides it.
         first_fire: overrides whether the window open at first sight fires.
         overlap: whether a window starts while an older run is open.
-        max_concurrent_runs: how many runs have to be open until ``overlap`` is asked; no matter
-            with ``allow``. Where it is given without ``overlap``, that is ``queue``.
-        max_queued: with ``overlap: queue``, how many windows may wait.
-        cancel_grace: with ``overlap: cancel_previous``, how long a cancelled run may go on,
-            to undo what it did, until it is terminated.
-        catch_up: what happens to missed windows.
-        grace: how old a window may be and still start in any case.
-        start, end: the schedule fires between them, both included; see `bounds`.
-        dst: what a fixed-time cron does where its clock skips or repeats a time.
+        max_concurrent_runs: how many runs may be open before ``overlap`` applies; irrelevant with
+            ``allow``. If it is given without ``overlap``, the policy is ``queue``.
+        max_queued: how many windows may wait, with ``overlap: queue`` or for other schedules.
+        cancel_grace: with ``overlap: cancel_previous``, how long a cancelled run has to undo its
+            work before it is terminated.
+        catch_up: the policy for missed windows.
+        grace: how old the oldest undecided window may be while every window still starts.
+        start, end: bounds of the fire times, both included; see `bounded`.
+        dst: how a fixed-time cron treats times that its clock skips or repeats.
         exclude: days and stretches whose windows are skipped; see `exclusions`.
-        spread: each run starts later than its window by a part of this that the key decides.
-        on_dead: the workflow that is told of each fire that failed, timed out or was rejected.
+        spread: the longest delay of a run after its window; the key decides its share of it.
+        on_dead: the workflow started for each fire that failed, timed out or was rejected.
         after, needs: the schedules whose windows come before this one's; see `follows`.
         retention: how long its fires keep their details, and how long their rows.
-        expect: when it should fire on certain days, for ``sched check``. Changes nothing.
+        expect: expected fire times on certain days, for ``sched check``; no effect on fires.
         description, metadata: for people, and for tenant, owner or correlation ids.
     """
 
@@ -329,7 +321,7 @@ class Schedule(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _limited(cls, given: Any) -> Any:
-        """Let windows wait where a limit says nothing of what becomes of those beyond it."""
+        """Default ``overlap`` to ``queue`` if a limit of concurrent runs is given without it."""
         names = {"maxConcurrentRuns", "max_concurrent_runs"}
         if isinstance(given, Mapping) and "overlap" not in given and names & given.keys():
             return {**given, "overlap": "queue"}
@@ -342,21 +334,21 @@ class Schedule(BaseModel):
         faults = relation_faults(self._given)
         if not faults:
             try:
-                _ = self.spec  # built now, not in the middle of a tick
+                _ = self.spec  # built now rather than during a tick
                 if self.exclusions is not None and self.first_start(_BEGINNING) is None:
                     what, cure = "every window is excluded", "leave a day on which it fires"
                     faults = [Fault(("exclude",), Code.FIELD_INVALID, what, cure)]
             except ScheduleError as error:
                 faults = [Fault((), error.code, error.message, error.cure or "")]
         if faults:
-            # Apart from each other, and located; the error above knows only the first.
+            # Report every fault with its location; the error above has only the first.
             faults = spec_faults(self._given) + [fault for fault in faults if fault.path] or faults
             raise as_validation_error(faults, self._given)
         return self
 
     @property
     def has_input(self) -> bool:
-        """Whether the workflow gets an argument; null is one."""
+        """Whether the workflow receives an argument; null is one."""
         return "input" in self.model_fields_set
 
     @property
@@ -373,22 +365,22 @@ class Schedule(BaseModel):
 
     @cached_property
     def exclusions(self) -> Exclusions | None:
-        """The days and stretches whose windows are skipped, if there are any."""
+        """The days and stretches whose windows are skipped, if any."""
         return exclusions(self.exclude, self.timezone) if self.exclude else None
 
     @property
     def lane(self) -> str:
-        """Whose workers start it: those of its task queue; "" is any of its project."""
+        """Task queue whose workers start it; "" is any worker of its project."""
         return "" if self.external else self.task_queue
 
     @property
     def follows(self) -> tuple[Rule, ...]:
-        """Rules that each window waits for; empty where it depends on no other schedule."""
+        """Rules that each window waits for; empty without parents."""
         return rules(self.after, self.needs)
 
     @property
     def declared_when(self) -> dict[str, Any]:
-        """The fields that say when windows open, as far as they were given, by their file names."""
+        """The given fields of the when-part, by their names in a file."""
         return {name: value for name, value in self._given.items() if name in WHEN_PART}
 
     def starts(self, after: datetime, until: datetime) -> Iterator[datetime]:
@@ -404,11 +396,11 @@ class Schedule(BaseModel):
             fire = self.first_start(fire + TICK)
 
     def first_start(self, at: datetime, *, but: Collection[datetime] = ()) -> datetime | None:
-        """Return the first window from ``at`` on, included, that no exclusion skips.
+        """Return the first window at or after ``at`` that no exclusion skips.
 
         Args:
-            at: windows before it do not count.
-            but: windows that somebody skipped.
+            at: the earliest fire time.
+            but: windows that an operator skipped.
         """
         fire = self.spec.next(at - TICK)
         while fire is not None:
@@ -422,9 +414,9 @@ class Schedule(BaseModel):
         return fire
 
     def delay(self, fire_time: datetime) -> timedelta:
-        """Return how much later than its window a run starts: the key's part of ``spread``.
+        """Return the delay of a run after its window: the key's share of ``spread``.
 
-        Always the same for a key and a window, and less than the time until the next window.
+        It is constant for a key and a window, and shorter than the time until the next window.
         """
         following = self.spec.next(fire_time) if self.spread else None
         room = min(self.spread, following - fire_time) if following else self.spread
@@ -442,26 +434,26 @@ class Schedule(BaseModel):
 
     @property
     def _given(self) -> dict[str, Any]:
-        """The fields that say which and when, as far as they were given, by their file names."""
+        """The given fields that the rules between fields use, by their names in a file."""
         given = self.model_fields_set
         values = {name: getattr(self, field) for name, field in _DECLARED.items() if field in given}
         return {name: value for name, value in values.items() if value is not None}
 
     def to_json(self) -> dict[str, Any]:
-        """Return the definition for JSON: what differs from the defaults, by its file names.
+        """Return the fields that differ from the defaults as JSON, by their names in a file.
 
-        What equals a default is left out, so that a field added to sched-engine later changes
-        no digest. ``Schedule.from_json`` reads it back exactly.
+        Defaults are left out so that a field added to sched-engine later changes no digest.
+        ``Schedule.from_json`` reads the result back exactly.
         """
         dump: dict[str, Any] = {}
-        declared = type(self).model_fields  # asked for once: each time it is computed
+        declared = type(self).model_fields  # read once: each access computes it
         for name, attribute in FIELDS.items():
             value = getattr(self, attribute)
             keep = value != declared[attribute].default
             if attribute == "input":
                 keep = self.has_input
             elif attribute == "timezone" and self.kind == "at":
-                keep = attribute in self.model_fields_set  # of a local moment even UTC must be said
+                keep = attribute in self.model_fields_set  # a local moment needs its zone, even UTC
             if keep:
                 dump[name] = jsonable(value)
         return dump
@@ -471,12 +463,12 @@ class Schedule(BaseModel):
         """Return the schedule that ``to_json`` wrote.
 
         Args:
-            dump: what it wrote.
-            stored: the ledger has kept it, and nobody else has this copy: its input, which may be
-                large, is not looked through again.
+            dump: the output of ``to_json``.
+            stored: whether the dump was read from the ledger and is not shared. Its input, which
+                may be large, is then neither checked nor copied again.
 
         Raises:
-            ScheduleError: it is not a valid schedule (any more).
+            ScheduleError: the dump is not, or no longer, a valid schedule.
         """
         try:
             context = validators.STORED if stored else None
@@ -490,8 +482,8 @@ class Schedule(BaseModel):
     def digest(self) -> str:
         """The SHA-256 of the definition, in hex; equal definitions have equal digests.
 
-        ``paused`` is no part of it: it is only an initial state, and changing it is no edit.
-        ``expect`` is none either: it says what the rest means.
+        ``paused`` is left out: it is only an initial state, and changing it is no edit. ``expect``
+        is left out because it only restates what the other fields mean.
         """
         dump = self.to_json()
         for name in ("paused", "expect"):
@@ -499,15 +491,15 @@ class Schedule(BaseModel):
         return definition_digest(dump)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:  # noqa: ARG002 - pydantic's signature
-        """Return a schedule with some fields changed, checked like any other.
+        """Return a validated copy with some fields changed.
 
-        Pydantic's own would check nothing, and keep the digest and when-part of the original.
+        Pydantic's method would check nothing, and keep the digest and when-part of the original.
         """
         values = {name: getattr(self, name) for name in self.model_fields_set}
         return type(self).model_validate({**values, **(update or {})})
 
     def __getstate__(self) -> dict[Any, Any]:
-        """Leave out what can be built again: it is larger than all that was declared."""
+        """Leave out values that can be rebuilt; they are larger than the declaration."""
         state = super().__getstate__()
         kept = {name: item for name, item in self.__dict__.items() if name not in _BUILT}
         return {**state, "__dict__": kept}
@@ -524,12 +516,12 @@ class Schedule(BaseModel):
 _BUILT: Final = ("spec", "exclusions")
 
 FIELDS: Final = {to_camel(name): name for name in Schedule.model_fields}
-"""The fields of a schedule by their file names."""
+"""Fields of a schedule by their names in a file."""
 
 WHEN_PART: Final = (
     "everyMs", "offsetMs", "cron", "timezone", "at", "start", "end", "dst",
 )  # fmt: skip
-"""The fields that its fire times follow from."""
+"""Fields that determine the fire times."""
 
 _DECLARED: Final = {
     name: FIELDS[name]
@@ -538,12 +530,12 @@ _DECLARED: Final = {
         *("start", "end", "dst", "exclude", "spread", "overlap", "maxConcurrentRuns"),
     )
 }
-"""The fields that the rules between fields are about."""
+"""Fields that the rules between fields use."""
 
 
 @lru_cache(maxsize=100_000)
 def _part(key: str) -> int:
-    """Return the key's part of ``spread`` in 2**32ths."""
+    """Return the key's share of ``spread`` in 2**32ths."""
     return int.from_bytes(hashlib.sha256(f"spread\0{key}".encode()).digest()[:4], "big")
 
 
@@ -553,7 +545,6 @@ def _signed(milliseconds: int) -> str:
 
 
 # --- schedule file ---
-# A file of schedules that has passed every check, as a value.
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,13 +553,13 @@ class ScheduleFile:
 
     Attributes:
         project: the owner of the schedules.
-        revision: orders files of one project, where given.
+        revision: orders the files of one project, if given.
         schedules: in the file's order; never empty.
-        queues: the queues of steps, by name.
+        queues: the step queues, by name.
         name: the file's name, for messages.
         digest: the SHA-256, in hex, of all that the meaning depends on; see `file_digest`.
-        warnings: what is probably not meant.
-        calendars: the .ics files that were read: the file that names one, and its name there.
+        warnings: probable mistakes.
+        calendars: the .ics files that were read, as (file that names it, its name there).
     """
 
     project: str

@@ -1,10 +1,8 @@
-"""Policy words, reason codes and value limits shared by all of schedules.
+"""Policy words, reason codes and value limits shared by schedules, planner and ledgers.
 
-Reason codes: the closed list of words that say why a fire became what it is.
-
-A fire's ``reason`` is a sentence for people; its code is for whatever decides, counts or filters.
-It stands alone because planner, ledgers and readers share it. The ledger in PostgreSQL derives the
-same in a trigger (``reason_code_of`` in migration 0011; a test compares). The list: docs/ledger.md.
+A fire's ``reason`` is a sentence for people; its reason code, from a closed list, is for code that
+decides, counts or filters. PostgreSQL derives the same codes in a trigger (``reason_code_of`` in
+migration 0011; a test compares the two). The list is in docs/ledger.md.
 """
 
 from __future__ import annotations
@@ -14,16 +12,16 @@ from dataclasses import asdict, dataclass
 from typing import Final, Literal
 
 When = Literal["success", "failure", "always"]
-"""What the parent's run has to come to: it completed, it did not, or either."""
+"""Required outcome of the parent's run: it completed, it did not, or either."""
 
 Which = Literal["same", "latest"]
-"""Which window of the parent is meant: the one of the same fire time, or the newest that ran."""
+"""Awaited window of the parent: of the same fire time, or the newest not skipped or expired."""
 
 MAX_DEPTH: Final = 20
 """Levels of nesting: file, list, schedule, ``input`` and sixteen more."""
 
 MAX_DIGITS: Final = 300
-"""Digits of a number: more are beyond every double, and Python refuses to print thousands."""
+"""Digits of a number. More exceed every double, and Python refuses to print thousands."""
 
 UNSTORABLE: Final = "the text holds a NUL or half a character, which no database keeps"
 
@@ -36,11 +34,11 @@ class _Broken:
 
 
 BROKEN: Final = _Broken()
-"""Stands for a value that has been complained about already: nobody judges it again."""
+"""Placeholder for a value whose problem has been reported; it is not checked again."""
 
 
 def is_storable(text: str) -> bool:
-    """Whether PostgreSQL can keep the text: no NUL, no lone surrogate."""
+    """Return whether PostgreSQL can store the text: no NUL, no lone surrogate."""
     if "\0" in text:
         return False
     if text.isascii():
@@ -60,28 +58,28 @@ STOPS: Final[Mapping[Overlap, Stop]] = {
     "cancel_previous": "cancel",
     "terminate_previous": "terminate",
 }
-"""The policies with which a window takes the place of a run, and what that run is asked to do."""
+"""Policies by which a window takes the place of a run, and the stop requested of that run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One parent that a window waits for, and what its window has to come to."""
+    """One parent that a window waits for, and the required outcome of the parent's window."""
 
     parent: str
     when: When = "success"
     window: Which = "same"
 
     def to_json(self) -> dict[str, str]:
-        """Return it as the ledger keeps it."""
+        """Return the rule as the ledger stores it."""
         return asdict(self)
 
 
 LOOKS_AT_ONCE: Final = 100
-"""Runs of one key to be looked at before it is planned again: each costs a call."""
+"""Most runs of one key to look at before the key is planned again; each look costs a call."""
 
 LOOKS: Final[frozenset[Overlap]] = frozenset({"skip", "queue_one"})
-"""The policies with which runs as a rule cost windows their start. Every one of them is looked at
-first, within one round of looks: with more rounds than windows come in, none would be decided."""
+"""Policies under which open runs usually cost windows their start. All open runs are looked at
+first, in one round: if looks took longer than windows take to come in, none would be decided."""
 
 
 ReasonCode = Literal[
@@ -112,11 +110,11 @@ BEGINNINGS: Final[tuple[tuple[str, ReasonCode], ...]] = (
     ("payload too large", "payload_too_large"),
     ("may have run", "may_have_run"),
 )
-"""How each sentence begins that a fire's reason can be; the first that fits counts."""
+"""Prefixes of the reasons that a fire can have, and their codes; the first match counts."""
 
 
 def reason_code(reason: str | None) -> ReasonCode | None:
-    """Return the code of a sentence; None where there is none, or it is none of ours."""
+    """Return the code of a reason; None for no reason or an unknown one."""
     if reason is None:
         return None
     return next((code for begins, code in BEGINNINGS if reason.startswith(begins)), None)

@@ -20,29 +20,27 @@ from engine.schedules.units import format_duration
 from engine.schedules.validators import refuse, show
 
 # --- rules between fields ---
-# What must hold between the fields of one schedule, and what its when-part is.
-#
-# Works on the values as declared, by their names in the file, so that a file's reader can ask
-# even where some other field of the schedule is wrong.
+# The rules take values as declared, by their names in a file, so that the loader can check them
+# even if another field of the schedule is wrong.
 
 KINDS: Final = {"everyMs": "interval", "cron": "cron", "at": "at"}
-"""The fields that say when, and the kind of schedule each makes."""
+"""Fields that define the fire times, and the kind of schedule each makes."""
 
 
 _VERSIONED = re.compile(r"[^@]+@[0-9]{1,9}(?:\.[0-9]{1,9}){0,9}")
 _OFFSET = re.compile(r"(?:Z|[+-][0-9]{2}:?[0-9]{2})\Z")
 BY_CLOCK: Final = ("start", "end", "exclude")
-"""What an interval needs a clock for."""
+"""Fields for which an interval needs a timezone."""
 
 _GIVES_TIMES: Final = ("after", "needs")
-"""A schedule that follows others, and says no times, has theirs."""
+"""Fields from which a schedule without times of its own takes those of its parents."""
 
 _KEEP_ONE = "keep exactly one of everyMs, cron and at"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong with a schedule, at the path of a field; () is the schedule."""
+    """Fault of a schedule, at the path of a field; () is the schedule itself."""
 
     path: tuple[str | int, ...]
     code: Code
@@ -51,16 +49,16 @@ class Fault:
 
 
 def is_local(at: str) -> bool:
-    """Whether a moment has no offset of its own, so that it needs a timezone."""
+    """Return whether a moment has no offset of its own, so that it needs a timezone."""
     return _OFFSET.search(at) is None
 
 
 def relation_faults(given: Mapping[str, Any]) -> list[Fault]:
-    """Return what is wrong between fields; ``given`` holds BROKEN for values not to be judged."""
+    """Return the faults between fields; ``given`` holds BROKEN for values that are not checked."""
     faults = []
     kinds = [name for name in given if name in KINDS]
     if not kinds and any(given.get(name) is BROKEN for name in _GIVES_TIMES):
-        pass  # it was to have those of its parent, and that is what is wrong
+        pass  # its times come from its parents, whose fault is reported already
     elif not kinds:
         cure = "give one of everyMs, cron and at"
         faults.append(Fault((), Code.KIND_INVALID, "the schedule does not say when it fires", cure))
@@ -106,7 +104,7 @@ def _spread_faults(given: Mapping[str, Any]) -> list[Fault]:
 
 
 def limit_faults(given: Mapping[str, Any]) -> list[Fault]:
-    """Return what is wrong where the number of runs and the policy do not go together."""
+    """Return the fault of ``maxConcurrentRuns`` if it does not fit ``overlap``."""
     most, policy = given.get("maxConcurrentRuns"), given.get("overlap")
     if not isinstance(most, int) or not isinstance(policy, str) or goes_with(policy, most):
         return []
@@ -124,7 +122,7 @@ def limit_faults(given: Mapping[str, Any]) -> list[Fault]:
 
 
 def goes_with(policy: str, most: int) -> bool:
-    """Whether an overlap policy can be one of so many runs at once."""
+    """Return whether an overlap policy supports ``most`` runs at once."""
     if policy in LOOKS:
         return most <= LOOKS_AT_ONCE
     return policy != "allow" and (most == 1 or policy not in STOPS)
@@ -142,14 +140,14 @@ def build_spec(given: Mapping[str, Any]) -> Spec:
     """Return the when-part; exactly one of the three kinds must be given.
 
     Raises:
-        ScheduleError: the values are no interval, cron or moment.
+        ScheduleError: the values are not a valid interval, cron or moment.
     """
     timezone = given.get("timezone", "UTC")
     if "at" in given:
         return At(given["at"], timezone=given.get("timezone"))
     spec: Spec
     if "everyMs" in given:
-        zone(timezone)  # that of its bounds and exclusions
+        zone(timezone)  # checks the zone of its bounds and exclusions
         spec = Interval(given["everyMs"], given.get("offsetMs", 0))
     else:
         dst = given.get("dst", "standard")
@@ -158,7 +156,7 @@ def build_spec(given: Mapping[str, Any]) -> Spec:
 
 
 def spec_faults(given: Mapping[str, Any]) -> list[Fault]:
-    """Return what is wrong with the when-part, timezone and expression apart from each other."""
+    """Return the faults of the when-part; timezone and expression are checked separately."""
     faults = []
     kinds = [name for name in given if name in KINDS]
     sound = {name: value for name, value in given.items() if value is not BROKEN}
@@ -183,7 +181,7 @@ def spec_faults(given: Mapping[str, Any]) -> list[Fault]:
         try:
             build_spec(sound)
         except ScheduleError as error:
-            faults.append(_fault((bounds[-1],), error))  # the two together
+            faults.append(_fault((bounds[-1],), error))  # no fire between them
     return faults
 
 
@@ -191,7 +189,7 @@ def _kind_faults(kind: str, sound: Mapping[str, Any]) -> list[Fault]:
     value = sound.get(kind)
     wanted = int if kind == "everyMs" else str
     if not isinstance(value, wanted) or isinstance(value, bool):
-        return []  # its own check has said so
+        return []  # reported by the field's own check
     try:
         match kind:
             case "everyMs":
@@ -211,13 +209,13 @@ def _fault(path: tuple[str | int, ...], error: ScheduleError) -> Fault:
 
 
 def error_class(code: str) -> type[ScheduleError]:
-    """Return the error that carries ``code``, or the general one."""
+    """Return the error class of ``code``, or the general one."""
     special = (CronInvalid, TimezoneInvalid, IntervalTooShort)
     return next((error for error in special if error.code == code), ScheduleError)
 
 
 # --- pydantic errors ---
-# Turns pydantic's errors into ours and back: users read about fields, not about models.
+# Conversion of pydantic's errors to faults and back: users read about fields, not about models.
 
 
 def faults_of(error: ValidationError) -> list[Fault]:
@@ -238,7 +236,7 @@ def _as_fault(line: dict[str, Any]) -> Fault:
         return Fault(path, Code.FIELD_MISSING, f"{name} is missing", f"add {example}")
     if code == "extra_forbidden":
         return Fault(path, Code.FIELD_UNKNOWN, f"{name} is not a field", "remove it")
-    # Every field has a check of its own; this is for whoever forgets one.
+    # Fallback: every field should have a check of its own.
     return Fault(path, Code.FIELD_INVALID, f"{name} is {show(line['input'])}", "correct it")
 
 

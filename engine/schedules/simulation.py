@@ -1,4 +1,4 @@
-"""Simulation of a schedule file between two instants."""
+"""Simulation of a schedule file between two instants: the planner under a virtual clock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from engine.schedules.policies import STOPS, Overlap
 from engine.schedules.units import MINUTE_MS, TICK, epoch_ms, from_ms
 
 # --- outages and results ---
-# What a simulation is told and says: outages, and what became of each window.
 
 Outcome = Literal[
     "on_time", "late", "caught_up", "queued",
@@ -29,12 +28,12 @@ OUTCOMES: Final[tuple[Outcome, ...]] = (
     "on_time", "late", "caught_up", "queued",
     "overlapped", "coalesced", "excluded", "expired", "disabled", "paused",
 )  # fmt: skip
-"""What becomes of a window; the first four have a run."""
+"""Outcomes of a window; the first four have a run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Nothing is looked at and nothing starts in ``begin <= t < end``."""
+    """Period ``begin <= t < end`` in which nothing is planned or started."""
 
     begin: datetime
     end: datetime
@@ -47,12 +46,12 @@ class Fate:
     Attributes:
         key: the schedule's key.
         windows: how many fire times lie in the simulated time.
-        counts: how many of them ended how; together they are ``windows``.
-        first_sight: runs of a window that was open before, owed to a new schedule.
-        follows: its windows wait for other schedules, and for how long is not known here: they
-            are counted as if they did not.
-        overlap_unknown: its runs may be in each other's way, and how is not known here: they
-            are counted as with ``overlap: allow``.
+        counts: the windows by outcome; the sum is ``windows``.
+        first_sight: runs of a window that opened before the start, owed to a new schedule.
+        follows: its windows wait for other schedules for an unknown time, and are counted as if
+            they did not wait.
+        overlap_unknown: its runs may overlap with unknown effect, and are counted as with
+            ``overlap: allow``.
     """
 
     key: str
@@ -68,11 +67,11 @@ class Simulation:
     """Simulated windows of a file in ``start <= t < end``.
 
     Attributes:
-        outages: in the order of time, and apart.
+        outages: ascending and disjoint.
         fates: one per schedule, in the file's order.
         first: the UTC minute that ``starts`` and ``most_open`` begin with.
-        starts: runs that start, per minute.
-        most_open: runs open at once, at most, per minute; empty where no duration is known.
+        starts: the number of runs started, per minute.
+        most_open: the most runs open at once, per minute; empty where no duration is known.
     """
 
     start: datetime
@@ -91,7 +90,7 @@ class Simulation:
 
     @property
     def total(self) -> Fate:
-        """Totals of the windows of all schedules, as one called ``all``."""
+        """Totals of all schedules, under the key ``all``."""
         return Fate(
             "all", sum(fate.windows for fate in self.fates), self.totals,
             sum(fate.first_sight for fate in self.fates),
@@ -103,16 +102,16 @@ class Simulation:
 
 
 # --- queue of waiting runs ---
-# Runs of one schedule that wait for each other, by ``overlap``, where each takes the same time.
-#
-# For `simulate`, which is told how long runs take; the planner asks the ledger instead.
+# Only for `simulate`, which is given the duration of runs; the planner reads open runs from the
+# ledger instead.
 
 
 @dataclass(slots=True)
 class Line:
-    """Instants and durations are in milliseconds; a run has ended in the instant at its end.
+    """Runs of one schedule under ``overlap``, all of the same duration. Times are in milliseconds.
 
-    A run that is cancelled ends at once. With a policy that cancels there is one place.
+    A run is closed at the instant of its end, and a cancelled run ends at once. A policy that
+    stops runs has one place.
     """
 
     policy: Overlap
@@ -124,12 +123,12 @@ class Line:
     _waiting: deque[int] = field(default_factory=deque)
 
     def runs(self, windows: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-        """Yield when each run begins, and when it ends, in the order of time.
+        """Yield the start and end of each run, in ascending order.
 
         Args:
-            windows: in that order too, each its fire time and when its run may start.
+            windows: the fire time and earliest start of each window, in ascending order.
         """
-        running: deque[tuple[int, int]] = deque()  # at most so many as there are places
+        running: deque[tuple[int, int]] = deque()  # at most ``places``
         for fire_time, moment in windows:
             begin, full = moment, len(running) == self.places
             if full and running[0][1] > fire_time:
@@ -147,7 +146,7 @@ class Line:
         yield from running
 
     def _may_wait(self, fire_time: int, ends: int) -> bool:
-        """Let a window wait until a place is free and its turn, if there is room for it."""
+        """Queue a window until its turn at a place, and return whether there is room for it."""
         while self._waiting and self._waiting[0] <= fire_time:
             self._waiting.popleft()
         room = {"skip": 0, "queue": self.most_queued}.get(self.policy, 1)
@@ -159,27 +158,25 @@ class Line:
 
 
 # --- one schedule under a virtual clock ---
-# One schedule's life between two moments, under a virtual clock.
-#
-# It lives by itself, as in the ledger: while somebody looks, each window is decided at its fire
-# time; during an outage nobody looks, and at its end `plan` decides what is owed. Outside outages
-# that has one outcome, so windows are counted there instead of being planned one by one.
+# Schedules are independent of each other. Outside outages each window is decided at its fire time,
+# with one possible outcome, so windows are counted there instead of being planned one by one. At
+# the end of an outage `plan` decides the owed windows.
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _TOGETHER: Final = frozenset({"overlap", "maxConcurrentRuns", "after", "needs"})
-"""The fields about what runs do to each other."""
+"""Fields about the effect of runs on each other."""
 
 _WITH_A_RUN: Final[tuple[Outcome, ...]] = ("on_time", "late", "caught_up")
 
 
 class Life:
-    """One schedule in ``start <= t < end``.
+    """Simulation of one schedule in ``start <= t < end``.
 
     Args:
         schedule: in force all the time.
         start: the first instant.
-        end: the first instant that is not lived any more.
-        outages: in the order of time, and apart; each within the time.
+        end: the first instant after the simulated time.
+        outages: ascending, disjoint, and within the simulated time.
     """
 
     def __init__(
@@ -188,20 +185,20 @@ class Life:
         self._overlap, self._places = schedule.overlap, schedule.max_concurrent_runs
         self._follows = bool(schedule.follows)
         if schedule.overlap != "allow" or schedule.follows:
-            # What a run is in the way of depends on how long it takes; see `in_line`. And so does
-            # when one starts that waits for other schedules, about which nothing is known here.
+            # Overlap depends on how long runs take; see `in_line`. So does the start of a window
+            # that waits for other schedules, whose runs are unknown here.
             schedule = Schedule.from_json(
                 {name: value for name, value in schedule.to_json().items() if name not in _TOGETHER}
             )
         self._schedule, self._start, self._end = schedule, start, end
         self._outages = outages
-        self._first_sight: list[int] = []  # when these start, in ms
+        self._first_sight: list[int] = []  # starts in ms
         self._lined_up = False
         self._counts: Counter[Outcome] = Counter()
-        self._waiting: list[int] = []  # starts to come, those at an outage's end and later: a heap
+        self._waiting: list[int] = []  # heap of later starts in ms, such as those after an outage
 
     def fate(self, key: str) -> Fate:
-        """Return what became of the windows, after ``live``, under this key."""
+        """Return the totals under this key; call it after ``live`` or ``in_line``."""
         may_overlap = self._overlap != "allow" and not self._lined_up
         runs = sum(self._counts[name] for name in _WITH_A_RUN) + len(self._first_sight)
         return Fate(
@@ -210,15 +207,15 @@ class Life:
         )  # fmt: skip
 
     def can_line_up(self) -> bool:
-        """Whether runs get in each other's way, and only their duration is to be known."""
+        """Return whether `in_line` can simulate the overlap, given the duration of runs."""
         return self._overlap != "allow" and not self._outages
 
     def in_line(self, duration: int, *, new: bool) -> Iterator[tuple[int, int]]:
-        """Yield when runs of this duration begin and end, in order; all in ms. Instead of `live`.
+        """Yield start and end of runs of this duration under ``overlap``, in order and in ms.
 
-        They are in each other's way as ``overlap`` says.
+        Call it instead of `live`.
         """
-        for _ in self.live(new=new):  # counts what becomes of the windows, were they alone
+        for _ in self.live(new=new):  # counts the outcomes without overlap
             pass
         line = Line(self._overlap, self._places, duration, self._schedule.max_queued)
         yield from line.runs(chain(((at, at) for at in self._first_sight), self._moments()))
@@ -228,7 +225,7 @@ class Life:
         self._lined_up = True
 
     def _moments(self) -> Iterator[tuple[int, int]]:
-        """Yield each window that may start, and when its run would."""
+        """Yield the fire time of each window that may start, and the start of its run, in ms."""
         declared = self._schedule
         if not declared.enabled or declared.paused:
             return
@@ -240,11 +237,11 @@ class Life:
         return self._schedule.spec.count(self._start - TICK, self._end - TICK)
 
     def live(self, *, new: bool) -> Iterator[int]:
-        """Yield when its runs start, in order, in ms since the epoch; ``new``: by first sight.
+        """Yield the starts of its runs, in order, in ms since the epoch; ``new``: by first sight.
 
-        A run may start behind the end, where ``spread`` or the pace of a catch-up say so.
+        ``spread`` or the rate of a catch-up may move a start past the end.
         """
-        if not self._schedule.enabled or self._schedule.paused:  # skipped whole, excluded or not
+        if not self._schedule.enabled or self._schedule.paused:  # skips excluded windows too
             self._counts["paused" if self._schedule.enabled else "disabled"] += self._windows
             return
         if new:
@@ -257,11 +254,11 @@ class Life:
         yield from sorted(self._waiting)
 
     def _be_seen(self) -> None:
-        """Start what first sight owes: a window that opened before ``start``."""
+        """Start the window that opened before ``start``, if first sight owes it."""
         seen = self._start - TICK
         effective_from, cursor = first_sight(self._schedule, self._start)
         if effective_from >= self._start:
-            return  # the window that opens right now is one like any other
+            return  # a window that opens right at the start is an ordinary one
         decided = plan(
             self._schedule, series=1, effective_from=effective_from, cursor=cursor, now=seen
         )
@@ -285,7 +282,7 @@ class Life:
                 self._counts["excluded"] += count
 
     def _start_all(self, after: datetime, until: datetime) -> Iterator[int]:
-        """Start the windows in ``(after, until]``: the planner does so at each fire time."""
+        """Start the windows in ``(after, until]``, as the planner does at each fire time."""
         spec = self._schedule.spec
         oldest, newest = spec.next(after), spec.previous(until)
         if oldest is None or newest is None or oldest > until:
@@ -295,11 +292,11 @@ class Life:
             while self._waiting and self._waiting[0] <= at:
                 yield heapq.heappop(self._waiting)
             yield at
-        # With spread a run starts before the next window, so only the last can meet an outage.
+        # Even with spread a run starts before the next window: only the last can meet an outage.
         self._claim(newest, newest + self._schedule.delay(newest))
 
     def _on_time(self, oldest: datetime, newest: datetime) -> Iterable[int]:
-        """Return when the runs of ``oldest <= fire time < newest`` start."""
+        """Return the starts of the runs of ``oldest <= fire time < newest``, in ms."""
         schedule, every = self._schedule, self._schedule.every_ms
         if every is not None:
             shift = schedule.delay(oldest) // _MILLISECOND
@@ -309,17 +306,17 @@ class Life:
         return map(epoch_ms, schedule.spec.fires(oldest - TICK, newest - TICK))
 
     def _spread(self, oldest: datetime, newest: datetime) -> Iterator[datetime]:
-        """Yield a cron's fire times from ``oldest`` until before ``newest``, each by its delay."""
+        """Yield a cron's fire times in ``oldest <= t < newest``, each plus its delay."""
         spread, whole = self._schedule.spread, None
         for fire_time, following in pairwise(self._schedule.spec.fires(oldest - TICK, newest)):
             if following - fire_time < spread:
                 delay = self._schedule.delay(fire_time)
-            else:  # the same for all of them, and to ask each time would cost a second look
+            else:  # constant; computing it each time would search for the next window again
                 delay = whole = whole or self._schedule.delay(fire_time)
             yield fire_time + delay
 
     def _return(self, cursor: datetime, now: datetime) -> datetime:
-        """Plan what is owed at the end of an outage, and return the new cursor."""
+        """Plan the windows owed at the end of an outage, and return the new cursor."""
         due = True
         while due:
             decided = plan(self._schedule, series=1, effective_from=cursor, cursor=cursor, now=now)
@@ -341,7 +338,7 @@ class Life:
             self._counts["excluded" if excluded else "coalesced"] += decision.windows
 
     def _claim(self, fire_time: datetime, at: datetime, *, caught_up: bool = False) -> None:
-        """Start one window's run at ``at``, or when the outage around that moment ends."""
+        """Start one window's run at ``at``, or at the end of the outage around ``at``."""
         began = self._begin(at)
         meant = fire_time + self._schedule.delay(fire_time)
         late = began - meant > self._schedule.grace
@@ -356,15 +353,14 @@ class Life:
 
 
 # --- open runs per minute ---
-# How many runs are open at once, minute by minute, while their starts pass by in order.
 
 
 class OpenRuns:
-    """The most runs open at one instant of each minute; remembers those open, and no others.
+    """Most runs open at one instant of each minute; it holds only open runs in memory.
 
     Args:
         first: the first minute, in minutes since the epoch.
-        minutes: how many are counted.
+        minutes: the number of minutes.
     """
 
     def __init__(self, first: int, minutes: int) -> None:
@@ -373,9 +369,9 @@ class OpenRuns:
         self._ends: list[tuple[int, int]] = []
 
     def start(self, at: int, length: int, count: int = 1) -> None:
-        """Open ``count`` runs at ``at`` for ``length``, both in ms; never before an earlier call's.
+        """Open ``count`` runs at ``at`` for ``length``, both in ms; ``at`` never decreases.
 
-        A run has ended in the instant at its end, so that one of no length is never open.
+        A run is closed at the instant of its end, so a run of length zero is never open.
         """
         if not length:
             return
@@ -385,7 +381,7 @@ class OpenRuns:
         heapq.heappush(self._ends, (at + length, count))
 
     def finish(self) -> list[int]:
-        """Return the most of each minute."""
+        """Return the most open runs of each minute."""
         self._end_all((self._first + len(self._most)) * MINUTE_MS)
         for minute in range(self._reached, len(self._most)):
             self._most[minute] = max(self._most[minute], self._level)
@@ -398,7 +394,7 @@ class OpenRuns:
             self._level -= count
 
     def _pass(self, at: int) -> None:
-        """Until just before this instant the level was as it is."""
+        """Record the current level for the time until just before ``at``."""
         last = min((at - 1) // MINUTE_MS - self._first, len(self._most) - 1)
         for minute in range(self._reached, last + 1):
             self._most[minute] = max(self._most[minute], self._level)
@@ -406,15 +402,14 @@ class OpenRuns:
 
 
 # --- simulation ---
-# What a file of schedules would do between two moments: the planner under a virtual clock.
 
 LONGEST: Final = timedelta(days=366)
-"""The longest time that is simulated: half a million minutes."""
+"""Longest simulated time: half a million minutes."""
 
 _NO_MATTER: Final = (
     "key", "workflow", "input", "taskQueue", "external", "expect", "description", "metadata",
 )  # fmt: skip
-"""The fields that change nothing about when runs start."""
+"""Fields without effect on when runs start."""
 
 
 def simulate(
@@ -426,19 +421,19 @@ def simulate(
     durations: Mapping[str, timedelta] | None = None,
     new: bool = False,
 ) -> Simulation:
-    """Return what ``schedules`` do from ``start`` until before ``end``.
+    """Simulate ``schedules`` in ``start <= t < end``.
 
-    Memory grows with the minutes, and with the runs that are open at once, not with the runs.
+    Memory grows with the minutes and with the runs open at once, not with the number of runs.
 
     Args:
-        schedules: what is in force all the time; a disabled or paused one stays so.
+        schedules: in force all the time; a disabled or paused one stays so.
         start: the first instant.
-        end: the first instant that is not simulated any more.
-        outages: when nothing is looked at. Each ends before ``end``, so that what it owes is
-            decided within the time.
+        end: the first instant after the simulated time.
+        outages: when nothing is planned. Each ends before ``end``, so that the windows it owes
+            are decided within the simulated time.
         durations: how long runs take, by key; a key without one is left out of ``most_open``, and
-            what its runs do to each other is not known.
-        new: the ledger has never seen these schedules, so that first sight owes a window.
+            its overlap is unknown.
+        new: the ledger has never seen these schedules, so that first sight may owe a window.
 
     Raises:
         ValueError: the times do not fit together; the message says what to write instead.
@@ -463,12 +458,12 @@ def simulate(
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Schedules that start at the same instants: one life, which counts for each of them.
+    """Schedules that start at the same instants and share one simulation.
 
     Attributes:
-        places: where they stand in the file.
-        life: that of any one.
-        lengths: how long their runs take, in ms, and for how many of them; not all are known.
+        places: their positions in the file.
+        life: the simulation of any one of them.
+        lengths: the known durations of their runs, in ms, and the number of schedules of each.
     """
 
     places: Sequence[int]
@@ -479,7 +474,7 @@ class _Group:
 def _load(
     herds: Sequence[_Group], first: int, minutes: int, *, new: bool
 ) -> tuple[list[int], list[int]]:
-    """Live all lives; return the starts, and the most open runs, of each minute from ``first``."""
+    """Simulate all herds; return starts and most open runs of each minute from ``first``."""
     starts, open_runs = [0] * minutes, OpenRuns(first, minutes)
     for herd in herds:
         if not herd.lengths:
@@ -497,16 +492,16 @@ def _load(
 def _together(
     herds: Sequence[_Group], *, new: bool
 ) -> Iterator[tuple[int, _Group, Mapping[int, int]]]:
-    """Return the starts of all herds in the order of time: what is open at once is seen so.
+    """Yield the starts of all herds in ascending order, as the count of open runs requires.
 
-    With each how long its runs are open, in ms, and how many of them are known to be.
+    Each comes with the known durations of its runs, in ms, and the number of runs of each.
     """
 
     def told(number: int) -> Iterator[tuple[int, int, int]]:
         herd = herds[number]
         if not herd.life.can_line_up():
             return ((at, number, -1) for at in herd.life.live(new=new))
-        (length,) = herd.lengths  # those of different ones are of different herds
+        (length,) = herd.lengths  # `_alike` separates schedules of different durations
         runs = herd.life.in_line(length, new=new)
         return ((begin, number, end - begin) for begin, end in runs)
 
@@ -516,7 +511,7 @@ def _together(
 
 
 def _checked(start: datetime, end: datetime, outages: Iterable[Outage]) -> tuple[Outage, ...]:
-    """Return the outages in the order of time, those that touch as one."""
+    """Return the outages in ascending order; those that touch or overlap are merged."""
     if epoch_ms(end) <= epoch_ms(start):
         raise ValueError("the end is not after the start; write the earlier moment first")
     if end - start > LONGEST:
@@ -539,7 +534,7 @@ def _checked(start: datetime, end: datetime, outages: Iterable[Outage]) -> tuple
 
 
 def _alike(schedules: Sequence[Schedule], lengths: Mapping[str, int]) -> Iterable[list[int]]:
-    """Return the places of schedules that start at the same instants, together: one life each."""
+    """Group the positions of schedules that start at the same instants, one group per herd."""
     groups: dict[str, list[int]] = {}
     for index, schedule in enumerate(schedules):
         dump = schedule.to_json()

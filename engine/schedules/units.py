@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 # --- durations ---
-# Durations as people write them: ``90s``, ``15m``, ``24h``, ``2d``, ``500ms``, ``1h30m``.
+# Durations in files: ``90s``, ``15m``, ``24h``, ``2d``, ``500ms``, ``1h30m``.
 
 _UNITS = {
     "d": timedelta(days=1),
@@ -17,11 +17,11 @@ _UNITS = {
     "s": timedelta(seconds=1),
     "ms": timedelta(milliseconds=1),
 }
-# Each unit at most once, the largest first, so that every text has one reading.
+# Each unit occurs at most once, the largest first, so that a text has one meaning.
 _SHAPE = re.compile("".join(rf"(?:(?P<{unit}>[0-9]{{1,15}}){unit})?" for unit in _UNITS))
 
 LONGEST = timedelta(days=36_525)
-"""A hundred years: beyond it a number is a slip, and instants leave the calendar."""
+"""A hundred years. A longer duration is a typing error and would move instants off the calendar."""
 
 _HOW = "write a number and a unit (ms, s, m, h, d), for example 90s, 15m or 1h30m"
 
@@ -33,15 +33,14 @@ def parse_duration(text: str) -> timedelta:
         text: numbers with the units d, h, m, s, ms, largest first; no spaces, signs or fractions.
 
     Raises:
-        ValueError: the text is no duration, or one of more than a hundred years. The message
-            is a sentence for the user that begins after "it is '…'; ".
+        ValueError: the text is not a duration, or exceeds a hundred years. The message is the cure.
     """
     match = _SHAPE.fullmatch(text)
     if not text or match is None:
         raise ValueError(_HOW)
     length = timedelta(0)
     for unit, number in match.groupdict().items():
-        # Compared before it is multiplied: timedelta overflows where the limit would speak.
+        # Compare before multiplying: timedelta would overflow before the limit is checked.
         if number is not None and int(number) > LONGEST / _UNITS[unit]:
             raise ValueError("write at most 36525d")
         length += int(number or 0) * _UNITS[unit]
@@ -68,7 +67,7 @@ def format_duration(length: timedelta) -> str:
 
 
 # --- rates ---
-# Rates as people write them: ``5/1m`` is five in a minute, ``100/1s`` a hundred in a second.
+# Rates in files: ``5/1m`` is five per minute, ``100/1s`` a hundred per second.
 
 _RATE_SHAPE: Final = re.compile(r"([1-9][0-9]{0,8})/([0-9a-z]+)", re.ASCII)
 _HOW_RATE: Final = "write a number and a duration, for example 5/1m"
@@ -77,7 +76,7 @@ _LONGEST: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many starts in so long a time, at even distances."""
+    """Number of starts per time, evenly spaced."""
 
     count: int
     per: timedelta
@@ -95,7 +94,7 @@ def parse_rate(text: str) -> Rate:
     """Return the rate that ``text`` means.
 
     Raises:
-        ValueError: it is none, or one of a time beyond a day; the message is the cure.
+        ValueError: the text is not a rate, or its time exceeds a day; the message is the cure.
     """
     match = _RATE_SHAPE.fullmatch(text)
     if match is None:
@@ -110,10 +109,9 @@ def parse_rate(text: str) -> Rate:
 
 
 # --- instants ---
-# The axis of time: whole seconds or milliseconds since 1970-01-01T00:00:00Z.
-#
-# Every fire lies in ``EARLIEST <= t < HORIZON``: 1970 to 2100, both inclusive. Outside of it
-# zone rules are guesses and a bucket could become negative, so nothing fires there.
+# Instants are whole seconds or milliseconds since 1970-01-01T00:00:00Z. Every fire lies in
+# ``EARLIEST <= t < HORIZON``: 1970 to 2100, both inclusive. Nothing fires outside of it, because
+# zone rules are guesses there and a bucket could become negative.
 
 MINUTE_MS: Final = 60_000
 EARLIEST: Final = 0

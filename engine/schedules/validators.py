@@ -41,10 +41,8 @@ from engine.schedules.units import (
 )
 
 # --- general fields ---
-# The fields of a schedule, one by one: what each accepts, and the sentence for what it does not.
-#
 # Every check raises a ``PydanticCustomError`` whose type is one of our codes and whose context
-# holds message and cure, so that no wording of pydantic's ever reaches a user.
+# holds message and cure, so that no wording of pydantic reaches a user.
 
 MAX_SHOWN: Final = 60
 """Characters of a value in a message."""
@@ -90,7 +88,7 @@ def refuse(message: str, cure: str, code: str = Code.FIELD_INVALID) -> PydanticC
 
 
 def text_check(name: str, example: str) -> BeforeValidator:
-    """Return the check of a text without blanks around it, of at most a thousand bytes."""
+    """Return the check of a printable text of at most 1000 bytes, without blanks around it."""
 
     def check(value: Any) -> str:
         cure = f"write a text, for example {example}"
@@ -168,7 +166,7 @@ def _milliseconds(name: str, lowest: int) -> BeforeValidator:
 
 
 def _whole(value: Any) -> str:
-    """Say how to write milliseconds, in the user's own number where that can be read."""
+    """Return the cure for a value of milliseconds, with the user's own number if it is readable."""
     example = "for example 300000"
     if isinstance(value, str):
         try:
@@ -214,7 +212,7 @@ def _is_small(value: Any) -> bool:
 
 
 def choice(name: str, allowed: tuple[str, ...]) -> BeforeValidator:
-    """Return the check of a word out of a few."""
+    """Return the check of a word from a fixed set."""
 
     def check(value: Any) -> Any:
         if (isinstance(value, str) and value in allowed) or (value is None and None in allowed):
@@ -232,7 +230,7 @@ def _optional_choice(name: str, allowed: tuple[str, ...]) -> BeforeValidator:
 
 
 STORED: Final = {"check": "stored"}
-"""The context for what the ledger has kept: it was looked through when it was written."""
+"""Validation context for values from the ledger, which were checked when they were written."""
 
 
 def _json(value: Any, info: ValidationInfo) -> Any:
@@ -242,7 +240,7 @@ def _json(value: Any, info: ValidationInfo) -> Any:
 def plain_json(value: Any, levels: int) -> Any:
     """Return a copy of ``value`` made of JSON's own types only.
 
-    A copy, so that nobody changes a schedule by changing what it was made from.
+    With a copy, later changes of the original do not change the schedule.
     """
     match value:
         case None | bool():
@@ -305,9 +303,6 @@ Metadata = Annotated[dict[str, Any], BeforeValidator(_metadata)]
 
 
 # --- timing fields ---
-# The fields that shape when a schedule fires, beside ``everyMs``, ``cron`` and ``at`` themselves.
-#
-# As in `fields`, every check raises one of our codes with message and cure.
 
 _EXAMPLE: Final = "[SAT, SUN, 2026-12-25]"
 _MAX_EXPECTED: Final = 1000
@@ -337,7 +332,7 @@ def calendar_of(name: str, dates: Any) -> Calendar:
     """Return a calendar of checked items.
 
     Raises:
-        PydanticCustomError: one of them is no item, with our code, message and cure.
+        PydanticCustomError: an item is invalid; the error has our code, message and cure.
     """
     if isinstance(dates, str) and dates.lower().endswith(".ics"):
         raise refuse(
@@ -380,7 +375,7 @@ def _day(value: Any) -> str:
         if day and str(day) == value and FIRST_YEAR <= day.year <= LAST_YEAR:
             return str(day)
     except ValueError:
-        pass  # of the right form perhaps, but no such day
+        pass  # not a date
     raise refuse(f"on is {show(value)}", "write a day of 1970 to 2100, as 2027-03-14")
 
 
@@ -393,11 +388,11 @@ def _time(value: Any) -> str:
 
 
 class Expectation(BaseModel):
-    """When a schedule is expected to fire on one day, by its own clock.
+    """Expected fire times of a schedule on one day, on its local clock.
 
     Attributes:
         on: the day, as ``2027-03-14``.
-        fires: the times, as ``03:00`` or ``03:00:30``, in their order; a repeated one twice.
+        fires: the times, as ``03:00`` or ``03:00:30``, in order; a repeated one is given twice.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -416,7 +411,7 @@ def _expectation(value: Any) -> Any:
 
 
 def _whole_list(items: tuple[str | Calendar, ...]) -> tuple[str | Calendar, ...]:
-    """Refuse what would fill the memory, and what is there twice."""
+    """Drop duplicates, and refuse lists that would fill the memory."""
     kept = tuple(dict.fromkeys(items))
     total = sum(1 if isinstance(item, str) else len(item.dates) for item in kept)
     if total > MAX_ITEMS:
@@ -429,7 +424,7 @@ def _whole_list(items: tuple[str | Calendar, ...]) -> tuple[str | Calendar, ...]
 
 
 def jsonable(items: Iterable[Any]) -> list[Any]:
-    """Return items of ``exclude`` or ``expect`` as JSON has them."""
+    """Return items of ``exclude`` or ``expect`` as JSON."""
     return [
         {"name": item.name, "dates": list(item.dates)} if isinstance(item, Calendar)
         else item.model_dump(mode="json") if isinstance(item, Expectation)
@@ -453,14 +448,13 @@ Expect = Annotated[
 
 
 # --- overlap, catch-up and retention fields ---
-# The fields about runs in the way, missed windows, and old rows: overlap, catch-up, retention.
 
 MOST_QUEUED: Final = 100_000
 MOST_OPEN: Final = 10_000
-"""Runs of one schedule: a plan reads each of them."""
+"""Most concurrent runs of one schedule; a plan counts them up to its limit."""
 
 MOST_CAUGHT_UP: Final = 1500
-"""A day of minutes, and what one transaction of the tick can hold."""
+"""More than a day of minutes, and as many as one transaction of the tick can hold."""
 
 MOST_KEPT: Final = 1_000_000
 
@@ -525,7 +519,6 @@ MaxAge = Annotated[timedelta | None, _optional(duration("retention.maxAge"))]
 
 
 # --- after and needs fields ---
-# The fields about other schedules: ``after`` and ``needs``, and what each accepts.
 
 MOST_NEEDED: Final = 100
 

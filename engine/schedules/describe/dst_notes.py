@@ -15,8 +15,6 @@ from engine.schedules.timing.zones import Zone, zone
 from engine.schedules.units import SECONDS_PER_DAY, TICK, epoch_seconds, from_seconds
 
 # --- clock changes of a zone ---
-# The changes of one zone's clock: which local readings they skip, and which they repeat.
-#
 # Readings are seconds on the local axis, as in `cron_matcher`.
 
 _REACH: Final = 2 * SECONDS_PER_DAY  # no offset is that long
@@ -25,9 +23,9 @@ _REACH: Final = 2 * SECONDS_PER_DAY  # no offset is that long
 class ClockChange(NamedTuple):
     """One change of offset, at ``at`` seconds since the epoch.
 
-    Just before it the clock comes to ``before``, and then it shows ``after``. The readings
-    ``skipped[0] <= r < skipped[1]`` are never shown; ``repeated[0] <= r < repeated[1]`` are
-    shown again. Either is empty where its ends are equal.
+    The clock reaches ``before`` and then shows ``after``. The readings ``skipped[0] <= r <
+    skipped[1]`` are never shown; ``repeated[0] <= r < repeated[1]`` are shown again. Either range
+    is empty if its ends are equal.
     """
 
     at: int
@@ -38,12 +36,12 @@ class ClockChange(NamedTuple):
 
 
 def changes(rules: Zone, after: int, until: int) -> Iterator[ClockChange]:
-    """Return the changes with ``after < at <= until``, in the order of time."""
+    """Return the changes with ``after < at <= until``, in ascending order."""
     first = max(bisect_right(rules.starts, after), 1)
     for piece in range(first, bisect_right(rules.starts, until)):
         at = rules.starts[piece]
         old, new = at + rules.offsets[piece - 1], at + rules.offsets[piece]
-        # What a nested change had shown before is not skipped.
+        # Readings that the clock has shown before an earlier change are not skipped.
         low = min(rules.reached[piece], new)
         yield ClockChange(at, old, new, (low, new), (new, max(old, new)))
 
@@ -60,7 +58,7 @@ def instants_of(rules: Zone, reading: int) -> list[int]:
 
 
 # --- phrases ---
-# The small pieces of English that sentences about time are made of.
+# Building blocks of sentences about time.
 
 _LONG_RUN: Final = 3  # two neighbours are named, three become "a to b"
 _LONG_LADDER: Final = 5  # fewer steps are listed
@@ -88,7 +86,7 @@ def time_of_day(second: int) -> str:
 
 
 def runs(values: Sequence[int]) -> list[tuple[int, int]]:
-    """Return ascending values as (first, last) of neighbours."""
+    """Return ascending values as (first, last) of consecutive ones."""
     found: list[tuple[int, int]] = []
     for value in values:
         if found and found[-1][1] == value - 1:
@@ -99,13 +97,13 @@ def runs(values: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def step_of(values: Sequence[int]) -> int:
-    """Return the distance of evenly spaced, ascending values, or 0 of others (or fewer than 2)."""
+    """Return the step of evenly spaced, ascending values; 0 for others or fewer than two."""
     steps = {later - value for value, later in pairwise(values)}
     return steps.pop() if len(steps) == 1 else 0
 
 
 def numbered(noun: str, values: Sequence[int]) -> str:
-    """Return ascending numbers behind their noun: nothing is left out, runs and steps are short.
+    """Return ascending numbers after their noun; runs and steps are shortened without loss.
 
     ``minute 5``, ``minutes 0 to 9 and 30``, ``every 7th minute from 0 to 56``.
     """
@@ -121,12 +119,12 @@ def numbered(noun: str, values: Sequence[int]) -> str:
 
 
 def around(values: Sequence[int], names: Sequence[str], begin: int) -> list[str]:
-    """Return names on a circle, counted from ``begin``: three or more neighbours as ``a to b``.
+    """Return names on a circle, from ``begin`` on; three or more neighbours become ``a to b``.
 
     Args:
-        values: places on the circle, which has as many as there are names.
-        names: by place.
-        begin: the place that is named first.
+        values: positions on the circle of ``names``.
+        names: the names by position.
+        begin: the position that is named first.
     """
     size, held = len(names), set(values)
     if len(held) == size:
@@ -142,10 +140,8 @@ def around(values: Sequence[int], names: Sequence[str], begin: int) -> list[str]
 
 
 # --- notes ---
-# What a change of the clock does to a cron schedule, in words, one fire at a time.
-#
-# A reading that the clock skips or shows twice is where people expect one thing and DESIGN §5
-# (points 5 to 7) says another. `note` explains a fire that is there, `missing` those that are not.
+# Where the clock skips or repeats a reading, the rules (docs/time.md, rules 5 to 7) may differ
+# from what people expect. `note` explains a fire, `missing` the absence of fires.
 
 _FEW: Final = 4  # times that are listed one by one
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
@@ -161,7 +157,7 @@ class Missing(NamedTuple):
 
 
 class ZonedCron(NamedTuple):
-    """A cron schedule in its zone: the local times it names, and the fires of unusual ones.
+    """A cron schedule in its zone: the local times it names, and the policy for unusual ones.
 
     ``policy`` of a wildcard schedule is `EVERY_READING`, whatever its ``dst`` says.
     """
@@ -173,18 +169,18 @@ class ZonedCron(NamedTuple):
 
 
 def rule_of(spec: Cron) -> ZonedCron:
-    """Return the rule of ``spec``, as its evaluator has it."""
+    """Return the cron schedule ``spec`` in its zone, as its evaluator computes it."""
     named, wildcard = readings(spec.expression, spec.key)
     policy = EVERY_READING if wildcard else dst_policy(spec.dst)
     return ZonedCron(named, wildcard, policy, zone(spec.timezone))
 
 
 def note(spec: Spec, fire_time: datetime) -> str:
-    """Return what is unusual about the fire of ``spec`` at ``fire_time``; mostly nothing.
+    """Return what is unusual about the fire of ``spec`` at ``fire_time``, or an empty text.
 
     There is a note exactly when a named time that the clock skips fires here, or when the clock
-    shows the time of this fire more than once. An instant that is no fire has none, and neither
-    has an interval, nor a moment that carries its own offset.
+    shows the time of this fire more than once. An instant without a fire, an interval, and a
+    moment that carries its own offset have none.
     """
     at = epoch_seconds(fire_time)
     if isinstance(spec, At):
@@ -225,9 +221,9 @@ def _note_of_moment(spec: At) -> str:
 
 
 def missing(spec: Spec, after: datetime, until: datetime) -> Iterator[Missing]:
-    """Yield what the clock skips without a fire, for changes with ``after < at <= until``.
+    """Yield skipped times that do not fire, for changes with ``after < at <= until``.
 
-    That is: times of a wildcard schedule, and with ``dst: {gap: skip}`` of a fixed-time one.
+    These are times of a wildcard schedule, or of a fixed-time one with ``dst: {gap: skip}``.
     """
     cron, low, high = unbounded(spec, epoch_seconds(after), epoch_seconds(until))
     if not isinstance(cron, Cron):
@@ -241,9 +237,9 @@ def missing(spec: Spec, after: datetime, until: datetime) -> Iterator[Missing]:
 
 
 def unbounded(spec: Spec, after: int, until: int) -> tuple[Spec, int, int]:
-    """Return the when-part inside ``start`` and ``end``, and what they leave of a stretch.
+    """Return the when-part without ``start`` and ``end``, and the range clipped to them.
 
-    The stretch is ``after < t <= until``, in seconds since the epoch.
+    The range is ``after < t <= until``, in seconds since the epoch.
     """
     while isinstance(spec, Bounded):
         if spec.first is not None:
@@ -292,7 +288,7 @@ def _skipped(rule: ZonedCron, change: ClockChange) -> str:
 
 
 def _times(named: Readings, gap: tuple[int, int]) -> str:
-    """Return the named readings of a gap; a few are listed. No zone skips parts of two days."""
+    """Return the named readings of a gap; a few are listed. No gap spans parts of two days."""
     count, first, last = named.count(*gap), named.first(gap[0]), named.last(gap[1] - 1)
     if count > _FEW:
         return f"{count} times from {_time(first)} to {_time(last)}"
@@ -303,7 +299,7 @@ def _times(named: Readings, gap: tuple[int, int]) -> str:
 
 
 def _is_whole_day(gap: tuple[int, int]) -> bool:
-    """Whether a gap is one day of the calendar, from midnight to midnight."""
+    """Return whether a gap is one calendar day, from midnight to midnight."""
     return gap[0] % SECONDS_PER_DAY == 0 and gap[1] - gap[0] == SECONDS_PER_DAY
 
 
@@ -316,7 +312,7 @@ def _date(reading: int) -> str:
 
 
 def _moment(reading: int, beside: int) -> str:
-    """Return date and time, or the time alone where ``beside`` is of the same day."""
+    """Return date and time, or the time alone if ``beside`` is on the same day."""
     if _date(beside) == _date(reading):
         return _time(reading)
     return f"{_date(reading)} {_time(reading)}"

@@ -27,9 +27,7 @@ from engine.schedules.timing.zones import zone
 from engine.schedules.units import SECONDS_PER_DAY, TICK, epoch_seconds
 
 # --- days, months and weekdays ---
-# Reads the day, month and weekday fields of a cron expression aloud.
-#
-# The star rule (DESIGN §5, point 3) is spoken: ``and on every Friday`` where either field is
+# The day rule (docs/time.md, rule 3) is explicit: ``and on every Friday`` where either field is
 # enough, ``only if it is Friday`` where both must match.
 
 WEEKDAY_NAMES: Final = (
@@ -47,7 +45,7 @@ _ALL_MONTHS: Final = 0x1FFE
 
 
 def spoken_days(fields: DayFields) -> str:
-    """Return on which days it fires; it begins with ``every day`` exactly when all days match."""
+    """Return the days in words; ``every day`` comes first iff no day of the months is left out."""
     all_days, all_weekdays = fields.days == _ALL_DAYS, fields.weekdays == _ALL_WEEKDAYS
     months = _months(fields.months)
     within, of = f" in {months}" if months else "", months or "the month"
@@ -69,7 +67,7 @@ def spoken_days(fields: DayFields) -> str:
 
 
 def _apart(items: list[str], preposition: str) -> str:
-    """Return phrases with a comma before ``and``, since they hold lists themselves."""
+    """Return phrases with a comma before ``and``, since they may contain lists."""
     return ", and ".join(preposition + item for item in items)
 
 
@@ -98,7 +96,7 @@ def _weekdays(fields: DayFields, word: str, within: str, of: str) -> list[str]:
 
 
 def _months(mask: int) -> str:
-    """Return the months, or nothing where all match."""
+    """Return the months, or an empty text if all match."""
     if mask == _ALL_MONTHS:
         return ""
     held = [month - 1 for month in range(1, 13) if mask >> month & 1]
@@ -106,9 +104,7 @@ def _months(mask: int) -> str:
 
 
 # --- times of day ---
-# Reads the second, minute and hour fields of a cron expression aloud.
-#
-# Nothing is left out or rounded: two fields that name different times never read alike.
+# Nothing is left out or rounded: fields that name different times have different texts.
 
 _FEW_TIMES: Final = 6  # times that are simply listed
 _SPANS: Final = 3
@@ -118,13 +114,13 @@ _HOURS: Final = 24
 def spoken_times(
     seconds: Sequence[int], minutes: Sequence[int], hours: Sequence[int], *, daily: bool
 ) -> str:
-    """Return when it fires on a day that matches; without a span where all 24 hours do.
+    """Return the times of a matching day in words; without a span of hours if all 24 match.
 
     Args:
-        seconds: of the minute, ascending; so are the others.
+        seconds: of the minute, ascending like the others.
         minutes: of the hour.
         hours: of the day.
-        daily: every day matches, so that a stretch of hours may pass midnight.
+        daily: every day matches, so that a span of hours may cross midnight.
     """
     few = len(seconds) * len(minutes) * len(hours) <= _FEW_TIMES
     if few:
@@ -175,7 +171,7 @@ def _minutes(minutes: Sequence[int], hours: Sequence[int], *, daily: bool) -> st
 
 
 def _spans(hours: Sequence[int], *, daily: bool) -> list[tuple[int, int]]:
-    """Return the hours as stretches; one that passes midnight comes last, its end before it."""
+    """Return the hours as spans; one across midnight comes last, its end before its start."""
     found = runs(hours)
     if daily and len(found) > 1 and found[0][0] == 0 and found[-1][1] == _HOURS - 1:
         found = [*found[1:-1], (found[-1][0], found[0][1])]
@@ -183,7 +179,7 @@ def _spans(hours: Sequence[int], *, daily: bool) -> list[tuple[int, int]]:
 
 
 def _cycle(values: Sequence[int]) -> int:
-    """Return n where the values go on every n without a break past the sixtieth, else 0."""
+    """Return n if the values recur every n, also across the end of the 60, else 0."""
     step = step_of(values) if len(values) > 1 else 60
     return step if step and values[-1] + step == values[0] + 60 else 0
 
@@ -193,11 +189,9 @@ def _every(n: int, unit: str) -> str:
 
 
 # --- specs ---
-# Reads the when-part of a schedule aloud, in plain English.
-#
-# What is read are the parsed fields that the evaluator uses, never the text of the expression, so
-# the sentence cannot disagree with the fires. Nothing is rounded: two cron expressions that name
-# different local times never read alike. The time zone is not part of the sentence.
+# The text is made from the parsed fields that the evaluator uses, never from the expression, so it
+# cannot disagree with the fires. Nothing is rounded: cron expressions that name different local
+# times have different texts. The time zone is not part of the text.
 
 _AHEAD: Final = 5 * 366 * SECONDS_PER_DAY
 _FEW_EXCLUSIONS: Final = 6  # exclusions that are named
@@ -214,13 +208,13 @@ _UNITS: Final = (
 def read_aloud(what: Schedule | Spec, *, now: datetime | None = None) -> str:
     """Return when ``what`` fires, as in "at 02:30 on Monday to Friday".
 
-    Of a `Schedule` its exclusions and spread are read too. Days of the month and times are local
-    to the schedule's zone; the moments of bounds are too, and otherwise they name theirs.
+    The text of a `Schedule` includes its exclusions and spread. Days and times of a cron, and the
+    moments of its bounds, are local to its zone; all other moments name their zone.
 
     Args:
-        what: A schedule or its when-part.
-        now: With it a second sentence says what happens when the clock changes, if it changes
-            within five years at a time that the schedule names. A naive one is a ValueError.
+        what: a schedule or its when-part.
+        now: adds a second sentence about clock changes within the next five years, if they skip or
+            repeat a time that the schedule names. A naive value raises ValueError.
     """
     if not isinstance(what, Schedule):
         return _spoken(what, getattr(what, "timezone", None) or "UTC") + _at_changes(what, now)
@@ -295,7 +289,7 @@ def _last_moment(last: datetime, timezone: str, *, named: bool) -> str:
 
 
 def _moment(instant: datetime, timezone: str, *, named: bool) -> str:
-    """Return a moment on the clock of ``timezone``, to the precision that it has."""
+    """Return a moment on the clock of ``timezone``, at its own precision."""
     local = instant.astimezone(zone(timezone).tzinfo)
     if local.microsecond:
         shown = f"{local:%Y-%m-%d %H:%M:%S}.{local.microsecond:06}".rstrip("0")
@@ -330,7 +324,7 @@ def _shortened(items: list[str]) -> str:
 
 
 def _at_changes(spec: Spec, now: datetime | None) -> str:
-    """Return the sentence about clock changes; nothing where none can touch the schedule."""
+    """Return the sentence about clock changes, or an empty text if none affects the schedule."""
     if now is None:
         return ""
     begin = epoch_seconds(now)

@@ -1,1 +1,1 @@
-"""Planner: the decision on every due window. Pure."""
+"""Planner: decisions on due windows. Pure."""

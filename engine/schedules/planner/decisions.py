@@ -14,30 +14,28 @@ from engine.schedules.units import TICK
 from engine.schedules.validators import shorten
 
 # --- dependencies of a window ---
-# What a window waits for, and what has become of it so far.
-#
-# The ledger says of each parent what became of the window that is meant; whether that is what the
-# schedule asks for is decided here. The table: docs/chains.md.
+# The ledger reports the outcome of each awaited parent window; whether it meets the rule is decided
+# here. The table is in docs/chains.md.
 
 REASON: Final = "dependency"
-"""The first word of the reason of whatever waits for a parent, or is skipped for one."""
+"""First word of the reason of a window that waits for a parent, or is skipped for one."""
 
 ParentOutcome = Literal[
     "pending",
     "completed", "failed", "timed_out", "terminated", "cancelled", "rejected", "unvouched", "lost",
     "skipped", "expired", "nothing", "paused", "disabled", "retired", "absent",
 ]  # fmt: skip
-"""What became of a parent's window; ``pending`` may still become anything."""
+"""Outcome of a parent's window; ``pending`` is not final."""
 
 FAILED: Final[frozenset[ParentOutcome]] = frozenset(
     {"failed", "timed_out", "terminated", "cancelled", "rejected", "unvouched", "lost"}
 )
-"""It ended, or never can, and did not complete."""
+"""Outcomes of a window that ended, or can never end, without completing."""
 
 _SAYS_WHY: Final[frozenset[ParentOutcome]] = frozenset(
     {"skipped", "expired", "rejected", "unvouched"}
 )
-"""Of these the reason is why there was no run; of others it is why there was one."""
+"""Outcomes whose reason explains why there was no run; other reasons explain why there was one."""
 
 _WORDS: Final[dict[ParentOutcome, str]] = {
     "timed_out": "timed out",
@@ -63,8 +61,8 @@ class Dependencies:
     """Dependencies that a fire waits for before overlap is considered.
 
     Attributes:
-        rules: its parents, and what each has to come to.
-        reason: what the fire says for itself once it does not wait any more.
+        rules: its parents, and the required outcome of each.
+        reason: the reason of the fire once it no longer waits.
     """
 
     rules: tuple[Rule, ...]
@@ -72,13 +70,13 @@ class Dependencies:
 
     @property
     def said(self) -> str:
-        """The reason of the fire while it waits."""
+        """Reason of the fire while it waits."""
         names = [rule.parent for rule in self.rules]
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         return f"{REASON}: waits for {', '.join(names[:_NAMED])}{more}"
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as the ledger keeps it."""
+        """Return the dependencies as the ledger stores them."""
         return {"reason": self.reason, "rules": [rule.to_json() for rule in self.rules]}
 
 
@@ -88,10 +86,10 @@ class Dependency:
 
     Attributes:
         parent: the key of the schedule it belongs to.
-        when: what it has to come to.
-        became: what it came to.
-        reason: why, where the ledger says so.
-        since: when it was learnt that its run had closed, if it had one.
+        when: the required outcome.
+        became: the outcome.
+        reason: the reason of the outcome, if the ledger records one.
+        since: when the close of its run was observed, if it had one.
     """
 
     parent: str
@@ -102,13 +100,13 @@ class Dependency:
 
     @property
     def is_met(self) -> bool:
-        """Whether it is what was asked for."""
+        """Whether the outcome is the required one."""
         completed, failed = self.became == "completed", self.became in FAILED
         return {"success": completed, "failure": failed, "always": completed or failed}[self.when]
 
     @property
     def unmet(self) -> str | None:
-        """Why it never will be what was asked for; None while it may."""
+        """Reason why it can never be met; None while it is or may be met."""
         if self.became == "pending" or self.is_met:
             return None
         why = f": {self.reason}" if self.reason and self.became in _SAYS_WHY else ""
@@ -117,59 +115,58 @@ class Dependency:
 
 
 def unmet(awaited: Sequence[Dependency]) -> str | None:
-    """Return why a fire that waits for all of these can never start; None while it may."""
+    """Return why a fire with these dependencies can never start; None while it may."""
     return next((why for each in awaited if (why := each.unmet)), None)
 
 
 def is_pending(awaited: Sequence[Dependency]) -> bool:
-    """Whether something may still come of one of these."""
+    """Return whether any of the outcomes is not final."""
     return any(each.became == "pending" for each in awaited)
 
 
 def ready_at(awaited: Sequence[Dependency], fire_time: datetime) -> datetime:
-    """Return since when a fire does not wait any more."""
+    """Return the moment from which a fire no longer waits."""
     return max((fire_time, *(each.since for each in awaited if each.since)))
 
 
 # --- decisions ---
-# The planner's words: what it is told of a key, and what it decides.
 
 Verdict = Literal["claimed", "queued", "skipped", "expired", "rejected"]
 Hold = Literal["paused", "disabled", "retired"]
 StartTiming = Literal["on_time", "caught_up"]
 
 QUEUE_FULL = "overlap: the queue is full"
-"""How the reason of a window begins that found no place in the queue of its schedule."""
+"""Prefix of the reason of a window that found the queue of its schedule full."""
 
 IN_LINE: Final[frozenset[Overlap]] = frozenset({"queue", "queue_one"})
-"""The policies with which what waits keeps its place: those behind it wait for it."""
+"""Policies that keep the order of the line: a queued fire blocks those behind it."""
 
 READ_AHEAD: Final = 100
-"""How many open fires of each kind a plan reads beyond the places of its schedule."""
+"""Open fires of each kind that a plan reads beyond the places of its schedule."""
 
 Known = Mapping[datetime, bool]
-"""Windows after the cursor that have a row already, by fire time; True where they have a run.
+"""Windows after the cursor that already have a row, by fire time; True where they have a run.
 
-An operator skips a window before it comes, a run is found that the ledger had lost: the planner
-leaves such windows as they are.
+An operator skipped them in advance, or a run that the ledger had lost was found. The planner
+leaves them unchanged.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFire:
-    """A fire of the key whose run is open, or may still come.
+    """Fire of the key whose run is open or may still start.
 
     Attributes:
-        fire_id: the ledger's number of it.
+        fire_id: its number in the ledger.
         workflow_id: the id of its run.
-        status: how far it is.
-        fire_time: of its window; of a manual run, and of a rerun, the moment of the request.
-        open_at: when its run was last proven to be open; None when it never was.
-        overlap: what it keeps to while it is queued; None is the schedule's own. With ``skip`` it
-            waits for nothing but a look at what may be in its way.
-        stop: what its run has been asked to do.
-        awaited: of one that waits for windows of other schedules, what became of each.
-        timing: ``backfill`` is overtaken by all others while it waits.
+        status: its progress.
+        fire_time: of its window; of a manual run or a rerun, the moment of the request.
+        open_at: when its run was last proven open; None if it never was.
+        overlap: its policy while it is queued; None is the schedule's. With ``skip`` it waits only
+            for a look at the runs that may block it.
+        stop: the stop requested of its run.
+        awaited: the outcomes of the windows of other schedules that it waits for.
+        timing: all other fires pass a waiting ``backfill`` fire.
     """
 
     fire_id: int
@@ -184,14 +181,14 @@ class OpenFire:
 
 
 class Unread(NamedTuple):
-    """Open fires of a key that are only counted: a plan reads no more than it can decide on.
+    """Open fires of a key that are only counted: a plan reads no more than it can decide.
 
     Attributes:
-        running: claimed, starting or started, written after those that were read; counted no
-            further than the schedule's places.
-        waiting: queued behind those that were read, for a place.
-        pending: queued behind those that were read, for windows of other schedules, where each of
-            them starts as soon as its own have ended.
+        running: claimed, starting or started, written after those that were read; counted up to
+            the schedule's places.
+        waiting: queued for a place, behind those that were read.
+        pending: queued for windows of other schedules, behind those that were read, where each
+            starts as soon as its own parents have ended.
     """
 
     running: int = 0
@@ -208,16 +205,16 @@ class Decision:
 
     Attributes:
         window: the window; of several, the first.
-        verdict: ``claimed`` starts a run, ``queued`` will, everything else is final.
-        reason: why, in words of which the first is stable; None for an ordinary start.
+        verdict: ``claimed`` starts a run, ``queued`` may start one later, the others are final.
+        reason: a text whose first word is stable; None for an ordinary start.
         timing: ``on_time`` or ``caught_up`` (the starter turns the former into ``late``).
         missed: windows a caught-up start stands for besides its own.
         missed_from: the fire time of the first of them.
-        not_before: the start waits until then; None starts at once.
+        not_before: the earliest start; None starts at once.
         windows: how many windows this decision covers.
         last: the fire time of the last of them.
-        awaits: what it waits for, before overlap is asked.
-        overlap: what it keeps to while it is queued; None is the schedule's own.
+        awaits: the dependencies it waits for before overlap is considered.
+        overlap: its policy while it is queued; None is the schedule's.
     """
 
     window: Window
@@ -234,28 +231,27 @@ class Decision:
 
     @property
     def excluded(self) -> bool:
-        """Whether it says no to windows that the schedule itself leaves out."""
+        """Whether it skips windows that the schedule excludes."""
         return (self.reason or "").startswith("excluded")
 
     @property
     def overflows(self) -> bool:
-        """Whether it says no because the queue is full."""
+        """Whether it skips a window because the queue is full."""
         return (self.reason or "").startswith(QUEUE_FULL)
 
     @property
     def until(self) -> datetime:
-        """The fire time of the last window it covers."""
+        """Fire time of the last window it covers."""
         return self.last or self.window.fire_time
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Decision on a fire that is open already.
+    """Decision on a fire that is already open.
 
-    ``start`` promotes a queued fire (not before a moment, where there is one), ``skip`` gives up
-    one that nobody has begun to send, ``release`` lets one that waited for other schedules go on
-    waiting in the queue of its own, and ``cancel`` and ``terminate`` are wishes about its run,
-    which somebody carries out later.
+    ``start`` promotes a queued fire, not before ``not_before`` if that is set. ``skip`` gives up a
+    fire whose send has not begun. ``release`` moves a fire that waited for other schedules to the
+    queue of its own. ``cancel`` and ``terminate`` are requests for its run, carried out later.
     """
 
     fire: OpenFire
@@ -269,17 +265,16 @@ class Plan:
     """Decisions on every window up to ``cursor``.
 
     Attributes:
-        decisions: on windows that had none; the starts in the order in which they are to be.
-        cursor: everything up to here is decided now. Where one plan cannot hold it all, or runs
-            have to be looked at first, that is before ``now``, and ``next`` is due at once.
-        next: when to plan again; None is never, by itself.
-        moves: what becomes of fires that are open already.
-        looks: runs to be looked at, after which the key is planned again; what is decided here
-            stands.
+        decisions: on undecided windows; the starts are in start order.
+        cursor: everything up to here is now decided. It is before ``now``, and ``next`` due at
+            once, if one plan cannot hold every decision or runs have to be looked at first.
+        next: when to plan again; None if nothing becomes due by itself.
+        moves: decisions on fires that are already open.
+        looks: runs to look at before the key is planned again; the decisions made here stand.
         resumed: the pause has ended by itself, and its windows are decided.
-        audit: windows were missed; which of them have run is to be found out first.
-        withheld: something is not decided before an answer has come, of a look, an audit or a send:
-            it is no use to plan again at once.
+        audit: windows were missed; which of them have run has to be looked up first.
+        withheld: a decision depends on the answer to a look, an audit or a send, so planning again
+            at once is useless.
     """
 
     decisions: tuple[Decision, ...]
@@ -293,12 +288,11 @@ class Plan:
 
 
 # --- rows for many windows ---
-# Rows that stand for many windows: how some windows are taken out of them. Pure.
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a range: its first window, how many windows it has, and the last's fire time."""
+    """Part of a range: its first window, its number of windows, and its last fire time."""
 
     window: Window
     windows: int
@@ -306,13 +300,13 @@ class Piece:
 
 
 def without(spec: Spec, first: Window, last: datetime, *taken: datetime) -> list[Piece]:
-    """Divide a range into each taken window alone, and what is before, between and after them.
+    """Split a range into each taken window and the pieces before, between and after them.
 
     Args:
         spec: when the range's windows open.
         first: its first window.
-        last: the fire time of its last.
-        taken: the fire times of those to be taken out, in order.
+        last: the fire time of its last window.
+        taken: the fire times of the windows to take out, in order.
 
     Raises:
         ValueError: the range has no window at one of them.

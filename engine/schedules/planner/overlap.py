@@ -1,4 +1,4 @@
-"""Overlap policies: a window that is due while older runs are open."""
+"""Overlap policies: decisions on windows that are due while older runs are open."""
 
 from __future__ import annotations
 
@@ -24,14 +24,13 @@ from engine.schedules.planner.decisions import (
 from engine.schedules.policies import LOOKS_AT_ONCE, STOPS, Overlap, Rule, Stop
 
 # --- confirmed open runs ---
-# Which open runs are surely open, and which somebody has to look at first.
 
 
 def is_confirmed_open(fire: OpenFire, at: datetime) -> bool:
-    """Whether ``fire`` was in the way at ``at``.
+    """Return whether ``fire`` certainly blocked a start at ``at``.
 
-    What nobody has begun to send is ours, and surely is. What is being sent proves nothing either
-    way: the send may be on its way, and it may be long ago that its owner died and the run closed.
+    A fire whose send has not begun certainly does. A fire that is being sent proves nothing: the
+    send may be in flight, or its owner died and the run closed long ago.
     """
     if fire.status == "started":
         return fire.open_at is not None and fire.open_at >= at
@@ -39,12 +38,12 @@ def is_confirmed_open(fire: OpenFire, at: datetime) -> bool:
 
 
 def is_asked(fire: OpenFire) -> bool:
-    """Whether ``fire`` waits for a look at what may be in its way, and for nothing else."""
+    """Return whether ``fire`` waits only for a look at the runs that may block it."""
     return fire.status == "queued" and fire.overlap == "skip" and not fire.awaited
 
 
 def looked_at(fires: Iterable[OpenFire]) -> tuple[OpenFire, ...]:
-    """Return each that a look can say something of, once: there is no use in one at a send."""
+    """Return the started fires, each once; a look cannot prove anything about a pending send."""
     return tuple({fire.fire_id: fire for fire in fires if fire.status == "started"}.values())
 
 
@@ -57,20 +56,20 @@ def ahead(
     waiting: int = 0,
     pending: int = 0,
 ) -> tuple[tuple[OpenFire, ...], Unread]:
-    """Return what a plan reads of a key's open fires, and how many more there are.
+    """Return the open fires of a key that a plan reads, and how many more there are.
 
     Args:
-        fires: those that were found, in the order in which they were written; not all, perhaps.
+        fires: the fires found, in the order they were written; possibly not all.
         overlap: the policy of the schedule.
         places: how many of its runs may be open at once.
         running: how many run in all, counted up to ``places``.
-        waiting: how many are queued for a place alone.
+        waiting: how many are queued only for a place.
         pending: how many are queued for windows of other schedules.
     """
     most = min(places, READ_AHEAD) + READ_AHEAD
     room = {"running": most, "waiting": most, "pending": len(fires)}
     if overlap in STOPS:
-        room["running"] = len(fires)  # all of them are to end
+        room["running"] = len(fires)  # all of them have to be stopped
     read = []
     left = {"running": running, "waiting": waiting, "pending": pending}
     for fire in fires:
@@ -90,9 +89,9 @@ def ahead(
 
 
 def oldest_unconfirmed(looks: Sequence[OpenFire]) -> tuple[OpenFire, ...]:
-    """Return those to be looked at now: of many the ones whose last proof is the oldest.
+    """Return the runs to look at now: at most ``LOOKS_AT_ONCE``, the longest unproven first.
 
-    The next plan asks for the others. Their proofs grow older together, so all have their turn.
+    The next plan looks at the others; all proofs age alike, so each run has its turn.
     """
     if len(looks) <= LOOKS_AT_ONCE:
         return tuple(looks)
@@ -102,27 +101,25 @@ def oldest_unconfirmed(looks: Sequence[OpenFire]) -> tuple[OpenFire, ...]:
 
 
 # --- overlap policies ---
-# What becomes of a window that is to start while older runs of its key are open.
+# A key has one place, or ``maxConcurrentRuns``. Every open run takes one, whether of an older
+# window however far back, a manual run or a rerun; so does a fire that is claimed, being started or
+# queued. Only a run that was proven open when the window opened, or later, may cost the window its
+# start. If the last proof is older, the run is looked at first, and nothing is decided until then.
+# Under ``skip`` a run that is being started proves nothing, so nothing is decided until its outcome
+# is known. A request, and a window whose definition ends, cannot stay undecided: they are queued
+# and decided after a look (``is_asked``). The table is in docs/decisions.md.
 #
-# A key has so many places: one, or ``maxConcurrentRuns``. Every open run takes one: of older
-# windows however far back, of manual runs and of reruns; and so does one that is only claimed,
-# being started, or queued. Only a run that was proven open when the window opened, or later, may
-# cost the window its start: where the last proof is older, somebody has to look at the run first,
-# and nothing is decided until then. Nor is it while a run is being started: that proves nothing
-# either way. A request, and a window whose definition ends, cannot wait undecided: they are queued,
-# and ask again from there (``is_asked``). The table: docs/decisions.md.
-#
-# A window that waits for other schedules is asked about once those have ended, as if it opened
-# then.
+# Overlap of a window that waits for other schedules is decided once their runs have ended, as if
+# the window opened then.
 
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
     """Decisions after overlap; see ``Plan`` for the fields.
 
-    Where starts are ``withheld``, nothing is decided until ``looks`` have answered, or it is known
-    what became of a send. ``unsettled``: something that waits is to be asked again then. ``more``:
-    every fire of the line that was read has left it, so that those behind them can be read at once.
+    If starts are ``withheld``, nothing is decided until ``looks`` are answered or the outcome of a
+    send is known. ``unsettled``: a waiting fire has to be decided again then. ``more``: every fire
+    that was read has left the line, so the fires behind them can be read at once.
     """
 
     decisions: tuple[Decision, ...]
@@ -146,23 +143,22 @@ def resolve(
     rules: tuple[Rule, ...] = (),
     unread: Unread = ALL_READ,
 ) -> Resolved:
-    """Apply ``policy`` to the starts among ``decisions``, and promote what has waited.
+    """Apply ``policy`` to the starts among ``decisions``, and promote waiting fires.
 
     Args:
-        policy: of the schedule, or of the one run that is asked for.
-        decisions: the starts among them in the order in which they are to be considered. Where
-            one takes the place of another they are considered in the order of time: it is
-            always the newest window that stays.
-        open_fires: of the key, in the order in which they were written.
-        places: how many runs may be open at once, unless the policy is ``allow``. With one that
-            stops the previous run there is one.
+        policy: of the schedule, or of the one run that is requested.
+        decisions: the starts among them are considered in this order, except under a policy that
+            stops the previous run: then in the order of time, so that the newest window stays.
+        open_fires: of the key, in the order they were written.
+        places: how many runs may be open at once, unless the policy is ``allow``. A policy that
+            stops the previous run has one.
         most_queued: with ``queue``, how many may wait; the others are skipped.
-        named: returns the run id of a start.
-        final: nothing can be withheld any more: what cannot be decided is queued, and asks again.
-        standing: the schedule's own policy, where ``policy`` is that of one run alone: the
-            windows that wait already keep to theirs.
-        rules: the other schedules that every start has to wait for first.
-        unread: how many more are open behind ``open_fires``.
+        named: returns the workflow id of a start.
+        final: nothing can be withheld; an undecidable start is queued and decided later.
+        standing: the schedule's own policy, where ``policy`` is that of one run alone; windows
+            that already wait keep to it.
+        rules: the parents that every start has to wait for first.
+        unread: how many more fires are open behind ``open_fires``.
     """
     most = most_queued if policy == "queue" else 1
     line = _Line(policy, places, most, named, standing or policy, unread)
@@ -177,7 +173,7 @@ def resolve(
         return line.resolved()
     starts = [each.window.fire_time for each in decisions if each.verdict == "claimed"]
     if policy in STOPS and starts and unread.waiting and line.waiting and not final:
-        # Whoever takes the place of all that waits gives up what was read, then reads the rest.
+        # A start that replaces all waiting fires gives up those read, then reads the rest.
         line.give_up_waiting(max(decisions, key=lambda each: each.window.fire_time))
         return replace(line.resolved(), decisions=(), withheld=True, more=True)
     if starts and not final and (looks := line.doubts(max(starts), len(starts))):
@@ -196,7 +192,7 @@ def resolve(
 
 @dataclass
 class _Line:
-    """The open runs of one key and those that wait behind them, while a plan is made."""
+    """Open runs of one key and the fires that wait behind them, while a plan is made."""
 
     policy: Overlap
     places: int
@@ -209,23 +205,23 @@ class _Line:
     settled: list[Decision] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     pending: list[OpenFire] = field(default_factory=list)
-    """Those that wait for other schedules, and are in nobody's way."""
+    """Fires that wait for other schedules and block no start."""
     behind: list[OpenFire] = field(default_factory=list)
-    """What a backfill has laid and nobody has begun: overtaken by all others."""
+    """Fires laid by a backfill that have not begun; all others pass them."""
     looks: list[OpenFire] = field(default_factory=list)
     unsettled: bool = False
-    """Whether something that waits is to be asked again soon."""
+    """Whether a waiting fire has to be decided again soon."""
     mine: list[int] = field(default_factory=list)
-    """Where in ``settled`` the starts and waits of this very plan are."""
+    """Indexes in ``settled`` of this plan's starts and queued windows."""
 
     @property
     def open(self) -> int:
-        """Number of open runs, exact at least up to the number of places."""
+        """Number of open runs; exact at least up to the number of places."""
         return len(self.running) + self.unread.running
 
     @property
     def queued(self) -> int:
-        """Number of fires that wait behind those."""
+        """Number of fires that wait behind the open runs."""
         return len(self.waiting) + self.unread.waiting
 
     def resolved(self) -> Resolved:
@@ -250,7 +246,7 @@ class _Line:
                 self.waiting.append(fire)
 
     def promote(self) -> None:
-        """Start what has waited, in the order it came, as long as a place is free."""
+        """Start waiting fires in their order, as long as a place is free."""
         blocked = False
         for fire in [*self.waiting]:
             own = fire.overlap or self.standing
@@ -258,9 +254,9 @@ class _Line:
                 blocked = True
             elif is_asked(fire):
                 if not (blocked or self.open >= self.places):
-                    self._start(fire)  # else `release` asks, and nobody behind it is let by
+                    self._start(fire)  # else `release` decides; those behind it are blocked too
             elif fire.awaited and own not in IN_LINE and own != "allow":
-                continue  # `release` asks
+                continue  # `release` decides
             elif own == "allow" or not (blocked or self.open >= self.places):
                 self._start(fire)
             else:
@@ -269,10 +265,10 @@ class _Line:
                     self.moves.append(Move(fire, "release"))
 
     def let_behind(self) -> None:
-        """Start what a backfill has laid, on places that nothing else wants.
+        """Start fires laid by a backfill, on places that no other fire needs.
 
-        Of a line that begins with more of it than is read, nobody knows who is behind; it is worked
-        off until that is seen.
+        If more of them lead the line than are read, the fires behind them are unknown; the backfill
+        goes on until those can be read.
         """
         for fire in sorted(self.behind, key=lambda each: each.fire_time):
             own = fire.overlap or self.standing
@@ -288,7 +284,7 @@ class _Line:
         self.running.append(fire)
 
     def release(self, *, final: bool) -> None:
-        """Ask about what other schedules have let go, where a policy has more to say than wait."""
+        """Decide fires that wait for a look, and fires outside a line whose parents have ended."""
         ready = [
             fire
             for fire in self.waiting
@@ -308,7 +304,7 @@ class _Line:
         if own == "skip" and there + self.unread.running < self.places:
             self._start(fire)
         elif doubtful and not is_sure:
-            # Nothing has to be decided even where a definition ends: it is there, and waits.
+            # No decision is needed even if a definition ends: the fire exists and waits.
             self.looks += [] if final else doubtful
             self.unsettled = True
         elif own == "skip":
@@ -330,23 +326,23 @@ class _Line:
                 self._start(fire)
 
     def _ahead(self, fire: OpenFire) -> list[OpenFire]:
-        """Those in the line before one that asks: it would have to wait for them."""
+        """Return the fires in line that a fire waiting for a look would have to wait for."""
         if not is_asked(fire):
             return []
         before = self.waiting[: self.waiting.index(fire)]
         return [each for each in before if not is_asked(each)]
 
     def _doubtful(self, at: datetime, policy: Overlap) -> list[OpenFire]:
-        """Those of which it is not certain whether they were in the way.
+        """Return the running fires that did not certainly block a start at ``at``.
 
-        One that is being started is stopped, or waited for, as any other: that costs no window its
-        start. No window is given up for it.
+        Only ``skip`` doubts a fire that is being started: no window is given up for it. Other
+        policies stop it, or wait for it, like any other run, which costs no window its start.
         """
         doubtful = [each for each in self.running if not is_confirmed_open(each, at)]
         return doubtful if policy == "skip" else [*looked_at(doubtful)]
 
     def wait(self, decision: Decision, rules: tuple[Rule, ...]) -> None:
-        """Let a start wait for other schedules, if there is room."""
+        """Queue a start until its parents have ended, if there is room."""
         if decision.verdict != "claimed":
             self.settled.append(decision)
             return
@@ -360,7 +356,7 @@ class _Line:
         self._put(replace(decision, verdict="queued", reason=awaits.said, awaits=awaits))
 
     def doubts(self, newest: datetime, starts: int) -> tuple[OpenFire, ...]:
-        """Return what has to be certain before ``starts`` windows up to ``newest`` are judged."""
+        """Return the fires to clarify before ``starts`` windows up to ``newest`` are decided."""
         doubtful = tuple(self._doubtful(newest, self.policy))
         if self.policy in STOPS:
             return doubtful
@@ -376,7 +372,7 @@ class _Line:
             return () if self.queued + starts <= self.most_queued else doubtful
         unproven = len(doubtful) + self.unread.running
         if self.open + starts <= self.places or unproven > LOOKS_AT_ONCE:
-            return ()  # to wait costs nothing that a look could save
+            return ()  # waiting costs nothing that a look could save
         return doubtful
 
     def add(self, decision: Decision) -> None:
@@ -390,13 +386,13 @@ class _Line:
             self._queue(decision)
 
     def _has_place(self) -> bool:
-        """Whether one more may start, behind all that came before it."""
+        """Return whether one more run may start, behind all that came before it."""
         taken = self.open + self.queued + len(self.mine)
         in_line = self.queued and self.policy in IN_LINE
         return taken < self.places and not in_line
 
     def _give_way(self, decision: Decision) -> None:
-        """Skip it for what is certainly in its way; where too little is, it asks again later."""
+        """Skip a start that enough fires certainly block; queue it for a look otherwise."""
         at = decision.window.fire_time
         mine = sum(self.settled[place].overlap is None for place in self.mine)
         if len(self._certain(at)) + mine >= self.places:
@@ -417,7 +413,7 @@ class _Line:
             self._put(replace(decision, verdict="queued"))
 
     def _take_the_place(self, decision: Decision, stop: Stop) -> None:
-        """Stop what runs, give up what has not begun, and wait for the former to end."""
+        """Stop running fires, give up those not begun, and queue the start until the former end."""
         given_up = f"overlap: {self.named(decision)} took its place"
         stopped = self._end((*self.running, *self.waiting), stop, given_up)
         self.running, self.waiting = stopped, []
@@ -427,13 +423,13 @@ class _Line:
         self._put(replace(decision, verdict="queued") if self.running else decision)
 
     def give_up_waiting(self, decision: Decision) -> None:
-        """Give up what waits and was read, for a start that is to take its place."""
+        """Give up the waiting fires that were read, for a start that replaces them."""
         given_up = f"overlap: {self.named(decision)} took its place"
         self._end(self.waiting, STOPS[self.policy], given_up)
         self.waiting = []
 
     def _end(self, fires: Iterable[OpenFire], stop: Stop, given_up: str) -> list[OpenFire]:
-        """Give up those that have not begun, and stop the others: return these."""
+        """Give up the fires that have not begun, and stop the others; return the latter."""
         stopped = []
         for fire in fires:
             if fire.status in {"claimed", "queued"}:
@@ -451,7 +447,7 @@ class _Line:
         self.settled.append(decision)
 
     def _in_the_way(self, at: datetime) -> str:
-        """Say what is certainly in the way: the oldest run, or else what comes first."""
+        """Describe what certainly blocks a start: the oldest run, or else the first fire."""
         fires = sorted(self._certain(at), key=lambda each: each.status != "started")
         names = [each.workflow_id for each in fires]
         names += [self.named(self.settled[place]) for place in self.mine

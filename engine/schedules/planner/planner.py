@@ -1,4 +1,4 @@
-"""The planner: decisions for all due windows of one schedule."""
+"""Planner: decisions on all due windows of one schedule. Pure: the moment is an argument."""
 
 from __future__ import annotations
 
@@ -29,15 +29,13 @@ from engine.schedules.timing.zones import TZDATA_VERSION, zone
 from engine.schedules.units import TICK, epoch_seconds, from_seconds
 
 # --- due windows ---
-# The due windows of one schedule, and the ways to decide a span of them.
-#
-# Every way answers lazily and in the order of time, so that a plan takes no more than it can hold.
+# Decisions are made lazily and in ascending order, so that a plan takes no more than it can hold.
 
 FIRST_SIGHT: Final = "first sight"
-"""The reason of a window that was open when its schedule was first seen."""
+"""Reason of a window that was open when its schedule was first seen."""
 
 Stretch = tuple[datetime, datetime, str | None]
-"""``after < t <= until``, and what excludes the windows in it; None is nothing."""
+"""``after < t <= until``, and the reason that excludes the windows in it, or None."""
 
 _NONE: Final[Known] = {}
 
@@ -46,8 +44,8 @@ _NONE: Final[Known] = {}
 class Due:
     """Due windows of one schedule at ``now``.
 
-    Excluded windows are settled on the way, whatever becomes of those around them, and windows
-    that have a row already are passed over.
+    Excluded windows are skipped as such, except in a hold; windows that already have a row are
+    passed over.
     """
 
     schedule: Schedule
@@ -66,7 +64,7 @@ class Due:
     def newest(self, after: datetime, until: datetime, most: int) -> list[datetime]:
         """Return the ``most`` newest windows in ``(after, until]`` that may start, newest first.
 
-        Walks backwards: the cost is that of what is returned, not of what was missed.
+        It walks backwards: the cost depends on the windows returned, not on those missed.
         """
         found: list[datetime] = []
         reach = timedelta(days=1)
@@ -89,13 +87,13 @@ class Due:
                 yield from self.settle_whole(begin, end, "skipped", excluded)
                 continue
             for at in self.schedule.spec.fires(begin, end):
-                # No window before the definition is owed, so only first sight has one at its start.
+                # A definition owes no earlier window; one at ``effective_from`` is of first sight.
                 yield self.start(at, timing, FIRST_SIGHT if at == self.effective_from else None)
 
     def settle(
         self, after: datetime, until: datetime, verdict: Verdict, reason: str
     ) -> Iterator[Decision]:
-        """Decide all windows in ``(after, until]``, one row for each stretch of one reason."""
+        """Decide all windows in ``(after, until]``, with one row per stretch of one reason."""
         for begin, end, excluded in self.stretches(after, until):
             if excluded is None:
                 yield from self.settle_whole(begin, end, verdict, reason)
@@ -103,14 +101,14 @@ class Due:
                 yield from self.settle_whole(begin, end, "skipped", excluded)
 
     def settle_held(self, after: datetime, until: datetime, hold: str) -> Iterator[Decision]:
-        """Skip all windows in ``(after, until]`` for a hold; it speaks before any exclusion."""
+        """Skip all windows in ``(after, until]`` for a hold; it overrides any exclusion."""
         for begin, end in self._unknown(after, until):
             yield from self.settle_whole(begin, end, "skipped", hold)
 
     def settle_whole(
         self, after: datetime, until: datetime, verdict: Verdict, reason: str
     ) -> Iterator[Decision]:
-        """One decision for all windows in ``(after, until]``: however many, it is one row."""
+        """Yield one decision, and so one row, for all windows in ``(after, until]``."""
         spec = self.schedule.spec
         first = spec.next(after)
         last = spec.previous(until)
@@ -127,7 +125,7 @@ class Due:
         missed: int = 0,
         missed_from: datetime | None = None,
     ) -> Decision:
-        """Start the window that opened at ``at``, by its part of ``spread`` later."""
+        """Start the window that opened at ``at``, delayed by the key's share of ``spread``."""
         moment = at + self.schedule.delay(at)
         return Decision(
             self._window(at), "claimed", reason, timing, missed=missed, missed_from=missed_from,
@@ -135,7 +133,7 @@ class Due:
         )  # fmt: skip
 
     def stretches(self, after: datetime, until: datetime) -> Iterator[Stretch]:
-        """Divide ``(after, until]`` by what excludes the windows in it."""
+        """Divide ``(after, until]`` by the reason that excludes the windows in it."""
         excluded = self.schedule.exclusions
         for first, last in self._unknown(after, until):
             if excluded is None:
@@ -145,7 +143,7 @@ class Due:
                 yield begin, end, f"excluded: {reason}" if reason else None
 
     def _unknown(self, after: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
-        """``(after, until]`` without the windows that have a row."""
+        """Yield ``(after, until]`` without the windows that already have a row."""
         for at in sorted(self.known):
             if after < at <= until:
                 if at - TICK > after:
@@ -161,11 +159,10 @@ class Due:
 
 
 # --- pacing of starts ---
-# When the starts of one plan begin: in which order, how fast, and which of them at once.
 
 
 def in_order(decisions: Sequence[Decision], policy: CatchUp) -> list[Decision]:
-    """Return the decisions with what is caught up in the order that ``policy`` says, and last."""
+    """Return the decisions in start order: under ``newest`` caught-up ones come last, reversed."""
     if policy.order == "oldest":
         return [*decisions]
     caught_up = [each for each in decisions if each.timing == "caught_up"]
@@ -175,10 +172,10 @@ def in_order(decisions: Sequence[Decision], policy: CatchUp) -> list[Decision]:
 def pace_starts(
     decisions: Iterable[Decision], policy: CatchUp, limit: int, now: datetime
 ) -> tuple[Decision, ...]:
-    """Let starts wait for their turn by ``catchUp.rate``, and those beyond ``limit`` for room.
+    """Delay caught-up starts by ``catchUp.rate``, and starts beyond ``limit`` until there is room.
 
-    Only what does start takes a turn. What waits for room is claimed and not sent: it is for
-    whoever has room.
+    Only windows that do start count for the rate. A start beyond ``limit`` is claimed but not sent;
+    any replica with room sends it.
     """
     distance = policy.rate.distance if policy.rate else timedelta(0)
     turn, room = now, limit
@@ -198,11 +195,9 @@ def pace_starts(
 
 
 # --- catch-up policies ---
-# What becomes of windows that were missed: the catch-up policies.
-#
-# Every policy answers for the whole span at once, in the order of time, and in a number of
-# decisions that depends on ``max`` and the days off, not on how many windows were missed. In which
-# order and how fast the starts among them go is the planner's to say. The table: docs/decisions.md.
+# Every policy decides the whole missed span at once, in ascending order. The number of decisions
+# depends on ``max`` and the days off, not on how many windows were missed. The order and rate of
+# the starts are applied afterwards. The table is in docs/decisions.md.
 
 TOO_OLD = "older than the catch-up window"
 NOT_WANTED = "missed, and catchUp is none"
@@ -215,17 +210,17 @@ def catch_up(
     """Decide every window in ``(after, until]`` by ``policy``.
 
     Args:
-        due: the schedule, and the moment from which ages are counted.
-        policy: what to do.
-        after: where the missed span begins.
-        until: where it ends.
-        skipped: the windows were skipped for this reason already, by a pause for instance: what
-            is not caught up stays ``skipped`` for it, and does not expire.
+        due: the schedule, and the moment at which ages are measured.
+        policy: the policy to apply.
+        after: the start of the missed span.
+        until: its end.
+        skipped: the reason of windows that count as skipped already, such as a pause: those not
+            caught up stay ``skipped`` and do not expire.
     """
     if policy.policy == "none":
         yield from _leave(due, after, until, skipped)
         return
-    # What is younger than grace starts in any case, and never expires.
+    # A window that is at most ``grace`` old never expires, even with a shorter ``window``.
     edge = _edge(due, after, until, max(policy.window, due.schedule.grace))
     verdict: Verdict = "skipped" if skipped else "expired"
     yield from due.settle(after, edge, verdict, skipped or TOO_OLD)
@@ -239,16 +234,16 @@ def catch_up(
 
 
 def _edge(due: Due, after: datetime, until: datetime, age: timedelta) -> datetime:
-    """Return where within the span windows are not older than ``age`` any more."""
-    # A run that is spread is only missed once its own moment has passed. Instants have
-    # microseconds, and the window at the very edge still counts.
+    """Return the point of the span after which windows are at most ``age`` old."""
+    # A spread run is missed only once its own moment has passed. ``TICK``, a microsecond, keeps
+    # the window at the very edge.
     oldest = due.oldest(after)
     slack = due.schedule.delay(oldest) if oldest else timedelta(0)
     return min(max(after, due.now - age - slack - TICK), until)
 
 
 def _leave(due: Due, after: datetime, until: datetime, skipped: str | None) -> Iterator[Decision]:
-    """``none``: what is older than ``grace`` is over; the rest is not missed, and starts."""
+    """Apply ``none``: windows older than ``grace`` expire; the others are not missed and start."""
     if skipped:
         yield from due.settle_held(after, until, skipped)
         return
@@ -258,14 +253,14 @@ def _leave(due: Due, after: datetime, until: datetime, skipped: str | None) -> I
 
 
 def _latest(due: Due, after: datetime, until: datetime) -> Iterator[Decision]:
-    """One run for all of them: the newest window."""
+    """Apply ``latest``: one run, of the newest window, for all of them."""
     newest = next(iter(due.newest(after, until, 1)), None)
     if newest is None:
         yield from due.settle(after, until, "skipped", "excluded")
         return
     ran = max((at for at, run in due.known.items() if run and newest < at <= until), default=None)
     reason = f"{COALESCED} {due.schedule.spec.bucket(ran or newest)}"
-    if ran:  # a newer window than all that was missed has its run already
+    if ran:  # a window newer than all missed ones already has its run
         yield from due.settle(after, until, "skipped", reason)
         return
     coalesced = [*due.settle(after, newest - TICK, "skipped", reason)]
@@ -280,17 +275,15 @@ def _latest(due: Due, after: datetime, until: datetime) -> Iterator[Decision]:
 
 
 # --- limits of one plan ---
-# How much one plan decides: at most so many rows, and at most so many starts.
 
 MOST_ROWS: Final = 2000
-"""The most decisions of one plan: a transaction of the tick has seconds."""
+"""Most decisions of one plan: a transaction of the tick has only seconds."""
 
 
 class Span(NamedTuple):
-    """Decisions on every window up to ``until``, in the order of time.
+    """Decisions on every window up to ``until``, in ascending order.
 
-    ``limit`` is how many of them may start; the windows from there on stay due. ``audit``:
-    see ``Plan``.
+    ``limit`` is how many of them may start; later windows stay due. ``audit``: see ``Plan``.
     """
 
     decisions: Iterable[Decision]
@@ -300,7 +293,7 @@ class Span(NamedTuple):
 
 
 def take(spans: Sequence[Span], most: int | None) -> tuple[list[Decision], datetime]:
-    """Return the decisions of ``spans``, at most ``most``, and up to where they decide."""
+    """Return at most ``most`` decisions of ``spans``, and the moment up to which they decide."""
     found: list[Decision] = []
     for span in spans:
         starts = 0
@@ -316,9 +309,9 @@ def take(spans: Sequence[Span], most: int | None) -> tuple[list[Decision], datet
 
 
 def _before_the_starts(found: list[Decision]) -> list[Decision]:
-    """Leave what is caught up to the next plan as a whole: its number, its order and its rate.
+    """Leave a catch-up to the next plan as a whole, to keep its number, order and rate.
 
-    Unless that would leave most of the room unused, plan after plan.
+    A catch-up in the first half stays, or plan after plan would leave most of the room unused.
     """
     for place, each in enumerate(found):
         if each.verdict == "claimed" or (each.reason or "").startswith(COALESCED):
@@ -327,11 +320,8 @@ def _before_the_starts(found: list[Decision]) -> list[Decision]:
 
 
 # --- plan ---
-# Decides what becomes of every due window. Pure: the moment is an argument.
-#
-# ``plan`` enumerates the windows in ``(cursor, now]``, never only the current one: polling the
-# current bucket loses windows whenever a tick comes late. What it returns is a value; the ledger
-# writes it and the starter acts on it.
+# ``plan`` enumerates all windows in ``(cursor, now]``: polling only the current bucket would lose
+# windows whenever a tick is late. The ledger writes the returned plan, and the starter executes it.
 
 
 def plan(
@@ -357,36 +347,36 @@ def plan(
 ) -> Plan:
     """Decide the windows of ``schedule`` in ``(cursor, now]``.
 
+    While the oldest undecided window is at most ``grace`` old, every window starts; beyond that
+    the catch-up policy applies. If the schedule has parents, each start then waits for their
+    windows, whose outcomes are in ``open_fires``. Finally ``overlap`` applies to each start. The
+    tables are in docs/decisions.md and docs/chains.md.
+
     Args:
         schedule: the definition in force for these windows.
         series: the key's current series.
-        effective_from: when the definition took effect. A window opening right then is owed by
-            first sight: while it is the current one it starts, whatever its age.
-        cursor: every window at or before it is decided already.
+        effective_from: when the definition took effect. A window that opens right then is owed by
+            first sight: while it is the current one, it starts at any age.
+        cursor: every window at or before it is decided.
         now: the ledger's clock.
-        hold: the schedule does not fire; its windows are skipped for that reason.
-        hold_until: a pause ends by itself then; a window that opens right then is free.
-        make_up: what becomes of the windows of a hold that ends at ``now``; by default, and of
-            one that ends by itself, what the schedule's ``catchUp`` says of it.
-        unable: nobody can run the workflow; windows older than ``grace`` are rejected for
+        hold: why the schedule does not fire; its windows are skipped for that reason.
+        hold_until: when a pause ends by itself; a window that opens right then is not held.
+        make_up: the policy for the windows of a hold that ends at ``now``; None skips them. For a
+            pause that has ended by itself the default is ``catchUp.pause``.
+        unable: why no worker can run the workflow; windows older than ``grace`` are rejected for
             that reason, and younger ones stay open for a replica that can.
-        final: this definition, or its hold, ends at ``now``: no window may stay open, however
-            many there are, and no run can be looked at first.
+        final: this definition, or its hold, ends at ``now``: every window is decided, however many
+            there are, and no run can be looked at first.
         limit: the most runs to start at once; others stay due, or are claimed for later.
-        known: windows after ``cursor`` that have a row already.
-        open_fires: fires of the key whose runs are open or may still come.
-        suffixed: whether run ids of the present series end in ``:s<n>``.
-        audited: whether ``known`` holds every run since ``cursor``. Without that no missed window
+        known: windows after ``cursor`` that already have a row.
+        open_fires: fires of the key whose runs are open or may still start.
+        suffixed: whether workflow ids of the current series end in ``:s<n>``.
+        audited: whether ``known`` holds every run since ``cursor``. Otherwise no missed window
             is decided (rule L4).
-        doubted_at: when a sign of lost commits was seen last. A window up to then counts as missed
-            in this, however young it is.
+        doubted_at: when a sign of lost commits was last seen. For rule L4 a window up to then
+            counts as missed at any age.
         rows: the most decisions to return, unless ``final``; the rest stays due.
-        unread: how many more are open behind ``open_fires``.
-
-    The rule: while the oldest undecided window is younger than ``grace``, every window starts;
-    beyond it the catch-up policy speaks. Where the schedule follows others each start then waits
-    for these, whose windows ``open_fires`` tells of. At last ``overlap`` speaks, of each start. The
-    tables are in docs/decisions.md and docs/chains.md.
+        unread: how many more fires are open behind ``open_fires``.
     """
     asked = _Asked(
         schedule, series, effective_from, cursor, hold, hold_until if hold == "paused" else None,
@@ -396,15 +386,15 @@ def plan(
     decided = asked.plan(now)
     proofs = [fire.open_at or cursor for fire in decided.looks]
     if decided.withheld and proofs and cursor < min(proofs) < now:
-        # What was seen open settles the windows until then. Without this a schedule that fires
-        # faster than somebody looks would wait for ever.
+        # The oldest proof settles the windows up to it. Without this a schedule that fires faster
+        # than runs are looked at would wait forever.
         return replace(asked.plan(min(proofs)), looks=decided.looks, withheld=True)
     return decided
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The arguments of `plan`, except the moment."""
+    """Arguments of `plan`, except the moment."""
 
     schedule: Schedule
     series: int
@@ -494,7 +484,7 @@ class _Asked:
         )  # fmt: skip
 
     def _in_time(self, move: Move, now: datetime) -> Move:
-        """Let a start that waited for other schedules still come by its part of ``spread``."""
+        """Delay a start that waited for other schedules by the key's share of ``spread``."""
         if move.to != "start" or not move.fire.awaited:
             return move
         moment = move.fire.fire_time + self.schedule.delay(move.fire.fire_time)
@@ -502,9 +492,9 @@ class _Asked:
 
 
 def wake_at(schedule: Schedule, cursor: datetime) -> datetime | None:
-    """Return when to look at the schedule next: when its next window after ``cursor`` opens.
+    """Return when to plan the schedule next: when its next window after ``cursor`` opens.
 
-    Of excluded windows that is the last of the day, so that a day of them is one row.
+    For excluded windows that is the last one of the day, so that a day of them is one row.
     """
     first = schedule.spec.next(cursor)
     if first is None or schedule.exclusions is None:
@@ -514,7 +504,7 @@ def wake_at(schedule: Schedule, cursor: datetime) -> datetime | None:
 
 
 def first_sight(schedule: Schedule, now: datetime) -> tuple[datetime, datetime]:
-    """Return ``(effective_from, cursor)`` of a definition the ledger has never seen before ``now``.
+    """Return ``(effective_from, cursor)`` of a definition that the ledger first sees at ``now``.
 
     An interval owes its current window, a cron waits for its next fire time; ``firstFire``
     overrides both. A moment (``at``) that has passed is never owed.
@@ -529,24 +519,22 @@ def first_sight(schedule: Schedule, now: datetime) -> tuple[datetime, datetime]:
 
 
 # --- versions of time rules ---
-# By which rules of time a replica computes, and what newer ones mean for a schedule.
-#
-# Zone rules change several times a year, and an evaluator may be corrected. The ledger keeps the
+# Zone rules change several times a year, and an evaluator may be corrected. The ledger records the
 # rules that each schedule was last computed by: a replica with older ones leaves it alone, one
-# with newer ones takes it over. What must not happen then is that a fixed-time schedule fires a
-# local time again because its instant has moved (DESIGN §5).
+# with newer ones takes it over. A fixed-time schedule must not fire a local time again then because
+# its instant has moved (docs/time.md).
 
 TIME_RULES: Final = f"{EVALUATOR_VERSION:04}/{TZDATA_VERSION}"
-"""The evaluator's version and that of the zone rules; compared as text, newer ones are greater."""
+"""Versions of the evaluator and the zone rules; compared as text, newer ones are greater."""
 
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - the local axis has no zone
 
 
 def reading_at(schedule: Schedule, cursor: datetime) -> datetime | None:
-    """Return the latest local time that a fixed-time schedule has come to at ``cursor``.
+    """Return the latest local time, naive, that a fixed-time schedule has reached at ``cursor``.
 
-    Naive, as the local clock shows it. None where no local time can come twice: for intervals,
-    moments, and wildcard expressions, which fire at real readings only.
+    None for schedules that do not fire once per local time: intervals, moments, and wildcard
+    expressions, which fire at real readings only.
     """
     if not _is_fixed_time(schedule):
         return None
@@ -557,15 +545,15 @@ def reading_at(schedule: Schedule, cursor: datetime) -> datetime | None:
 
 
 def cursor_by_new_rules(schedule: Schedule, cursor: datetime, reading: datetime | None) -> datetime:
-    """Return from where windows are to be decided, of a schedule that other rules computed.
+    """Return the cursor, under the present rules, of a schedule that other rules computed.
+
+    It is where the present rules show ``reading``, even if that is before ``cursor``: local times
+    up to it have fired and do not fire again, later ones have not fired.
 
     Args:
         schedule: the schedule.
-        cursor: as the other rules left it.
-        reading: what `reading_at` said of it then.
-
-    That is where our rules show ``reading``: the local times up to it have fired and do not
-    fire again, those behind it have not, even where that lies before ``cursor``.
+        cursor: its cursor under the other rules.
+        reading: the result of `reading_at` for that cursor, under the other rules.
     """
     if reading is None or not _is_fixed_time(schedule):
         return cursor
