@@ -1,8 +1,8 @@
-"""The light public door of sched-engine.
+"""The lightweight public API of sched-engine.
 
-Workflow code imports this module, and Temporal's sandbox imports it again for every run: it
-opens to ``engine.errors``, ``engine.flow`` and temporalio, and to nothing else. Schedules, ledger
-and plugin have doors of their own (``engine.schedules``, ``engine.runtime``).
+Workflow code imports this module, and Temporal's sandbox imports it again for every run, so it
+loads only ``engine.errors``, ``engine.flow`` and temporalio. Schedules, ledger and plugin have
+their own packages (``engine.schedules``, ``engine.ledger``, ``engine.runtime``).
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ __all__ = [
     "workflow",
 ]
 
-# A literal: reading the installed metadata would search the disk in every sandbox.
+# A literal, because reading the installed metadata would search the disk in every sandbox.
 __version__ = "0.1.0"
 
-if not TYPE_CHECKING:  # a checker would believe that there is any name
+if not TYPE_CHECKING:  # a type checker would accept every name
 
     def __getattr__(name: str) -> object:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        # Whoever needs none of it waits for none of it.
+        # Imported on first use, so that importing a subpackage alone stays fast.
         from temporalio.workflow import unsafe  # noqa: PLC0415
 
-        # Under a worker without our plugin the sandbox would load all of it again for every run,
-        # ten times the cost of everything else it does; nothing in there may differ from run to
-        # run. All names at once: in there each look is slow.
+        # Without the passthrough, the sandbox of a worker without our plugin would reload all of
+        # this for every run, at ten times the cost of its other work. So nothing in these modules
+        # may differ between runs. All names are bound at once: lookups in the sandbox are slow.
         with unsafe.imports_passed_through():
             from engine import errors, flow  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""Every error of sched-engine, in one tree.
+"""The exceptions of sched-engine, in one tree, and all error codes.
 
 ::
 
@@ -9,38 +9,38 @@
     │   ├── IntervalTooShort
     │   ├── MomentInPast
     │   └── MomentInFuture
-    ├── SettingsInvalid                a setting can never become right; .problems lists all
+    ├── SettingsInvalid                a setting is permanently invalid; .problems lists all
     ├── ScheduleFileError              a file cannot be used; .problems lists every reason
     ├── KeyForeign                     another project owns the key
-    ├── KeyInUse                       there is, or was, a schedule of this key
-    ├── OwnedByFile                    a file declares the schedule, so only the file changes it
+    ├── KeyInUse                       a schedule with this key exists or existed
+    ├── OwnedByFile                    a file declares the schedule, so only the file can change it
     ├── RevisionTooLow                 a newer file has already been applied
     ├── PruneRefused                   too much would be retired at once
     ├── ScheduleNotFound
     ├── ScheduleRetired
-    ├── WorkflowUnknown                no worker ever announced the workflow
-    ├── RequestInvalid                 a request id that is none
-    ├── RequestInUse                   another schedule was asked for under this request id
+    ├── WorkflowUnknown                no worker has announced the workflow
+    ├── RequestInvalid                 the request id is malformed
+    ├── RequestInUse                   the request id was already used for another schedule
     ├── WindowNotFound                 the schedule has no such window
-    ├── WindowDecided                  too late to decide otherwise
-    ├── FireStillOpen                  its run is open, or may still come
-    ├── LetterNotFound                 no dead letter that could be dealt with so
-    ├── BackfillOverlaps               another backfill still lays some of the windows
+    ├── WindowDecided                  the window already has a decision
+    ├── FireStillOpen                  the run is open or may still start
+    ├── LetterNotFound                 no dead letter that allows the operation
+    ├── BackfillOverlaps               another backfill is still laying some of the windows
     ├── NotCancellable                 nothing is left to cancel
     ├── LedgerError
     │   ├── LedgerUnavailable
-    │   │   ├── CommitUnknown          a commit that nobody confirmed
-    │   │   └── LedgerTimeout          the database ended what took too long
+    │   │   ├── CommitUnknown          the commit was not confirmed
+    │   │   └── LedgerTimeout          the database ended an operation that took too long
     │   ├── LedgerTooNew
     │   ├── DefinitionUnreadable
-    │   └── LedgerRequired             stateless mode cannot do that
-    ├── RetentionTooShort              the namespace forgets runs faster than a lease lasts
-    ├── ArchiveFailed                  it is not certain that old rows are in the archive
+    │   └── LedgerRequired             the operation is not available in stateless mode
+    ├── RetentionTooShort              the namespace's retention is shorter than four leases
+    ├── ArchiveFailed                  old rows may not be in the archive
     ├── TemporalUnavailable
     └── EmbeddedError                  a server of ``sched up`` cannot run here
 
-Each class has a stable ``code``; the first line of its docstring is its default message. The other
-codes, which only stand in a ``Problem`` or an ``Alert``, are beside them in ``Code``.
+Each class has a stable ``code``; the first line of its docstring is its default message. ``Code``
+also holds the codes that appear only in a ``Problem`` or an ``Alert``.
 Normal outcomes (already started, lost the claim, nothing due) are values, never errors.
 """
 
@@ -55,9 +55,9 @@ from typing import ClassVar
 class Code(StrEnum):
     """Error codes, stable across versions; docs/codes.md lists them all.
 
-    Those of exceptions are what an application catches, and what a command that ends with 2 prints.
-    Those of a file stand in a ``Problem``, those of a worker in an ``Alert``; some of both are
-    exceptions too.
+    Applications catch exceptions by their codes, and a command prints the code when it exits with
+    2. A ``Problem`` carries the codes of a file, an ``Alert`` those of a worker; some of both are
+    codes of exceptions too.
     """
 
     ENGINE_ERROR = "SCHEDULE_ENGINE_ERROR"
@@ -97,12 +97,12 @@ class Code(StrEnum):
     WORKFLOW_UNKNOWN = "SCHEDULE_WORKFLOW_UNKNOWN"
     INPUT_INVALID = "SCHEDULE_INPUT_INVALID"
 
-    # A file is good, and cannot be applied.
+    # A valid file cannot be applied.
     KEY_FOREIGN = "SCHEDULE_KEY_FOREIGN"
     REVISION_TOO_LOW = "SCHEDULE_REVISION_TOO_LOW"
     PRUNE_REFUSED = "SCHEDULE_PRUNE_REFUSED"
 
-    # What is asked for cannot be done.
+    # A request cannot be fulfilled.
     JOB_NOT_FOUND = "SCHEDULE_JOB_NOT_FOUND"
     RETIRED = "SCHEDULE_RETIRED"
     OWNED_BY_FILE = "SCHEDULE_OWNED_BY_FILE"
@@ -118,7 +118,7 @@ class Code(StrEnum):
     BACKFILL_OVERLAPS = "SCHEDULE_BACKFILL_OVERLAPS"
     LETTER_NOT_FOUND = "SCHEDULE_LETTER_NOT_FOUND"
 
-    # A worker tells while it runs.
+    # A running worker emits an alert.
     PLAN_FAILED = "SCHEDULE_PLAN_FAILED"
     LOOK_FAILED = "SCHEDULE_LOOK_FAILED"
     FIRE_REJECTED = "SCHEDULE_FIRE_REJECTED"
@@ -192,11 +192,11 @@ class MomentInFuture(ScheduleError):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong in a file.
+    """A problem in a schedule file.
 
-    ``line`` and ``column`` count from 1 and are 0 when the whole file is meant.
-    ``key`` is the schedule's key where one could be read; ``value`` is shortened for display.
-    ``file`` is given where several files are read together.
+    ``line`` and ``column`` count from 1 and are 0 when the problem concerns the whole file.
+    ``key`` is the schedule's key if it could be read; ``value`` is shortened for display.
+    ``file`` is set when several files are read together.
     """
 
     code: Code
@@ -209,9 +209,9 @@ class Problem:
     file: str | None = None
 
     def located(self, name: str) -> str:
-        """Return ``name:line:column: CODE: what is wrong; what to write instead``.
+        """Return ``name:line:column: CODE: message; cure``.
 
-        ``name`` is that of the file, where the problem does not know better.
+        ``name`` is the file name to use if the problem has no ``file``.
         """
         name = self.file or name
         place = f"{name}:{self.line}:{self.column}" if self.line else name

@@ -1,11 +1,9 @@
 """Fault points where a test may kill, stop or break a replica.
 
-Named places where a test may kill, stop or break a replica.
-
-``SCHED_FAULT=POINT:ACTION[:HIT]`` acts at the HIT-th time (default 1) the point is reached.
-Points: ``after_due`` and ``before_commit`` lie inside the tick's transaction, ``after_commit``
-between the claim and the first send, ``after_start`` behind an answered start, and
-``before_settle`` before the outcome is written. Without the variable a point costs one ``if``.
+``SCHED_FAULT=POINT:ACTION[:HIT]`` acts the HIT-th time (default 1) that the point is reached.
+Points: ``after_due`` and ``before_commit`` are inside the tick's transaction, ``after_commit`` is
+between the claim and the first send, ``after_start`` follows an answered start, and
+``before_settle`` precedes the write of the outcome. Without the variable a point costs one ``if``.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ Point = Literal["after_due", "before_commit", "after_commit", "after_start", "be
 
 
 class InjectedFault(RuntimeError):
-    """Raised by the action ``raise``."""
+    """Error raised by the action ``raise``."""
 
 
 class _Fault:
@@ -44,6 +42,6 @@ _fault = _Fault(os.environ["SCHED_FAULT"]) if os.environ.get("SCHED_FAULT") else
 
 
 def reach(point: Point) -> None:
-    """Do what ``SCHED_FAULT`` asks for at this point; normally nothing."""
+    """Run the action that ``SCHED_FAULT`` sets for this point, if any."""
     if _fault is not None:
         _fault.reach(point)

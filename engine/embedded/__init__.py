@@ -1,8 +1,8 @@
-"""The two servers of ``sched up``: PostgreSQL 18 and the Temporal development server.
+"""The two embedded servers of ``sched up``: PostgreSQL 18 and the Temporal development server.
 
-Both live in a process session of their own, so that Ctrl-C reaches the workers first, and in
-pid files, so that the next start finds what ``kill -9`` left behind. Nothing here is meant for
-production: there the servers are named by ``TEMPORAL_*`` and ``SCHED_DATABASE_URL``.
+Each runs in its own process session, so that Ctrl-C reaches the workers first, and has a pid file,
+so that the next start finds a server that ``kill -9`` left behind. They are not for production,
+where ``TEMPORAL_*`` and ``SCHED_DATABASE_URL`` name the servers.
 """
 
 from engine.embedded.ports import free_port

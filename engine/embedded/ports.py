@@ -1,4 +1,4 @@
-"""Ports of the loopback address: which is free, and who sits on one that is not."""
+"""Ports of the loopback address: selection of free ones, and the holders of taken ones."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SCHED_UP = re.compile(r"\b(sched|engine\.cli)( .*)? up( |$)")
 
 
 def free_port() -> int:
-    """Return a free port that the kernel will not hand to anybody else for a minute.
+    """Return a free port that the kernel will not assign to another process for a minute.
 
     The closed connection below leaves the port in TIME_WAIT: servers may bind it (they set
-    SO_REUSEADDR), while the kernel no longer picks it for those who ask for any port.
+    SO_REUSEADDR), while the kernel does not pick it for a process that requests any port.
     """
     with socket.socket() as listener, socket.socket() as visitor:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else nobody may bind it
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # else no server may bind it
         listener.bind((HOST, 0))
         listener.listen(1)
         port: int = listener.getsockname()[1]
@@ -37,11 +37,11 @@ def require_free(wanted: Mapping[str, int | None]) -> None:
     """Check that servers can listen on their ports.
 
     Args:
-        wanted: the port by the option that chooses it; 0 and None want none in particular.
+        wanted: the port by the option that chooses it; 0 and None mean any port.
 
     Raises:
-        EmbeddedError: they cannot; one sentence names every port that is taken, and all options
-            with ports that are free.
+        EmbeddedError: they cannot; one sentence names every taken port, and all options with free
+            ports.
     """
     ports = {option: port for option, port in wanted.items() if port}
     taken = [port for option, port in ports.items() if _is_taken(port, option)]
@@ -80,7 +80,7 @@ def _is_taken(port: int, option: str) -> bool:
 
 
 def _another(port: int, option: str, chosen: Iterable[int]) -> int:
-    """Return a free port, if possible one that is remembered easily: 17233 for 7233."""
+    """Return a free port, if possible one that is easy to remember: 17233 for 7233."""
     for near in range(port + 10_000, 65_536, 10_000):
         if near not in chosen and not _is_taken(near, option):
             return near
@@ -93,13 +93,13 @@ def _sentence(ports: Sequence[str], holder: str) -> str:
 
 
 def _holder(port: int) -> str:
-    """Name who listens there, as far as this user may see it."""
+    """Return a description of the process that listens on the port, if this user can see it."""
     inodes = _listening(port)
     for link in Path("/proc").glob("[0-9]*/fd/*") if inodes else ():
         try:
             target = os.readlink(link)  # noqa: PTH115 - Path.readlink builds a path of "socket:[1]"
         except OSError:
-            continue  # it ended meanwhile, or is another user's
+            continue  # it has ended, or belongs to another user
         if target in inodes:
             pid = int(link.parts[2])
             program = Path(command_line(pid).partition(" ")[0]).name
@@ -108,7 +108,7 @@ def _holder(port: int) -> str:
 
 
 def _up_above(pid: int) -> str:
-    """Name the `sched up` whose server this is: it is what must be stopped, and knows how."""
+    """Return a description of the `sched up` that owns this server: it is the one to stop."""
     owner = parent(pid)
     if owner is None or not _SCHED_UP.search(command_line(owner)):
         return ""

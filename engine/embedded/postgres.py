@@ -23,7 +23,7 @@ from engine.embedded.process import FolderLock, Identity, Server, command_line
 from engine.errors import EmbeddedError
 
 # --- data folder ---
-# The folder of one PostgreSQL cluster: where it lies, who owns it, how it is made.
+# The folder of one PostgreSQL cluster: its location, owner and creation.
 
 SUPERUSER = "sched"
 _OUTSIDE = (Path("/var/lib/sched-engine"), Path("/var/tmp/sched-engine"), Path("/tmp"))  # noqa: S108 - fresh names from mkdtemp only
@@ -40,13 +40,13 @@ class Cluster:
 
 
 def open_cluster(home: Path, *, durable: bool) -> Cluster:
-    """Return the cluster of a home, made at the first call.
+    """Return the cluster of a home; the first call creates it.
 
-    ``<home>/data`` is the cluster, ``<home>/password`` its superuser's password. A crash in
-    the middle leaves nothing half-made: the cluster grows under another name.
+    ``<home>/data`` is the cluster, ``<home>/password`` its superuser's password. A crash leaves no
+    incomplete cluster, because it is created under another name.
 
     Raises:
-        EmbeddedError: with the cure.
+        EmbeddedError: the cluster cannot be used; the error has the cure.
         OSError: a folder cannot be written.
     """
     data = home / "data"
@@ -66,10 +66,10 @@ def open_cluster(home: Path, *, durable: bool) -> Cluster:
 
 
 def home_of(folder: Path) -> Path:
-    """Return where the cluster of a data folder lies or would lie, without making anything.
+    """Return the location of a data folder's cluster, without creating anything.
 
-    That is ``<folder>/postgres`` or, for root below a closed folder, a folder outside that
-    the file ``<folder>/postgres.path`` names.
+    This is ``<folder>/postgres`` or, for root below a closed folder, the folder elsewhere that the
+    file ``<folder>/postgres.path`` names.
     """
     try:
         return Path((folder / "postgres.path").read_text(encoding="utf-8").strip())
@@ -78,16 +78,16 @@ def home_of(folder: Path) -> Path:
 
 
 def make_home(folder: Path) -> Path:
-    """Return the home of a data folder's cluster, made at the first call.
+    """Return the home of a data folder's cluster; the first call creates it.
 
     Raises:
-        EmbeddedError: with the cure.
+        EmbeddedError: the home cannot be used; the error has the cure.
         OSError: a folder cannot be written.
     """
     home = home_of(folder)
     if home != folder / "postgres":
         if not home.is_dir():
-            # An empty ledger beside Temporal's full history must be somebody's decision.
+            # An empty ledger beside Temporal's full history must be the user's decision.
             raise EmbeddedError(
                 f"the database folder {home} named in {folder / 'postgres.path'} has gone",
                 cure="restore it, or delete that file to begin with an empty database",
@@ -114,7 +114,7 @@ def make_home(folder: Path) -> Path:
 
 
 def _outside(folder: Path, account: Account) -> Path:
-    """Make a folder that the account can reach; never one that already exists."""
+    """Create a folder that the account can reach; never reuse an existing one."""
     name = hashlib.sha256(bytes(folder)).hexdigest()[:12]
     for base in _OUTSIDE:
         with contextlib.suppress(OSError):
@@ -188,12 +188,11 @@ def _check_major(data: Path) -> None:
 
 
 # --- server ---
-# The embedded PostgreSQL 18 of ``sched up``.
 
 DATABASE = "sched"
 _DATABASE_EXISTS = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)"
 _READY_WITHIN = 60.0
-# Fast shutdown ends sessions but keeps every commit; an immediate one costs recovery only.
+# A fast shutdown ends sessions but keeps every commit; an immediate one only costs a recovery.
 _SIGNALS = ((signal.SIGINT, 20.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
 _SETTINGS = {
     "listen_addresses": HOST,
@@ -201,7 +200,7 @@ _SETTINGS = {
     "max_connections": "200",
     "timezone": "UTC",
     "log_timezone": "UTC",
-    # A development box: little memory, little disk, no replicas.
+    # For a development machine: little memory, little disk, no replicas.
     "shared_buffers": "64MB",
     "jit": "off",
     "wal_level": "minimal",
@@ -216,10 +215,10 @@ class PostgresServer(Server):
     """PostgreSQL 18 on 127.0.0.1, one cluster per data folder.
 
     Args:
-        data_dir: holds the cluster (or a pointer to it), ``postgres.log`` and the pid file.
+        data_dir: folder of the cluster (or a pointer to it), ``postgres.log`` and the pid file.
         port: 0 takes a free one.
         durable: False trades survival of a power loss for speed (tests).
-        settings: other ones than those of a development box.
+        settings: server settings that override those for a development machine.
     """
 
     def __init__(
@@ -238,15 +237,15 @@ class PostgresServer(Server):
 
     @property
     def url(self) -> str:
-        """Address of the database ``sched``, password included."""
+        """URL of the database ``sched``, including the password."""
         return self.url_of(DATABASE)
 
     def url_of(self, database: str) -> str:
-        """Return the address of another database of this server."""
+        """Return the URL of another database of this server."""
         return f"postgresql://{SUPERUSER}:{self._password}@{HOST}:{self.port}/{database}"
 
     async def stop(self) -> None:
-        """Stop it with every commit kept; harmless when it does not run."""
+        """Stop the server with every commit kept; a no-op if it is not running."""
         try:
             await super().stop()
         finally:
@@ -255,20 +254,20 @@ class PostgresServer(Server):
                 self._lock = None
 
     async def stop_orphan(self) -> bool:
-        """Stop what a killed owner left running in this folder; True when there was something.
+        """Stop the server that a killed owner left in this folder; return whether there was one.
 
-        For callers who know that the folder has no living owner.
+        The caller must know that the folder has no living owner.
         """
         home = home_of(self.data_dir)
         if not home.is_dir():
             return False
         with contextlib.ExitStack() as stack:
             if self._lock is None:
-                # A copied data folder may name a home that has a living owner.
+                # A copied data folder may point to a home that has a living owner.
                 stack.enter_context(FolderLock(home))
             if await super().stop_orphan():
                 return True
-            # The owner died between the start and the pid file, or the pid file was lost.
+            # The owner died before it wrote the pid file, or the pid file was lost.
             identity = _postmaster(home / "data")
             if identity is None:
                 return False
@@ -276,13 +275,13 @@ class PostgresServer(Server):
             return True
 
     async def create_database(self, name: str, template: str | None = None) -> str:
-        """Create a database and return its address.
+        """Create a database and return its URL.
 
         Args:
-            name: any name that does not exist yet.
-            template: database to copy, without sessions in it; None for an empty one.
+            name: a name that does not exist yet.
+            template: database to copy, which must have no sessions; None creates an empty one.
         """
-        # Copying files costs two checkpoints, which are cheap where nothing is synced.
+        # Copying files costs two checkpoints, which are cheap without fsync.
         strategy = "WAL_LOG" if self._durable else "FILE_COPY"
         async with self._session() as connection:
             await connection.execute(
@@ -292,7 +291,7 @@ class PostgresServer(Server):
         return self.url_of(name)
 
     async def drop_database(self, name: str) -> None:
-        """Drop a database and end the sessions in it; harmless when there is none."""
+        """Drop a database and end its sessions; a no-op if it does not exist."""
         async with self._session() as connection:
             await connection.execute(f"DROP DATABASE IF EXISTS {_quoted(name)} WITH (FORCE)")
 
@@ -326,7 +325,7 @@ class PostgresServer(Server):
             await asyncio.sleep(0.02)
 
     async def _answers(self) -> bool:
-        """Whether it accepts sessions; the first one makes the database."""
+        """Return whether the server accepts sessions; the first one creates the database."""
         try:
             async with self._session("postgres") as connection:
                 if not await connection.fetchval(_DATABASE_EXISTS, DATABASE):
@@ -350,10 +349,10 @@ class PostgresServer(Server):
 
 
 def _postmaster(data: Path) -> Identity | None:
-    """Return the server that PostgreSQL's own pid file names, when it is one of this cluster.
+    """Return the process in PostgreSQL's own pid file, if it is a server of this cluster.
 
-    When the pid has gone to some other process since, the file is deleted: PostgreSQL would
-    take that process for itself and never start again.
+    If the pid now belongs to another process, delete the file: PostgreSQL would take that process
+    for itself and never start again.
     """
     file = data / "postmaster.pid"
     try:

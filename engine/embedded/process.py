@@ -21,9 +21,9 @@ from typing import Self
 from engine.errors import EmbeddedError
 
 # --- identity ---
-# Which process a pid means, so that a recycled pid is never signalled.
+# A process is identified by more than its pid, so that a recycled pid is never signalled.
 
-# Fields of /proc/<pid>/stat behind the command's closing bracket.
+# Fields of /proc/<pid>/stat after the command's closing bracket.
 _STATE, _PARENT, _THREADS, _START_TIME = 0, 1, 17, 19
 
 
@@ -36,24 +36,24 @@ class Identity:
 
     @classmethod
     def of(cls, pid: int) -> Identity | None:
-        """Return the identity of a running process, None when there is none."""
+        """Return the identity of a running process; None if there is none."""
         started = _started(pid)
         return None if started is None else cls(pid, started)
 
     @property
     def alive(self) -> bool:
-        """Whether this very process still runs."""
+        """Whether this very process is still running."""
         return _started(self.pid) == self.started
 
     def send(self, signum: signal.Signals) -> bool:
-        """Signal this very process; False when it has ended.
+        """Signal this very process; return False if it has ended.
 
         Raises:
-            PermissionError: it belongs to another user.
+            PermissionError: the process belongs to another user.
         """
         handle = _handle(self.pid)
         try:
-            # Looked at behind the open handle: the pid cannot change hands any more.
+            # Checked after the handle is open, when the pid can no longer be recycled.
             if not self.alive:
                 return False
             if handle is None:
@@ -76,7 +76,7 @@ def _handle(pid: int) -> int | None:
 
 
 def command_line(pid: int) -> str:
-    """Return the command line of a process, as far as this user may see it."""
+    """Return the command line of a process; empty if this user cannot see it."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
     except FileNotFoundError:
@@ -86,13 +86,13 @@ def command_line(pid: int) -> str:
 
 
 def parent(pid: int) -> int | None:
-    """Return the pid of the process that started this one, as far as that can be known."""
+    """Return the pid of the parent process; None if it is unknown."""
     fields = _stat(pid)
     return int(fields[_PARENT]) if fields else None
 
 
 def folder_of(pid: int) -> Path | None:
-    """Return the folder a process works in, as far as this user may see it."""
+    """Return the working folder of a process; None if this user cannot see it."""
     try:
         return Path(f"/proc/{pid}/cwd").readlink()
     except OSError:
@@ -100,13 +100,13 @@ def folder_of(pid: int) -> Path | None:
 
 
 def _started(pid: int) -> str | None:
-    if not _has_proc():  # macOS: one second is the best there is
+    if not _has_proc():  # macOS: the resolution is one second
         return _ps(pid, "lstart") or None
     fields = _stat(pid)
     if fields is None:
         return None
-    # A zombie that nobody reaps (PID 1 of many containers does not) has ended for us, unless
-    # other threads outlive its first one: they still hold the ports.
+    # An unreaped zombie (PID 1 of many containers reaps none) counts as ended, unless other
+    # threads outlive its first one: they still hold the ports.
     if fields[_STATE] in "ZX" and int(fields[_THREADS]) <= 1:
         return None
     return f"{_boot()}:{fields[_START_TIME]}"
@@ -117,7 +117,7 @@ def _stat(pid: int) -> list[str] | None:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    return stat.rpartition(")")[2].split()  # the command may hold spaces and brackets
+    return stat.rpartition(")")[2].split()  # the command may contain spaces and brackets
 
 
 @functools.cache
@@ -146,7 +146,7 @@ def _ps(pid: int, column: str) -> str:
 
 
 # --- process ---
-# One server process: in a session of its own, remembered in a pid file, stopped gently.
+# One server process: in its own session, recorded in a pid file, stopped gracefully.
 
 _POLL = 0.05
 _LOG_LIMIT = 10_000_000
@@ -156,14 +156,14 @@ _TAIL_LINES = 5
 class ServerProcess:
     """The process of one server and its pid file.
 
-    Not bound to an event loop: what one loop started another may stop.
+    It is not bound to an event loop: one loop may start the server and another may stop it.
 
     Args:
-        name: how sentences call it.
-        pid_file: where it is remembered.
-        log: takes its output; a start moves one beyond 10 MB to ``<log>.1``.
-        signals: how to ask it to stop: each signal and the seconds it gets, the last two
-            are the fastest one that loses nothing, and SIGKILL.
+        name: the server's name in messages.
+        pid_file: path of the pid file.
+        log: file for the output; a start renames one beyond 10 MB to ``<log>.1``.
+        signals: the stop sequence: signals with their timeouts in seconds. The last two are the
+            fastest one that loses no data, and SIGKILL.
     """
 
     def __init__(
@@ -183,14 +183,14 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The pid of the server, of the last one when it has ended."""
+        """The pid of the server, even after it has ended."""
         if self._popen is None:
             raise RuntimeError(f"{self.name} has not been started")
         return self._popen.pid
 
     @property
     def exit_code(self) -> int | None:
-        """Exit code (minus the signal's number when killed); None while it runs."""
+        """Exit code (minus the signal number if killed); None while the server runs."""
         return self._popen.poll() if self._popen else None
 
     def spawn(
@@ -201,13 +201,13 @@ class ServerProcess:
         env: Mapping[str, str],
         user: tuple[int, int] | None = None,
     ) -> None:
-        """Start it; returns before it is ready.
+        """Start the server, and return before it is ready.
 
         Args:
-            argv: the command line; anybody on the machine can read it, so no secrets.
-            port: kept in the pid file, for people.
+            argv: the command line; every user of the machine can read it, so no secrets.
+            port: recorded in the pid file, for people.
             env: its whole environment; nothing of ours leaks into it.
-            user: uid and gid to run as, None for our own.
+            user: uid and gid to run as; None for our own.
         """
         uid, gid = user or (None, None)
         self._turn_log()
@@ -232,13 +232,13 @@ class ServerProcess:
 
     async def wait(self) -> int:
         """Wait until the server ends and return its exit code."""
-        # Polled: a thread in waitpid would outlive a cancelled wait, a child watcher its loop.
+        # Polling: a thread in waitpid would outlive a cancelled wait, a child watcher its loop.
         while (code := self.exit_code) is None:  # noqa: ASYNC110
             await asyncio.sleep(_POLL * 4)
         return code
 
     async def stop(self) -> None:
-        """Stop it, gently first; harmless when it has ended or was never started."""
+        """Stop the server, gracefully first; a no-op if it has ended or was never started."""
         identity = Identity.of(self._popen.pid) if self._popen else None
         if identity is not None and self.exit_code is None:
             await self.end(identity)
@@ -246,17 +246,17 @@ class ServerProcess:
             self._pid_file.unlink(missing_ok=True)
 
     def abandon(self) -> None:
-        """Tell it to end as fast as it can without losing anything, and do not wait for it."""
+        """Signal the server to end as fast as possible without losing data, and do not wait."""
         identity = Identity.of(self._popen.pid) if self._popen else None
         if identity is not None:
             *_, (fastest, _), _ = self._signals
             identity.send(fastest)
 
     async def stop_orphan(self) -> bool:
-        """Stop the server that a killed owner left behind; True when there was one.
+        """Stop the server that a killed owner left behind; return whether there was one.
 
         It is stopped rather than taken over: a fresh one is up in half a second, has this
-        version's settings and ports, is a child of ours, and there is one path to test.
+        version's settings and ports, is our child, and there is only one path to test.
         """
         identity = self._remembered()
         if identity is None:
@@ -266,10 +266,10 @@ class ServerProcess:
         return True
 
     async def end(self, identity: Identity) -> None:
-        """Stop a process the way this server is stopped, and return when it has ended.
+        """Stop a process by this server's stop sequence, and return when it has ended.
 
         Raises:
-            EmbeddedError: it belongs to another user, or survives SIGKILL.
+            EmbeddedError: the process belongs to another user, or survives SIGKILL.
         """
         for signum, seconds in self._signals:
             try:
@@ -287,13 +287,13 @@ class ServerProcess:
         )
 
     def check(self, deadline: float) -> None:
-        """Check that it still may become ready.
+        """Check that the server may still become ready.
 
         Args:
-            deadline: when patience ends, by ``time.monotonic()``.
+            deadline: the end of the wait, by ``time.monotonic()``.
 
         Raises:
-            EmbeddedError: it has ended, or the deadline has passed.
+            EmbeddedError: the server has ended, or the deadline has passed.
         """
         if self.exit_code is not None:
             fault = f"ended at its start with exit code {self.exit_code}"
@@ -323,7 +323,7 @@ class ServerProcess:
 
     def _runs(self, identity: Identity) -> bool:
         if self._popen is not None and self._popen.pid == identity.pid:
-            return self._popen.poll() is None  # reaps it, too
+            return self._popen.poll() is None  # also reaps it
         return identity.alive
 
     def _remember(self, identity: Identity, port: int) -> None:
@@ -356,14 +356,13 @@ class ServerProcess:
 
 
 # --- lock of a data folder ---
-# One owner per data folder.
 
 
 class FolderLock:
-    """An exclusive lock on a folder; the kernel releases it when the holder dies, however.
+    """An exclusive lock on a folder; the kernel releases it when the holder dies in any way.
 
-    The file ``lock`` in the folder holds the pid of its last holder and is never deleted:
-    a second process may already have it open.
+    The file ``lock`` in the folder contains the pid of its last holder. It is never deleted,
+    because a second process may already have it open.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -371,7 +370,7 @@ class FolderLock:
         self._handle: int | None = None
 
     def acquire(self) -> Self:
-        """Create the folder where it is missing and take the lock.
+        """Create the folder if it is missing, and take the lock.
 
         Raises:
             EmbeddedError: another process holds it, or the folder cannot be written.
@@ -399,7 +398,7 @@ class FolderLock:
         return self
 
     def release(self) -> None:
-        """Give the lock back; harmless when it is not held."""
+        """Release the lock; a no-op if it is not held."""
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
@@ -412,7 +411,7 @@ class FolderLock:
 
 
 def unwritable(path: Path, error: OSError) -> EmbeddedError:
-    """Return the sentence for a folder that cannot be used."""
+    """Return the error for a data folder that cannot be written."""
     return EmbeddedError(
         f"the data folder {path} cannot be written ({error.strerror or error})",
         cure="choose another with --data-dir, or make it writable for this user",
@@ -420,16 +419,15 @@ def unwritable(path: Path, error: OSError) -> EmbeddedError:
 
 
 # --- life cycle ---
-# What starting and stopping means for both servers; written once.
 
 
 class Server(abc.ABC):
-    """A server process that belongs to a data folder.
+    """A server process that belongs to a data folder; base class of both servers.
 
     Args:
-        name: how sentences call it.
-        stem: how the names of its log and pid file begin.
-        data_dir: its folder; made at the start.
+        name: the server's name in messages.
+        stem: the first part of the names of its log and pid file.
+        data_dir: its folder; created at the start.
         signals: see ServerProcess.
     """
 
@@ -440,7 +438,7 @@ class Server(abc.ABC):
         data_dir: Path,
         signals: Sequence[tuple[signal.Signals, float]],
     ) -> None:
-        self.data_dir = data_dir.resolve()  # one folder, one name: pid files hold it
+        self.data_dir = data_dir.resolve()  # canonical, because pid files contain it
         self._process = ServerProcess(
             name,
             pid_file=self.data_dir / f"{stem}.pid.json",
@@ -454,12 +452,12 @@ class Server(abc.ABC):
         return self._process.pid
 
     async def start(self) -> None:
-        """Start it and return when it answers.
+        """Start the server and return when it answers.
 
         A server of this folder that a killed owner left behind is stopped first.
 
         Raises:
-            EmbeddedError: it cannot run here; one sentence with the cure.
+            EmbeddedError: the server cannot run here; one sentence with the cure.
         """
         try:
             await asyncio.to_thread(self.data_dir.mkdir, parents=True, exist_ok=True)
@@ -472,21 +470,21 @@ class Server(abc.ABC):
             raise
 
     async def stop(self) -> None:
-        """Stop it and return when it has ended; harmless when it does not run."""
+        """Stop the server and return when it has ended; a no-op if it is not running."""
         await self._process.stop()
 
     def abandon(self) -> None:
-        """Tell it to end as fast as it can without losing anything, and do not wait for it."""
+        """Signal the server to end as fast as possible without losing data, and do not wait."""
         self._process.abandon()
 
     async def wait(self) -> int:
-        """Wait until it ends, by itself or not, and return its exit code."""
+        """Wait until the server ends, for any reason, and return its exit code."""
         return await self._process.wait()
 
     async def stop_orphan(self) -> bool:
-        """Stop what a killed owner left running in this folder; True when there was something.
+        """Stop the server that a killed owner left in this folder; return whether there was one.
 
-        For callers who know that the folder has no living owner.
+        The caller must know that the folder has no living owner.
         """
         return await self._process.stop_orphan()
 

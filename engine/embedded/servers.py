@@ -1,7 +1,4 @@
-"""Start and stop of both embedded servers.
-
-Both servers of ``sched up``, started together and stopped in reverse.
-"""
+"""Start of both servers of ``sched up`` together, and stop in reverse order."""
 
 from __future__ import annotations
 
@@ -22,9 +19,9 @@ class EmbeddedServers:
     """The running servers.
 
     Attributes:
-        temporal: always.
-        postgres: None where the user brought a database of his own.
-        ended_orphans: whether servers still ran that a killed owner had left behind.
+        temporal: the Temporal server.
+        postgres: None if the user brought a database.
+        ended_orphans: whether servers of a killed owner were still running and were stopped.
     """
 
     temporal: TemporalServer
@@ -32,7 +29,7 @@ class EmbeddedServers:
     ended_orphans: bool = False
 
     def abandon(self) -> None:
-        """Tell both to end as fast as they can without losing anything, and wait for neither."""
+        """Signal both to end as fast as possible without losing data, and do not wait."""
         self.temporal.abandon()
         if self.postgres:
             self.postgres.abandon()
@@ -48,21 +45,21 @@ async def servers(
     with_postgres: bool = True,
     durable: bool = True,
 ) -> AsyncIterator[EmbeddedServers]:
-    """Run the servers of a data folder for as long as the block lasts.
+    """Run the servers of a data folder while the block lasts.
 
-    The folder belongs to this process meanwhile. PostgreSQL starts first and stops last,
-    because whoever drains writes to the ledger until the end.
+    This process holds the folder's lock meanwhile. PostgreSQL starts first and stops last, because
+    a draining worker writes to the ledger until its end.
 
     Args:
-        data_dir: made where it is missing.
-        temporal_port: of Temporal's frontend; 0 takes a free one, as for all ports.
-        ui_port: of the Web UI; None goes without.
-        postgres_port: of PostgreSQL.
-        with_postgres: False where ``SCHED_DATABASE_URL`` names one.
+        data_dir: created if missing.
+        temporal_port: port of Temporal's frontend; 0 takes a free one, as for all ports.
+        ui_port: port of the Web UI; None disables it.
+        postgres_port: port of PostgreSQL.
+        with_postgres: False if ``SCHED_DATABASE_URL`` names a database.
         durable: False trades PostgreSQL's survival of a power loss for speed (tests).
 
     Raises:
-        EmbeddedError: one sentence that says what is in the way and how to get past it.
+        EmbeddedError: one sentence with the obstacle and its cure.
     """
     ports = {
         "--temporal-port": temporal_port,
@@ -74,9 +71,9 @@ async def servers(
     postgres = PostgresServer(data_dir, postgres_port, durable=durable)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(FolderLock(temporal.data_dir))
-        # What a killed owner left behind goes first, whichever servers are wanted this time.
+        # First stop servers of a killed owner, whichever servers are wanted this time.
         ended = [await server.stop_orphan() for server in (temporal, postgres)]
-        require_free(ports)  # all at once: each server by itself would name its own only
+        require_free(ports)  # all at once: a server alone would name its own port only
         if with_postgres:
             stack.push_async_callback(postgres.stop)
             await postgres.start()

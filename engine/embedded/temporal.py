@@ -24,12 +24,12 @@ from engine.embedded.process import Server
 
 _READY_WITHIN = 60.0
 _QUEUES: Mapping[str, str | float | bool] = {
-    # Task queues of one part each keep what waits in order, and turns are taken by fairness keys.
+    # A task queue with a single partition keeps its tasks in order; turns go by fairness keys.
     "matching.numTaskqueueReadPartitions": 1,
     "matching.numTaskqueueWritePartitions": 1,
     "matching.enableFairness": True,
 }
-"""What the order of steps in queues needs of the server; deploy/temporal.yaml says the same."""
+"""Server settings that the order of queued steps requires; the same as in deploy/temporal.yaml."""
 
 _SIGNALS = ((signal.SIGTERM, 15.0), (signal.SIGKILL, 5.0))
 
@@ -38,14 +38,14 @@ class TemporalServer(Server):
     """``temporal server start-dev`` on 127.0.0.1.
 
     Args:
-        data_dir: holds ``temporal.db``, ``temporal.log`` and the pid file; None keeps nothing.
-        port: of the frontend; 0 takes a free one.
-        ui_port: of the Web UI; 0 takes a free one, None goes without.
-        namespaces: created at the start beside ``default``.
+        data_dir: folder of ``temporal.db``, ``temporal.log`` and the pid file; None keeps nothing.
+        port: port of the frontend; 0 takes a free one.
+        ui_port: port of the Web UI; 0 takes a free one, None disables it.
+        namespaces: created at the start, in addition to ``default``.
         dynamic_config: server settings by name, e.g. ``{"frontend.namespaceRPS": 10_000}``; they
-            win over those that queues of steps need.
+            override those that step queues require.
         search_attributes: type by name, e.g. ``{"Customer": "Keyword"}``.
-        in_memory: keep no history, only log and pid file.
+        in_memory: keep no history, only the log and the pid file.
     """
 
     def __init__(
@@ -76,11 +76,11 @@ class TemporalServer(Server):
 
     @property
     def ui_url(self) -> str | None:
-        """Address of the Web UI, None without one."""
+        """Address of the Web UI; None without one."""
         return None if self.ui_port is None else f"http://{HOST}:{self.ui_port}"
 
     async def stop(self) -> None:
-        """Stop it and return when it has ended; harmless when it does not run."""
+        """Stop the server and return when it has ended; a no-op if it is not running."""
         await super().stop()
         if self._temporary:
             await asyncio.to_thread(shutil.rmtree, self.data_dir, ignore_errors=True)
@@ -89,7 +89,7 @@ class TemporalServer(Server):
         program = await asyncio.to_thread(temporal_cli)
         await self.stop_orphan()
         self._choose_ports()
-        # HOME and PATH for a `temporal` that is a version manager's shim; no more of the user's.
+        # HOME and PATH in case `temporal` is a version manager's shim; no other user variables.
         env = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
         self._process.spawn([program, *self._arguments()], port=self.port, env=env)
         await self._ready()
@@ -118,7 +118,7 @@ class TemporalServer(Server):
 
     async def _ready(self) -> None:
         deadline = time.monotonic() + _READY_WITHIN
-        # A port is cheaper to ask again and again than a gRPC service.
+        # A port is cheaper to poll than a gRPC service.
         for port in (self.port, self.ui_port):
             while port and not await _listens(port):
                 self._process.check(deadline)
@@ -128,7 +128,7 @@ class TemporalServer(Server):
             await asyncio.sleep(0.05)
 
     async def _answers(self) -> bool:
-        """Whether the frontend describes every namespace that was asked for."""
+        """Return whether the frontend describes every requested namespace."""
         with contextlib.suppress(RPCError, RuntimeError):
             client = await ServiceClient.connect(ConnectConfig(target_host=self.address))
             for namespace in self._namespaces:

@@ -1,9 +1,9 @@
 """Workflow layer: everything that user code may use inside a workflow.
 
-``engine`` passes these modules through Temporal's workflow sandbox. Still, one of them may be
-loaded there a second time (``import engine.flow.fire`` in a workflow's module), so they import the
-standard library, ``engine.errors`` and temporalio only, do nothing on import, and never tell two
-copies of a class apart by ``isinstance``.
+``engine`` passes these modules through Temporal's workflow sandbox. One of them may still be
+loaded there a second time (``import engine.flow.fire`` in a workflow's module), so they import
+only the standard library, ``engine.errors`` and temporalio, do nothing on import, and do not use
+``isinstance`` where the two copies of a class may meet.
 
 =============  =========================================================
 decorator.py   The @workflow decorator
@@ -11,9 +11,9 @@ definition.py  Workflow definitions, their run options, and the registry
 context.py     The workflow context
 coroutines.py  Helpers for coroutines: forgotten awaits and cancellation
 steps.py       The @step decorator, step info, step notes and queues
-step_calls.py  Calls of steps
+step_calls.py  Step calls
 saga.py        Saga: undo steps, and the clean-up workflow
-children.py    Child runs, and calls in parallel
+children.py    Child runs and parallel calls
 signals.py     Signals of a run
 retries.py     Retry rules of steps
 failures.py    Failures of steps and runs

@@ -1,4 +1,4 @@
-"""Child runs, and calls in parallel."""
+"""Child runs and parallel calls."""
 
 from __future__ import annotations
 
@@ -21,14 +21,13 @@ from engine.flow.retries import Retry, duration
 from engine.flow.step_calls import NOT_GIVEN, origin_of
 
 # --- child runs ---
-# Runs that a run starts and waits for.
 
 
 class Children:
     """The children of one run, numbered so that each has the same id on every replay.
 
     Attributes:
-        not_undone: what children could not undo that were cancelled, and say so to nobody else.
+        not_undone: what cancelled children could not undo; it is reported nowhere else.
     """
 
     def __init__(self) -> None:
@@ -39,7 +38,7 @@ class Children:
 
     @property
     def under_way(self) -> bool:
-        """Whether any is open."""
+        """Whether any child is open."""
         return bool(self._under_way)
 
     async def run(
@@ -55,8 +54,8 @@ class Children:
         """Start a child and return its result.
 
         Raises:
-            TypeError: it is no workflow, or its input does not fit.
-            temporalio.exceptions.ChildWorkflowError: the child ended badly.
+            TypeError: ``child`` is not a workflow, or its input does not fit.
+            temporalio.exceptions.ChildWorkflowError: the child did not complete.
         """
         definition = definition_of(child) if isinstance(child, type) else None
         if definition is not None:
@@ -90,16 +89,16 @@ class Children:
             del self._under_way[waiting]
 
     async def stop(self) -> None:
-        """Cancel those that are open, and wait until they have undone what they did."""
+        """Cancel the open children, and wait until they have undone their work."""
         self._stopped = True
         for task in self._under_way:
-            # Each waits in `run`, which passes the cancel on.
+            # Each task waits in `run`, which forwards the cancel.
             if task is not None:
                 task.cancel()
         await temporalio.workflow.wait_condition(lambda: not self._under_way)
 
     def _note(self, error: BaseException | None) -> None:
-        """Keep what is left of a child that was cancelled: its error is not the run's."""
+        """Record what a cancelled child could not undo; its error does not become the run's."""
         cause = error.__cause__ if isinstance(error, ChildWorkflowError) else None
         if not isinstance(cause, ApplicationError) or cause.type != CompensationFailed.__name__:
             return
@@ -132,10 +131,10 @@ def _check_input(definition: WorkflowDefinition, given: Any) -> None:
 
 
 def _reuse() -> WorkflowIDReusePolicy:
-    """Return the id-reuse policy towards an earlier child of the same id.
+    """Return the reuse policy for the id of an earlier child.
 
-    Where the run was reset while a child was open, that one is about to be terminated, as its
-    parent was; the next must not fail because it comes first.
+    If the run was reset while a child was open, the server is about to terminate that child. The
+    new child must not fail because it starts earlier.
     """
     info = temporalio.workflow.info()
     if origin_of(info) == info.run_id:
@@ -144,24 +143,24 @@ def _reuse() -> WorkflowIDReusePolicy:
 
 
 def _id_of(name: str, number: int) -> str:
-    """Return the child's id; never one that begins like those of our own runs."""
+    """Return the child's id, which never begins like the ids of the engine's own runs."""
     info = temporalio.workflow.info()
-    # A later run of the same id must not find the children of an earlier one in its way. A run
-    # that was reset has to call those alike that its history has, so it goes by what it began as.
+    # A later run of the same id must not collide with the children of an earlier one. A reset run
+    # has to name its children as in its history, so it uses the id of the run it began as.
     began_as = origin_of(info)
     again = "" if began_as == info.first_execution_run_id else f":{began_as[:8]}"
     return f"child:{info.workflow_id}{again}:{name}:{number}"
 
 
 # --- parallel calls ---
-# Several things at once, in a way that replays alike.
+# Concurrent waits, in an order that every replay repeats.
 
 
 async def all_of(things: Sequence[Awaitable[Any]], limit: int | None) -> list[Any]:
-    """Return what they return, in their order, with at most ``limit`` under way.
+    """Return the results in order, with at most ``limit`` calls in flight.
 
-    The first failure cancels those under way, waits for them, begins none of the others and is
-    raised. (``asyncio.TaskGroup`` cancels in the order of a set, which a replay need not repeat.)
+    The first failure cancels the calls in flight, waits for them, starts none of the others and is
+    raised. (``asyncio.TaskGroup`` cancels in set order, which a replay need not repeat.)
 
     Raises:
         ValueError: ``limit`` is below 1.
@@ -176,7 +175,7 @@ async def all_of(things: Sequence[Awaitable[Any]], limit: int | None) -> list[An
                 return await thing
         finally:
             if inspect.iscoroutine(thing):
-                thing.close()  # one that never got its turn would be complained about
+                thing.close()  # avoids Python's warning if it never started
 
     tasks = [asyncio.ensure_future(in_turn(thing)) for thing in things]
     if not tasks:
@@ -187,7 +186,7 @@ async def all_of(things: Sequence[Awaitable[Any]], limit: int | None) -> list[An
     finally:
         for task in tasks:
             task.cancel()
-        # The cancel of the run itself must not leave them behind either.
+        # A cancel of the run itself must not leave tasks behind either.
         results = await asyncio.gather(*tasks, return_exceptions=True)
     if failed:
         failed[0].result()

@@ -22,11 +22,10 @@ from engine.flow.signals import Signals
 from engine.flow.step_calls import NOT_GIVEN, StepOptions, call_of, undo_of
 
 # --- run information ---
-# What a run knows of itself, the same on every replay.
 
 
 class RunInfo:
-    """The part of ``Context`` that waits for nothing."""
+    """The part of ``Context`` that never waits; identical on every replay."""
 
     @property
     def scheduled(self) -> bool:
@@ -39,7 +38,7 @@ class RunInfo:
 
     @property
     def fire(self) -> FireInfo:
-        """The window this run stands for.
+        """The window this run was started for.
 
         Raises:
             EngineError: The run was started by hand, not by a schedule (see ``scheduled``).
@@ -55,27 +54,27 @@ class RunInfo:
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger that names the run and stays silent on replay."""
+        """A logger that names the run and logs nothing on replay."""
         return temporalio.workflow.logger
 
     def now(self) -> datetime:
-        """Return the run's own time, aware, in UTC: the same on every replay."""
+        """Return the run's own time (aware, in UTC), identical on every replay."""
         return temporalio.workflow.now()
 
     def random(self) -> Random:
-        """Return the run's own source of random numbers: the same on every replay."""
+        """Return the run's own random number generator, identical on every replay."""
         return temporalio.workflow.random()
 
     def uuid(self) -> UUID:
-        """Return a new UUID: the same on every replay."""
+        """Return a new UUID, identical on every replay."""
         return temporalio.workflow.uuid4()
 
     def patched(self, change: str) -> bool:
-        """Return whether this run may take the new way of a change of its code.
+        """Return whether this run takes the new branch of a change of its code.
 
-        A run that passed here with the old code takes the old way for good, every other one the
-        new way: ``if ctx.patched("send-twice"): ... else: ...``. Once no run of the old code is
-        left, Temporal's ``workflow.deprecate_patch`` and then removal end it.
+        A run that passed this call with the old code keeps the old branch, every other run takes
+        the new one: ``if ctx.patched("send-twice"): ... else: ...``. Once no run of the old code is
+        left, replace it by Temporal's ``workflow.deprecate_patch``, and remove that later.
         """
         return temporalio.workflow.patched(change)
 
@@ -87,7 +86,6 @@ class RunInfo:
 
 
 # --- progress ---
-# How far a run is, as a line for people.
 
 
 def progress_line(done: float, total: float | None, note: str) -> str:
@@ -96,20 +94,20 @@ def progress_line(done: float, total: float | None, note: str) -> str:
     if total is not None:
         line += f" of {total:,}"
         if total > 0:
-            # Rounded down: 100 % is said when all of it is done, and not before.
+            # Rounded down: 100 % appears only when everything is done.
             line += f" ({int(100 * done / total)} %)"
     return f"{line}: {note}" if note else line
 
 
 # --- protocols ---
-# What a type checker demands of a workflow class.
+# The shape of a workflow class, for type checkers.
 
 R_co = TypeVar("R_co", covariant=True)
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class RunsAlone(Protocol[R_co]):
-    """A class whose ``run`` can do without an input."""
+    """A class whose ``run`` needs no input."""
 
     async def run(self, ctx: Context, /) -> R_co:
         """See ``workflow``."""
@@ -126,17 +124,16 @@ WorkflowClass = TypeVar("WorkflowClass", bound="type[RunsAlone[Any] | RunsWithIn
 
 
 # --- context ---
-# What a workflow's ``run(self, ctx)`` is given.
 
 R = TypeVar("R")
 T = TypeVar("T")
 
 
 class Context(RunInfo):
-    """The workflow's door to the engine and to Temporal.
+    """The ``ctx`` of ``run(self, ctx)``: a workflow's interface to the engine and to Temporal.
 
-    Everything here is safe to replay. All of ``temporalio.workflow`` may be used beside it; in a
-    unit test any object with the few members that ``run`` uses can stand in for it.
+    Everything here is safe to replay, and all of ``temporalio.workflow`` may be used as well. In a
+    unit test any object with the members that ``run`` uses can replace it.
     """
 
     def __init__(self, *, leaves_notes: bool = False) -> None:
@@ -191,30 +188,30 @@ class Context(RunInfo):
         compensate: Callable[..., Any] | None = None,
         **options: Unpack[StepOptions],
     ) -> Any:
-        """Run a step on a worker and return what it returned.
+        """Run a step on a worker and return its result.
 
-        Once a step has completed its result is part of the run's history: a crash or a deploy
-        does not run it again.
+        The result of a completed step is part of the run's history: a crash or a deploy does not
+        run the step again.
 
         Args:
             fn: A ``@step`` function, or any Temporal activity.
-            input: Its argument. Without it the step is called with none.
-            compensate: The step that takes this one back. When ``run`` raises or is cancelled,
-                the undo steps of all steps begun run in reverse order, each with the input of
-                its step (or none where it takes none) and by its own retry rule and timeout. It
-                is noted before the step runs, so it must cope with a step that had no effect.
-                One that fails is logged and the others still run; the run ends with
-                ``CompensationFailed`` then, whose cause is its own error.
-            **options: ``retry``, instead of the step's own rule; ``timeout``, how long one
-                attempt may take (timedelta or seconds; 10 minutes where neither says);
-                ``queue``, where it waits for its turn, instead of the step's own;
-                ``priority``, from 1 (first) to 5 (last), 3 where none is said, in which waiting
-                steps are given to workers; ``idempotency_key``, instead of the one that
-                ``step_info()`` makes up; ``summary``, a line beside the step in the Web UI.
+            input: Its argument; if omitted, the step is called without one.
+            compensate: The step that undoes this one. When ``run`` raises or is cancelled, the
+                undo steps of all started steps run in reverse order, each with the input of its
+                step (or none if it takes none) and its own retry rule and timeout. An undo step
+                is registered before its step runs, so it must cope with a step that had no
+                effect. If one fails, it is logged and the others still run; the run then ends
+                with ``CompensationFailed``, whose cause is the run's own error.
+            **options: ``retry`` overrides the step's own rule; ``timeout`` limits one attempt
+                (timedelta or seconds; by default the step's own, else 10 minutes); ``queue``
+                overrides the queue in which the step waits for its turn; ``priority`` orders
+                waiting steps, from 1 (first) to 5 (last), by default 3; ``idempotency_key``
+                overrides the generated key in ``step_info()``; ``summary`` appears beside the
+                step in the Web UI.
 
         Raises:
             TypeError: ``fn`` or ``compensate`` is not a step, or does not fit the input.
-            temporalio.exceptions.ActivityError: The step failed for good; ``.cause`` says why.
+            temporalio.exceptions.ActivityError: The step failed for good; see ``.cause``.
             asyncio.CancelledError: The run was cancelled; the step has stopped or finished.
         """
         call = call_of(fn, input, options)
@@ -265,23 +262,23 @@ class Context(RunInfo):
         retry: Retry | None = None,
         result_type: type | None = None,
     ) -> Any:
-        """Run another workflow as a child of this run, and return what it returned.
+        """Run another workflow as a child of this run, and return its result.
 
-        The child's id is ``child:<this run's id>:<name>:<n>``. It is cancelled when this run is,
-        or fails, which waits until it has undone what it did; and it is terminated when this run
-        is.
+        The child's id is ``child:<this run's id>:<name>:<n>``. When this run fails or is
+        cancelled, it cancels the child and waits until the child has undone its work. When this
+        run is terminated, so is the child.
 
         Args:
             workflow: A ``@workflow`` class, or any Temporal workflow type as text.
-            input: Its argument. Without it the child is started with none.
-            task_queue: Where it runs; by default where this run does.
-            timeout: How long it may take (timedelta or seconds), instead of its own.
-            retry: Instead of its own rule.
-            result_type: What to decode the result into, where ``workflow`` is text.
+            input: Its argument; if omitted, the child is started without one.
+            task_queue: The child's task queue; by default the one of this run.
+            timeout: Overrides the child's own timeout of a run (timedelta or seconds).
+            retry: Overrides the child's own retry rule.
+            result_type: The type to decode the result into, if ``workflow`` is text.
 
         Raises:
-            TypeError: It is no workflow, or does not fit the input.
-            temporalio.exceptions.ChildWorkflowError: It ended badly; ``.cause`` says why.
+            TypeError: ``workflow`` is not a workflow, or does not fit the input.
+            temporalio.exceptions.ChildWorkflowError: The child did not complete; see ``.cause``.
             asyncio.CancelledError: This run was cancelled; the child has ended.
         """
         return await self._children.run(
@@ -302,13 +299,13 @@ class Context(RunInfo):
         ``await ctx.parallel([ctx.step(resize, each) for each in pictures], limit=4)``
 
         Args:
-            things: Calls of ``ctx.step``, ``ctx.child`` or any coroutines of the workflow.
-            limit: How many may be under way at a time; None means all.
+            things: Calls of ``ctx.step`` or ``ctx.child``, or any coroutines of the workflow.
+            limit: How many may be in flight at a time; None means all.
 
         Raises:
             ValueError: ``limit`` is below 1.
-            BaseException: Whatever the first to fail raised. The others are cancelled, and have
-                ended; those that had not begun do not begin.
+            BaseException: The error of the first call that failed. The others were cancelled and
+                have ended; those that had not started do not start.
         """
         return await all_of(things, limit)
 
@@ -337,28 +334,28 @@ class Context(RunInfo):
         *,
         timeout: timedelta | float | None = None,  # noqa: ASYNC109 - durable, kept by the server
     ) -> Any:
-        """Wait for a signal and return what it carries.
+        """Wait for a signal and return its value.
 
-        Signals of one name are returned one by one, in the order in which they came, those
-        included that came before anybody waited.
+        Signals of one name are returned one by one, in order of arrival, including those that
+        arrived before the wait.
 
         Args:
             signal: Its name, as in ``temporal workflow signal --name``.
-            wanted: What to decode its value into; without it plain JSON values are returned, and
-                None where the signal carries none.
-            timeout: How long to wait (timedelta or seconds); None means without end.
+            wanted: The type to decode the value into; by default plain JSON. The result is None
+                if the signal carries no value.
+            timeout: How long to wait (timedelta or seconds); None means forever.
 
         Raises:
-            TimeoutError: None came in time.
+            TimeoutError: No signal came in time.
         """
         longest = None if timeout is None else duration(timeout, "timeout")
         return await self._signals.wait_for(signal, wanted, longest)
 
     @to_await
     async def sleep(self, span: timedelta | float) -> None:
-        """Sleep that long (timedelta or seconds), durably: no crash or deploy shortens it.
+        """Sleep durably (timedelta or seconds): no crash or deploy shortens the wait.
 
-        Nothing is waited for where the span is zero or negative.
+        A zero or negative span returns at once.
         """
         seconds = span.total_seconds() if isinstance(span, timedelta) else span
         if seconds > 0:
@@ -366,7 +363,7 @@ class Context(RunInfo):
 
     @to_await
     async def sleep_until(self, moment: datetime) -> None:
-        """Sleep until this moment, durably; not at all where it has passed.
+        """Sleep durably until this moment; return at once if it has passed.
 
         Raises:
             ValueError: The moment has no timezone.
@@ -376,17 +373,17 @@ class Context(RunInfo):
         await self.sleep(moment - self.now())
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Say how far the run is, for whoever looks at it: in the Web UI and ``sched fires``.
+        """Report the run's progress, which the Web UI and ``sched fires`` show.
 
-        It costs nothing in the history, so say it as often as there is something new.
+        A report adds nothing to the history, so it may be frequent.
 
         Args:
-            done: How much is done, in whatever unit.
-            total: Of how much; None where that is not known.
-            note: A line for people.
+            done: The amount done, in any unit.
+            total: The total amount; None if unknown.
+            note: A text for people.
         """
         temporalio.workflow.set_current_details(progress_line(done, total, note))
 
     async def _unwind(self) -> list[NotUndone]:
-        """Take back what has been done; the decorator calls it when ``run`` ends badly."""
+        """Undo the steps; the decorator calls this when ``run`` raises or is cancelled."""
         return await self._saga.unwind()

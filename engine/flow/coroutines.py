@@ -12,20 +12,20 @@ from typing import Any, TypeVar
 from temporalio.exceptions import ActivityError, ChildWorkflowError
 
 # --- forgotten awaits ---
-# Finds calls of ``ctx`` that nobody awaited, which would do nothing without a word.
+# Detection of ``ctx`` calls that were never awaited: they would silently do nothing.
 
 M = TypeVar("M", bound="Callable[..., Coroutine[Any, Any, Any]]")
 
 
 class UnawaitedCalls:
-    """The calls of one run that have not begun."""
+    """The calls of one run that have not started."""
 
     def __init__(self) -> None:
         self._made: dict[int, tuple[str, Coroutine[Any, Any, Any]]] = {}
         self._count = 0
 
     def note(self, text: str, begin: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """Return a coroutine that is forgotten as soon as somebody awaits it."""
+        """Return a coroutine that leaves the record when it is awaited."""
         self._count += 1
         number = self._count
 
@@ -38,20 +38,20 @@ class UnawaitedCalls:
         return made
 
     def refuse(self) -> None:
-        """Raise for the first call that was made and never begun; one that was cancelled is not.
+        """Refuse a call that was made and never started; cancelled calls do not count.
 
         Raises:
-            TypeError: names it.
+            TypeError: there is such a call; the message names the first.
         """
         left = [text for text, made in self._made.values() if _is_waiting(made)]
         for _, made in self._made.values():
-            made.close()  # Python would complain of each, where nobody looks
+            made.close()  # avoids Python's own warnings, which go unnoticed
         if left:
             raise TypeError(f"{left[0]} was never awaited and did nothing; write `await` before it")
 
 
 def to_await(method: M) -> M:
-    """Let a run fail that calls this method of its context and does not await it."""
+    """Make a run fail if it calls this method of its context and does not await it."""
 
     @functools.wraps(method)
     def called(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -62,7 +62,7 @@ def to_await(method: M) -> M:
 
 
 def _shown(first: object) -> str:
-    """A step or a workflow by its name; of a list of calls, which may be long, that it is one."""
+    """Return the name of a step or workflow, and ``…`` for a list of calls, which may be long."""
     named = getattr(first, "__name__", None)
     return str(named) if named else "…" if isinstance(first, list | tuple) else repr(first)
 
@@ -72,20 +72,19 @@ def _is_waiting(made: Coroutine[Any, Any, Any]) -> bool:
 
 
 # --- cancellation while waiting ---
-# What a task that waits for a step or a child makes of a cancel.
 
 
 async def result_of(handle: asyncio.Task[Any], what: str) -> Any:
-    """Return what a step or a child returned; a cancel of whoever waits here is never lost.
+    """Return the result of a step or a child, without losing a cancel of the waiting task.
 
     Args:
-        handle: of the SDK.
-        what: for people.
+        handle: the SDK's handle.
+        what: the name of the step or child in messages.
 
     Raises:
-        asyncio.CancelledError: the task that waits here was cancelled, even if what it waits for
-            had ended by itself before it heard of that.
-        ActivityError, ChildWorkflowError: what it waits for failed for good.
+        asyncio.CancelledError: the waiting task was cancelled, even if the step or child had
+            ended by itself before the cancel reached it.
+        ActivityError, ChildWorkflowError: the step or child failed for good.
     """
     task = asyncio.current_task()
     cancelled = task.cancelling() if task else 0
@@ -93,26 +92,24 @@ async def result_of(handle: asyncio.Task[Any], what: str) -> Any:
         result = await handle
     except (ActivityError, ChildWorkflowError) as error:
         if task and task.cancelling() > cancelled:
-            # Whoever catches such an error to go on without the result must not catch this.
+            # Code that catches such an error to continue without the result must not catch this.
             raise asyncio.CancelledError(str(error)) from error
         raise
     if task and task.cancelling() > cancelled:
-        # The SDK returns the result of what finished all the same, and the request to stop
-        # would be lost.
+        # The SDK returns the result if the work finished anyway, and the cancel would be lost.
         raise asyncio.CancelledError(f"cancelled while {what} ran")
     return result
 
 
 # --- protection from cancellation ---
-# What a cancel of the run does not interrupt.
 
 R = TypeVar("R")
 
 
 async def finish_despite_cancel(work: Coroutine[Any, Any, R]) -> R:
-    """Wait until the work has ended, and return what it returned, however often it is cancelled.
+    """Wait until the work has ended, despite any number of cancels, and return its result.
 
-    A cancel of the run arrives in the task that waits here; the work goes on in one of its own.
+    A cancel of the run arrives in the task that waits here; the work runs in its own task.
     """
     working = asyncio.create_task(work)
     while not working.done():

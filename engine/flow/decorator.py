@@ -1,7 +1,4 @@
-"""The @workflow decorator.
-
-``@workflow``: an ordinary class becomes a Temporal workflow, in place.
-"""
+"""The @workflow decorator, which makes an ordinary class a Temporal workflow, in place."""
 
 from __future__ import annotations
 
@@ -35,11 +32,11 @@ def registered_workflows() -> dict[str, WorkflowDefinition]:
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """Return a version in the form in which versions are compared: ``"1.10"`` → ``(1, 10)``.
+    """Return a version in comparable form: ``"1.10"`` → ``(1, 10)``.
 
     Raises:
         TypeError: It is not text.
-        ValueError: It is not one to eight integers below 10⁹, parted by dots.
+        ValueError: It is not one to eight integers below 10⁹, separated by dots.
     """
     if not isinstance(version, str):
         raise TypeError(f'a version is text, such as "1" or "2.10"; got {version!r}')
@@ -78,30 +75,29 @@ def workflow(
 ) -> Any:
     """Make a class with ``async def run(self, ctx)`` or ``run(self, ctx, input)`` a workflow.
 
-    The class stays the user's own: its ``run`` can be called in a unit test with a stand-in for
-    ``ctx``, plain Temporal workers and clients accept it, and Temporal's signals, queries and
-    updates work in it. It gains the method that Temporal calls. Its Temporal type is
-    ``name@version``; any exception that leaves ``run`` fails the run. An edit that no longer fits
-    the history of runs under way needs a new version; without one those runs wait, as Temporal's
-    own do, until code that fits them is back.
+    The class stays ordinary: its ``run`` can be called in a unit test with a stand-in for ``ctx``,
+    plain Temporal workers and clients accept it, and Temporal's signals, queries and updates work
+    in it. It gains the method that Temporal calls. Its Temporal type is ``name@version``; any
+    exception that leaves ``run`` fails the run. An edit that no longer fits the history of runs in
+    progress needs a new version; without one those runs wait, as Temporal's own do, until fitting
+    code is back.
 
     Args:
         cls: The class, when the decorator is written without parentheses.
-        name: What schedules call it; by default the class's name in kebab-case.
+        name: The workflow's name in schedules; by default the class's name in kebab-case.
         version: Dotted integers. Runs finish on the version they started with.
-        timeout: How long one run may take (timedelta or seconds). Temporal ends a run that takes
-            longer, and nothing in the run hears of it; see ``compensate_on_terminate``.
-        retry: Begin a failed run again, as a new run of the same id, once it has undone what it
-            did. By default a failed run stays failed. ``max_attempts`` has to be said.
-        compensate_on_terminate: When a run was terminated, or ran into ``timeout``, what it did is
-            undone for it, by a run of its own.
+        timeout: How long one run may take (timedelta or seconds). Temporal ends a longer run
+            without notifying it; see ``compensate_on_terminate``.
+        retry: Retry a failed run, as a new run of the same id, once it has undone its work. By
+            default a failed run stays failed. ``max_attempts`` is required.
+        compensate_on_terminate: Undo the work of a terminated or timed-out run, in a separate run.
 
-    ``timeout`` and ``retry`` go with runs that the engine starts, and with ``ctx.child``; whoever
-    starts the workflow with Temporal's own client says there what holds.
+    ``timeout`` and ``retry`` apply to runs that the engine or ``ctx.child`` starts; a start with
+    Temporal's own client sets its own.
 
     Raises:
-        TypeError: The class has no proper ``run``, or cannot be found by Temporal's sandbox.
-        ValueError: The name, version or a rule is not valid, or another class has both names.
+        TypeError: The class has no proper ``run``, or Temporal's sandbox cannot find the class.
+        ValueError: The name, version or a rule is invalid, or another class has the same type.
     """
     rules: dict[str, Any] = {
         "timeout": None if timeout is None else duration(timeout, "timeout"),
@@ -144,12 +140,12 @@ def _mark(cls: type, name: str | None, version: str, rules: dict[str, Any]) -> N
     setattr(cls, _RUN_METHOD, _temporal_run(definition, parameter, hints))
     temporalio.workflow.defn(
         name=definition.type,
-        # An input that cannot be decoded is a RuntimeError before `run` begins. The list must
-        # not cover NondeterminismError: see _temporal_run.
+        # An input that cannot be decoded raises RuntimeError before `run` begins. The list must
+        # not cover NondeterminismError: see ending_of.
         failure_exception_types=[RuntimeError],
     )(cls)
     if "run" in vars(cls):
-        # So that clients may also name the workflow as `TheClass.run`, as Temporal's own do.
+        # Lets clients name the workflow as `TheClass.run`, as with Temporal's own workflows.
         setattr(run, _TEMPORAL_MARK, getattr(cls, _TEMPORAL_MARK))
     setattr(cls, MARK, definition)
     _registry.add(definition.type, cls, definition)
@@ -172,7 +168,7 @@ def _checked_retry(retry: Retry | None) -> Retry | None:
 
 
 def _check_constructor(cls: type) -> None:
-    """Refuse what Temporal, which makes an instance for each run, would fail at for ever."""
+    """Refuse required arguments: Temporal, which creates an instance for each run, has none."""
     init = inspect.getattr_static(cls, "__init__")
     if not inspect.isfunction(init) or hasattr(init, "__temporal_workflow_init"):
         return
@@ -217,14 +213,14 @@ def _input_parameter(run: Callable[..., Any], cls: type) -> inspect.Parameter | 
 
 
 def _check_context(run: Callable[..., Any], first: inspect.Parameter, cls: type) -> None:
-    """Refuse a `run(self, input)`, whose input would be the context."""
+    """Refuse ``run(self, input)``, whose input would receive the context."""
 
     def bearer() -> None: ...
 
     bearer.__annotations__ = {k: v for k, v in run.__annotations__.items() if k == first.name}
     try:
         hint = get_type_hints(bearer, globalns=getattr(run, "__globals__", {})).get(first.name)
-    except NameError:  # it may be there for the type checker only
+    except NameError:  # the type may exist for the type checker only
         return
     if not inspect.isclass(hint) or getattr(hint, "_is_protocol", False):
         return
@@ -240,7 +236,7 @@ def _resolved(
     parameter: inspect.Parameter | None,
     cls: type,
 ) -> dict[str, Any]:
-    """Resolve the hints Temporal needs; that of ``ctx`` may be there for the type checker only."""
+    """Resolve the hints Temporal needs; that of ``ctx`` may exist for the type checker only."""
     wanted = {"return", parameter.name if parameter else "return"}
 
     def bearer() -> None: ...
@@ -270,7 +266,7 @@ def _temporal_run(
             result = await self.run(context, *inputs)
             context._unawaited.refuse()  # noqa: SLF001 - as below
         except (Exception, asyncio.CancelledError) as error:
-            # Not for users, who see the rest of it.
+            # Private, because users see the rest of the context.
             not_undone = await context._unwind()  # noqa: SLF001
             ending = ending_of(error, temporalio.workflow.info().retry_policy)
             if not_undone:
@@ -287,7 +283,7 @@ def _temporal_run(
     run.__doc__ = cls.__doc__
     run.__annotations__ = hints
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    # Of a method without parameters Temporal drops the inputs silently, so it has to see some.
+    # Temporal silently drops the inputs of a method without parameters, so declare some.
     inputs = parameter or inspect.Parameter("inputs", inspect.Parameter.VAR_POSITIONAL)
     run.__signature__ = inspect.Signature(  # type: ignore[attr-defined] # inspect reads it, typeshed does not know
         [itself, inputs],

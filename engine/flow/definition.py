@@ -14,7 +14,6 @@ from temporalio.workflow import unsafe
 from engine.flow.retries import Retry
 
 # --- definitions ---
-# What ``@workflow`` knows about a class.
 
 MARK: Final = "__sched_workflow__"
 
@@ -24,16 +23,16 @@ class WorkflowDefinition:
     """Definition of a workflow class, as ``@workflow`` recorded it.
 
     Attributes:
-        name: The name schedules use.
+        name: The workflow's name in schedules.
         version: Dotted integers.
         cls: The user's class.
-        accepts_input: ``run`` has a second parameter.
-        requires_input: That parameter has no default.
-        input_type: Its annotation, resolved; None where it has none.
-        result_type: The annotation of what ``run`` returns, resolved; None where it has none.
-        timeout: How long one run may take; None means without end.
-        retry: How a failed run is begun again; None means never.
-        compensate_on_terminate: What an ended run could not undo itself is undone for it.
+        accepts_input: Whether ``run`` has a second parameter.
+        requires_input: Whether that parameter has no default.
+        input_type: Its resolved annotation; None if it has none.
+        result_type: The resolved return annotation of ``run``; None if it has none.
+        timeout: How long one run may take; None means no limit.
+        retry: How a failed run is retried; None means never.
+        compensate_on_terminate: Whether another run undoes a terminated or timed-out run's work.
     """
 
     name: str
@@ -54,16 +53,16 @@ class WorkflowDefinition:
 
 
 def definition_of(cls: type) -> WorkflowDefinition | None:
-    """Return what ``@workflow`` noted on this very class; None for any other (also a subclass)."""
+    """Return the definition of this very class; None for any other, subclasses included."""
     found: WorkflowDefinition | None = vars(cls).get(MARK)
     return found
 
 
 # --- run options ---
-# What holds for every run of a workflow, in JSON: whoever starts one may not have its class.
+# Serialized as JSON, because the process that starts a run may not have its class.
 
 _TIMED_OUT: Final = "TemporalTimeout:StartToClose"
-"""What Temporal's retry policy calls a run that ran into its timeout."""
+"""The error type of a timed-out run in Temporal's retry policy."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +75,10 @@ class RunOptions:
 
     @classmethod
     def of(cls, definition: WorkflowDefinition) -> RunOptions:
-        """Return what the class declares.
+        """Return the options that the class declares.
 
-        A run that is undone from outside when its time is over is not begun again then: nobody
-        would undo what the first one did.
+        With ``compensate_on_terminate``, a timed-out run is not retried: after a retry, the work
+        of the first attempt would never be undone.
         """
         policy = definition.retry.to_policy() if definition.retry else None
         if policy and definition.compensate_on_terminate:
@@ -89,7 +88,7 @@ class RunOptions:
         return cls(definition.timeout, policy, definition.compensate_on_terminate)
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is declared, and nothing of what is not."""
+        """Return the declared options only."""
         said = {
             "timeout": self.timeout and self.timeout.total_seconds(),
             "retry": self.retry and policy_to_json(self.retry),
@@ -99,7 +98,7 @@ class RunOptions:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | None) -> RunOptions:
-        """Read it back; what this version does not know is left out."""
+        """Parse what ``to_json`` returned; unknown options are ignored."""
         said = value or {}
         timeout, retry = said.get("timeout"), said.get("retry")
         return cls(
@@ -110,7 +109,7 @@ class RunOptions:
 
 
 def policy_to_json(policy: RetryPolicy) -> dict[str, Any]:
-    """Return a retry policy with its spans in seconds."""
+    """Return a retry policy as JSON, with durations in seconds."""
     longest = policy.maximum_interval
     return {
         "maximum_attempts": policy.maximum_attempts,
@@ -122,7 +121,7 @@ def policy_to_json(policy: RetryPolicy) -> dict[str, Any]:
 
 
 def policy_from_json(said: Mapping[str, Any]) -> RetryPolicy:
-    """Read back what ``policy_to_json`` wrote."""
+    """Parse what ``policy_to_json`` returned."""
     longest = said.get("maximum_interval")
     return RetryPolicy(
         maximum_attempts=said.get("maximum_attempts", 0),
@@ -134,20 +133,19 @@ def policy_from_json(said: Mapping[str, Any]) -> RetryPolicy:
 
 
 # --- registry ---
-# Which workflows and steps this process knows, by name.
 
 NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
-"""What a workflow or a step may be called. No ``@``: it parts a workflow's name and version."""
+"""Valid names of workflows and steps. No ``@``: it separates a workflow's name and version."""
 
 T = TypeVar("T")
 
 
 def checked_name(name: object, what: str) -> str:
-    """Return ``name`` if it may name a workflow or a step.
+    """Return ``name`` if it is valid for a workflow or a step.
 
     Raises:
         TypeError: It is not text.
-        ValueError: It has characters that could not be told apart in a Temporal type.
+        ValueError: It is too long, or has characters that are ambiguous in a Temporal type.
     """
     if not isinstance(name, str):
         raise TypeError(f"the name of {what} is text; got {name!r}")
@@ -160,10 +158,10 @@ def checked_name(name: object, what: str) -> str:
 
 
 class Registry(Generic[T]):
-    """Names and what they stand for, written on ordinary imports only.
+    """Workflows or steps of this process by name, registered on ordinary imports only.
 
-    Inside the workflow sandbox user modules are imported again for every run; those copies live
-    as long as the run and must not replace, or be compared with, the ones the worker serves.
+    The workflow sandbox imports user modules again for every run; those copies live as long as
+    the run and must not replace, or be compared with, the ones that the worker serves.
     """
 
     def __init__(self, what: str) -> None:
@@ -171,10 +169,10 @@ class Registry(Generic[T]):
         self._entries: dict[str, tuple[str, T]] = {}
 
     def add(self, name: str, owner: type | Callable[..., Any], entry: T) -> None:
-        """Remember ``entry``; the same module and qualified name may come again (a re-import).
+        """Add ``entry``; a re-import of the same module and qualified name replaces it.
 
         Raises:
-            ValueError: Something else in this process already has the name.
+            ValueError: Another object in this process already has the name.
         """
         if unsafe.in_sandbox():
             return
@@ -188,7 +186,7 @@ class Registry(Generic[T]):
         self._entries[name] = (place, entry)
 
     def get(self, name: str) -> T | None:
-        """Return what the name stands for, None when nothing does."""
+        """Return the entry of this name, or None."""
         found = self._entries.get(name)
         return found[1] if found else None
 

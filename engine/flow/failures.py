@@ -17,18 +17,18 @@ from temporalio.exceptions import (
 )
 
 # --- failures ---
-# Failures of a step or a run that mean something to the engine.
+# Failures of a step or a run that have a meaning for the engine.
 
 
 class FatalError(ApplicationError):
-    """Raised by a step or by ``run``: trying again would not help.
+    """Error of a step or of ``run`` that a retry cannot cure.
 
-    Neither the step nor the run is tried again, whatever their retry rules say; a run still undoes
-    what it did. A subclass works alike, on any worker of Temporal.
+    Neither the step nor the run is retried, whatever their retry rules; a run still undoes its
+    work. A subclass works the same way, on any Temporal worker.
 
     Args:
-        message: What is wrong, for people.
-        details: Values that are kept with the failure.
+        message: The reason, for people.
+        details: Values that are stored with the failure.
     """
 
     def __init__(self, message: str, *details: Any) -> None:
@@ -37,12 +37,12 @@ class FatalError(ApplicationError):
 
 @dataclass(frozen=True)
 class NotUndone:
-    """A step that could not be taken back.
+    """A step that could not be undone.
 
     Attributes:
-        step: What had been done, or may have been.
-        undo: The step that should have taken it back.
-        error: Why it did not.
+        step: The step, which had an effect or may have had one.
+        undo: Its undo step.
+        error: Why the undo step failed.
     """
 
     step: str
@@ -51,10 +51,10 @@ class NotUndone:
 
 
 class CompensationFailed(ApplicationError):
-    """Ends a run of which not everything could be undone; somebody has to look at it.
+    """Failure of a run that could not undo all its work, which needs an operator's attention.
 
-    What ended the run in the first place is its ``__cause__``. ``not_undone`` says what is left,
-    as do the failure's details in Temporal, one object for each.
+    Its ``__cause__`` is the error that ended the run in the first place. ``not_undone`` lists the
+    steps that are left, as do the failure's details in Temporal, one object each.
     """
 
     def __init__(self, run: str, not_undone: Sequence[NotUndone]) -> None:
@@ -69,22 +69,21 @@ class CompensationFailed(ApplicationError):
 
 
 # --- endings of a run ---
-# What a run that ends badly ends with, for Temporal and for people.
 
 _SEVERAL = 5
-"""Errors of a group that its text names."""
+"""The number of errors of a group that its text names."""
 
 
 def ending_of(error: BaseException, policy: RetryPolicy | None) -> BaseException:
-    """Return what is to be raised instead of what left ``run``, or the same.
+    """Return the exception to raise instead of the one that left ``run``, or the same one.
 
-    An ordinary exception would retry the workflow task for ever. Listing Exception in
-    `failure_exception_types` would end that, but also fail for good every run whose history an
-    edit no longer fits; so only what leaves `run` is turned into a failure.
+    With an ordinary exception Temporal would retry the workflow task forever. Listing Exception in
+    `failure_exception_types` would avoid that, but would also permanently fail every run whose
+    history no longer fits an edit. So only exceptions that leave `run` become failures.
 
     Args:
-        error: what left ``run``.
-        policy: how the run is begun again. Temporal itself looks at the outermost failure only.
+        error: the exception that left ``run``.
+        policy: the run's retry policy. Temporal itself checks the outermost failure only.
     """
     if isinstance(error, asyncio.CancelledError) or is_cancelled_exception(error):
         return error
@@ -100,7 +99,7 @@ def ending_of(error: BaseException, policy: RetryPolicy | None) -> BaseException
     else:
         said, kind, details = _text(error), type(error).__name__, ()
     failure = ApplicationError(said, *details, type=kind, non_retryable=final)
-    # Whoever looks for the reason goes by the causes, and a group has none.
+    # Readers of a failure follow its causes, and a group has none.
     failure.__cause__ = next(_reasons(error)) if isinstance(error, BaseExceptionGroup) else error
     return failure.with_traceback(error.__traceback__)
 
@@ -111,7 +110,7 @@ def _cause_of(error: BaseException) -> BaseException | None:
 
 
 def _reasons(error: BaseException) -> Iterator[BaseException]:
-    """The error, or each of those in a group, and what is behind them."""
+    """Yield the error, or each error of a group, and the causes of failed steps and children."""
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
             yield from _reasons(each)
@@ -123,7 +122,7 @@ def _reasons(error: BaseException) -> Iterator[BaseException]:
 
 
 def _ends(error: BaseException, policy: RetryPolicy) -> bool:
-    """Whether a run that failed for this reason is not to be begun again."""
+    """Return whether the policy forbids a retry of a run that failed with this error."""
     names = {cls.__name__ for cls in type(error).__mro__}
     if isinstance(error, ApplicationError):
         names.add(error.type or "")
@@ -133,7 +132,7 @@ def _ends(error: BaseException, policy: RetryPolicy) -> bool:
 
 
 def _fatal(kind: type[FatalError]) -> set[str]:
-    """The names of ``FatalError`` and its subclasses: all that is left of them across a wire."""
+    """Return the names of ``FatalError`` and its subclasses; only names survive serialization."""
     return {kind.__name__}.union(*map(_fatal, kind.__subclasses__()))
 
 
@@ -146,7 +145,7 @@ def _text(error: BaseException) -> str:
         return said
     inner = [each for each in _reasons(error) if _cause_of(each) is None]
     told = (
-        # Its text begins with its type already.
+        # Its text already begins with its type.
         str(each) if isinstance(each, ApplicationError) else f"{type(each).__name__}: {_text(each)}"
         for each in inner[:_SEVERAL]
     )

@@ -1,7 +1,4 @@
-"""Fire information in the memo of a run.
-
-The window a run was started for, as the run's memo carries it.
-"""
+"""Fire information in the memo of a run: the window that the run was started for."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ with unsafe.imports_passed_through():
     from engine.flow.zones import zone
 
 MEMO_KEY: Final = "sched"
-"""The memo key under which every run of ours carries its fire."""
+"""The memo key of the fire in every run that the engine starts."""
 
 MEMO_VERSION: Final = 1
 
 Timing = Literal["on_time", "late", "caught_up", "manual", "backfill", "rerun"]
-"""How a run came to be. A new word here needs a new ``MEMO_VERSION``: older readers refuse it."""
+"""Why a run started when it did. Older readers refuse a new value: raise ``MEMO_VERSION``."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +27,7 @@ class FireInfo:
 
     Attributes:
         key: The schedule's key.
-        series: Which life of the key; it grows when the key is re-created or changes its cadence.
+        series: The generation of the key; it grows when the key is re-created or changes cadence.
         bucket: The window's number: ``floor((ms - offsetMs) / everyMs)`` of an interval, the fire
             time in epoch milliseconds of a cron or one-shot schedule.
         fire_time: The nominal instant at which the window opened; aware, kept in UTC and floored
@@ -40,10 +37,10 @@ class FireInfo:
         definition_version: The version of the schedule's definition that owned the window.
         project: The owner of the schedule.
         ledger: The id of the ledger that decided the fire.
-        token: The claim this start belongs to.
-        missed: How many further windows a catch-up stands for, besides its own.
-        data_from: Where the data of this run begins: where those of the last earlier window end
-            that has begun, or is still to begin. None where there is none, as of a first run.
+        token: The claim that this start belongs to.
+        missed: How many further windows a catch-up run covers, besides its own.
+        data_from: Start of this run's data: the end of the data of the last earlier window that
+            has started or is still to start. None if there is none, as for a first run.
     """
 
     key: str
@@ -60,7 +57,7 @@ class FireInfo:
     data_from: datetime | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a naive fire time and keep an aware one in UTC, in whole milliseconds."""
+        """Refuse a naive fire time or unknown timing; convert to UTC, in whole milliseconds."""
         if self.fire_time.tzinfo is None:
             raise ValueError("fire_time has no timezone; give an aware datetime")
         if self.timing not in get_args(Timing):
@@ -75,27 +72,27 @@ class FireInfo:
     def data_to(self) -> datetime:
         """End of this run's data interval, exclusive: the fire time.
 
-        ``[data_from, data_to)`` of successive runs meet, whatever was missed, skipped or excluded
-        between them. See "Data intervals" in docs/schedules.md for what is told where they do not.
+        The intervals ``[data_from, data_to)`` of successive runs meet, whatever was missed, skipped
+        or excluded between them. For the exceptions see "Data intervals" in docs/schedules.md.
         """
         return self.fire_time
 
     @property
     def local_time(self) -> datetime:
-        """The fire time on the clocks of the schedule's timezone.
+        """The fire time in the schedule's timezone.
 
-        The rules come from the pinned ``tzdata`` package, as those of the planner do. A rules
-        update between a run and its replay can therefore change this value: print it, store it,
-        but do not branch on it in a workflow that outlives deployments.
+        The rules come from the pinned ``tzdata`` package, like those of the planner. An update of
+        the rules between a run and its replay can change this value: print it or store it, but do
+        not branch on it in a workflow that outlives deployments.
 
         Raises:
-            TimezoneInvalid: ``timezone`` is no IANA zone of the installed ``tzdata``.
+            TimezoneInvalid: ``timezone`` is not an IANA zone of the installed ``tzdata``.
         """
         return self.fire_time.astimezone(zone(self.timezone))
 
     def to_memo(self) -> dict[str, Any]:
         """Return the JSON object that the memo carries under ``MEMO_KEY``."""
-        # `asdict` would copy every value deeply, which is felt when a thousand are due at once.
+        # `asdict` would deep-copy every value, which is noticeable when a thousand fires are due.
         memo = {"v": MEMO_VERSION, **vars(self), "fire_time": _written(self.fire_time)}
         if self.data_from is None:
             del memo["data_from"]
@@ -105,12 +102,12 @@ class FireInfo:
 
     @classmethod
     def from_memo(cls, value: object) -> FireInfo:
-        """Read back what ``to_memo`` wrote, in this version or a newer minor one.
+        """Parse what ``to_memo`` returned, in this version or a newer minor one.
 
-        Fields this version does not know are ignored.
+        Unknown fields are ignored.
 
         Raises:
-            ValueError: This is not a fire of ours, or one of an unknown memo version.
+            ValueError: This is not a fire of the engine, or its memo version is unknown.
         """
         if not isinstance(value, Mapping):
             raise _not_ours(f"expected a JSON object, got {type(value).__name__}")

@@ -1,7 +1,4 @@
-"""Retry rules of steps.
-
-``Retry``: how often, how patiently and after what a failing step is tried again.
-"""
+"""Retry rules of steps and runs."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ def duration(value: timedelta | float, name: str) -> timedelta:
 
     Raises:
         TypeError: It is neither.
-        ValueError: It is not above zero.
+        ValueError: It is not positive.
     """
     if isinstance(value, bool) or not isinstance(value, (timedelta, int, float)):
         raise TypeError(f"{name} is a timedelta or a number of seconds; got {value!r}")
@@ -32,28 +29,28 @@ def duration(value: timedelta | float, name: str) -> timedelta:
 class Retry:
     """Retry policy of a step or a whole run.
 
-    ``Retry(max_attempts=4, intervals=[60, 300, 900])`` waits a minute, five and a quarter of an
-    hour, and then gives up. A ``FatalError`` ends it at once.
+    ``Retry(max_attempts=4, intervals=[60, 300, 900])`` waits 1, 5 and 15 minutes, and then gives
+    up. A ``FatalError`` ends the attempts at once.
 
     Attributes:
-        max_attempts: Attempts in all, the first one included; None means without end.
-        intervals: The waits one after another (timedeltas or seconds), the last one repeating.
-            They are kept to about a second, counted from the failure, whatever crashed between.
-            Instead of ``initial_interval``, ``backoff`` and ``max_interval``.
+        max_attempts: Maximum attempts, including the first; None means no limit.
+        intervals: The waits in order (timedeltas or seconds), the last one repeating, instead of
+            ``initial_interval``, ``backoff`` and ``max_interval``. They are accurate to about a
+            second, counted from the failure, whatever crashes in between.
         initial_interval: The wait before the second attempt (timedelta or seconds).
-        backoff: Each further wait is this many times the one before; at least 1.
-        max_interval: No wait grows beyond this; None means 100 times ``initial_interval``.
-        jitter: Each wait is longer or shorter by up to this part of it, at random; from 0 to 1.
-        give_up_on: What is not tried again: exception classes (their subclasses, too), or the
-            names of such.
+        backoff: The factor by which each further wait grows; at least 1.
+        max_interval: The longest wait; None means 100 times ``initial_interval``.
+        jitter: The fraction of each wait, from 0 to 1, by which it is randomly longer or shorter.
+        give_up_on: Errors that are not retried: exception classes (including their subclasses),
+            or names of classes.
 
-    Waits by ``intervals`` and ``jitter``, and subclasses in ``give_up_on``, are the work of the
-    worker that ran the attempt: it has to have the plugin. Where no worker can speak any more
-    (it was killed, or the attempt took too long) the next attempt follows after the first wait.
-    A run takes neither ``intervals`` nor ``jitter``: only the server is there to begin it again.
+    The worker that ran the attempt applies ``intervals``, ``jitter`` and subclasses in
+    ``give_up_on``, so it needs the plugin. If no worker can report any more (it was killed, or the
+    attempt timed out), the next attempt follows after the first wait. A run takes neither
+    ``intervals`` nor ``jitter``, because only the server retries it.
 
     Raises:
-        TypeError, ValueError: A value is none of these (at construction).
+        TypeError, ValueError: A value is invalid (at construction).
     """
 
     max_attempts: int | None = None
@@ -65,7 +62,7 @@ class Retry:
     give_up_on: Sequence[type[BaseException] | str] = ()
 
     def __post_init__(self) -> None:
-        """Refuse at import what Temporal would refuse in the middle of a run."""
+        """Refuse at import the values that Temporal would refuse in the middle of a run."""
         if self.max_attempts is not None and self.max_attempts < 1:
             raise ValueError(f"max_attempts counts the first attempt too; got {self.max_attempts}")
         if self.backoff < 1:
@@ -88,7 +85,7 @@ class Retry:
             )
 
     def to_policy(self) -> RetryPolicy:
-        """Return Temporal's form of it, in which each of ``intervals`` is the first."""
+        """Return Temporal's retry policy, where the first of ``intervals`` stands for all."""
         given_up = [str(name) for name in self.give_up_on] or None
         attempts = self.max_attempts or 0
         if self.intervals:
@@ -110,7 +107,7 @@ class Retry:
         )
 
     def told_to_worker(self) -> dict[str, Any]:
-        """Return what the worker that runs an attempt has to know (see ``StepNote``)."""
+        """Return the rules that the worker of an attempt applies (see ``StepNote``)."""
         told: dict[str, Any] = {"give_up_on": tuple(map(str, self.give_up_on))}
         if self.intervals:
             told["intervals"] = tuple(_seconds(each) for each in self.intervals)

@@ -24,27 +24,26 @@ from engine.flow.step_calls import StepCall, place_of
 from engine.flow.steps import StepNote, noted
 
 # --- clean-up workflow ---
-# The engine's own workflow: undoes what a run did that was ended from outside.
-#
-# What is left is read from that run's history, because nothing else of it is executed any more.
-# Each undo has the step's input as it was written, and its idempotency key: what the run itself, or
-# an attempt that was cut off, has undone already is not undone twice.
+# The engine's own workflow, which undoes the work of a run that was ended from outside. It reads
+# the remaining undo steps from that run's history, because the run executes no more code. Each undo
+# gets the step's input as recorded and its idempotency key, so that it does not repeat what the run
+# itself, or an interrupted attempt, has already undone.
 
 UNDO_TYPE: Final = "sched.undo@1"
-"""The Temporal type of the run that undoes another one."""
+"""The Temporal type of the clean-up workflow."""
 
 LEFT_TO_UNDO: Final = "sched.left_to_undo"
-"""The activity that reads what is left."""
+"""The activity that reads the remaining undo steps."""
 
 _READING = timedelta(minutes=1)
 _PATIENT = RetryPolicy(maximum_interval=timedelta(minutes=1))
 
 
 def undo_note(undo: StepCall, key: str) -> dict[str, Any]:
-    """Return how to take a step back, as its note says it: whoever does it has no code of the run.
+    """Return the undo instructions of a step's note; a clean-up run has no code of the run.
 
     Args:
-        undo: the call that takes it back.
+        undo: the call that undoes the step.
         key: the step's idempotency key.
     """
     definition = getattr(undo.fn, "__temporal_activity_definition", None)
@@ -62,7 +61,7 @@ def undo_note(undo: StepCall, key: str) -> dict[str, Any]:
 
 @temporalio.workflow.defn(name=UNDO_TYPE)
 class Undo:
-    """Undoes what is left of one run, the newest step first."""
+    """The clean-up workflow: undoes the remaining steps of one run, newest first."""
 
     def __init__(self) -> None:
         self._calls: Counter[str] = Counter()
@@ -70,15 +69,15 @@ class Undo:
 
     @temporalio.workflow.run
     async def run(self, dead: dict[str, Any]) -> int:
-        """Undo all of it, whatever fails in between; returns how many steps were undone.
+        """Undo all remaining steps, whatever fails in between, and return how many succeeded.
 
         Args:
             dead: ``workflow_id``, ``run_id`` and ``workflow``, the type, of the run.
 
         Raises:
-            CompensationFailed: something could not be undone.
+            CompensationFailed: a step could not be undone.
         """
-        # A cancel of this run would leave the rest undone: it is heard, and that is all.
+        # A cancel of this run has no effect, because it would leave the rest in place.
         undone = await finish_despite_cancel(self._undo_all(dead))
         if self._not_undone:
             raise CompensationFailed(str(dead.get("workflow")), self._not_undone)
@@ -87,7 +86,7 @@ class Undo:
     async def _undo_all(self, dead: Mapping[str, Any]) -> int:
         done = 0
         while True:
-            # Beside this workflow and not on any worker: one that runs steps only lacks it.
+            # A local activity, because a worker that serves steps only does not have it.
             left = await temporalio.workflow.execute_local_activity(
                 LEFT_TO_UNDO, {**dead, "skip": done},
                 start_to_close_timeout=_READING, retry_policy=_PATIENT, result_type=dict,
@@ -137,12 +136,12 @@ def _raw(text: str) -> RawValue:
 
 
 # --- undo steps ---
-# Undo steps: noted before their steps run, run in reverse when the run ends badly.
+# Registered before their steps run, and run in reverse order when the run fails or is cancelled.
 
 
 @dataclass(frozen=True)
 class _Undo:
-    """An undo step for a step that was started, whether or not it took effect."""
+    """The undo step of a started step, whether or not that step had an effect."""
 
     call: StepCall
     step: StepCall
@@ -150,15 +149,15 @@ class _Undo:
 
 
 class Saga:
-    """The steps of one run, and how to take them back.
+    """The steps of one run, with their undo steps.
 
-    Limits: the undo steps live with the run. One that is terminated, or that runs into its
-    timeout, is not unwound, and ``continue_as_new`` begins with none.
+    The undo steps live with the run: a run that is terminated or times out is not unwound, and
+    ``continue_as_new`` starts with none.
 
     Args:
-        children: the runs that this one started.
-        leaves_notes: whether each step says in the history how to take it back, so that another
-            run can do that (see ``engine.flow.saga``).
+        children: the child runs of this run.
+        leaves_notes: whether each step records its undo instructions in the history, so that
+            another run can undo it (see ``Undo``).
     """
 
     def __init__(self, children: Children, *, leaves_notes: bool = False) -> None:
@@ -172,19 +171,19 @@ class Saga:
         """Run a step and return its result.
 
         Raises:
-            asyncio.CancelledError: see ``result_of``; or the run is being undone.
+            asyncio.CancelledError: the run is being undone, or as in ``result_of``.
             temporalio.exceptions.ActivityError: the step failed for good.
         """
         if self._unwinding:
-            # Another branch of the run has failed; what it left running must not begin anew.
+            # Another branch of the run has failed; those still running must start no more steps.
             raise asyncio.CancelledError("the run is being undone")
         place = self._place_of(call)
         left = undo_note(undo, call.idempotency_key(place)) if undo and self._leaves_notes else None
         handle = call.start(place, undo=left)
         if undo is not None:
-            # Before the step runs (nothing is sent until this task yields), since a step whose
-            # answer got lost has to be undone too. After start(): what could not be sent needs
-            # no undo.
+            # Before the step runs (nothing is sent until this task yields), because a step whose
+            # result is lost must be undone too. After start(), because a call that could not be
+            # sent needs no undo.
             self._undos.append(_Undo(undo, call, call.idempotency_key(place)))
         self._under_way[handle] = None
         try:
@@ -193,10 +192,10 @@ class Saga:
             del self._under_way[handle]
 
     async def unwind(self) -> list[NotUndone]:
-        """Undo every step, the newest first, and return what could not be undone.
+        """Undo every step, newest first, and return what could not be undone.
 
-        What children could not undo when they were stopped is part of it. Neither errors nor a
-        cancel keep it from its end.
+        The result includes what stopped children could not undo. Neither an error nor a cancel
+        interrupts the unwinding.
         """
         if not self._undos and not self._children.under_way:
             return self._children.not_undone
@@ -204,7 +203,7 @@ class Saga:
         return await finish_despite_cancel(self._unwind())
 
     async def _unwind(self) -> list[NotUndone]:
-        # Parallel branches may still be at work on what is to be taken back.
+        # Parallel branches may still be running the steps to undo.
         under_way = list(self._under_way)
         for handle in under_way:
             handle.cancel()
@@ -218,14 +217,14 @@ class Saga:
             try:
                 await undo.call.start(self._place_of(undo.call), undoes=undo.key)
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
-                # The others are undone all the same, and the run's own error stays its cause.
-                # (Never BaseException: that is how the SDK takes a run out of its cache.)
+                # The other steps are still undone, and the run's own error remains the cause.
+                # (Never BaseException: the SDK uses it to evict a run from its cache.)
                 names, cause = (undo.call.name, undo.step.name), error.__cause__ or error
                 temporalio.workflow.logger.error("the undo %r of %r failed: %s", *names, cause)
                 not_undone.append(NotUndone(undo.step.name, undo.call.name, str(cause)))
         return not_undone
 
     def _place_of(self, call: StepCall) -> str:
-        """Name a call so that it is called the same on every replay: by how often it was made."""
+        """Return the name of a call: numbered, so that every replay gives it the same name."""
         self._calls[call.name] += 1
         return f"{call.name}/{self._calls[call.name]}"

@@ -1,7 +1,4 @@
-"""Signals of a run.
-
-Signals that a run waits for, each kept until somebody asks for it.
-"""
+"""Signals of a run, each kept until the workflow waits for it."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ from engine.errors import EngineError
 
 
 def too_late(name: str, timeout: timedelta | None) -> TimeoutError:
-    """Return what is raised when a signal does not come in time."""
+    """Return the error for a signal that did not come in time."""
     return TimeoutError(f"no signal {name} came within {timeout}")
 
 
 class Signals:
-    """The signals of one run, in the order in which they came."""
+    """The signals of one run, in order of arrival."""
 
     def __init__(self) -> None:
         self._waiting: defaultdict[str, deque[RawValue | None]] = defaultdict(deque)
@@ -38,24 +35,24 @@ class Signals:
     ) -> Any:
         """Return the oldest signal of this name that was not returned before.
 
-        Of several who wait for one name, those who came first are served first.
+        Concurrent waits for one name are served in the order in which they began.
 
         Raises:
-            TimeoutError: none came in time.
-            EngineError: the class has a handler of its own for the name.
+            TimeoutError: no signal came in time.
+            EngineError: the class has its own handler for the name.
         """
         self._listen(name)
         waiting, line, me = self._waiting[name], self._line[name], object()
         line.append(me)
         try:
-            # One signal is for one of those who wait: whoever came first.
+            # One signal serves one wait: the first in line.
             await temporalio.workflow.wait_condition(
                 lambda: bool(waiting) and line[0] is me,
                 timeout=timeout,
                 timeout_summary=f"waits for the signal {name}",
             )
         except TimeoutError:
-            # Its cause is how asyncio does it: a cancel, which would be told as the reason.
+            # asyncio's own cause is a cancel, which would be reported as the reason.
             raise too_late(name, timeout) from None
         finally:
             line.remove(me)
@@ -76,11 +73,11 @@ class Signals:
         def heard(*values: Any) -> None:
             self._waiting[name].append(_kept(values))
 
-        # Temporal asks what to decode it into; of more than one value it leaves that to itself.
-        # A handler that could not take them would hold up the run for ever.
+        # Temporal decodes one value by this annotation, and several values as plain JSON.
+        # A handler that could not take several values would block the run forever.
         heard.__annotations__ = {"value": RawValue}
         heard.__signature__ = _ONE_VALUE  # type: ignore[attr-defined] # inspect reads it
-        # What came before this moment was kept by the SDK and arrives now.
+        # The SDK has buffered earlier signals and delivers them now.
         temporalio.workflow.set_signal_handler(name, heard)
         self._heard.add(name)
 
@@ -91,7 +88,7 @@ _ONE_VALUE: Final = inspect.Signature(
 
 
 def _kept(values: Sequence[Any]) -> RawValue | None:
-    """The first value, as it came; a signal with several was meant for somebody else."""
+    """Return the first value as it came; further values of a signal are dropped."""
     if len(values) <= 1:
         return values[0] if values else None
     return RawValue(temporalio.workflow.payload_converter().to_payload(values[0]))

@@ -1,7 +1,4 @@
-"""Calls of steps.
-
-One call of a step: checked before anything is sent, started at most once.
-"""
+"""Step calls: each is checked before anything is sent, and started at most once."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from engine.flow.steps import (
     turn_key,
 )
 
-NOT_GIVEN: Final[Any] = object()  # None is an input like any other
+NOT_GIVEN: Final[Any] = object()  # None is a valid input
 
 
 _PRIORITIES: Final = (1, 2, 3, 4, 5)  # Temporal's own
@@ -40,7 +37,7 @@ class Place(TypedDict):
 
 
 def place_of(queue: str | None, priority: int | None) -> Place:
-    """Return where a step of this run waits; without a queue on the run's own task queue."""
+    """Return the task queue and priority of a step; without ``queue``, the run's task queue."""
     if queue is None:
         return {"task_queue": None, "priority": Priority(priority_key=priority)}
     return {
@@ -75,12 +72,12 @@ class StepCall:
 
     @property
     def name(self) -> str:
-        """The step's name, for people."""
+        """The step's display name."""
         definition = step_definition_of(self.fn)
         return definition.name if definition else getattr(self.fn, "__name__", repr(self.fn))
 
     def idempotency_key(self, place: str) -> str:
-        """Return the key that the step sees when it is called at this place of the run."""
+        """Return the key that the step sees for a call at this place in the run."""
         return self.key or step_key(origin_of(temporalio.workflow.info()), place)
 
     def start(
@@ -90,12 +87,12 @@ class StepCall:
         undoes: str | None = None,
         undo: Mapping[str, Any] | None = None,
     ) -> temporalio.workflow.ActivityHandle[Any]:
-        """Start it. A cancel waits until the step says that it has stopped.
+        """Start the step. A cancel waits until the step reports that it has stopped.
 
         Args:
-            place: what tells this call from the others of its run: the activity's id.
-            undoes: the idempotency key of the step that it takes back.
-            undo: how to take this one back, for whoever reads the history.
+            place: the activity id, unique among the calls of the run.
+            undoes: the idempotency key of the step that this call undoes.
+            undo: undo instructions for this step, recorded in the history.
         """
         with noted(self._note(undoes, undo)):
             return temporalio.workflow.start_activity(
@@ -104,7 +101,7 @@ class StepCall:
                 activity_id=place,
                 start_to_close_timeout=self.timeout,
                 retry_policy=None if self.retry is None else self.retry.to_policy(),
-                # With Temporal's default an undo could run while the step still works.
+                # With Temporal's default an undo could run while the step is still running.
                 cancellation_type=temporalio.workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=self.summary,
                 **place_of(self.queue, self.priority),
@@ -121,11 +118,11 @@ class StepCall:
 
 
 def call_of(fn: Callable[..., Any], given: Any, options: StepOptions) -> StepCall:
-    """Return the call ``ctx.step`` was asked for; ``given`` is its input or ``NOT_GIVEN``.
+    """Return the call for ``ctx.step``; ``given`` is its input or ``NOT_GIVEN``.
 
     Raises:
         TypeError: ``fn`` is not a step, or its signature and the input do not fit.
-        ValueError: A value of ``options`` is out of its bounds.
+        ValueError: A value of ``options`` is out of range.
     """
     definition = _checked(fn, "ctx.step needs")
     retry, timeout = options.get("retry"), options.get("timeout")
@@ -149,7 +146,7 @@ def call_of(fn: Callable[..., Any], given: Any, options: StepOptions) -> StepCal
 
 
 def undo_of(fn: Callable[..., Any], call: StepCall) -> StepCall:
-    """Return the call that undoes ``call``: with the same input, or none where it takes none.
+    """Return the call that undoes ``call``: with the same input, or none if it takes none.
 
     Raises:
         TypeError: ``fn`` is not a step, or needs an input that ``call`` does not have.
@@ -161,7 +158,7 @@ def undo_of(fn: Callable[..., Any], call: StepCall) -> StepCall:
 
 
 def origin_of(info: temporalio.workflow.Info) -> str:
-    """Return the run that this one began as: an operator's reset makes a new run of it."""
+    """Return the id of the run that this one began as; an operator's reset creates a new run."""
     return info.original_execution_run_id or info.run_id
 
 
@@ -188,5 +185,5 @@ def _cure(fn: object) -> str:
     name, module = getattr(fn, "__qualname__", None), getattr(fn, "__module__", None)
     if callable(fn) and name and module:
         return f"mark {name} in {module} with @step"
-    # Most likely the step was called: what it returned is here, not the step.
+    # Most likely the step was called, and this is its result.
     return f"got a {type(fn).__name__}; pass the function itself, and its input as an argument"

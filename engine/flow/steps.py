@@ -21,14 +21,13 @@ from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.retries import Retry, duration
 
 # --- step notes ---
-# What a call of a step says to the worker that runs it, beside the input: one header.
-#
-# The workflow's side writes it (``noted``), the plugin's interceptors carry it, and the step's side
-# reads it. An ordinary call has nothing to say and carries no header, and a worker without the
-# plugin loses the note: then the step knows itself by Temporal's ids alone.
+# A note is data that a step call passes to its worker beside the input, in one header. The workflow
+# side writes it (``noted``), the plugin's interceptors carry it, and the step side reads it. An
+# ordinary call carries no header. A worker without the plugin loses the note; the step then has
+# Temporal's ids only.
 
 HEADER: Final = "sched"
-"""The header's name in Temporal."""
+"""The name of the Temporal header."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +36,13 @@ class StepNote:
 
     Attributes:
         intervals: The waits between attempts in seconds, the last one repeating.
-        backoff: First wait in seconds, factor and longest wait, where ``jitter`` needs them.
-        jitter: How much of a wait is left to chance, from 0 to 1.
+        backoff: First wait in seconds, factor and longest wait, if ``jitter`` needs them.
+        jitter: The random fraction of a wait, from 0 to 1.
         give_up_on: Names of exception classes that end the attempts.
-        origin: The run that a reset run began as, which its steps' keys are made of.
+        origin: The run that a reset run began as, from which its steps' keys derive.
         key: The idempotency key that the workflow chose.
-        undoes: The idempotency key of the step that this one takes back.
-        undo: How to take this step back, for a run that cannot do it itself any more.
+        undoes: The idempotency key of the step that this one undoes.
+        undo: Undo instructions for this step, for when the run can no longer undo it itself.
     """
 
     intervals: tuple[float, ...] = ()
@@ -56,12 +55,12 @@ class StepNote:
     undo: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return what is said, and nothing of what is not."""
+        """Return the fields that are set."""
         return {name: value for name, value in asdict(self).items() if value}
 
     @classmethod
     def from_json(cls, value: object) -> StepNote:
-        """Read it back; what this version does not know is left out."""
+        """Parse what ``to_json`` returned; unknown fields are ignored."""
         if not isinstance(value, Mapping):
             return NOTHING
         known = {each.name for each in fields(cls)}
@@ -76,7 +75,7 @@ _current: ContextVar[StepNote | None] = ContextVar("sched_step_note", default=No
 
 @contextmanager
 def noted(note: StepNote) -> Iterator[None]:
-    """Let the call of Temporal's API inside this block carry the note."""
+    """Attach the note to the call of Temporal's API inside this block."""
     token = _current.set(note)
     try:
         yield
@@ -85,7 +84,7 @@ def noted(note: StepNote) -> Iterator[None]:
 
 
 def note_of_this_call() -> StepNote | None:
-    """Return what the call under way has to say; None where that is nothing."""
+    """Return the note of the current call; None if it has none or an empty one."""
     note = _current.get()
     return note if note is not None and note.to_json() else None
 
@@ -95,12 +94,11 @@ def _frozen(value: Any) -> Any:
 
 
 # --- step info ---
-# What a step can know about the call it serves.
 
 
 @dataclass(frozen=True)
 class NotedInfo(activity.Info):
-    """Temporal's information on an attempt, with what the call said beside its input."""
+    """Temporal's information on an attempt, with the note of the call."""
 
     note: StepNote = NOTHING
 
@@ -110,11 +108,11 @@ class StepInfo:
     """The call of a step, seen from inside the step.
 
     Attributes:
-        idempotency_key: The same for every attempt of this call, and no other call has it. Give
-            it to whoever does the work, so that a second attempt does not do it twice.
-        attempt: Which attempt this is, from 1.
-        undoes: In an undo step, the idempotency key of the step that it takes back; else None.
-        workflow_id: The run's id, such as ``sched:<key>:<bucket>``; None outside of a run.
+        idempotency_key: The same for every attempt of this call, and unique to it. Pass it to the
+            system that does the work, so that a second attempt does not repeat the work.
+        attempt: The number of this attempt, from 1.
+        undoes: In an undo step, the idempotency key of the step that it undoes; else None.
+        workflow_id: The run's id, such as ``sched:<key>:<bucket>``; None outside a run.
     """
 
     idempotency_key: str
@@ -124,14 +122,15 @@ class StepInfo:
 
 
 def step_info() -> StepInfo:
-    """Return what is known about the call that this step serves.
+    """Return information on the call that this step serves.
 
-    The idempotency key is made of the run, the step's name and the place of the call in the run:
-    another attempt, also on another worker and after a crash, has the same; so has a run that an
-    operator has reset. A run that continues as new, or is retried as a whole, has keys of its own.
+    The idempotency key consists of the run, the step's name and the place of the call in the run.
+    It is the same for every attempt, even on another worker or after a crash, and after an
+    operator's reset of the run. A run that continues as new, or is retried as a whole, has new
+    keys.
 
     Raises:
-        EngineError: Called outside of a step.
+        EngineError: Called outside a step.
     """
     if not activity.in_activity():
         raise EngineError(
@@ -139,7 +138,7 @@ def step_info() -> StepInfo:
             cure="in a unit test run the step with temporalio.testing.ActivityEnvironment",
         )
     info = activity.info()
-    # Not isinstance: another copy of this module may have made it.
+    # Not isinstance: another copy of this module may have created it.
     note: StepNote = getattr(info, "note", None) or NOTHING
     return StepInfo(
         idempotency_key=note.key
@@ -156,11 +155,11 @@ def step_key(run: str, place: str) -> str:
 
 
 # --- queues ---
-# Queues of steps, seen from a workflow: where a step waits, and whose turn it takes.
+# Step queues as a workflow sees them: the lane of a step, and its fairness key.
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
 _LONGEST_KEY: Final = 64
-"""Bytes of a fairness key, which the server takes."""
+"""The server's limit for a fairness key, in bytes."""
 
 
 def lane_of(task_queue: str, queue: str) -> str:
@@ -175,10 +174,10 @@ def queue_of(lane: str, task_queue: str) -> str | None:
 
 
 def checked_queue(name: str | None) -> str | None:
-    """Return ``name`` if it may name a queue.
+    """Return ``name`` if it is None or valid for a queue.
 
     Raises:
-        ValueError: It may not.
+        ValueError: It is not valid.
     """
     if name is not None and not _NAME.fullmatch(name):
         raise ValueError(
@@ -189,7 +188,7 @@ def checked_queue(name: str | None) -> str | None:
 
 
 def turn_key() -> str:
-    """Return whose turns this run's steps take: its schedule's, or those of its workflow type."""
+    """Return the fairness key of this run's steps: its schedule's key or its workflow type."""
     try:
         key = FireInfo.from_memo(temporalio.workflow.memo_value(MEMO_KEY, None)).key
     except ValueError:
@@ -197,19 +196,19 @@ def turn_key() -> str:
     data = key.encode()
     if len(data) <= _LONGEST_KEY:
         return key
-    # Keys that begin alike must stay apart.
+    # Long keys with a common prefix must stay distinct.
     digest = hashlib.sha256(data).hexdigest()[:16]
     return f"{data[: _LONGEST_KEY - 20].decode(errors='ignore')}-{digest}"
 
 
 # --- steps ---
-# ``@step``: an ordinary function becomes a Temporal activity and stays an ordinary function.
+# ``@step`` makes a Temporal activity of an ordinary function, which stays an ordinary function.
 
 DEFAULT_TIMEOUT: Final = timedelta(minutes=10)
-"""How long one attempt of a step may take unless the step or the call says otherwise."""
+"""Timeout of one attempt, unless the step or the call sets another."""
 
 DEFAULT_HEARTBEAT: Final = timedelta(seconds=30)
-"""How long a worker may be silent about a step before the step is tried again elsewhere."""
+"""Time without a heartbeat from the worker before a step is retried, perhaps elsewhere."""
 
 _MARK: Final = "__sched_step__"
 
@@ -224,12 +223,12 @@ class StepDefinition:
         name: The Temporal activity type.
         fn: The function itself.
         timeout: How long one attempt may take (start to close).
-        heartbeat: How long its worker may be silent; None means as long as ``timeout``.
-        retry: None means Temporal's default: without end, waits of 1 s doubling up to 100 s.
-        queue: Where its calls wait unless they name another; None means nowhere.
-        is_async: A sync step needs a worker with an ``activity_executor``.
-        accepts_input: It has a parameter.
-        requires_input: That parameter has no default.
+        heartbeat: How long its worker may send no heartbeat; None leaves it to ``timeout``.
+        retry: None means Temporal's default: no limit, waits of 1 s doubling up to 100 s.
+        queue: The queue of its calls unless they name another; None means no queue.
+        is_async: Whether it is async. A sync step needs a worker with an ``activity_executor``.
+        accepts_input: Whether it has a parameter.
+        requires_input: Whether that parameter has no default.
     """
 
     name: str
@@ -257,7 +256,7 @@ def step_named(name: str) -> StepDefinition | None:
 
 
 def step_definition_of(fn: Callable[..., Any]) -> StepDefinition | None:
-    """Return what ``@step`` noted on ``fn``; None for any other callable."""
+    """Return the definition that ``@step`` recorded on ``fn``; None for any other callable."""
     found: StepDefinition | None = getattr(fn, _MARK, None)
     return found
 
@@ -287,30 +286,30 @@ def step(
     retry: Retry | None = None,
     queue: str | None = None,
 ) -> F | Callable[[F], F]:
-    """Make a function a step: work that may fail, is retried, and is remembered once done.
+    """Make a function a step: work that may fail, is retried, and is recorded once done.
 
-    The function is returned as it is: call it directly in a unit test, hand it to a plain
-    Temporal worker as an activity, or call it from a workflow with ``ctx.step``. A step runs at
-    least once; make it idempotent.
+    The function is returned unchanged: call it directly in a unit test, register it as an activity
+    of a plain Temporal worker, or call it from a workflow with ``ctx.step``. A step runs at least
+    once; make it idempotent.
 
     Args:
         fn: An async or sync function with no argument or one.
         name: The Temporal activity type; the function's own name by default.
         timeout: How long one attempt may take (timedelta or seconds); 10 minutes by default.
-        heartbeat: How long its worker may be silent (timedelta or seconds) before the attempt is
-            given up and the next one begins, perhaps elsewhere; 30 seconds by default, None
-            leaves it to ``timeout``. A worker with the plugin speaks for its steps by itself,
-            and thereby learns of a cancel; what a step says with ``activity.heartbeat`` is kept.
-            An async step that blocks its event loop is silent, too. With None nobody speaks for
-            it but itself: for steps that plain workers share, or that should be given up when
-            they are stuck.
-        retry: How it is retried; by default as Temporal does, without end (see ``Retry``).
-        queue: The queue in which its calls wait for their turn, as ``queues:`` of the schedule
-            file declares it; a call may name another.
+        heartbeat: How long its worker may send no heartbeat (timedelta or seconds) before the
+            attempt is abandoned and the next one begins, perhaps elsewhere; 30 seconds by
+            default, None leaves it to ``timeout``. A worker with the plugin sends heartbeats for
+            its steps, and thereby learns of a cancel; the details that a step sends with
+            ``activity.heartbeat`` are kept. An async step that blocks its event loop blocks the
+            heartbeats, too. With None only the step itself sends heartbeats: for steps that plain
+            workers share, or that should be abandoned when they are stuck.
+        retry: The retry rule; by default Temporal's, without a limit (see ``Retry``).
+        queue: The queue in which its calls wait for their turn, as declared in ``queues:`` of the
+            schedule file; a call may name another.
 
     Raises:
-        TypeError: The function does not have the shape of a step.
-        ValueError: The name, the queue or a duration is not valid, or another step has the name.
+        TypeError: The function cannot be a step.
+        ValueError: The name, the queue or a duration is invalid, or another step has the name.
     """
     spans = {
         "timeout": duration(timeout, "timeout"),
@@ -340,7 +339,7 @@ def _mark(fn: Callable[..., Any], name: str | None, **rules: Any) -> None:
     try:
         activity.defn(name=definition.name)(fn)
     except NameError as error:
-        # Temporal reads the hints to decode the input, now, at run time.
+        # Temporal reads the hints now, at run time, to decode the input.
         raise TypeError(
             f"a type in the signature of {place} is not there at run time ({error}): import it "
             "above the step, and not under TYPE_CHECKING",

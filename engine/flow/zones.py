@@ -1,8 +1,7 @@
 """Time zones for workflow code, from the pinned ``tzdata`` package.
 
-It has to be passed through the sandbox: what that makes of ``zoneinfo.ZoneInfo`` is a stand-in
-which ``astimezone`` refuses. The system's own zone data is not asked, since it may hold other rules
-than the planner's.
+This module must pass through the sandbox, whose stand-in for ``zoneinfo.ZoneInfo`` is refused by
+``astimezone``. The system's zone data is not used, because its rules may differ from the planner's.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from temporalio.workflow import unsafe
 
 from engine.errors import TimezoneInvalid
 
-_NAME: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")  # and no way out of the folder
+_NAME: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")  # cannot leave the folder
 
 
 @cache
@@ -32,10 +31,10 @@ def zone(name: str) -> ZoneInfo:
         raise unknown
     try:
         # Reading a packaged file is as deterministic as importing a module, but the sandbox
-        # cannot know that: it forbids open() and warns of imports while a workflow runs.
+        # cannot know that: it forbids open() and warns about imports while a workflow runs.
         with unsafe.sandbox_unrestricted(), unsafe.imports_passed_through():
             file = resources.files("tzdata").joinpath("zoneinfo", *name.split("/"))
             with file.open("rb") as content:
                 return ZoneInfo.from_file(content, key=name)
-    except (OSError, ValueError):  # no such file; a file of the package that is no zone
+    except (OSError, ValueError):  # no such file, or a packaged file that is not a zone
         raise unknown from None

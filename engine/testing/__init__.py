@@ -1,6 +1,6 @@
-"""The testing kit: a schedule's windows run in a second, steps are replaced, histories replayed.
+"""The testing kit: fast runs of a schedule's windows, fakes of steps, and replay of histories.
 
-See ``docs/testing.md``. Nothing here is for production, and nothing else imports it.
+See ``docs/testing.md``. It is not for production, and no other package imports it.
 
 ===============  ==============================================
 schedules.py     Runs of the windows of a schedule file

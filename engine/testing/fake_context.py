@@ -38,11 +38,11 @@ from engine.testing.fakes import Fakes, by_name, name_of
 from engine.testing.server import FrozenClock, instant
 
 # --- failures ---
-# How a failing step or child looks to the workflow that waits for it.
+# The failures of steps and children as the waiting workflow receives them.
 
 
 def step_failed(name: str, place: str, error: Exception) -> ActivityError:
-    """Return what ``ctx.step`` raises when a step has failed for good, its cause included."""
+    """Return the error that ``ctx.step`` raises for a step that failed for good, with its cause."""
     failure = ActivityError(
         "Activity task failed",
         scheduled_event_id=0,
@@ -57,7 +57,7 @@ def step_failed(name: str, place: str, error: Exception) -> ActivityError:
 
 
 def child_failed(name: str, error: Exception) -> ChildWorkflowError:
-    """Return what ``ctx.child`` raises when a child has ended badly, its cause included."""
+    """Return the error that ``ctx.child`` raises for a failed child, with its cause."""
     failure = ChildWorkflowError(
         "Child Workflow execution failed",
         namespace="default",
@@ -81,17 +81,17 @@ def _as_failure(error: Exception) -> FailureError:
 
 
 # --- attempts of a step ---
-# One attempt of a step without a server: what it sees of Temporal, and its values as JSON.
+# One attempt of a step without a server: its Temporal environment, and its values as JSON.
 
 _converter: Final = PydanticPayloadConverter()
 
 
 async def attempt(call: StepCall, act: Callable[..., Any], there: ActivityEnvironment) -> Any:
-    """Call a step, or the ``act`` that stands for it, and return what a run would be given.
+    """Call a step, or the ``act`` that replaces it, and return its result as a run receives it.
 
     Raises:
         TypeError: the input cannot be written as JSON, or does not fit.
-        ActivityError: it failed; the cause says why.
+        ActivityError: the step failed, for the reason in the cause.
     """
 
     async def called(*args: Any) -> Any:
@@ -112,7 +112,7 @@ async def attempt(call: StepCall, act: Callable[..., Any], there: ActivityEnviro
 def environment(
     name: str, place: str, note: StepNote, workflow_id: str, run_id: str
 ) -> ActivityEnvironment:
-    """Return what ``step_info()`` and Temporal's ``activity`` work in."""
+    """Return the environment for ``step_info()`` and Temporal's ``activity`` functions."""
     found = ActivityEnvironment()
     known = {each.name: getattr(found.info, each.name) for each in dataclasses.fields(found.info)}
     known |= {
@@ -129,7 +129,7 @@ def through_json(value: Any, wanted: Any = None) -> Any:
     """Return a value as it comes out of a run's history.
 
     Raises:
-        TypeError: it cannot be written as JSON, or does not fit what is wanted.
+        TypeError: it cannot be written as JSON, or does not fit ``wanted``.
     """
     [payload] = _converter.to_payloads([value])
     return _converter.from_payloads([payload], None if wanted is None else [wanted])[0]
@@ -140,7 +140,6 @@ def _known(hint: Any) -> Any:
 
 
 # --- context ---
-# A ``ctx`` for tests without any server.
 
 _BEGIN: Final = "2026-01-01T00:00:00Z"
 _RUN: Final = "stand-in"
@@ -148,24 +147,24 @@ _HAND: Final = "by-hand"
 
 
 class FakeContext(Context):
-    """Stands in for ``ctx`` where a workflow is called as a function: ``run(ctx, input)``.
+    """A stand-in for ``ctx`` in a test that calls a workflow as a function: ``run(ctx, input)``.
 
-    Steps are called at once, one attempt each: their retries, timeouts and heartbeats, the replay
-    and the sandbox need a server (``run_workflow``). Inputs and results pass through JSON, as they
-    do in a run. A failing step raises what it does in a run: an ``ActivityError``.
+    Steps run at once, with one attempt each: retries, timeouts, heartbeats, replay and the sandbox
+    need a server (``run_workflow``). Inputs and results pass through JSON, and a failing step
+    raises an ``ActivityError``, as in a run.
 
     Args:
-        fire: what ``ctx.fire`` is, see ``fire_for``; without it the run was started by hand.
-        clock: the run's time; by default one that stands at the fire time. ``sleep`` moves it.
-        fakes: steps that are replaced; see ``fake``.
-        signals: what ``wait_for`` returns, by name, in order. When none is left it times out.
-        children: what stands for a child: a value, or a function of its input, by class or type.
-            Classes that are not among them run as they are, with a context like this one.
-        unpatched: changes for which ``patched`` says no, as in a run that began with old code.
+        fire: the value of ``ctx.fire``, see ``fire_for``; without it the run was started by hand.
+        clock: the run's time; by default it stands at the fire time. ``sleep`` moves it.
+        fakes: replaced steps; see ``fake``.
+        signals: the values that ``wait_for`` returns, by name, in order; then it times out.
+        children: replacements of children by class or type: a value, or a function of the input.
+            Other classes run as they are, with a similar context.
+        unpatched: changes for which ``patched`` is false, as in a run that began with old code.
 
     Attributes:
-        steps: the names of the steps called, undo steps included, in order.
-        told: what ``progress`` said, in order.
+        steps: the names of the called steps, including undo steps, in order.
+        told: the lines of ``progress``, in order.
     """
 
     def __init__(
@@ -193,13 +192,13 @@ class FakeContext(Context):
         self._logger = logging.LoggerAdapter(logging.getLogger("engine.testing"), {})
 
     async def run(self, workflow: type, input: Any = NOT_GIVEN) -> Any:  # noqa: A002 - as in step
-        """Run a workflow as a worker would: when it raises, what it did is undone.
+        """Run a workflow as a worker would: if it raises, undo its work.
 
-        Calling ``TheClass().run(ctx, input)`` yourself undoes nothing.
+        A direct call of ``TheClass().run(ctx, input)`` undoes nothing.
 
         Raises:
-            CompensationFailed: not everything could be undone.
-            Exception: whatever left ``run``.
+            CompensationFailed: a step could not be undone.
+            Exception: the exception that left ``run``.
         """
         given = [] if input is NOT_GIVEN else [input]
         try:
@@ -216,11 +215,11 @@ class FakeContext(Context):
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """See ``Context``: the logger ``engine.testing``."""
+        """The logger ``engine.testing``; see ``Context``."""
         return self._logger
 
     def now(self) -> datetime:
-        """See ``Context``: what the clock of the test says."""
+        """See ``Context``: returns the time of the test's clock."""
         return self.clock.now()
 
     @to_await
@@ -232,7 +231,7 @@ class FakeContext(Context):
         compensate: Callable[..., Any] | None = None,
         **options: Unpack[StepOptions],
     ) -> Any:
-        """See ``Context``: calls it, or its fake, here and now."""
+        """See ``Context``: calls the step, or its fake, at once."""
         call = call_of(fn, input, options)
         if compensate is not None:
             place = f"{call.name}/{self._calls[call.name] + 1}"
@@ -251,7 +250,7 @@ class FakeContext(Context):
         retry: Retry | None = None,  # noqa: ARG002 - one attempt
         result_type: type | None = None,
     ) -> Any:
-        """See ``Context``: what stands for it, or the class itself, run at once."""
+        """See ``Context``: runs the replacement, or the class itself, at once."""
         given = [] if input is NOT_GIVEN else [input]
         name = workflow if isinstance(workflow, str) else workflow.__name__
         if isinstance(workflow, str) and workflow not in self._stand_ins:
@@ -289,11 +288,11 @@ class FakeContext(Context):
         *,
         timeout: timedelta | float | None = None,  # noqa: ASYNC109 - as in a run
     ) -> Any:
-        """See ``Context``: the next of the signals given, or as long as the timeout.
+        """See ``Context``: returns the next of the given signals, or times out at once.
 
         Raises:
-            TimeoutError: none is left; the clock has moved by the timeout.
-            EngineError: none is left, and without a timeout a run would wait for ever.
+            TimeoutError: no signal is left; the clock has moved by the timeout.
+            EngineError: no signal is left, and without a timeout a run would wait forever.
         """
         waiting = self._waiting[signal]
         if waiting:
@@ -309,25 +308,25 @@ class FakeContext(Context):
 
     @to_await
     async def sleep(self, span: timedelta | float) -> None:
-        """See ``Context``: moves the clock, and takes no time."""
+        """See ``Context``: moves the clock, without a wait."""
         seconds = span.total_seconds() if isinstance(span, timedelta) else span
         if seconds > 0:
             self.clock.advance(seconds)
 
     def random(self) -> Random:
-        """See ``Context``: the same numbers in each test."""
+        """See ``Context``: returns the same numbers in each test."""
         return self._chance
 
     def uuid(self) -> UUID:
-        """See ``Context``: the same in each test."""
+        """See ``Context``: returns the same UUIDs in each test."""
         return UUID(int=self._chance.getrandbits(128), version=4)
 
     def patched(self, change: str) -> bool:
-        """See ``Context``: yes, but for what is ``unpatched``."""
+        """See ``Context``: returns True, except for the changes in ``unpatched``."""
         return change not in self._unpatched
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """See ``Context``: noted in ``told``."""
+        """See ``Context``: appends a line to ``told``."""
         self.told.append(progress_line(done, total, note))
 
     def _read_fire(self) -> FireInfo:
@@ -337,7 +336,7 @@ class FakeContext(Context):
 
     @property
     def fire(self) -> FireInfo:
-        """See ``Context``."""
+        """The given fire; see ``Context``."""
         if self._fire is None:
             raise EngineError(
                 "ctx.fire: this FakeContext was given no fire",
@@ -346,7 +345,7 @@ class FakeContext(Context):
         return self._fire
 
     def _like_this(self) -> FakeContext:
-        """Return the context of a child, which shares everything but the undo steps."""
+        """Return the context of a child, with the same clock, fakes, replacements and records."""
         other = FakeContext(clock=self.clock, unpatched=self._unpatched)
         other.steps, other.told = self.steps, self.told
         other._fakes, other._stand_ins = self._fakes, self._stand_ins
@@ -379,7 +378,6 @@ def _result_of(workflow: Any) -> Any:
 
 
 # --- windows ---
-# The window that a schedule would hand to a run.
 
 _MILLISECOND = 1000
 
@@ -395,20 +393,20 @@ def fire_for(
     missed: int = 0,
     data_from: datetime | str | None = None,
 ) -> FireInfo:
-    """Return a window for a test: what ``ctx.fire`` is in a run that is given it.
+    """Return a window for a test: the ``ctx.fire`` of a run that was started for it.
 
     Args:
-        key: of the schedule.
+        key: the schedule's key.
         fire_time: when the window opened; aware, or ISO 8601 text with an offset.
         bucket: its number; by default that of a cron schedule, the fire time in milliseconds.
         timezone: the schedule's zone.
-        timing: how the run came to be.
-        project: who owns the schedule.
-        missed: how many further windows a caught-up run stands for.
-        data_from: where its data begins; see ``FireInfo``.
+        timing: why the run started when it did.
+        project: the owner of the schedule.
+        missed: how many further windows a caught-up run covers.
+        data_from: the start of its data; see ``FireInfo``.
 
     Raises:
-        ValueError: a moment has no timezone, or ``timing`` is no such word.
+        ValueError: a moment has no timezone, or ``timing`` is unknown.
     """
     moment = instant(fire_time)
     return FireInfo(

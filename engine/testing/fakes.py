@@ -1,7 +1,4 @@
-"""Fakes of steps.
-
-Steps replaced, or made to fail, for one test.
-"""
+"""Fakes of steps: replacements and failures for one test."""
 
 from __future__ import annotations
 
@@ -16,8 +13,8 @@ from engine.flow.steps import step_definition_of
 
 Step: TypeAlias = Callable[..., Any]
 Fakes: TypeAlias = "Mapping[Step, Any] | Iterable[Fake]"
-"""What ``run_schedule``, ``run_workflow`` and ``FakeContext`` take: a list of fakes, or a function
-or a value for each step."""
+"""Type of ``fakes`` in ``run_schedule``, ``run_workflow`` and ``FakeContext``: a list of fakes, or
+a function or a value for each step."""
 
 _UNSAID: Final[Any] = object()
 
@@ -25,12 +22,11 @@ _UNSAID: Final[Any] = object()
 class Fake:
     """Replacement of a step; made by ``fake``, ``fail_once`` and ``fail_times``.
 
-    It belongs to one test: it counts.
+    Use a fake in one test only, because it counts attempts.
 
     Attributes:
-        step: the step that it replaces.
-        calls: the input of each attempt in order, those that failed included; None where the step
-            has none.
+        step: the replaced step.
+        calls: the input of each attempt in order, including failed ones; None if there is none.
     """
 
     def __init__(self, step: Step, act: Callable[..., Any], failures: Sequence[Exception]) -> None:
@@ -45,7 +41,7 @@ class Fake:
         return name_of(self.step)
 
     def attempt(self, *args: Any) -> Any:
-        """Be called as the step: note it, then fail or act. May return an awaitable."""
+        """Record an attempt of the step, then fail or act. May return an awaitable."""
         self.calls.append(args[0] if args else None)
         if self._failures:
             raise self._failures.pop(0)
@@ -59,21 +55,20 @@ def fake(
     returns: Any = _UNSAID,
     raises: Any = None,
 ) -> Fake:
-    """Replace a step: by a function, by what it returns, or by what it raises.
+    """Replace a step by a function, a return value or an exception.
 
     ``fake(charge, returns=receipt)``, ``fake(charge, lambda order: Receipt(order.id))``,
-    ``fake(charge, raises=FatalError("no"))``. The rest of the step is as it was: its name, its
-    input's type, its timeout, its retries.
+    ``fake(charge, raises=FatalError("no"))``. The step's name, input type, timeout and retries
+    stay the same.
 
     Args:
         step: a ``@step`` function or any Temporal activity.
-        does: called instead; sync or async, with the step's input, or with nothing if it takes
-            nothing.
-        returns: what it returns, each time. Without anything it returns None.
-        raises: what it raises, each time.
+        does: a function to call instead, sync or async, with the step's input or no parameter.
+        returns: the result of each attempt; None by default.
+        raises: the exception of each attempt.
 
     Raises:
-        TypeError: ``step`` is not a step, or more than one thing is to be done instead.
+        TypeError: ``step`` is not a step, or more than one replacement is given.
     """
     given = [does is not None, returns is not _UNSAID, raises is not None]
     if sum(given) > 1:
@@ -87,14 +82,14 @@ def fake(
 
 
 def fail_once(step: Step, error: Exception, *, then: Fake | None = None) -> Fake:
-    """Let the first attempt fail, and the real step (or ``then``) do the others."""
+    """Make the first attempt fail, and the real step (or ``then``) run the others."""
     return fail_times(step, 1, error, then=then)
 
 
 def fail_times(step: Step, n: int, error: Exception, *, then: Fake | None = None) -> Fake:
-    """Let the first ``n`` attempts fail, and the real step (or ``then``) do the others.
+    """Make the first ``n`` attempts fail, and the real step (or ``then``) run the others.
 
-    Attempts are counted over the whole test, whichever run they belong to.
+    Attempts are counted over the whole test, across all runs.
 
     Raises:
         TypeError: ``step`` is not a step.
@@ -109,8 +104,8 @@ def by_name(fakes: Fakes) -> dict[str, Fake]:
     """Return the fakes by the name of the step that each replaces.
 
     Raises:
-        TypeError: something in it is no fake, or no step.
-        ValueError: two replace the same step.
+        TypeError: an entry is not a fake, or not for a step.
+        ValueError: two fakes replace the same step, or a fake is listed for another step.
     """
     if isinstance(fakes, Mapping):
         fakes = [_shorthand(step, value) for step, value in fakes.items()]
@@ -137,7 +132,7 @@ def name_of(step: Step) -> str:
 
 
 def activities(steps: Iterable[Step], fakes: Mapping[str, Fake]) -> list[Step]:
-    """Return what a worker has to serve: each step, or what replaces it."""
+    """Return the activities for a worker: each step, or its replacement."""
     served = {name_of(step): step for step in steps}
     for name, each in fakes.items():
         served[name] = _stand_in(each)
@@ -160,10 +155,10 @@ def _raising(error: Any) -> Callable[..., Any]:
 
 
 def _fitting(does: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a function without parameters stand for a step that has one."""
+    """Adapt a function without parameters to a step that has one."""
     try:
         takes_none = not inspect.signature(does).parameters
-    except ValueError:  # a builtin that does not tell
+    except ValueError:  # a builtin without a signature
         takes_none = False
     return (lambda *_: does()) if takes_none else does
 
@@ -182,11 +177,11 @@ def _stand_in(each: Fake) -> Step:
         found = each.attempt(*args)
         return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
 
-    # A sync step blocks, so what stands for it, or follows its failures, has a thread as well.
+    # A sync step blocks, so its replacement, which may call it after failures, has a thread too.
     step: Any = in_loop if is_async else in_thread
     step.__name__ = step.__qualname__ = real.__name__
     step.__module__ = real.__module__
-    step.__annotations__ = get_type_hints(real)  # Temporal decodes the input by them
+    step.__annotations__ = get_type_hints(real)  # Temporal decodes the input with them
     step.__signature__ = inspect.signature(real)
     return activity.defn(name=each.name)(step)  # type: ignore[no-any-return] # untyped above
 

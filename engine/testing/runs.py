@@ -31,19 +31,19 @@ from engine.testing.server import DevServer
 from engine.testing.worker import RunResult, ServedCode, bench, plugin
 
 # --- replay ---
-# Whether today's code fits what runs of yesterday did.
+# Checks whether the current code fits the histories of earlier runs.
 
 History: TypeAlias = "WorkflowHistory | str | Path | Mapping[str, Any]"
-"""A history, the path of a JSON file or of a folder of them, or JSON text."""
+"""A history, the path of a JSON file or of a folder of such files, or JSON."""
 
 _asked: Final[defaultdict[str, list[HistoryStep]]] = defaultdict(list)
-"""The steps that code under replay began, by run id; `engine` is not loaded again in sandboxes."""
+"""The steps that replayed code started, by run id. Shared: sandboxes do not reload `engine`."""
 
 
 async def assert_replayable(
     histories: History | Iterable[History], *, workflows: Iterable[type] | None = None
 ) -> int:
-    """Assert that today's code does what runs did, by their histories. Needs no server.
+    """Assert that the current code replays the histories of earlier runs. Needs no server.
 
     Args:
         histories: ``WorkflowHistory`` values, JSON as Temporal and ``sched history export`` write
@@ -51,12 +51,12 @@ async def assert_replayable(
         workflows: the classes; by default every one imported so far.
 
     Returns:
-        how many histories were replayed. Those of runs that have not executed anything yet, such
-        as one that waits to be begun again, are left out.
+        the number of replayed histories. Runs that have not executed anything yet, such as one
+        that waits for its retry, are left out.
 
     Raises:
-        AssertionError: names every run whose history does not fit, with the event, the step that
-            the history has there, and what the code does instead.
+        AssertionError: a history does not fit. The message names each such run, with the event,
+            the step that the history has there, and what the code does instead.
         ValueError: there is nothing to replay, or a history cannot be read.
     """
     several = [histories] if isinstance(histories, _ONE) else histories
@@ -89,7 +89,7 @@ def _check_types(found: Sequence[WorkflowHistory], classes: Sequence[type]) -> N
     known = {UNDO_TYPE, *(mark.name for mark in marks if mark)}
     types = [workflow_type(history) for history in found]
     unknown = [each for each in types if each not in known]
-    if unknown and None not in known:  # None takes every type
+    if unknown and None not in known:  # None: a dynamic workflow takes every type
         raise AssertionError(
             f"{len(unknown)} of {len(found)} histories are of workflows that are not here "
             f"({', '.join(sorted(set(unknown)))}): import them or name them in workflows=; "
@@ -98,11 +98,11 @@ def _check_types(found: Sequence[WorkflowHistory], classes: Sequence[type]) -> N
 
 
 async def _replayed(replayer: Replayer, history: WorkflowHistory) -> str | None:
-    """Replay it; return what is wrong, if so."""
+    """Replay a history; return the problem, or None."""
     try:
         done = await replayer.replay_workflow(history, raise_on_replay_failure=False)
         error: Exception | None = done.replay_failure
-    except RuntimeError as refused:  # such as a type that nobody gave
+    except RuntimeError as refused:  # such as an unknown workflow type
         error = refused
     if error is None:
         return None
@@ -113,7 +113,7 @@ async def _replayed(replayer: Replayer, history: WorkflowHistory) -> str | None:
 
 
 def _has_executed(history: WorkflowHistory) -> bool:
-    """Whether code has said anything in it; the SDK would wait for ever for what is not there."""
+    """Return whether a workflow task has completed; otherwise the SDK would wait forever."""
     return any(each.HasField("workflow_task_completed_event_attributes") for each in history.events)
 
 
@@ -137,7 +137,7 @@ def _parsed(given: str | dict[str, Any], name: str) -> WorkflowHistory:
     try:
         history = WorkflowHistory.from_json(Path(name).stem, given)
         _ = history.run_id
-        # Servers of before 2024 do not say it; a file is named by it as far as that may be.
+        # Servers before 2024 do not record it; then the file name stands in for it.
         if known := history.events[0].workflow_execution_started_event_attributes.workflow_id:
             history = replace(history, workflow_id=known)
     except Exception as error:
@@ -149,7 +149,7 @@ _ONE: Final = (WorkflowHistory, str, Path, Mapping)
 
 
 class _Listening(Interceptor):
-    """Notes which steps the code begins."""
+    """Interceptor that records the steps that the code starts."""
 
     def workflow_interceptor_class(
         self,
@@ -166,7 +166,6 @@ class _TaskQueueRecorder(WorkflowOutboundInterceptor):
 
 
 # --- single runs ---
-# One run, by hand or for a window.
 
 _QUEUE: Final = "sched"
 
@@ -187,27 +186,27 @@ async def run_workflow(
     replay: bool = True,
     patience: float = 30,
 ) -> RunResult:
-    """Run a workflow to its end on a real server, as somebody does by hand, or as a schedule does.
+    """Run a workflow to its end on a real server, as if started by hand or by a schedule.
 
     Args:
         workflow: the class, or its Temporal type.
-        input: its argument; without it there is none.
-        fire: the window that it stands for, see ``fire_for``; without it none, as by hand.
-        fakes: steps that are replaced; see ``fake``.
-        signals: values sent to the run when it has begun, by name.
+        input: its argument; by default it has none.
+        fire: the window to run for, see ``fire_for``; by default the run is started by hand.
+        fakes: replaced steps; see ``fake``.
+        signals: values sent to the run after its start, by name.
         workflows: the classes that the worker serves; by default every one imported so far.
-        steps: its steps; by default every one imported so far.
-        server: a server that runs; by default one is started for this call.
+        steps: the steps that it serves; by default every one imported so far.
+        server: a running server; by default one is started for this call.
         workflow_id: by default that of the window, or ``by-hand``.
-        time_skipping: whether waits pass at once. With False they take their time.
-        in_its_time: whether ``ctx.now()`` is in the window's time, where that is still to come;
-            costs about a second for each run. Otherwise it is the machine's. Not with ``signals``.
+        time_skipping: whether waits pass at once, instead of in real time.
+        in_its_time: whether ``ctx.now()`` starts at the window's time if that is in the future, at
+            a cost of about a second; otherwise it is the machine's time. Not with ``signals``.
         replay: whether the run's history is replayed afterwards.
         patience: real seconds until the test fails.
 
     Raises:
-        AssertionError: the run had not ended in time, or does not replay.
-        TypeError: it is no workflow, or a fake's step is none.
+        AssertionError: the run did not end in time, or does not replay.
+        TypeError: ``workflow`` is not a workflow, or a fake's step is not a step.
     """
     code = ServedCode.of(workflows, steps, by_name(fakes))
     kind = _type_of(workflow)
@@ -234,7 +233,7 @@ async def run_workflow(
 def _type_of(workflow: type | str) -> str:
     if isinstance(workflow, str):
         return workflow
-    # Plain Temporal classes have it too.
+    # Plain Temporal classes have this mark too.
     mark = getattr(workflow, "__temporal_workflow_definition", None)
     if mark is None or not mark.name:
         raise TypeError(f"{workflow!r} is no workflow: mark the class with @workflow")

@@ -32,7 +32,7 @@ from engine.testing.server import DevServer, FrozenClock, instant
 from engine.testing.worker import Bench, FireResult, RunResult, ServedCode, bench
 
 # --- playing of windows ---
-# Plays windows one after the other: the real planner and ledger, in the test's time.
+# Plays windows one after another with the real planner and ledger, in the test's time.
 
 _RETENTION: Final = timedelta(days=1)
 _MOST: Final = 100_000
@@ -42,7 +42,7 @@ _WHO: Final = "test"
 
 
 class _TestLookups:
-    """A poller's view of Temporal in a test, which alone starts and ends runs."""
+    """A poller's view of Temporal in a test, where only the test starts and ends runs."""
 
     def __init__(self, ledger: MemoryLedger, clock: FrozenClock) -> None:
         self._ledger, self._clock = ledger, clock
@@ -58,7 +58,7 @@ class _TestLookups:
         self._wanted = [step for step in steps if step.looks]
 
     async def settled(self) -> None:
-        """Runs that have not ended by the ledger's clock are open."""
+        """Report runs that have not ended by the ledger's clock as open."""
         wanted, self._wanted = self._wanted, []
         asked = [fire.workflow_id for step in wanted for fire in step.looks]
         await self._ledger.seen_open(asked, self._clock.now())
@@ -70,7 +70,7 @@ class _TestLookups:
 
 @dataclass(frozen=True)
 class _Ended:
-    """A run that has ended on the server, and will have by the ledger's clock."""
+    """A run that has ended on the server, with its times by the ledger's clock."""
 
     run: RunResult
     started: datetime
@@ -81,10 +81,10 @@ class Play:
     """One call of ``run_schedule``.
 
     Args:
-        bench: where runs run.
-        file: what is declared; its schedules have the windows that are wanted, and no others.
-        begin: when it is declared.
-        end: by then every window is decided.
+        bench: runs the runs.
+        file: the declaration; its schedules have only the wanted windows.
+        begin: the time of the declaration.
+        end: the time by which every window is decided.
     """
 
     def __init__(self, bench: Bench, file: ScheduleFile, begin: datetime, end: datetime) -> None:
@@ -96,7 +96,7 @@ class Play:
         self._ran: dict[str, RunResult] = {}
 
     async def to_the_end(self) -> list[FireResult]:
-        """Play until nothing is due or open any more."""
+        """Play until nothing is due or open, and return the results."""
         queues = sorted({schedule.task_queue for schedule in self._file.schedules})
         pollers = [await self._poller(queue) for queue in queues]
         await apply(self._ledger, self._file, by=_WHO)
@@ -113,7 +113,7 @@ class Play:
         return await self._results()
 
     def _count(self, moment: datetime) -> None:
-        """Refuse to turn for ever on one moment: then there is nothing that could end it."""
+        """Refuse to loop forever at one moment, where nothing else would end the loop."""
         self._turns = self._turns + 1 if moment <= self._clock.now() else 0
         if self._turns > _MOST_TURNS:
             raise RuntimeError(
@@ -144,7 +144,7 @@ class Play:
         return poller, serving
 
     async def _next(self, pollers: list[tuple[Poller, Serving]]) -> datetime | None:
-        """The next moment at which something happens by the ledger's clock."""
+        """Return the time of the next event by the ledger's clock."""
         moments = [each.closes for each in self._open]
         for _, serving in pollers:
             probe = await self._ledger.probe(serving)
@@ -161,7 +161,7 @@ class Play:
         self._open.append(_Ended(run, started, started + took))
 
     async def _close(self) -> None:
-        """Tell the ledger of the runs that have ended by now."""
+        """Report the runs that have ended by now to the ledger."""
         now = self._clock.now()
         ended = [each for each in self._open if each.closes <= now]
         self._open = [each for each in self._open if each.closes > now]
@@ -170,7 +170,7 @@ class Play:
             await self._ledger.wake()
 
     async def _decide_the_rest(self) -> None:
-        """Decide what no run stands for, such as windows on days off."""
+        """Decide the windows without a run, such as those on days off."""
         self._clock.move_to(max(self._clock.now(), self._end))
         self._ledger.travel(self._clock.now())
         for schedule in self._file.schedules:
@@ -202,7 +202,7 @@ class Play:
 
 
 def windows_of(row: Fire, schedule: Schedule) -> Iterator[datetime]:
-    """The fire times that a row stands for."""
+    """Yield the fire times that a row stands for."""
     if row.windows == 1:
         yield row.fire_time
         return
@@ -223,13 +223,12 @@ def _evidence(ended: _Ended) -> Evidence:
 
 
 # --- windows of a file ---
-# The windows of a schedule file, run for a test.
 
 Declared: TypeAlias = "str | Path | Schedule | Sequence[Schedule] | ScheduleFile"
 """A path, the text of a file, or schedules."""
 
 Between: TypeAlias = "tuple[datetime | str, datetime | str]"
-"""From the first moment on, and before the second."""
+"""A span that includes the first moment and excludes the second."""
 
 _NEEDS_TWO_AT_ONCE: Final = ("cancel_previous", "terminate_previous")
 
@@ -250,37 +249,38 @@ async def run_schedule(
     replay: bool = True,
     patience: float = 30,
 ) -> list[FireResult]:
-    """Run the windows of schedules to their ends, in order, and return what became of each.
+    """Run the windows of schedules to their ends, in order, and return the outcome of each.
 
-    The file is read, planned and started by what does so in production, from a ledger in memory,
-    under the ids ``sched:<key>:<bucket>``; time alone is the test's. A wait of hours takes about a
-    second. Windows are played one after the other, in their order; overlap rules see how long the
-    runs have taken by their own clocks.
+    Production code reads the file, plans its windows and starts the runs, with a ledger in memory
+    and the ids ``sched:<key>:<bucket>``; only the time is the test's. A wait of hours takes about a
+    second. Windows are played one after another, in their order; overlap rules see how long the
+    runs took by their own clocks.
 
     Args:
         schedules: a path, the text of a file, a schedule or several.
         at: the fire time of one window (of each schedule that has one then).
-        between: all windows from the first moment on and before the second. The schedules are
-            taken as known before: no first sight.
-        key: of the only schedule that is wanted.
-        fakes: steps that are replaced; see ``fake``.
-        signals: values sent to each run when it has begun, by name.
+        between: all windows from the first moment (inclusive) to the second (exclusive). The
+            schedules count as known before: the rules of first sight do not apply.
+        key: the key of the only schedule to run.
+        fakes: replaced steps; see ``fake``.
+        signals: values sent to each run after its start, by name.
         workflows: the classes that the worker serves; by default every one imported so far.
-        steps: its steps; by default every one imported so far.
-        server: a server that runs; by default one is started for this call.
-        time_skipping: whether waits pass at once. With False they take their time.
-        in_its_time: whether ``ctx.now()`` is in the window's time, where that is still to come;
-            costs about a second for each run. Otherwise it is the machine's. Not with ``signals``.
+        steps: the steps that it serves; by default every one imported so far.
+        server: a running server; by default one is started for this call.
+        time_skipping: whether waits pass at once, instead of in real time.
+        in_its_time: whether ``ctx.now()`` starts at the window's time if that is in the future, at
+            a cost of about a second per run; otherwise it is the machine's time. Not with
+            ``signals``.
         replay: whether the histories of the runs are replayed afterwards.
         patience: real seconds that one run may take.
 
     Raises:
-        ScheduleFileError: the file is broken.
-        ScheduleNotFound: it has no schedule of this key.
-        WorkflowUnknown: nothing that was imported, or given, is the workflow of a schedule.
-        ValueError: there is no window at ``at``, or an overlap rule ends runs under way, which
-            cannot be played one after the other.
-        AssertionError: a run had not ended in time, or does not replay.
+        ScheduleFileError: the file is invalid.
+        ScheduleNotFound: the file has no schedule of this key.
+        WorkflowUnknown: the workflow of a schedule was neither imported nor given.
+        ValueError: there is no window at ``at``, or an overlap rule ends open runs, which cannot
+            be played one after another.
+        AssertionError: a run did not end in time, or does not replay.
     """
     begin, end = _span(at, between)
     file = declared(schedules)
@@ -305,10 +305,10 @@ async def run_schedule(
 
 
 def declared(schedules: Declared) -> ScheduleFile:
-    """Return what was given as a file.
+    """Return the given schedules as a file.
 
     Raises:
-        ScheduleFileError: with every problem.
+        ScheduleFileError: the file is invalid; the error has every problem.
     """
     if isinstance(schedules, ScheduleFile):
         return schedules
@@ -321,7 +321,7 @@ def declared(schedules: Declared) -> ScheduleFile:
 
 
 def cut(schedule: Schedule, begin: datetime, end: datetime) -> Schedule | None:
-    """Return the schedule with its windows in ``[begin, end)`` only; None where it has none."""
+    """Return the schedule with its windows in ``[begin, end)`` only; None if it has none."""
     last = schedule.spec.previous(end - TICK)
     if last is None or last < begin:
         return None
@@ -352,7 +352,7 @@ def _chosen(file: ScheduleFile, key: str | None, code: ServedCode) -> list[Sched
 
 
 def _check(schedules: Sequence[Schedule], code: ServedCode) -> None:
-    """Refuse what no worker of the test could run, or what could not be played honestly."""
+    """Refuse schedules that the test's workers cannot run, or that cannot be played faithfully."""
     for each in schedules:
         known = each.workflow in code.types
         if not known and (each.external or resolve_type(each.workflow, code.types) is None):
@@ -373,28 +373,27 @@ def _no_window(schedules: Sequence[Schedule], at: datetime) -> str:
 
 
 # --- accounting of windows ---
-# Whether every window of a span is accounted for, once.
 
 _NAMED: Final = 20
 _BESIDE: Final = {"manual", "rerun", "handler"}
-"""Runs besides the windows: they settle none."""
+"""Timings of runs that settle no window."""
 
 
 def assert_windows_settled(
     fires: Iterable[FireResult | Fire], schedules: Declared, *, between: Between
 ) -> None:
-    """Assert that every window of a span has one class, and one only.
+    """Assert that every window of a span has exactly one class.
 
     A class is final: ``completed``, ``failed``, ``cancelled``, ``terminated``, ``timed_out``,
     ``skipped``, ``expired``, ``rejected`` or ``unvouched``.
 
     Args:
-        fires: what ``run_schedule`` returned, or rows of a ledger (``ScheduleService.fires``).
-        schedules: as in ``run_schedule``; only their own fires are looked at.
-        between: from the first moment on, and before the second.
+        fires: the result of ``run_schedule``, or rows of a ledger (``ScheduleService.fires``).
+        schedules: as in ``run_schedule``; fires of other schedules are ignored.
+        between: the first moment (inclusive) and the second (exclusive).
 
     Raises:
-        AssertionError: lists the windows that nothing or several things were said of.
+        AssertionError: windows have no class, no final one or several; the message lists them.
         ValueError: a moment has no timezone.
     """
     begin, end = instant(between[0]), instant(between[1])

@@ -22,12 +22,12 @@ from engine.embedded import FolderLock, PostgresServer, TemporalServer
 from engine.errors import EmbeddedError
 
 # --- server ---
-# A Temporal server for tests, which can let a run's waits pass at once.
+# A Temporal server for tests that supports time skipping.
 
 T = TypeVar("T")
 
 _PREFIX: Final = "sched-tests-"
-# Tests ask as fast as they can; the server's politeness towards other tenants is not their topic.
+# Tests send requests as fast as they can and have no other tenants, so rate limits are lifted.
 _WITHOUT_LIMIT: Final = (
     "frontend.rps",
     "frontend.rps.namespaceReplicationInducingAPIs",  # RegisterNamespace
@@ -42,23 +42,23 @@ _WITHOUT_LIMIT: Final = (
 )
 FOR_TESTS: Final[dict[str, str | float | bool]] = {
     "frontend.WorkflowTimeSkippingEnabled": True,
-    # A namespace may forget its runs after a second (its own retention still says when).
+    # A namespace may choose a retention of one second.
     "system.namespaceMinRetentionLocal": "1s",
     "history.retentionTimerJitterDuration": "1s",
-    # A changed namespace is seen by every part of the server at once.
+    # Every part of the server sees a changed namespace almost at once.
     "system.namespaceCacheRefreshInterval": "100ms",
     **dict.fromkeys(_WITHOUT_LIMIT, 100_000),
 }
-"""The settings of a server for tests."""
+"""Settings of a server for tests."""
 
 
 class DevServer:
-    """A server that runs, for ``run_schedule`` and ``run_workflow``.
+    """A running server, for ``run_schedule`` and ``run_workflow``.
 
     Args:
-        address: ``host:port`` of its frontend. A server that somebody else started needs the
-            settings ``FOR_TESTS``.
-        namespace: where runs are; by default each call has a new one, so that no two tests meet.
+        address: ``host:port`` of its frontend. A server from elsewhere needs the settings
+            ``FOR_TESTS``.
+        namespace: the namespace of the runs; by default a new one per call, to isolate tests.
     """
 
     def __init__(self, address: str, *, namespace: str | None = None) -> None:
@@ -79,7 +79,7 @@ class DevServer:
 
 
 class dev_server:  # noqa: N801 - called like the function that it could be
-    """Start a Temporal server for tests, and stop it in the end.
+    """Context manager that runs a Temporal server for tests.
 
     ``with dev_server() as server: ...``, or ``async with``; it is up in half a second. As a
     fixture of the whole session::
@@ -89,12 +89,12 @@ class dev_server:  # noqa: N801 - called like the function that it could be
             with dev_server() as server:
                 yield server
 
-    The program is looked for in ``SCHED_TEMPORAL_CLI``, on PATH and beside this Python (the extra
-    ``embedded`` brings it). It keeps nothing on disk but a log while it runs. A test run that is
-    killed leaves it behind; the next one finds and stops it.
+    The program is looked up in ``SCHED_TEMPORAL_CLI``, on PATH and beside this Python (the extra
+    ``embedded`` installs it). It keeps nothing on disk but a log while it runs. A killed test run
+    leaves the server behind; the next test run finds and stops it.
 
     Raises:
-        EmbeddedError: there is no such program, or it does not start.
+        EmbeddedError: the program is not installed, or does not start.
     """
 
     def __init__(self) -> None:
@@ -130,9 +130,9 @@ class dev_server:  # noqa: N801 - called like the function that it could be
 
 
 def run_apart(work: Coroutine[object, object, T]) -> T:
-    """Run a coroutine to its end in a loop and thread of its own.
+    """Run a coroutine to its end in its own thread and event loop.
 
-    What lives as long as the session outlives the loop of any single test.
+    An object of the whole session outlives the event loop of any single test.
     """
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()
@@ -141,7 +141,7 @@ def run_apart(work: Coroutine[object, object, T]) -> T:
 async def register_namespace(
     client: Client, name: str, *, retention: timedelta = timedelta(hours=24)
 ) -> None:
-    """Register a namespace; it can be used at once."""
+    """Register a namespace, which can be used at once."""
     request = RegisterNamespaceRequest(namespace=name)
     request.workflow_execution_retention_period.FromTimedelta(retention)
     await client.workflow_service.register_namespace(request)
@@ -154,19 +154,19 @@ def shared_folder() -> Iterator[Path]:
     fresh = Path(tempfile.mkdtemp(prefix="sched-new-"))
     with FolderLock(fresh):
         fresh.chmod(0o755)
-        # Under its final name only once it is locked, or another run would sweep it away.
+        # Renamed only after it is locked, or the sweep of another test run would delete it.
         folder = fresh.rename(fresh.with_name(fresh.name.replace("sched-new-", _PREFIX)))
         try:
             yield folder
         finally:
             _stop_servers_in(folder)
-            shutil.rmtree(folder, ignore_errors=True)  # a sweeper may just look at its lock
+            shutil.rmtree(folder, ignore_errors=True)  # a sweep may be checking its lock
 
 
 def _sweep() -> None:
-    """Stop the servers of test runs that were killed, and delete their folders."""
+    """Stop the servers of killed test runs, and delete their folders."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(EmbeddedError, OSError):  # still in use, or somebody else's
+        with contextlib.suppress(EmbeddedError, OSError):  # still in use, or another user's
             if folder.stat().st_uid != os.geteuid():
                 continue
             with FolderLock(folder):
@@ -181,14 +181,13 @@ def _stop_servers_in(folder: Path) -> None:
 
 
 # --- clock ---
-# A clock that stands still until the test moves it.
 
 
 class FrozenClock:
-    """A time that only the test moves: ``MemoryLedger(clock=FrozenClock(...))``.
+    """A clock that only the test moves: ``MemoryLedger(clock=FrozenClock(...))``.
 
     Args:
-        at: where it stands: an aware datetime, or ISO 8601 text with an offset.
+        at: the initial time: an aware datetime, or ISO 8601 text with an offset.
 
     Raises:
         ValueError: the moment has no timezone.
@@ -198,19 +197,19 @@ class FrozenClock:
         self._now = instant(at)
 
     def __call__(self) -> datetime:
-        """Return where it stands, as a ledger asks its clock."""
+        """Return the current time, as a ledger calls its clock."""
         return self._now
 
     def now(self) -> datetime:
-        """Return where it stands, in UTC."""
+        """Return the current time, in UTC."""
         return self._now
 
     def move_to(self, moment: datetime | str) -> datetime:
-        """Let it stand there from now on, and return that.
+        """Move the clock to a moment, and return it.
 
         Raises:
-            ValueError: the moment has no timezone, or has passed: the clocks that the engine
-                goes by never go back.
+            ValueError: the moment has no timezone, or has passed: the engine's clocks never go
+                back.
         """
         wanted = instant(moment)
         if wanted < self._now:
@@ -219,7 +218,7 @@ class FrozenClock:
         return wanted
 
     def advance(self, by: timedelta | float) -> datetime:
-        """Let so much time pass (timedelta or seconds), and return what it is then.
+        """Advance the clock (timedelta or seconds), and return the new time.
 
         Raises:
             ValueError: the time is negative.
@@ -233,7 +232,7 @@ def instant(given: datetime | str) -> datetime:
     """Return a moment of a test in UTC.
 
     Raises:
-        ValueError: it has no timezone, or is no ISO 8601 text.
+        ValueError: it has no timezone, or is not ISO 8601 text.
     """
     moment = datetime.fromisoformat(given) if isinstance(given, str) else given
     if moment.tzinfo is None:

@@ -43,22 +43,21 @@ from engine.testing.fakes import Fake, activities
 from engine.testing.server import DevServer, dev_server
 
 # --- results ---
-# What became of runs and windows in a test.
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """End of one run.
+    """Outcome of one run in a test.
 
     Attributes:
-        workflow_id: the run's id, ``sched:<key>:<bucket>`` of a window.
-        run_id: Temporal's own.
+        workflow_id: the run's id; for a window ``sched:<key>:<bucket>``.
+        run_id: Temporal's run id.
         status: ``completed``, ``failed``, ``cancelled``, ``terminated`` or ``timed_out``.
-        history: for ``assert_replayable``, or to be looked at.
-        result: what ``run`` returned.
-        error: what its failing step, or it itself, raised, as Temporal carries it: an
-            ``ApplicationError`` with ``.type`` and ``.message`` as a rule.
-        steps: the names of the steps that it began, undo steps included, in their order.
+        history: for ``assert_replayable``, or for inspection.
+        result: the result of ``run``.
+        error: the error of the failing step, or of the run itself, in Temporal's form: usually an
+            ``ApplicationError`` with ``.type`` and ``.message``.
+        steps: the names of the started steps, including undo steps, in order.
     """
 
     workflow_id: str
@@ -72,17 +71,17 @@ class RunResult:
 
 @dataclass(frozen=True)
 class FireResult:
-    """Outcome of one window.
+    """Outcome of one window in a test.
 
     Attributes:
-        key: of the schedule.
+        key: the schedule's key.
         bucket: the window's number.
         fire_time: when it opened, in UTC.
-        status: the word that ``sched fires`` has for it.
-        reason: why it was skipped, or what else there is to say.
-        timing: how its run came to be; None where there is none.
+        status: its status in ``sched fires``.
+        reason: why it was skipped, or another remark.
+        timing: why its run started when it did; None without a run.
         workflow_id: the id that its run has or would have.
-        run: how it ended; None where there is none.
+        run: the outcome of its run; None without a run.
     """
 
     key: str
@@ -106,12 +105,12 @@ class FireResult:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The steps that the run began, in their order."""
+        """The steps that the run started, in order."""
         return self.run.steps if self.run else ()
 
 
 # --- worker ---
-# A worker with the user's code, on a server for tests, and the ends of its runs.
+# Workers with the user's code on a server for tests, and the outcomes of their runs.
 
 
 @dataclass(frozen=True)
@@ -119,11 +118,11 @@ class ServedCode:
     """Workflows and activities that the workers serve.
 
     Attributes:
-        workflows: classes; those marked with ``@workflow`` and plain ones.
-        steps: functions, and what stands for them.
-        result_types: what each Temporal type returns, where that is declared.
-        rules: what workflows declare for their runs, by Temporal type.
-        queues: in which queues steps wait.
+        workflows: classes, marked with ``@workflow`` or plain.
+        steps: functions, or their replacements.
+        result_types: the declared result types, by Temporal type.
+        rules: the declared run options, by Temporal type.
+        queues: the queues in which steps wait.
     """
 
     workflows: Sequence[type]
@@ -141,9 +140,9 @@ class ServedCode:
         *,
         queues: Iterable[str] = (),
     ) -> ServedCode:
-        """Take what was given; without it everything that this process has imported.
+        """Return the given code; by default everything that this process has imported.
 
-        ``queues`` are those of the schedule file, besides the ones that steps name.
+        ``queues`` are those of the schedule file, in addition to the ones that steps name.
         """
         if workflows is None:
             workflows = [each.cls for each in registered_workflows().values()]
@@ -169,7 +168,7 @@ class ServedCode:
 
 
 class _WithoutReplica(SchedulePlugin):
-    """Everything of the plugin that a worker has, but the test alone says what fires."""
+    """The plugin without its replica, because only the test decides what fires."""
 
     def __init__(self) -> None:
         super().__init__(None, settings=Settings())
@@ -184,7 +183,7 @@ def plugin() -> SchedulePlugin:
 
 
 class _InItsTime(Interceptor):
-    """Lets the run of a window to come begin when the window opens, by the run's own clock."""
+    """Interceptor that delays the run of a future window until it opens, by the run's clock."""
 
     def intercept_client(self, next: OutboundInterceptor) -> OutboundInterceptor:  # noqa: A002 - the SDK's name
         return _Delaying(next)
@@ -201,13 +200,13 @@ class _Delaying(OutboundInterceptor):
 
 @dataclass(frozen=True)
 class Bench:
-    """A server, a client of a namespace of its own, and workers that run.
+    """Running workers, with a client of their own namespace.
 
     Attributes:
-        client: starts runs; their waits pass at once where that is wanted.
-        code: what the workers serve.
-        skipper: lets time pass; None where runs take as long as they do.
-        signals: what is sent to each run, by name.
+        client: starts runs, with time skipping if it is wanted.
+        code: the code that the workers serve.
+        skipper: skips time; None if runs take real time.
+        signals: values sent to each run, by name.
         patience: real seconds that one run may take.
     """
 
@@ -218,17 +217,17 @@ class Bench:
     patience: float
 
     def starting(self) -> Any:
-        """A block in which runs are started: those that get signals begin in real time."""
+        """Return a block in which to start runs: those that get signals start in real time."""
         hold = self.skipper is not None and self.signals
         return (
             self.skipper.with_time_skipping_disabled() if hold and self.skipper else nullcontext()
         )
 
     async def end(self, workflow_id: str, workflow_type: str) -> tuple[RunResult, timedelta]:
-        """Wait for the end of a run; return what it came to, and how long it took by its clock.
+        """Wait for the end of a run; return its outcome, and its duration by its own clock.
 
         Raises:
-            AssertionError: it had not ended within the patience; says what it waits for.
+            AssertionError: the run did not end within ``patience``; the message names its waits.
         """
         wanted = self.code.result_types.get(workflow_type)
         handle = self.client.get_workflow_handle(workflow_id, result_type=wanted)
@@ -254,7 +253,7 @@ class Bench:
         return ended, max((run.close_time or begun) - begun, timedelta(0))
 
     async def _signal(self, handle: WorkflowHandle[Any, Any]) -> None:
-        """Send the signals, and only then let time pass for the run."""
+        """Send the signals, and only then skip time for the run."""
         try:
             for name, values in self.signals.items():
                 for value in values:
@@ -270,7 +269,7 @@ class Bench:
         done, _ = await asyncio.wait({waiting}, timeout=self.patience)
         if not done:
             what = await _pending(handle)
-            # Not cancelled: a call under way must not be when the process ends.
+            # Not cancelled, because no call may be in flight when the process ends.
             await handle.terminate("the test has no patience left")
             await asyncio.wait({waiting})
             waiting.exception()
@@ -304,7 +303,7 @@ async def bench(
             )
             await stack.enter_async_context(worker)
             for name in sorted(code.queues):
-                # Whose limits no test waits for: the steps only have to be served.
+                # Tests ignore the limits of queues: the steps only have to be served.
                 lane = Worker(client, task_queue=lane_of(queue, name), activities=code.steps)
                 await stack.enter_async_context(lane)
         yield Bench(
@@ -326,7 +325,7 @@ async def _pending(handle: WorkflowHandle[Any, Any]) -> str:
 
 
 def _wait(history: WorkflowHistory) -> str:
-    """Return what a run without an open step or child may still do."""
+    """Return what a run without an open step or child may be waiting for."""
     may_be = "it waits for a signal, or its workflow task fails again and again"
     kinds = [event.event_type for event in history.events]
     if waits := kinds.count(EventType.EVENT_TYPE_TIMER_STARTED):
@@ -342,7 +341,7 @@ def _first_cause(failure: WorkflowFailureError) -> BaseException:
 
 
 def _is_wrapping(error: BaseException) -> bool:
-    """Whether Temporal put it around the error that somebody wants to see."""
+    """Return whether Temporal wrapped this error around the one that matters."""
     if isinstance(error, ActivityError | ChildWorkflowError):
         return True
     return isinstance(error, ApplicationError) and error.message == "Failed decoding arguments"
