@@ -23,7 +23,7 @@ from engine.runtime.tracking.runs import VISIBILITY_LAG
 from engine.schedules.ids import Window, is_suffixed
 from engine.schedules.model import Schedule
 from engine.schedules.timing.spec import Spec
-from engine.schedules.units import TICK
+from engine.schedules.units import TICK, utc_text
 
 
 async def end_backfill(
@@ -35,8 +35,8 @@ async def end_backfill(
     await note_end(transaction, ended, by=by)
     left = each.windows - each.done
     text = (
-        f"the backfill of {each.key} from {each.first:%Y-%m-%d %H:%M:%S}Z to"
-        f" {each.last:%Y-%m-%d %H:%M:%S}Z has ended: {why}; {left} of its {each.windows} windows"
+        f"the backfill of {each.key} from {utc_text(each.first)} to"
+        f" {utc_text(each.last)} has ended: {why}; {left} of its {each.windows} windows"
         " were not laid"
     )
     return Alert(Code.BACKFILL_ENDED, text)

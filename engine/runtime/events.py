@@ -11,6 +11,7 @@ from engine.errors import Code
 from engine.ledger.fires import Claim, Evidence, Outcome, StopOrder
 from engine.ledger.records import Step
 from engine.schedules.planner.decisions import Decision
+from engine.schedules.units import utc_text
 
 logger = logging.getLogger("sched")
 _NAMED = 5
@@ -37,7 +38,7 @@ class Decided:
     def __str__(self) -> str:
         count, last = self.decision.windows, self.decision.last
         noun = "1 window" if count == 1 else f"{count} windows"
-        until = f" up to {last:%Y-%m-%d %H:%M:%S}Z" if last and count > 1 else ""
+        until = f" up to {utc_text(last)}" if last and count > 1 else ""
         why = self.decision.reason or "it waits for its turn"  # only queued windows lack one
         return f"{noun}{until} {self.decision.verdict}: {why}"
 

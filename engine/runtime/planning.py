@@ -21,6 +21,7 @@ from engine.schedules.model import CatchUp
 from engine.schedules.planner.decisions import Hold, Move, Plan, without
 from engine.schedules.planner.planner import MOST_ROWS, TIME_RULES, cursor_by_new_rules, plan
 from engine.schedules.policies import STOPS, Overlap
+from engine.schedules.units import utc_text
 
 # --- unknown workflows ---
 # Texts about workflows that no worker can run, or that no living worker serves.
@@ -79,7 +80,7 @@ def no_worker_lives(places: Mapping[str, int]) -> str:
 
 def nobody_polls(row: PolledQueue) -> str:
     """Return a warning about a task queue without pollers."""
-    since = f" since {row.polled_at:%Y-%m-%d %H:%M:%S}Z" if row.polled_at else ""
+    since = f" since {utc_text(row.polled_at)}" if row.polled_at else ""
     runs = "1 run waits" if row.waiting == 1 else f"{row.waiting} runs wait"
     what = f"nobody has polled the task queue {row.task_queue}{since}"
     return f"{what}, and {runs} there; start its worker"
@@ -396,7 +397,7 @@ async def locked(
         (state,) = found
         if state.retired_at is not None and not retired:
             raise ScheduleRetired(
-                f"{key} was retired at {state.retired_at:%Y-%m-%d %H:%M:%S}Z",
+                f"{key} was retired at {utc_text(state.retired_at)}",
                 cure="declare it again",
             )
         yield Locked(transaction, state, await transaction.now(), by)

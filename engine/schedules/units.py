@@ -164,3 +164,13 @@ def _since_epoch(instant: datetime) -> timedelta:
         raise ValueError(
             f"{instant!r} is naive; give it a time zone, for example datetime(..., tzinfo=UTC)"
         ) from None
+
+
+def utc_text(instant: datetime) -> str:
+    """Return an instant as messages show it: ``2027-01-01 09:00:00Z``."""
+    return f"{instant.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+
+
+def iso_text(instant: datetime) -> str:
+    """Return an instant as commands take it: ``2027-01-01T09:00:00Z``."""
+    return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z"

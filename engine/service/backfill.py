@@ -25,7 +25,7 @@ from engine.runtime import planning
 from engine.runtime.backfills import Considered, consider, count
 from engine.runtime.planning import Locked
 from engine.schedules.model import Schedule
-from engine.schedules.units import EARLIEST, TICK, from_seconds
+from engine.schedules.units import EARLIEST, TICK, from_seconds, utc_text
 from engine.service.base import ReadOperations
 
 _FIRST = from_seconds(EARLIEST)
@@ -177,9 +177,7 @@ async def _requested(
         near = get_close_matches(word, INCLUDED, n=1) or [f"one of {', '.join(INCLUDED)}"]
         raise ScheduleError(f"include has {word!r}", cure=f"write {near[0]}")
     if end > now:
-        raise MomentInFuture(
-            f"{end:%Y-%m-%d %H:%M:%S}Z is still to come", cure="end at one that has passed"
-        )
+        raise MomentInFuture(f"{utc_text(end)} is still to come", cure="end at one that has passed")
     spec = state.schedule.spec
     first, last = spec.next(begin - TICK), spec.previous(end)
     if first is None or last is None or first > end:
@@ -189,8 +187,8 @@ async def _requested(
     for other in await schedule.transaction.backfills(state.key, laying=True):
         if other.first <= last and first <= other.last and other.ends(state) is None:
             raise BackfillOverlaps(
-                f"a backfill of {state.key} from {other.first:%Y-%m-%d %H:%M:%S}Z to"
-                f" {other.last:%Y-%m-%d %H:%M:%S}Z is being laid",
+                f"a backfill of {state.key} from {utc_text(other.first)} to"
+                f" {utc_text(other.last)} is being laid",
                 cure=f"see `sched show {state.key}`; wait for it, or end it with"
                 f" `sched cancel {state.key}`",
             )

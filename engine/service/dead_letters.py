@@ -10,6 +10,7 @@ from engine.ledger import Ledger
 from engine.ledger.fires import OF_A_WINDOW, DeadLetter
 from engine.ledger.records import Action
 from engine.schedules.policies import Overlap
+from engine.schedules.units import iso_text
 from engine.service.runs import Requested, Running
 
 _AT_ONCE = 500
@@ -71,7 +72,7 @@ class DeadLetters(Running):
             )
         if letter.windows > 1:
             span = (letter.fire_time, letter.last_fire_time)
-            first, last = (f"{each:%Y-%m-%dT%H:%M:%SZ}" for each in span)
+            first, last = (iso_text(each) for each in span)
             raise LetterNotFound(
                 f"{letter.windows} windows were rejected together",
                 cure=f"start them with `sched backfill {letter.key} --from {first} --to {last}`",

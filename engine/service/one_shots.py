@@ -26,7 +26,7 @@ from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.runtime.planning import decide_ahead
 from engine.schedules import Schedule
 from engine.schedules.diff import WHEN
-from engine.schedules.units import TICK, epoch_ms
+from engine.schedules.units import TICK, epoch_ms, utc_text
 from engine.service.base import ReadOperations, require_request_id
 
 # --- application schedules ---
@@ -137,7 +137,7 @@ def _require_movable(state: ScheduleState, now: datetime) -> None:
     if state.origin == "file":
         raise OwnedByFile(f"{key} is declared by a file", cure="change the file and apply it")
     if state.retired_at is not None:
-        raise NotCancellable(f"{key} was cancelled at {state.retired_at:%Y-%m-%d %H:%M:%S}Z")
+        raise NotCancellable(f"{key} was cancelled at {utc_text(state.retired_at)}")
     if state.schedule.spec.next(now) is None:
         raise NotCancellable(f"the last window of {key} has come", cure="ask for a new one")
 
@@ -175,10 +175,8 @@ def _require_memory(ledger: Ledger) -> None:
 def _require_future(schedule: Schedule, now: datetime) -> None:
     if schedule.first_start(now + TICK) is None:
         past = schedule.spec.previous(now)
-        moment = f"{past:%Y-%m-%d %H:%M:%S}Z" if past else schedule.when
-        raise MomentInPast(
-            f"{moment} has passed, it is {now:%Y-%m-%d %H:%M:%S}Z", cure="name one to come"
-        )
+        moment = utc_text(past) if past else schedule.when
+        raise MomentInPast(f"{moment} has passed, it is {utc_text(now)}", cure="name one to come")
 
 
 def _new_key(schedule: Schedule, now: datetime) -> str:

@@ -13,6 +13,7 @@ from engine.runtime.planning import Locked
 from engine.schedules.ids import Window
 from engine.schedules.model import CatchUp
 from engine.schedules.planner.decisions import Decision
+from engine.schedules.units import utc_text
 from engine.service.base import ReadOperations
 
 # Applying a file never lifts a pause. The row of a skipped window is written at once, ahead of the
@@ -71,7 +72,7 @@ class Holding(ReadOperations):
         """
         async with self._locked(key) as schedule:
             if until is not None and until <= schedule.now:
-                raise MomentInPast(f"until is {until:%Y-%m-%d %H:%M:%S}Z, which has passed")
+                raise MomentInPast(f"until is {utc_text(until)}, which has passed")
             before = schedule.state.pause
             if before is None:
                 await schedule.decide(then="paused")
@@ -126,7 +127,7 @@ class Holding(ReadOperations):
                 state = schedule.state
                 if at <= state.cursor:
                     raise MomentInPast(
-                        f"{at:%Y-%m-%d %H:%M:%S}Z has come already",
+                        f"{utc_text(at)} has come already",
                         cure=f"see `sched fires {key}` for what became of it",
                     )
                 decision = Decision(window, "skipped", why)
@@ -149,7 +150,7 @@ class Holding(ReadOperations):
             window, workflow_id = _window(schedule, at)
             if at <= schedule.state.cursor:
                 raise MomentInPast(
-                    f"{at:%Y-%m-%d %H:%M:%S}Z has come already",
+                    f"{utc_text(at)} has come already",
                     cure="start it with `sched backfill --include user`",
                 )
             changed = await schedule.transaction.unskip(key, window.series, at)
@@ -179,7 +180,7 @@ def _window(schedule: Locked, at: datetime) -> tuple[Window, str]:
     spec = state.schedule.spec
     if spec.previous(at) != at:
         following = spec.next(at)
-        near = f"the next one opens at {following:%Y-%m-%d %H:%M:%S}Z" if following else None
-        raise WindowNotFound(f"{state.key} has no window at {at:%Y-%m-%d %H:%M:%S}Z", cure=near)
+        near = f"the next one opens at {utc_text(following)}" if following else None
+        raise WindowNotFound(f"{state.key} has no window at {utc_text(at)}", cure=near)
     window = state.window(at)
     return window, window.workflow_id(state.suffixed)

@@ -45,6 +45,7 @@ from engine.runtime.events import (
     Settled,
 )
 from engine.runtime.loop import Loop
+from engine.schedules.units import utc_text
 
 # --- table ---
 # Rendering of the live table with rich. Pure: time and terminal size are arguments.
@@ -156,7 +157,7 @@ def _next_lines(upcoming: Sequence[NextFire] | None, now: datetime) -> list[Text
         colour = "yellow" if from_now.startswith("due") else "cyan"
         text.append(f"{from_now:<{width}}  ", f"{colour} not bold")
         local = clock(fire.fire_time, fire.timezone, seconds=True)
-        utc = "" if local.endswith("UTC") else f"  {fire.fire_time:%Y-%m-%d %H:%M:%S}Z"
+        utc = "" if local.endswith("UTC") else f"  {utc_text(fire.fire_time)}"
         lines.append(text.append(f"{local}{utc}", "not bold"))
     return lines
 
@@ -273,7 +274,7 @@ class LinePrinter:
         """Print one event unless it is of no interest to people."""
         match event:
             case Settled(claim, outcome, lag) if outcome.status == "started":
-                moment = f"{claim.fire_time:%Y-%m-%d %H:%M:%S}Z"
+                moment = utc_text(claim.fire_time)
                 words = manner(claim, outcome)
                 if shown_timing(claim.kind, outcome.timing) not in ASKED_LATER:
                     words += f"  lag {lag.total_seconds():.3f} s"

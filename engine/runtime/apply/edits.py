@@ -25,6 +25,7 @@ from engine.runtime.planning import decided_to_the_end, end, holding, owes_many,
 from engine.schedules import Schedule, ScheduleFile, Window
 from engine.schedules.diff import Diff, diff, edits
 from engine.schedules.planner.decisions import Decision
+from engine.schedules.units import iso_text
 
 # --- refused schedules ---
 # Schedules whose workflow no worker has are not applied. Otherwise a misspelt name, or a version
@@ -130,10 +131,7 @@ async def renew_skips(
         else:
             dropped.setdefault(skip.key, []).append(skip.fire_time)
             await transaction.act([_forgotten(states, skip)], by=by)
-    return {
-        key: tuple(f"{moment:%Y-%m-%dT%H:%M:%SZ}" for moment in moments)
-        for key, moments in dropped.items()
-    }
+    return {key: tuple(iso_text(moment) for moment in moments) for key, moments in dropped.items()}
 
 
 def _forgotten(states: Mapping[str, ScheduleState], skip: SkippedAhead) -> Action:

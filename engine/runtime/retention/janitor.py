@@ -29,6 +29,7 @@ from engine.runtime.retention.compaction import (
     summarise,
 )
 from engine.runtime.settings import Settings
+from engine.schedules.units import utc_text
 
 # --- repair of next fire times ---
 # The next fire time is a cached column. A wrong one would silently stop a schedule, so it is
@@ -91,7 +92,7 @@ def _due(state: ScheduleState, now: datetime, cached: datetime | None) -> dateti
 
 
 def _shown(at: datetime | None) -> str:
-    return "never" if at is None else f"{at:%Y-%m-%d %H:%M:%S}Z"
+    return "never" if at is None else utc_text(at)
 
 
 # --- janitor ---

@@ -11,7 +11,7 @@ import recurring_ical_events  # type: ignore[import-untyped]  # it has none
 from engine.errors import TimezoneInvalid
 from engine.schedules.timing.calendars import LONGEST_DAYS, MAX_ITEMS
 from engine.schedules.timing.zones import zone
-from engine.schedules.units import from_seconds
+from engine.schedules.units import from_seconds, iso_text
 
 FIRST: Final = 2000
 END: Final = 2101
@@ -97,7 +97,7 @@ def _instant(moment: datetime) -> str:
         moment = from_seconds(zone(name).first_instant(int(local.timestamp())))
     elif moment.tzinfo is None:
         raise _Refused(f"the event at {moment} has no time zone", "give it one, or make it a day")
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return iso_text(moment)
 
 
 def _first_line(error: Exception) -> str:
