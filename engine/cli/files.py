@@ -48,6 +48,7 @@ from engine.runtime.apply.source import Source
 from engine.schedules import Schedule, ScheduleFile
 from engine.schedules.diff import Starts
 from engine.schedules.loader.json_schema import json_schema_text
+from engine.schedules.units import first_of
 from engine.service import ScheduleService
 
 
@@ -101,9 +102,8 @@ def missing_timezones_in_words(keys: Sequence[str]) -> str:
     """Return a note about these keys; empty if there are none."""
     if not keys:
         return ""
-    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
     return (
-        f"note: no timezone is named, so that UTC is meant: {', '.join(keys[:_NAMED])}{more};"
+        f"note: no timezone is named, so that UTC is meant: {first_of(keys, _NAMED)};"
         " write timezone: beside cron, or in defaults:"
     )
 

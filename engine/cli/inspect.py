@@ -35,6 +35,7 @@ from engine.cli.output import (
 from engine.cli.target import ask_service, service, target
 from engine.ledger.fires import Fire, Status
 from engine.ledger.records import ActionRow, Backfill, ScheduleRow
+from engine.schedules.units import first_of
 from engine.service import ScheduleService
 
 
@@ -105,10 +106,9 @@ def overdue(rows: Sequence[ScheduleRow], now: datetime) -> str:
     if not late:
         return ""
     keys = [key for _, key in sorted(late)]
-    more = f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
     return (
         f"nobody starts what is due since {instant(min(late)[0])}"
-        f" ({', '.join(keys[:_NAMED])}{more}):"
+        f" ({first_of(keys, _NAMED)}):"
         " start a worker (`sched up` or `sched worker`), or see what yours says"
     )
 

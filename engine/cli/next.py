@@ -42,7 +42,7 @@ from engine.schedules import Cron, Schedule
 from engine.schedules.describe import dst_notes
 from engine.schedules.describe.wording import read_aloud
 from engine.schedules.timing.spec import Spec
-from engine.schedules.units import HORIZON, TICK, from_seconds
+from engine.schedules.units import HORIZON, TICK, first_of, from_seconds
 from engine.service import ScheduleService, not_found
 
 
@@ -306,9 +306,7 @@ def in_words(silent: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     for key, why in silent:
         by_reason.setdefault(why, []).append(key)
     return tuple(
-        f"{why}, so that nothing fires: {', '.join(keys[:_NAMED])}"
-        + (f" and {len(keys) - _NAMED} more" if len(keys) > _NAMED else "")
-        for why, keys in by_reason.items()
+        f"{why}, so that nothing fires: {first_of(keys, _NAMED)}" for why, keys in by_reason.items()
     )
 
 

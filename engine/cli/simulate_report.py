@@ -15,7 +15,7 @@ from rich.text import Text
 
 from engine.cli.output import console, counted, print_table
 from engine.schedules.simulation import LONGEST, Fate, Outcome, Simulation
-from engine.schedules.units import MINUTE_MS, epoch_ms
+from engine.schedules.units import MINUTE_MS, epoch_ms, first_of
 
 # --- minute map ---
 # Load over time: a map of minutes as rows of cells. Pure, and independent of the output format.
@@ -182,14 +182,13 @@ def overlap_remark(found: Simulation) -> str:
     unknown = [fate.key for fate in found.fates if fate.overlap_unknown]
     if not unknown:
         return ""
-    more = f" and {len(unknown) - _NAMED:,} more" if len(unknown) > _NAMED else ""
     cure = (
         "overlap is not simulated across an --outage"
         if found.outages
         else "say with --duration how long its runs take"
     )
     return (
-        f"not known how runs get in each other's way: {', '.join(unknown[:_NAMED])}{more};"
+        f"not known how runs get in each other's way: {first_of(unknown, _NAMED)};"
         f" counted as with `overlap: allow`; {cure}"
     )
 
@@ -199,9 +198,8 @@ def dependency_remark(found: Simulation) -> str:
     follows = [fate.key for fate in found.fates if fate.follows]
     if not follows:
         return ""
-    more = f" and {len(follows) - _NAMED:,} more" if len(follows) > _NAMED else ""
     return (
-        f"not simulated that they wait for other schedules: {', '.join(follows[:_NAMED])}{more};"
+        f"not simulated that they wait for other schedules: {first_of(follows, _NAMED)};"
         " counted as if each started at its window"
     )
 

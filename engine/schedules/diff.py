@@ -11,7 +11,7 @@ from itertools import islice, takewhile
 from typing import Any, Final
 
 from engine.schedules.model import FIELDS, Schedule
-from engine.schedules.units import epoch_ms
+from engine.schedules.units import epoch_ms, first_of
 
 # --- differences ---
 
@@ -112,7 +112,7 @@ def _edit(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> str
         old, new = _days_off(before[name]), _days_off(after[name])
         gone, come = [day for day in old if day not in new], [day for day in new if day not in old]
         sides = (("without", gone), ("with", come))
-        said = [f"{word} {_some(days)}" for word, days in sides if days]
+        said = [f"{word} {first_of(days, _NAMED)}" for word, days in sides if days]
         if said:
             return f"{name} {', '.join(said)}"
     one, other = _value(before, name), _value(after, name)
@@ -132,11 +132,6 @@ def _days_off(items: Iterable[Any]) -> dict[str, None]:
         for item in items
         for day in (item["dates"] if isinstance(item, dict) else (item,))
     )
-
-
-def _some(days: list[str]) -> str:
-    more = len(days) - _NAMED
-    return ", ".join(days[:_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -174,3 +175,9 @@ def utc_text(instant: datetime) -> str:
 def iso_text(instant: datetime) -> str:
     """Return an instant as commands take it: ``2027-01-01T09:00:00Z``."""
     return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z"
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """Return names as messages list them: ``a, b and 3 more``."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

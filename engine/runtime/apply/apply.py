@@ -25,6 +25,7 @@ from engine.runtime.apply.edits import (
 from engine.runtime.planning import decide_ahead, decided_to_the_end, end
 from engine.schedules import ScheduleFile
 from engine.schedules.diff import diff
+from engine.schedules.units import first_of
 
 PRUNE_AFTER = timedelta(seconds=30)
 """A key is retired only after an unchanged file has lacked it for this long."""
@@ -198,7 +199,7 @@ def require_no_memory(file: ScheduleFile) -> None:
     ]
     follows = [each.key for each in schedules if each.follows]
     wanted = [
-        (f"{what} of {_named(names)} needs a ledger", cure)
+        (f"{what} of {first_of(names, _NAMED)} needs a ledger", cure)
         for what, names, cure in (
             ("the limit", list(file.queues), "remove queues"),
             ("maxConcurrentRuns", limited, "remove maxConcurrentRuns and overlap"),
@@ -211,11 +212,6 @@ def require_no_memory(file: ScheduleFile) -> None:
         needs, cures = zip(*wanted, strict=True)
         cure = f"set SCHED_DATABASE_URL, or {', '.join(cures)}"
         raise LedgerRequired("; ".join(needs), cure=cure)
-
-
-def _named(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def require_newer(file: ScheduleFile, last: ProjectRow | None) -> None:
@@ -242,7 +238,7 @@ def require_half(file: ScheduleFile, absent: Sequence[str]) -> None:
         return
     raise PruneRefused(
         f"{len(absent)} of the {len(file.schedules) + len(absent)} schedules of project"
-        f" {file.project} are not in {file.name}: {_named(absent)}; that is more"
+        f" {file.project} are not in {file.name}: {first_of(absent, _NAMED)}; that is more"
         " than half, so none of them is retired, and they go on firing",
         cure=f"put them back, or retire them with `sched apply {file.name} --prune --force`",
     )

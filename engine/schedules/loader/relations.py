@@ -16,7 +16,7 @@ from engine.schedules.policies import BROKEN, Rule
 from engine.schedules.rules import KINDS, Fault
 from engine.schedules.timing.spec import At
 from engine.schedules.timing.zones import zone
-from engine.schedules.units import SECONDS_PER_DAY, TICK, from_seconds
+from engine.schedules.units import SECONDS_PER_DAY, TICK, first_of, from_seconds
 
 # --- chains of schedules ---
 # Rules between schedules that follow each other by `after` and `needs`. They apply to the
@@ -294,6 +294,4 @@ def local_times(schedule: Schedule, day: str) -> list[str]:
 def _listed(times: list[str]) -> str:
     if not times:
         return "never"
-    shown = [time.removesuffix(":00") for time in times[:_SHOWN]]
-    more = f" and {len(times) - _SHOWN} more" if len(times) > _SHOWN else ""
-    return f"at {', '.join(shown)}{more}"
+    return f"at {first_of([time.removesuffix(':00') for time in times], _SHOWN)}"

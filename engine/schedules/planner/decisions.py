@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 from engine.schedules.ids import Window
 from engine.schedules.policies import Overlap, Rule, Stop, When
 from engine.schedules.timing.spec import Spec
-from engine.schedules.units import TICK
+from engine.schedules.units import TICK, first_of
 from engine.schedules.validators import shorten
 
 # --- dependencies of a window ---
@@ -72,8 +72,7 @@ class Dependencies:
     def said(self) -> str:
         """Reason of the fire while it waits."""
         names = [rule.parent for rule in self.rules]
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        return f"{REASON}: waits for {', '.join(names[:_NAMED])}{more}"
+        return f"{REASON}: waits for {first_of(names, _NAMED)}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the dependencies as the ledger stores them."""
