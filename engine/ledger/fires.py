@@ -14,33 +14,32 @@ from engine.schedules.planner.decisions import QUEUE_FULL
 from engine.schedules.policies import ReasonCode, Stop
 
 # --- dead letters ---
-# Dead letters: fires that ended badly and that nobody has dealt with.
 
 Died = Literal["failed", "timed_out", "rejected"]
 Kind = Literal["window", "manual", "rerun", "handler"]
-"""What a fire is; a handler follows the bad end of another fire."""
+"""The kind of a fire. A handler runs because another fire ended badly."""
 
 DIED: Final[frozenset[str]] = frozenset({"failed", "timed_out", "rejected"})
 """The statuses of a dead letter."""
 
 OF_A_WINDOW: Final[frozenset[str]] = frozenset({"window", "rerun"})
-"""The kinds of fires that another rerun of the window makes up for."""
+"""The kinds of fires that a rerun of their window makes up for."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A fire that ended badly and that nobody has dealt with.
+    """A fire that ended badly and has not been dealt with.
 
     Attributes:
-        kind: what the fire is; ``window`` and ``rerun`` can be run again by their bucket.
-        windows: how many windows were rejected together; they share a row, and have no run.
-        run_id: None where no run ever started.
+        kind: the kind of the fire; ``window`` and ``rerun`` can be rerun by their bucket.
+        windows: number of windows rejected together; they share a row and have no run.
+        run_id: None if no run ever started.
         reason: why it was rejected.
-        error: what the run failed with, its innermost cause, in one line.
-        attempts: sends and looks so far.
-        died_at: when the run closed; of one that was rejected, when that was decided.
+        error: the innermost cause of the run's failure, in one line.
+        attempts: number of sends and lookups so far.
+        died_at: when the run closed, or when the fire was rejected.
         arguments: what the run was, or would have been, called with: one argument or none.
-        not_undone: what the run could not take back: ``step``, ``undo`` and ``error`` of each.
+        not_undone: steps that the run could not undo: ``step``, ``undo`` and ``error`` of each.
     """
 
     key: str
@@ -67,7 +66,7 @@ class DeadLetter:
 
 
 def as_letter(row: Any) -> DeadLetter:
-    """Return the letter read by ``letters.sql``."""
+    """Return the dead letter read by ``letters.sql``."""
     fields = dict(row)
     given, left = fields.pop("input"), fields.pop("not_undone")
     return DeadLetter(
@@ -78,12 +77,12 @@ def as_letter(row: Any) -> DeadLetter:
 
 
 def as_left(text: str | None) -> tuple[Mapping[str, Any], ...]:
-    """Return what a run could not take back, from the JSON that its evidence has."""
+    """Return the steps that a run could not undo, from the JSON of its evidence."""
     return tuple(json.loads(text)) if text else ()
 
 
 # --- fires and runs ---
-# What is known of a fire and of its run. Instants are aware and in UTC.
+# All datetimes are timezone-aware and in UTC.
 
 Status = Literal[
     "claimed", "queued", "starting", "started",
@@ -92,27 +91,27 @@ Status = Literal[
 ]  # fmt: skip
 Timing = Literal["on_time", "late", "caught_up", "manual", "backfill", "rerun"]
 ShownTiming = Timing | Literal["handler"]
-"""How a run came to be, as people read it; see ``shown_timing``."""
+"""The timing of a run as shown to users; see ``shown_timing``."""
 Closed = Literal["completed", "failed", "cancelled", "terminated", "timed_out"]
 
 OPEN: frozenset[Status] = frozenset({"claimed", "queued", "starting", "started"})
-"""Not final yet: a run is open, or may still come."""
+"""Not final: the run is open or may still start."""
 
 SURELY_NOT_RUN: frozenset[Status] = frozenset({"skipped", "expired", "rejected"})
-"""Final without a run: there will be none unless somebody asks for it."""
+"""Final without a run: none starts unless it is requested."""
 
 Cause = ReasonCode | Literal["undeclared", "rejected", "skipped"]
-"""Why a window surely has no run; see ``cause_of`` and the table in docs/operating.md.
+"""The reason why a window surely has no run; see ``cause_of`` and the table in docs/operating.md.
 
-``undeclared`` has no row, since it is from before its schedule was declared. ``skipped`` is for a
-reason that only a later version knows.
+``undeclared``: the window has no row, because it is from before its schedule was declared.
+``skipped``: the reason is one that only a later version knows.
 """
 
 
 def cause_of(status: Status, code: ReasonCode | None) -> Cause | None:
-    """Return why the window of a row surely has no run; None where it has, or may have, one.
+    """Return why the window of a row surely has no run; None if it has, or may have, one.
 
-    The ledger in PostgreSQL has the same as a function (``cause_of`` in migration 0019).
+    Migration 0019 defines the same function in PostgreSQL.
     """
     if status == "expired" or status == "rejected":  # noqa: PLR1714 - so that mypy sees it
         return status
@@ -120,29 +119,29 @@ def cause_of(status: Status, code: ReasonCode | None) -> Cause | None:
 
 
 def shown_timing(kind: Kind, timing: Timing | None) -> ShownTiming | None:
-    """Return how a run came to be.
+    """Return the timing of a run as shown to users.
 
-    Nobody has asked for a handler. Its row and its memo say ``manual`` all the same, since workers
-    of before would refuse another word.
+    No user requests a handler, but its row and its memo record ``manual``, because older workers
+    reject any other value.
     """
     return "handler" if kind == "handler" else timing
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A fire that this replica owns until its lease ends: the order to start one run.
+    """An order to start the run of one fire, which this replica owns until its lease ends.
 
     Attributes:
         fire_id: the ledger's number of the fire.
-        schedule: the definition the window was decided under.
-        token: whoever writes an outcome must show it.
-        fresh: False when the fire was taken over, so that an earlier send may have arrived.
+        schedule: the definition under which the window was decided.
+        token: required to write an outcome.
+        fresh: False if the fire was taken over, so that an earlier send may have arrived.
         starting_at: when the fire first became ``starting``.
-        retention: the smallest namespace retention in force since then; None when none was seen.
-        missed_from: the first of the windows that a caught-up run stands for besides its own.
-        own_input: the argument of this run alone, in a list of one; without it the definition's.
-        rules: what its type was announced with; see ``engine.flow.definition``.
-        data_from: where its data begin; see ``engine.ledger.fires``. None: nobody knows.
+        retention: shortest namespace retention seen since then; None if none was seen.
+        missed_from: fire time of the first other window that a caught-up run stands for.
+        own_input: the input of this run alone, in a tuple of one; if empty, the definition's.
+        rules: run options announced with its type; see ``engine.flow.definition.RunOptions``.
+        data_from: where its data begin, see "data intervals" below; None if unknown.
     """
 
     fire_id: int
@@ -182,8 +181,8 @@ class Claim:
 class Outcome:
     """Outcome of a claim, written only if its token still holds.
 
-    ``status`` is ``started``, ``rejected``, ``unvouched``, or ``starting`` for "unknown: let
-    the sweepers ask again after ``retry_after``". ``first_run_id``: of the run's chain.
+    ``status`` is ``started``, ``rejected``, ``unvouched``, or ``starting``: the outcome is unknown,
+    and a sweeper retries after ``retry_after``. ``first_run_id`` is the first run of the chain.
     """
 
     fire_id: int
@@ -200,12 +199,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A run of ours that somebody saw. It wins over whatever class the fire had (rule L2).
+    """A run of ours that was seen. It overrides the status of its fire (rule L2).
 
-    ``closed`` and ``closed_at`` are None while the run is open. ``last``: Temporal was asked for
-    the id alone, and answered with the last run that it has. ``not_undone``: what it could
-    not take back, as the JSON of a list; see ``engine.ledger.fires``. ``first_run_id``: the first
-    run of its chain, where that was seen; a run is whatever has the same.
+    ``closed`` and ``closed_at`` are None while the run is open. ``last`` means that Temporal was
+    asked by workflow ID alone and answered with its last run. ``not_undone`` is a JSON list of the
+    steps that the run could not undo. ``first_run_id`` is the first run of the chain, if known;
+    runs with the same value count as one.
     """
 
     workflow_id: str
@@ -221,7 +220,7 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Fire:
-    """The ledger's row of one window (or of a run of boring ones), as people read it.
+    """The ledger's row of one window or of a range of windows, as shown to users.
 
     ``reason_code`` is the reason as a word of a closed list; see ``engine.schedules.policies``.
     """
@@ -254,16 +253,16 @@ class Fire:
 
     @property
     def cause(self) -> Cause | None:
-        """Why it surely has no run; see ``cause_of``."""
+        """The reason why it surely has no run; see ``cause_of``."""
         return cause_of(self.status, self.reason_code)
 
 
 @dataclass(frozen=True, slots=True)
 class StopOrder:
-    """A run that is to be cancelled or terminated now; ``stop_grace``: see ``Schedule``.
+    """A run to cancel or terminate now; see ``Schedule`` for ``stop_grace``.
 
-    ``asked``: it was asked to cancel before, and has to be asked again only if it goes on without
-    having heard of it. ``first_run_id`` is None where nobody knows it yet.
+    ``asked``: it was asked to cancel before, and is asked again only if it continues without having
+    received the request. ``first_run_id`` is None if not known yet.
     """
 
     fire_id: int
@@ -286,14 +285,14 @@ class OpenRun:
 
 @dataclass(frozen=True, slots=True)
 class InTheWay:
-    """A run that windows of its key wait in line for."""
+    """A run that queued windows of its key wait for."""
 
     workflow_id: str
     key: str
 
 
 # --- follow-up runs ---
-# What follows a fire that ended badly: a handler, and a run that undoes what it did.
+# Runs that follow a fire that ended badly: a handler, and a clean-up run that undoes its steps.
 
 EndedBadly = Literal["failed", "timed_out", "rejected", "terminated"]
 ENDED_BADLY: Final[frozenset[str]] = frozenset({"failed", "timed_out", "rejected", "terminated"})
@@ -301,14 +300,14 @@ ENDED_BADLY: Final[frozenset[str]] = frozenset({"failed", "timed_out", "rejected
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A fire that ended badly, and of which nobody has looked yet what follows it.
+    """A fire that ended badly and whose follow-up runs are not decided yet.
 
     Attributes:
-        windows: how many windows were rejected together.
-        workflow: what its schedule names.
-        error: why it ended so, where that is known.
-        on_dead: what its definition names as the handler of its failures.
-        rules: what its type was announced with; see ``engine.flow.definition``.
+        windows: number of windows rejected together.
+        workflow: the workflow that its schedule names.
+        error: why it ended badly, if known.
+        on_dead: the handler that its definition names for failures.
+        rules: run options announced with its type; see ``engine.flow.definition.RunOptions``.
     """
 
     fire_id: int
@@ -334,7 +333,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class FollowUp:
-    """A run to start because of a fire; with a reason, one that can never start."""
+    """A run to start because of a fire; with a ``reason`` it can never start."""
 
     fire_id: int
     workflow_id: str
@@ -356,18 +355,18 @@ def as_ended(row: Any) -> Ended:
 
 
 # --- old fires ---
-# What the janitor sees of a ledger: keys, and old rows of theirs.
+# Keys and their old rows, as the janitor reads them.
 
 
 @dataclass(frozen=True, slots=True)
 class KeyMaintenance:
-    """A key, and how far the janitor has come with it.
+    """A key, and the janitor's progress with it.
 
     Attributes:
-        schedule: the newest definition; None when this version cannot read it.
+        schedule: the newest definition; None if this version cannot read it.
         oldest: the fire time of its oldest row, if it has any.
-            summarised_until, merged_until, settled_until: see the columns of table ``chores``.
-        laying_after, laying_until: of each backfill the part that is still to be laid.
+        summarised_until, merged_until, settled_until: see the columns of table ``chores``.
+        laying_after, laying_until: of each backfill, the part that is still to be laid.
     """
 
     key: str
@@ -382,20 +381,20 @@ class KeyMaintenance:
     laying_until: Sequence[datetime] | None = None
 
     def is_laying(self, first: datetime, last: datetime) -> bool:
-        """Whether a backfill may still lay windows between the two moments."""
+        """Return whether a backfill may still lay windows between the two moments."""
         parts = zip(self.laying_after or (), self.laying_until or (), strict=True)
         return any(after < last and first <= until for after, until in parts)
 
 
 @dataclass(frozen=True, slots=True)
 class OldFire:
-    """A row of ``fires`` that may leave.
+    """A row of ``fires`` that the janitor may merge or remove.
 
     Attributes:
         version: changes with every write to the row.
-        telling: whether it has more to say than a range can: an error, a history, an own input.
-        rested_since: when it was decided, its run closed, or its last window opened, whichever
-            came last.
+        telling: whether it has details that a range cannot hold: an error, a history, its own
+            input.
+        rested_since: the latest of its decision, the close of its run and its last window.
         detail: the row as JSON.
     """
 
@@ -424,7 +423,7 @@ class OldFire:
 
 @dataclass(frozen=True, slots=True)
 class LongRow:
-    """A row whose windows belong to several days."""
+    """A row whose windows span several days."""
 
     project: str
     status: Status
@@ -437,7 +436,7 @@ class LongRow:
 
 @dataclass(frozen=True, slots=True)
 class DayPart:
-    """So many windows of a long row are of this day."""
+    """The number of windows of a long row that belong to one day."""
 
     project: str
     day: datetime
@@ -447,15 +446,14 @@ class DayPart:
 
 @dataclass(frozen=True, slots=True)
 class OldSnapshot:
-    """The oldest snapshot that keeps the database from removing dead rows.
+    """An old snapshot that keeps PostgreSQL from removing dead rows.
 
     Attributes:
-        kind: which of the four it is.
-        name: the pid of a session, the id of a prepared transaction, the name of a slot; None where
-            the role may not see it.
-        application: what the session calls itself, who prepared the transaction, the slot's type.
-        age: how long it has done so, where that is known.
-        dead_rows: how many rows of ``positions`` wait to be removed, about.
+        kind: what holds the snapshot.
+        name: a session's pid, a transaction's ID or a slot's name; None if the role cannot see it.
+        application: the session's application name, the transaction's owner or the slot's type.
+        age: how long it has been held, if known.
+        dead_rows: approximate number of dead rows of ``positions``.
     """
 
     kind: Literal["session", "prepared transaction", "replication slot", "hidden session"]
@@ -481,34 +479,34 @@ class OldSnapshot:
 
 
 # --- data intervals ---
-# Data intervals: where the data of a run begin, and what no run has.
+# Where the data of a run begin, and which data no run has.
 #
-# The runs of a key share out its data: each has what came since the last window that began before
-# it, or is still to begin, whatever became of the windows between. It is fixed when a fire is sent
-# first. One that begins after a later run has had its data repeats its own share alone. When a
-# window that a later run has counted on does not run after all, nobody has its data.
+# The runs of a key share its data. Each run has the data since the last window before it that has
+# begun or is still to begin, whatever became of the windows between. The start is fixed when a fire
+# is first sent. A run that begins after a later run has covered its data repeats only its own
+# share. If a window that a later run counted on does not run after all, no run has its data.
 
 NO_RUN_BEFORE: Final = datetime.min.replace(tzinfo=UTC)
-"""Where the data of a first run begin; PostgreSQL calls it ``-infinity``."""
+"""The start of the data of a first run; ``-infinity`` in PostgreSQL."""
 
 REPEATS: Final = datetime.max.replace(tzinfo=UTC)
-"""Of a run whose data a later one has had too; PostgreSQL calls it ``infinity``."""
+"""Marks a run whose data a later run has covered too; ``infinity`` in PostgreSQL."""
 
 DENIED: Final[frozenset[Status]] = frozenset({"skipped", "expired", "rejected", "unvouched"})
-"""Without a run, as far as is known: somebody else has the data."""
+"""Without a run, as far as is known: another run has the data."""
 
 PENDING: Final[frozenset[Status]] = frozenset({"claimed", "queued"})
-"""Not begun, and expected to."""
+"""Not begun, but expected to begin."""
 
 
 @dataclass(frozen=True, slots=True)
 class DataGap:
-    """Data that no run has: a window did not run after all, and a later run had counted on it.
+    """Data that no run has: a window did not run after all, but a later run had counted on it.
 
     Attributes:
-        bucket: the number of the window, whose rerun has them.
-        data_from: where they begin; None: at the beginning, since no run came before.
-        data_to: where they end, the fire time of the window.
+        bucket: the number of the window; its rerun closes the gap.
+        data_from: where the gap begins; None: at the beginning, because no run came before.
+        data_to: where the gap ends, the fire time of the window.
     """
 
     key: str
@@ -518,7 +516,7 @@ class DataGap:
 
     @property
     def told(self) -> str:
-        """Describe the gap, and how to close it."""
+        """The description of the gap, and how to close it."""
         begin = "the beginning" if self.data_from is None else _text(self.data_from)
         return (
             f"no run of {self.key} has the data from {begin} to {_text(self.data_to)}: that window"
@@ -528,13 +526,13 @@ class DataGap:
 
     @classmethod
     def of(cls, *, data_from: datetime, **rest: object) -> DataGap:
-        """Return what a row says."""
+        """Return the gap of a row."""
         first = None if begins(data_from) == NO_RUN_BEFORE else data_from
         return cls(data_from=first, **rest)  # type: ignore[arg-type] # the other columns
 
 
 def apart(gaps: Sequence[DataGap]) -> list[DataGap]:
-    """Leave out gaps that are part of another one; newest first, as they are given."""
+    """Return the gaps that are not part of another one; both in order, newest first."""
     found: list[DataGap] = []
     for gap in gaps:
         if not found or (found[-1].data_from and gap.data_to <= found[-1].data_from):
@@ -543,7 +541,7 @@ def apart(gaps: Sequence[DataGap]) -> list[DataGap]:
 
 
 def begins(data_from: datetime | None) -> datetime | None:
-    """Return what a row says; asyncpg gives both infinities without a time zone."""
+    """Return ``data_from`` of a row in UTC; asyncpg returns both infinities without a time zone."""
     return data_from and data_from.replace(tzinfo=UTC)
 
 

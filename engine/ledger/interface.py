@@ -1,4 +1,4 @@
-"""Ledger interface: the protocols of both ledgers."""
+"""The ledger interface: protocols that both ledgers implement."""
 
 from __future__ import annotations
 
@@ -56,18 +56,18 @@ from engine.schedules.planner.decisions import Move, Piece
 from engine.schedules.policies import ReasonCode, Stop
 
 # --- transactions ---
-# The statements of one transaction, which both ledgers have: in parts, by who needs them.
+# The statements of one transaction, in parts by caller.
 
 
 class Declaring(Protocol):
     """Statements for declaring schedules."""
 
     async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
-        """Lock these schedules and those of the project that are noted as absent; wait."""
+        """Lock these schedules and the project's absent ones, waiting for those that are locked."""
         ...
 
     async def lock_project(self, project: str) -> ProjectRow | None:
-        """Lock the project against another apply and return what was applied last."""
+        """Lock the project against another apply and return the file that was applied last."""
         ...
 
     async def heads(self, project: str, keys: Sequence[str]) -> dict[str, Head]:
@@ -81,7 +81,7 @@ class Declaring(Protocol):
         ...
 
     async def announced(self, task_queues: Collection[str]) -> Mapping[str, Sequence[str]]:
-        """Return every type ever announced on each of these task queues, where there is one."""
+        """Return all types ever announced, by task queue; one without types may be missing."""
         ...
 
     async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
@@ -93,39 +93,39 @@ class Declaring(Protocol):
         ...
 
     async def asked_under(self, request_id: str) -> str | None:
-        """Return the key of the schedule that an application asked for under this request id."""
+        """Return the key of the schedule that an application declared under this request ID."""
         ...
 
     async def raise_epoch(self) -> None:
-        """Let replicas look once more for schedules whose workflow they know."""
+        """Raise the epoch, so that replicas resolve the workflows of schedules again."""
         ...
 
     async def retire(self, keys: Sequence[str], at: datetime) -> None:
-        """Retire schedules and revoke their ``claimed`` fires. Rows stay for ever."""
+        """Retire schedules and revoke what is ``claimed`` or ``queued``. Rows are kept forever."""
         ...
 
     async def move_to_project(self, keys: Sequence[str], old: str, new: str) -> None:
-        """Let these locked schedules be another project's, with all that has not ended."""
+        """Move these locked schedules, with everything that has not ended, to another project."""
         ...
 
     async def mark_absent(
         self, project: str, absent: Sequence[str], at: datetime
     ) -> dict[str, datetime]:
-        """Note which keys the file lacks, and since when; forget it for all others."""
+        """Mark the keys that the file lacks and return since when; clear all other marks."""
         ...
 
     async def save_project(
         self, file: ScheduleFile, *, by: str, refused: Collection[str] = ()
     ) -> None:
-        """Note that the file was applied, but for the keys ``refused``; raise the epoch."""
+        """Record that the file was applied, except for the keys ``refused``; raise the epoch."""
         ...
 
     async def queues(self) -> dict[str, QueueRow]:
-        """Return every queue of the namespace, by name; dropped ones too."""
+        """Return every queue of the namespace by name, including dropped ones."""
         ...
 
     async def declare_queues(self, project: str, queues: Mapping[str, Queue], *, by: str) -> None:
-        """Make these the project's queues; its others are dropped, and their limits go on."""
+        """Make these the project's queues; drop its others, whose limits stay in force."""
         ...
 
 
@@ -133,23 +133,23 @@ class Operating(Protocol):
     """Statements for operators and applications."""
 
     async def pause(self, key: str, pause: Pause) -> None:
-        """Let a schedule rest, and revoke the ``claimed`` fires of its windows."""
+        """Pause a schedule, and revoke the ``claimed`` fires of its windows."""
         ...
 
     async def resume(self, key: str, next_fire_at: datetime | None) -> None:
-        """Let a schedule fire again; it is looked at from ``next_fire_at`` on."""
+        """Resume a schedule; it is planned next at ``next_fire_at``."""
         ...
 
     async def move(self, state: ScheduleState, moves: Sequence[Move]) -> None:
-        """Carry out what overlap decided about open fires of one schedule."""
+        """Apply the decisions of overlap on open fires of one schedule."""
         ...
 
     async def stop(self, fire_ids: Sequence[int], stop: Stop, *, reason: str) -> None:
-        """Ask for the end of runs."""
+        """Request that these runs be cancelled or terminated."""
         ...
 
     async def request(self, state: ScheduleState, new: NewRequest) -> bool:
-        """Write a run that somebody asks for; False when its id is there already."""
+        """Write a requested run; return False if its ID exists already."""
         ...
 
     async def make_due(self, keys: Sequence[str]) -> None:
@@ -157,19 +157,19 @@ class Operating(Protocol):
         ...
 
     async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
-        """Forget that an operator skipped a window that is still to come; False when none did."""
+        """Remove an operator's skip of a window to come; return False if there is none."""
         ...
 
     async def lift_skips(self, keys: Sequence[str]) -> list[SkippedAhead]:
-        """Forget what operators skipped of windows that are still to come, and return it."""
+        """Remove operators' skips of windows to come, and return them."""
         ...
 
     async def give_up(self, workflow_ids: Sequence[str], reason: str) -> frozenset[str]:
-        """Skip those of these fires that nobody has begun to send, and return them."""
+        """Skip those of these fires whose send has not begun, and return their IDs."""
         ...
 
     async def note_ahead(self, step: Step) -> None:
-        """Write decisions on windows that are still to come; cursor and next fire time stay."""
+        """Write decisions on windows to come; cursor and next fire time stay."""
         ...
 
     async def fire(self, workflow_id: str) -> Fire | None:
@@ -177,15 +177,15 @@ class Operating(Protocol):
         ...
 
     async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:
-        """Return the row of the window, or of the range it begins; else of the newest series."""
+        """Return the row that begins with this window, by default of the newest series."""
         ...
 
     async def count_reruns(self, window: Window, workflow_id: str) -> int:
-        """Return the highest number of the window's reruns; its own run has ``workflow_id``."""
+        """Return the highest rerun number of the window; its own run has ``workflow_id``."""
         ...
 
     async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
-        """Return the rows of windows in ``first <= t <= last``, by fire time, of every series."""
+        """Return the rows of windows in ``first <= t <= last`` of every series, by fire time."""
         ...
 
     async def definition(self, key: str, version: int) -> Schedule:
@@ -193,18 +193,18 @@ class Operating(Protocol):
         ...
 
     async def forgotten_until(self, key: str) -> datetime | None:
-        """Return up to where a window without a row may have had one; read the rows before.
+        """Return up to where rows may have left the ledger; read the rows before calling this.
 
-        What it was, the archive knows.
+        Only the archive knows what a window without a row was.
         """
         ...
 
     async def split_range(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
-        """Divide a row of many windows into these pieces."""
+        """Split a row of many windows into these pieces."""
         ...
 
     async def covering(self, key: str, fire_time: datetime) -> Fire | None:
-        """Return the row that holds this window, alone or among others."""
+        """Return the row of this window, alone or in a range."""
         ...
 
     async def found(
@@ -215,10 +215,9 @@ class Operating(Protocol):
         timing: Timing,
         data_from: datetime | None,
     ) -> None:
-        """Write the row of a run of which the ledger had nothing; the rest is from its memo.
+        """Write the row of a run that the ledger had lost, from its evidence and its memo.
 
-        ``timing`` says of which kind it is, ``data_from`` where its data begin; None: no run came
-        before it.
+        ``timing`` is how it started; ``data_from`` is where its data begin, None for a first run.
         """
         ...
 
@@ -230,67 +229,67 @@ class Operating(Protocol):
         bucket: int | None = None,
         limit: int = 50,
     ) -> list[DeadLetter]:
-        """Return dead letters of which everything given is true, newest fire time first."""
+        """Return the dead letters that match every given filter, newest fire time first."""
         ...
 
     async def deal(self, workflow_ids: Collection[str]) -> set[str]:
-        """Note that somebody has dealt with these dead letters; return those that were some."""
+        """Mark these dead letters as dealt with; return the IDs of those that were dead letters."""
         ...
 
     async def ended(self, limit: int) -> list[Ended]:
-        """Return fires that ended badly, locked, of which nobody has looked what follows them."""
+        """Lock and return fires that ended badly and whose follow-up runs are not decided yet."""
         ...
 
     async def follow(self, looked_at: Collection[int], news: Sequence[FollowUp]) -> set[str]:
-        """Write what follows these fires, once; return the run ids of what is new."""
+        """Write follow-up runs of these fires, each once; return the IDs of the new ones."""
         ...
 
     async def act(self, actions: Sequence[Action], *, by: str) -> None:
-        """Note what somebody did."""
+        """Record actions."""
         ...
 
 
 class Backfilling(Protocol):
-    """Statements for requesting backfills, and for the tick that lays their windows."""
+    """Statements to request backfills and to lay their windows."""
 
     async def lock_laying(self, serving: Serving) -> str | None:
-        """Lock the schedule whose backfill has its turn, unless somebody else has; its key."""
+        """Lock the schedule whose backfill has its turn, unless it is locked; return its key."""
         ...
 
     async def backfills(
         self, key: str, *, laying: bool = False, limit: int = 100
     ) -> list[Backfill]:
-        """Return backfills of a key, the newest first; ``laying``: these alone, in their turn."""
+        """Return a key's backfills, newest first; ``laying``: only unfinished ones, by turn."""
         ...
 
     async def request_backfill(self, new: Backfill) -> int:
-        """Write a backfill that somebody asks for, and return its number."""
+        """Write a requested backfill and return its number."""
         ...
 
     async def move_backfill(self, to: Backfill) -> None:
-        """Write how far a backfill has come, and whether it goes on."""
+        """Write the progress and state of a backfill."""
         ...
 
     async def backfill_looked_at(self, key: str, at: datetime) -> None:
-        """Note that the runs of a key were looked up after the signs of lost commits up to then."""
+        """Record that the key's runs were looked up for signs of lost commits up to ``at``."""
         ...
 
     async def put_off_backfills(self, key: str, wait: timedelta, error: str | None = None) -> None:
-        """Let the backfills of a key wait, because of an error or for a look at its runs."""
+        """Delay the backfills of a key, because of an error or to look up its runs first."""
         ...
 
     async def count_waiting(self, key: str, most: int) -> int:
-        """Return how many fires of a key wait for a place, or ``most`` when there are more."""
+        """Return how many fires of a key wait for a place, at most ``most``."""
         ...
 
     async def count_windows(
         self, key: str, spans: Sequence[tuple[datetime, datetime]]
     ) -> list[Counter[tuple[Status, ReasonCode | None]]]:
-        """Count the rows of single windows in each ``after < t <= until``, by what they say."""
+        """Count single-window rows in each ``after < t <= until`` by status and reason code."""
         ...
 
     async def ranges_between(self, key: str, after: datetime, until: datetime) -> list[Fire]:
-        """Return the rows of many windows that reach into ``after < t <= until``."""
+        """Return the rows of ranges that reach into ``after < t <= until``."""
         ...
 
     async def lay(
@@ -302,19 +301,19 @@ class Backfilling(Protocol):
         owner: str,
         lease: timedelta,
     ) -> tuple[list[Claim], set[str]]:
-        """Let windows start that had no run; return the claims, and the ids that were written.
+        """Start windows that had no run; return the claims, and the IDs that were written.
 
-        With ``allow`` they are the owner's to send, with ``queue`` they wait in line. Left out is
-        what has a row by now, or one that is not ``SURELY_NOT_RUN``, and whose id another row has.
+        With ``allow`` the owner sends them, with ``queue`` they wait in line. Left out are windows
+        that have a new row, one that is not ``SURELY_NOT_RUN``, or an ID that another row has.
         """
         ...
 
 
 class Transaction(Declaring, Operating, Backfilling, Protocol):
-    """All of it: what a tick needs, on top of the other parts."""
+    """All statements of a transaction: those of a tick, and the other parts."""
 
     async def now(self) -> datetime:
-        """Return the ledger's clock, read now and not at the transaction's start."""
+        """Return the ledger's clock, read now and not at the start of the transaction."""
         ...
 
     async def lock_due(
@@ -325,22 +324,22 @@ class Transaction(Declaring, Operating, Backfilling, Protocol):
         but: Collection[str] = (),
         only: Collection[str] | None = None,
     ) -> list[str]:
-        """Lock due schedules that nobody else has locked; return their keys, earliest first.
+        """Lock due schedules, skipping locked ones; return their keys, earliest first.
 
         ``but`` are left out, and with ``only`` all others are.
         """
         ...
 
     async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
-        """Lock what older rules of time computed in our lanes, in key order from ``after`` on."""
+        """Lock our lanes' schedules that older time rules computed, by key from ``after`` on."""
         ...
 
     async def lock(self, keys: Sequence[str]) -> None:
-        """Lock these schedules, waiting for whoever holds them."""
+        """Lock these schedules, waiting for those that are locked."""
         ...
 
     async def lock_unsent(self, fire_ids: Collection[int]) -> set[int]:
-        """Return those of these fires that nobody has begun to send; nobody does until the end."""
+        """Lock those of these fires whose send has not begun, and return their IDs."""
         ...
 
     async def read(
@@ -348,10 +347,10 @@ class Transaction(Declaring, Operating, Backfilling, Protocol):
     ) -> list[ScheduleState]:
         """Return the schedules' state; call it after the lock, so that it is fresh.
 
-        With ``all_open`` the open fires also of schedules whose runs may overlap. With ``at_once``
-        a schedule is left out whose large definition has to be parsed first: that would take too
-        long here, and ``Ledger.prepare`` does it.
-        A definition that this version cannot read is left out, and its schedule backs off.
+        ``all_open`` reads the open fires even if the schedule's runs may overlap. ``at_once``
+        leaves out schedules whose large definition would have to be parsed first, which takes too
+        long here; ``Ledger.prepare`` parses it. A definition that this version cannot read is left
+        out, and its schedule backs off.
         """
         ...
 
@@ -363,11 +362,11 @@ class Transaction(Declaring, Operating, Backfilling, Protocol):
         lease: timedelta = timedelta(0),
         strict: bool = False,
     ) -> list[Claim]:
-        """Write decisions and move cursors; return the claims that are the owner's to start.
+        """Write decisions and move cursors; return the claims that the owner has to send.
 
-        With ``owner`` None the claims are written as ``claimed`` and left to the sweepers.
-        One step that fails backs off alone: its schedule is due again later, with the error.
-        ``strict`` raises instead, for callers that must not go on without it.
+        Without an ``owner`` the claims are written as ``claimed`` and left to the sweepers. A step
+        that fails backs off alone: its schedule is due again later, with the error. ``strict``
+        raises instead, for callers that must not continue without it.
         """
         ...
 
@@ -376,25 +375,25 @@ class Transaction(Declaring, Operating, Backfilling, Protocol):
     ) -> list[str]:
         """Return keys of this lane, due beyond ``grace``, that no living replica can serve.
 
-        A replica lives that announced within ``alive``. ``steady`` is how long the caller has
-        announced without a gap: before ``alive`` and a schedule's ``grace`` have passed in that
-        time, nothing is known of the others.
+        A living replica announced itself within ``alive``. ``steady`` is how long the caller has
+        announced itself without a gap: until it reaches ``alive`` plus a schedule's ``grace``,
+        nothing is known of the other replicas.
         """
         ...
 
     async def back_off(self, key: str, error: str) -> None:
-        """Let one schedule that fails wait, longer each time, with nothing decided."""
+        """Delay a schedule that fails, longer each time, with nothing decided."""
         ...
 
 
 # --- queue slots ---
-# The part of the ledger that shares the slots of a queue among replicas.
 
 
 class Slots(Protocol):
-    """Never more slots of a lane are held than its queue's concurrency.
+    """Slots of step queues, shared among replicas.
 
-    Except while a queue that was made smaller still runs what had begun.
+    No more slots of a lane are held than its queue's concurrency, except while steps that began
+    before the queue was made smaller still run.
     """
 
     async def hold_slots(
@@ -406,42 +405,41 @@ class Slots(Protocol):
         take_over: bool,
         number: int,
     ) -> dict[str, int]:
-        """Renew, give back and take slots; return on how many of each lane steps may begin.
+        """Renew, give back and take slots; return the number of usable slots by lane.
 
-        Those on which steps go on though their queue has been made smaller are not counted.
-
-        What the holder has of lanes it does not ask for is given back. A lane of a queue that
-        nobody has declared, or that has no concurrency, has no slots.
+        Slots beyond a reduced concurrency on which steps still run are not counted. Slots of lanes
+        that the holder does not ask for are given back. A lane has no slots if its queue is not
+        declared or has no concurrency.
 
         Args:
-            holder: a replica; its name is nobody else's, ever.
+            holder: name of a replica, never used by another one.
             asks: one for each lane.
             lease: how long they are held from now.
-            take_over: whether to take slots whose lease has ended, too. Who has not been in
-                touch with the ledger for a whole lease lets their holders renew them first.
-            number: grows with each call of this holder. A call that arrives late, after a later
-                one, neither gives back nor renews what that one has kept.
+            take_over: whether to also take slots whose lease has ended. A holder that was out of
+                touch with the ledger for a whole lease lets the other holders renew theirs first.
+            number: grows with each call of this holder. A call that arrives after a later one
+                neither gives back nor renews what the later one has kept.
         """
         ...
 
     async def give_back_slots(self, holder: str) -> None:
-        """Hold nothing any more."""
+        """Give back all slots of a holder."""
         ...
 
     async def slots_held(self) -> list[SlotsHeld]:
-        """Return who holds how many slots, by lane."""
+        """Return how many slots each holder has, by lane."""
         ...
 
 
 # --- ledger ---
-# The interface both ledgers keep, held to one conformance suite.
+# The interface of both ledgers, tested by one conformance suite.
 #
-# ``transaction()`` yields a ``Transaction``: what is written in it is visible to others all at
-# once when the block ends, or not at all when it raises. A fire moves by compare-and-set only.
+# What a ``transaction()`` writes becomes visible to others all at once when the block ends, or not
+# at all if it raises. A fire moves by compare-and-set only.
 
 
 class Ledger(Slots, Protocol):
-    """The memory of every window of one Temporal namespace."""
+    """The record of every window of one Temporal namespace."""
 
     @property
     def remembers(self) -> bool:
@@ -449,22 +447,22 @@ class Ledger(Slots, Protocol):
         ...
 
     async def build_indexes(self, *, patience: float | None = None) -> list[str]:
-        """Build the indexes that migrations have left for later; return the names of those left.
+        """Build the indexes that migrations left for later; return the names of missing ones.
 
         Args:
-            patience: seconds to wait for other sessions at a stretch; None is as long as it takes.
+            patience: seconds to wait for other sessions without a break; None waits without limit.
 
         Raises:
-            LedgerError: when the role may not.
+            LedgerError: the role lacks the privilege.
         """
         ...
 
     async def identity(self) -> str:
-        """Return the ledger's id, which goes into the memo of every run."""
+        """Return the ledger's ID, which goes into the memo of every run."""
         ...
 
     async def close(self) -> None:
-        """Let go of everything; in-flight transactions have ended before."""
+        """Release all resources; in-flight transactions must have ended before."""
         ...
 
     def transaction(self, *, long: bool = False) -> AbstractAsyncContextManager[Transaction]:
@@ -472,86 +470,87 @@ class Ledger(Slots, Protocol):
         ...
 
     async def probe(self, serving: Serving, *, ahead: timedelta = ...) -> Probe:
-        """Look once, in a single statement.
+        """Probe the ledger in a single statement.
 
-        Leases and stops that end later than so far ahead may be left out: nobody waits for them.
+        Leases and stops later than ``ahead`` from now may be left out: no caller waits for them.
         """
         ...
 
     async def prepare(self) -> bool:
-        """Parse the definitions that reads have left out; whether there were any."""
+        """Parse the definitions that reads have left out; return whether there were any."""
         ...
 
     async def lineage(self) -> tuple[Lineage, Lineage]:
-        """Return the lineage of whoever answers now, and of whoever did when it was noted last."""
+        """Return the lineage of the server that answers now, and the lineage noted last."""
         ...
 
     async def note_lineage(self, lineage: Lineage, *, doubted: bool) -> datetime | None:
-        """Note who answers; ``doubted``: windows up to now may have runs the ledger has lost.
+        """Record the lineage of the server; with ``doubted`` also a sign of lost commits.
 
-        Returns up to when that holds, by whoever's doubt was the last.
+        Windows up to the last such sign may have runs that the ledger has lost. Return its time,
+        whichever replica saw it.
         """
         ...
 
     async def listen(self, wake: Callable[[], None]) -> None:
-        """Call ``wake`` soon after each commit in which somebody asked for something.
+        """Call ``wake`` soon after each commit that contains a request.
 
-        Ticks say nothing. Runs until it is cancelled, or returns when the connection is lost.
-        Calls may be missing: it is a hint.
+        Ticks send no notification. Runs until it is cancelled, or returns when the connection is
+        lost. Calls may be missing: they are hints.
 
         Raises:
-            LedgerError: it cannot be listened to.
+            LedgerError: the ledger cannot be listened to.
         """
         ...
 
     async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
-        """Take the fires whose lease has ended; those of paused or retired keys are settled."""
+        """Take fires whose lease has ended; skip ``claimed`` ones of paused or retired keys."""
         ...
 
     async def renew(self, claims: Sequence[Claim], lease: timedelta) -> set[int]:
-        """Give claims a whole lease from now; return the ids of those that are still their owner's.
+        """Give claims a whole lease from now; return the IDs of those that are still their owner's.
 
-        Not renewed is what was taken over, settled, or whose lease has ended. The ids of claims
-        whose commit nobody confirmed are here exactly when it happened.
+        A claim that was taken over or settled, or whose lease has ended, is not renewed. If the
+        commit of a claim was not confirmed, its ID is returned exactly when it happened.
         """
         ...
 
     async def settle(self, outcomes: Sequence[Outcome]) -> int:
-        """Write outcomes whose token still holds; return how many did."""
+        """Write the outcomes whose token still holds; return their number."""
         ...
 
     async def record_evidence(self, evidence: Sequence[Evidence]) -> list[str]:
-        """Write what was seen of runs; return the workflow ids whose fires it changed."""
+        """Write evidence of runs; return the workflow IDs of the fires that it changed."""
         ...
 
     async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> None:
-        """Note that these runs were open at ``at``."""
+        """Record that these runs were open at ``at``."""
         ...
 
     async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
-        """Note that Temporal does not know these started runs; return those that were known."""
+        """Mark started runs that Temporal does not know as lost; return those not marked before."""
         ...
 
     async def unknown_runs(self, workflow_ids: Sequence[str]) -> set[str]:
-        """Return those of these run ids that no fire of a single window has."""
+        """Return those of these run IDs that no fire of a single window has."""
         ...
 
     async def anything_ended(self) -> bool:
-        """Whether a fire ended badly of which nobody has looked what follows it."""
+        """Return whether a fire ended badly whose follow-up runs are not decided yet."""
         ...
 
     async def wake(self) -> list[str]:
-        """Make due what waits in a queue behind nothing any more; return the keys.
+        """Make due the keys whose queue waits for nothing any more, and return them.
 
-        That is behind fewer runs of its own key than may be open at once, and behind no window of
-        another schedule that may still become what it waits for.
+        Fewer runs of such a key are open than may be, and no window of another schedule may still
+        become what a queued fire waits for.
         """
         ...
 
     async def make_due(self, keys: Sequence[str]) -> None:
-        """Let these schedules be planned now: what their plans waited for is known.
+        """Make these schedules due now, because what their plans waited for is known.
 
-        What does not fire at present has nothing to plan.
+        A schedule that is held has nothing to plan and stays as it is.
         """
         ...
 
@@ -562,19 +561,19 @@ class Ledger(Slots, Protocol):
     async def take_stops(
         self, serving: Serving, *, limit: int, lease: timedelta
     ) -> list[StopOrder]:
-        """Take runs that are to be cancelled or terminated now; nobody else does for a lease."""
+        """Take runs to cancel or terminate now; no other replica takes them for a lease."""
         ...
 
     async def stopped(self, orders: Sequence[StopOrder]) -> None:
-        """Note that these runs were asked to end, and the first runs of their chains.
+        """Record that these runs were asked to end, and the first runs of their chains.
 
-        One that was cancelled has its grace from the first time on. They are orders again soon,
-        until they were seen to end.
+        The grace of a cancelled run counts from the first request. They become orders again soon,
+        until they are seen to end.
         """
         ...
 
     async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
-        """Return what was done, newest first."""
+        """Return recorded actions, newest first."""
         ...
 
     async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
@@ -584,36 +583,36 @@ class Ledger(Slots, Protocol):
     async def in_the_way(
         self, replica: str, *, alive: timedelta, orphans: bool, limit: int
     ) -> list[InTheWay]:
-        """Return runs that windows of their key wait in line for, the oldest line first.
+        """Return runs that queued windows of their key wait for, the oldest line first.
 
-        Those that this replica started; with ``orphans`` also those whose replica has not
+        These are runs that this replica started; with ``orphans`` also those whose replica has not
         announced itself within ``alive``.
         """
         ...
 
     async def first_run(self, workflow_id: str) -> str | None:
-        """Return the first run of the chain that belongs to this fire, as far as it is known."""
+        """Return the first run of this fire's chain, if known."""
         ...
 
     async def announce(
         self, serving: Serving, *, engine: str, tzdata: str, retention: timedelta | None
     ) -> None:
-        """Say that this replica lives and what it serves; resolve types that were waiting."""
+        """Announce this replica and what it serves; resolve workflows that waited for a type."""
         ...
 
     async def newer_rules(self, project: str) -> tuple[int, str]:
-        """Return how many schedules newer rules of time computed, and the newest of those.
+        """Return how many schedules newer time rules computed, and the newest of those rules.
 
-        It looks at every schedule: 100,000 take tens of milliseconds.
+        This scans every schedule: 100,000 take tens of milliseconds.
         """
         ...
 
     async def other_rules(self, project: str, *, alive: timedelta) -> list[str]:
-        """Return the zone rules, other than ours, of replicas that announced within ``alive``."""
+        """Return the other zone rules of replicas that announced themselves within ``alive``."""
         ...
 
     async def served(self, *, alive: timedelta) -> Served:
-        """Return what replicas announced within ``alive``: projects, task queues and types."""
+        """Return the projects, task queues and types that replicas announced within ``alive``."""
         ...
 
     async def external_queues(self) -> list[str]:
@@ -623,9 +622,9 @@ class Ledger(Slots, Protocol):
     async def note_polls(
         self, seen: Mapping[str, tuple[datetime | None, int]], *, of: Sequence[str]
     ) -> list[PolledQueue]:
-        """Note of task queues when they were polled last and how many runs wait; return them.
+        """Record when task queues were last polled and how many runs wait there; return them.
 
-        What is not one ``of`` those that external schedules have is forgotten.
+        Queues that are not ``of`` those of external schedules are removed.
         """
         ...
 
@@ -634,29 +633,29 @@ class Ledger(Slots, Protocol):
         ...
 
     async def replicas(self, *, alive: timedelta) -> int:
-        """Return how many replicas of the namespace announced within ``alive``."""
+        """Return how many replicas of the namespace announced themselves within ``alive``."""
         ...
 
     async def withdraw(self, serving: Serving) -> None:
-        """Say that this replica has gone."""
+        """Remove this replica's announcement."""
         ...
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
-        """Take or keep a duty; return its watermark (the epoch at first), or None if not ours."""
+        """Take or keep a duty; return its watermark (at first the epoch), or None if not ours."""
         ...
 
     async def release_duty(self, duty: str, holder: str) -> None:
-        """Let anybody take the duty, unless it has another holder by now."""
+        """Release the duty, unless it has another holder by now."""
         ...
 
     async def set_watermark(self, duty: str, holder: str, watermark: datetime) -> None:
-        """Remember how far the duty's work has come."""
+        """Record how far the duty's work has come."""
         ...
 
     async def schedules(
         self, project: str | None = None, *, key: str | None = None
     ) -> list[ScheduleRow]:
-        """Return schedules in key order, for reading; retired ones too."""
+        """Return schedules in key order for display, including retired ones."""
         ...
 
     async def count_schedules(self, project: str) -> int:
@@ -664,21 +663,21 @@ class Ledger(Slots, Protocol):
         ...
 
     async def wanted(self, project: str) -> list[Wanted]:
-        """Return what the schedules of a project that may fire need of its workers."""
+        """Return what the project's schedules that may fire need of its workers."""
         ...
 
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
-        """Return what the project's schedules start next, the earliest first, one of each.
+        """Return the next start of each of the project's schedules, earliest first.
 
-        Excluded and skipped windows are passed over. Where more than 5000 schedules have such
-        windows before the first start of another, that start may be missing.
+        Excluded and skipped windows are passed over. If more than 5,000 schedules have such windows
+        before the first start of another schedule, that start may be missing.
         """
         ...
 
     async def overflow(self, key: str) -> tuple[int, datetime | None]:
         """Return how many windows of the key found its queue full, and when the last opened.
 
-        Only the newest 5,000 of its rows that were skipped are looked at.
+        Only the newest 5,000 skipped rows of the key are read.
         """
         ...
 
@@ -693,17 +692,17 @@ class Ledger(Slots, Protocol):
         ...
 
     async def check_data_gaps(self, *, rest: timedelta, limit: int) -> list[DataGap]:
-        """Find out what windows that were denied have left without data; return what is new.
+        """Find the data that denied windows left without a run; return the new gaps.
 
         Args:
-            rest: what was denied later is left for the next time: a run that counts on it may be
-                about to begin.
-            limit: the windows that are looked at, those denied in a row with one of them besides.
+            rest: what was denied more recently is left for the next time, because a run that counts
+                on it may be about to begin.
+            limit: number of windows to check, besides those denied in a row with one of them.
         """
         ...
 
     async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
-        """Return data of a key that no run has, newest first."""
+        """Return the data gaps of a key, newest first."""
         ...
 
     async def backfills(self, key: str, *, limit: int = 20) -> list[Backfill]:

@@ -27,14 +27,12 @@ from engine.schedules.policies import Overlap
 from engine.schedules.units import parse_rate
 
 # --- schedules ---
-# What is known of a schedule: as a plan needs it, and as people read it.
-#
-# Instants are aware and in UTC.
+# Schedules as plans need them and as users read them. All datetimes are timezone-aware and in UTC.
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Why and since when a schedule does not fire; without ``until``, until somebody resumes it."""
+    """A pause of a schedule; without ``until`` it lasts until an operator resumes the schedule."""
 
     at: datetime
     reason: str | None = None
@@ -47,14 +45,14 @@ State = Literal["active", "paused", "disabled", "ended", "retired"]
 
 
 def state_of(hold: Hold | None, next_fire_at: datetime | None) -> State:
-    """Return how a schedule stands: held, with windows to come, or with none any more."""
+    """Return the state of a schedule: its hold, ``active`` with windows to come, or ``ended``."""
     return hold or ("active" if next_fire_at else "ended")
 
 
 def hold_of(
     retired_at: datetime | None, schedule: Schedule | None, pause: Pause | None
 ) -> Hold | None:
-    """Return why a schedule does not fire at present, if so; None for what nobody can read."""
+    """Return why a schedule does not fire, if so; an unreadable definition is not ``disabled``."""
     if retired_at is not None:
         return "retired"
     if schedule is not None and not schedule.enabled:
@@ -64,12 +62,11 @@ def hold_of(
 
 @dataclass(frozen=True, slots=True)
 class ScheduleState:
-    """A schedule's row, as read under its lock.
+    """A schedule's row, read under its lock.
 
-    ``rules`` and ``cursor_reading`` say by which rules of time it was computed, and which local
-    time it had come to by them; see ``engine.schedules.planner.planner``. ``known``, ``open_fires``
-    and
-    ``unread`` are what a plan must know of its fires; see ``engine.schedules.planner.decisions``.
+    ``rules`` are the time rules by which it was computed, ``cursor_reading`` is the local time of
+    its cursor by them; see ``engine.schedules.planner.planner``. ``known``, ``open_fires`` and
+    ``unread`` are what a plan needs of its fires; see ``engine.schedules.planner.decisions``.
     """
 
     key: str
@@ -96,12 +93,12 @@ class ScheduleState:
     line_changes: int = 0
 
     def window(self, fire_time: datetime) -> Window:
-        """Return the window of the present series that opens at ``fire_time``."""
+        """Return the window of the current series that opens at ``fire_time``."""
         return Window(self.key, self.series, self.schedule.spec.bucket(fire_time), fire_time)
 
     @property
     def hold(self) -> Hold | None:
-        """Why the schedule does not fire at present, if so."""
+        """The reason why the schedule does not fire, if so."""
         return hold_of(self.retired_at, self.schedule, self.pause)
 
 
@@ -109,8 +106,7 @@ class ScheduleState:
 class Step:
     """A plan with the state it was made for: fires to write, and the new cursor.
 
-    ``max_bucket`` is the highest bucket used afterwards. ``moves``, ``looks``, ``resumed``,
-    ``audit`` and ``withheld`` are the plan's.
+    ``moves``, ``looks``, ``resumed``, ``audit`` and ``withheld`` are the plan's.
     """
 
     state: ScheduleState
@@ -127,7 +123,7 @@ class Step:
     def plain(self) -> bool:
         """Whether each window it passes has a row of its own, and nothing else changes.
 
-        Whoever does not know how far the cursor has come then still finds all of them decided.
+        A reader with an older cursor then still finds all of these windows decided.
         """
         state = self.state
         if self.resumed or state.failures or state.rules != TIME_RULES:
@@ -142,17 +138,17 @@ class Step:
 
     @property
     def reading(self) -> datetime | None:
-        """The local time that the schedule has come to, for when zone rules change."""
+        """The local time of the cursor, needed when zone rules change."""
         return reading_at(self.state.schedule, self.cursor)
 
     @property
     def max_bucket(self) -> int | None:
-        """The highest bucket the key has used once this step is written."""
+        """The highest bucket of the key once this step is written."""
         spec = self.state.schedule.spec
         used = [
             spec.bucket(decision.last or decision.window.fire_time) for decision in self.decisions
         ]
-        # What an operator skipped before it came has its row, and is passed over.
+        # A window that was skipped ahead has a row already and is passed over.
         used += [spec.bucket(at) for at in self.state.known if at <= self.cursor]
         return max(
             (*used, *(() if self.state.max_bucket is None else (self.state.max_bucket,))),
@@ -162,16 +158,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRow:
-    """A schedule as people read it; ``schedule`` is None when this version cannot read it.
+    """A schedule as shown to users; ``schedule`` is None if this version cannot read it.
 
     Attributes:
         definition_version: the newest definition's, in force since ``effective_from``.
-        next_fire_at: when it is looked at next; see ``next_start_at``.
-        last_fire_at, last_status: of its newest fire; a window skipped ahead has not come yet.
+        next_fire_at: when it is planned next; see ``next_start_at``.
+        last_fire_at, last_status: of its newest fire, not counting windows skipped ahead.
         error: why it backs off, if it does.
-        pause: why and since when it does not fire, where somebody paused it.
-        origin: who declares it, a file or an application.
-        skips: windows to come that somebody skipped, and why.
+        pause: its pause, if it is paused.
+        origin: where it is declared: in a file, or by an application.
+        skips: skipped windows to come, with their reasons.
     """
 
     key: str
@@ -194,7 +190,7 @@ class ScheduleRow:
 
     @property
     def next_start_at(self) -> datetime | None:
-        """The next window that starts: excluded and skipped ones are looked at, and do not."""
+        """The next window that starts; excluded and skipped windows are planned but never start."""
         if self.next_fire_at is None or self.schedule is None:
             return self.next_fire_at
         return self.schedule.first_start(self.next_fire_at, but=self.skips)
@@ -202,7 +198,7 @@ class ScheduleRow:
 
 @dataclass(frozen=True, slots=True)
 class NextFire:
-    """The window a schedule opens next, and the zone its people live by."""
+    """The next window of a schedule, and the schedule's time zone."""
 
     key: str
     fire_time: datetime
@@ -210,14 +206,13 @@ class NextFire:
 
 
 # --- new fires ---
-# A decision on its way into a ledger.
 
 
 @dataclass(frozen=True, slots=True)
 class NewFire:
-    """One row to write. With a token it is written ``starting`` and is its owner's to send.
+    """A row to write. With a token it is ``starting``, and its owner sends it.
 
-    One that waits (``not_before``) is only ``claimed``: a sweeper begins to send it in time.
+    With ``not_before`` it is only ``claimed``, and a sweeper sends it in time.
     """
 
     project: str
@@ -276,7 +271,7 @@ class NewFire:
     def asked_for(
         cls, state: ScheduleState, window: Window, workflow_id: str, status: Status, timing: Timing
     ) -> NewFire:
-        """Return the row of a run that somebody asks for."""
+        """Return the row of a requested run."""
         return cls(
             project=state.project,
             key=window.key,
@@ -303,7 +298,7 @@ class NewFire:
     def backfilled(
         cls, state: ScheduleState, window: Window, workflow_id: str, *, sent: bool
     ) -> NewFire:
-        """Return the row of a window that starts after all; ``sent``: at once, by its owner."""
+        """Return the row of a backfilled window; with ``sent`` its owner sends it at once."""
         status: Status = "starting" if sent else "queued"
         new = cls.asked_for(state, window, workflow_id, status, "backfill")
         return replace(new, token=uuid4()) if sent else new
@@ -344,12 +339,12 @@ class NewFire:
 
 
 # --- declarations ---
-# What is declared, and what stands otherwise. Instants are aware and in UTC.
+# Definitions, applied files and drift. All datetimes are timezone-aware and in UTC.
 
 
 @dataclass(frozen=True, slots=True)
 class NewDefinition:
-    """A definition to write, with the state it puts its schedule into."""
+    """A definition to write, with the resulting state of its schedule."""
 
     schedule: Schedule
     project: str
@@ -368,10 +363,10 @@ class NewDefinition:
 
 @dataclass(frozen=True, slots=True)
 class ProjectRow:
-    """The file a project was applied from last.
+    """The file that a project was last applied from.
 
     Attributes:
-        refused: keys of it that were not applied: see ``refusing``.
+        refused: keys of the file that were not applied; see ``engine.runtime.apply.edits``.
     """
 
     revision: int | None
@@ -383,17 +378,17 @@ class ProjectRow:
 
     @property
     def applied(self) -> str:
-        """The digest of the file; empty while not all of it is applied."""
+        """The digest of the file; empty unless all of it is applied."""
         return "" if self.refused else self.file_digest
 
 
 @dataclass(frozen=True, slots=True)
 class DriftRow:
-    """A schedule that stands otherwise than its file alone would have it.
+    """A schedule whose state differs from what its file declares.
 
     Attributes:
-        origin: an application's is in no file.
-        pause: whoever holds it, the file's first state too.
+        origin: an application's schedule is in no file.
+        pause: any pause, including one that the file declares as the initial state.
         skipped: windows to come that an operator skipped.
     """
 
@@ -404,14 +399,15 @@ class DriftRow:
 
 
 # --- operator actions ---
-# What operators ask for and what they did. Instants are aware and in UTC.
+# Requests and actions of operators. All datetimes are timezone-aware and in UTC.
 
 
 @dataclass(frozen=True, slots=True)
 class NewRequest:
-    """A run that somebody asks for: a manual one, or a rerun of a window.
+    """A requested run: a manual run, or a rerun of a window.
 
-    ``status`` is what overlap makes of it; ``overlap`` is its own, where it was given.
+    ``status`` is what the overlap policy decides; ``overlap`` is the request's own policy, if
+    given.
     """
 
     kind: Literal["manual", "rerun"]
@@ -437,7 +433,7 @@ class SkippedAhead:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An operator action to record; the ledger adds who and when."""
+    """An operator action to record; the ledger adds the actor and the time."""
 
     project: str
     key: str
@@ -464,16 +460,14 @@ class ActionRow:
 
 
 # --- replicas ---
-# What a replica may claim, and what it sees of the ledger itself.
-#
-# Instants are aware and in UTC.
+# What a replica serves and what it probes. All datetimes are timezone-aware and in UTC.
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
     """The schedules that one replica may claim: its project's, on its task queue, by type.
 
-    ``rules`` are those of its types' runs; see ``engine.flow.definition``.
+    ``rules`` are the types' run options; see ``engine.flow.definition.RunOptions``.
     """
 
     replica: str
@@ -489,13 +483,14 @@ class Serving:
 
 
 class Wanted(NamedTuple):
-    """Schedules of a project that may fire, and what they need of a worker.
+    """Schedules of a project that may fire and need the same of a worker.
 
     Attributes:
-        lane: the task queue of their workers; "" is external, which any of the project starts.
-        workflow: what they start, as they name it.
-        workflow_type: what that means today; None while no worker has announced it.
-        schedules: how many they are.
+        lane: the task queue of their workers; "" is external, started by any replica of the
+            project.
+        workflow: the workflow that they name.
+        workflow_type: the type it resolves to; None while no worker has announced it.
+        schedules: the number of these schedules.
     """
 
     lane: str
@@ -505,11 +500,11 @@ class Wanted(NamedTuple):
 
 
 Served = Mapping[tuple[str, str], frozenset[str]]
-"""For each project and task queue that a living replica serves, the types that such have."""
+"""The types that living replicas serve, by project and task queue."""
 
 
 def as_served(living: Iterable[tuple[str, str, Collection[str]]]) -> Served:
-    """Return what living replicas serve, by the project, task queue and types of each."""
+    """Return the types that living replicas serve, by project and task queue."""
     served: dict[tuple[str, str], frozenset[str]] = {}
     for project, task_queue, types in living:
         place = (project, task_queue)
@@ -519,21 +514,21 @@ def as_served(living: Iterable[tuple[str, str, Collection[str]]]) -> Served:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One look at the ledger: all that an idle tick does.
+    """The result of a probe of the ledger, which is all that an idle tick does.
 
     Attributes:
         now: the database's clock.
         ledger_id: changes when another database answers.
         epoch: counts configuration changes.
-        due_at: when to look next at a schedule that this replica could serve, if at any. Of one
-            that is late this may be when that was written.
+        due_at: when a schedule that this replica could serve is due next, if any. For a late one
+            this may be the time at which that was written.
         stale_at: when the oldest lease of a claimed or starting fire ends, if any.
         stop_at: when the next run is to be cancelled or terminated, if any.
-        server: when the server process that answers began; None where there is none, or where
-            it is a standby, which may be behind.
-        transactions: how many transactions the server has ever numbered. It never falls, unless
-            some are lost.
-        doubted_at: when somebody saw a sign of lost commits last.
+        server: start time of the server process that answers; None if there is none, or if it is a
+            standby, which may be behind.
+        transactions: number of transactions the server has ever assigned; it falls only if some are
+            lost.
+        doubted_at: when a replica last saw a sign of lost commits.
         chained: whether schedules of the project wait for windows of others.
         lay_at: when a backfill that this replica could serve has its turn, if any.
     """
@@ -553,25 +548,25 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Lineage:
-    """Database system and timeline that commits belong to; None where unknown."""
+    """The database system and timeline that commits belong to; None where unknown."""
 
     system: str | None = None
     timeline: int | None = None
 
 
 # --- queues ---
-# What the ledger knows of queues of steps, and what a replica asks about their slots.
+# Step queues, and a replica's requests for their slots.
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """A queue, as it was declared last.
+    """A step queue, as it was declared last.
 
     Attributes:
-        queue: its name, one in the whole namespace.
-        project: whose it is.
-        limits: what its steps keep to.
-        dropped_at: since when no file declares it; its limits go on holding.
+        queue: its name, unique in the namespace.
+        project: the project that owns it.
+        limits: concurrency and rate of its steps.
+        dropped_at: since when no file declares it; its limits stay in force.
     """
 
     queue: str
@@ -582,23 +577,23 @@ class QueueRow:
 
     @classmethod
     def of(cls, *, concurrency: int | None, rate: str | None, **rest: Any) -> QueueRow:
-        """Return what a row of ``queues`` says."""
+        """Return the queue of a row of ``queues``."""
         return cls(limits=Queue(concurrency, parse_rate(rate) if rate else None), **rest)
 
 
 UNPOLLED: Final = timedelta(minutes=2)
-"""For so long nobody polls a task queue until that is told. A poll lasts a minute at most."""
+"""The time without a poll after which a task queue is reported. A poll lasts a minute at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolledQueue:
-    """Temporal's last answer on the task queue of external schedules.
+    """Temporal's last answer about a task queue of external schedules.
 
     Attributes:
-        polled_at: when a worker polled it last; None: none that Temporal remembers.
-        waiting: how many runs wait there for a worker, about.
-        since: when it was looked at first.
-        looked_at: when it was looked at last.
+        polled_at: when a worker last polled it; None if Temporal remembers no poll.
+        waiting: approximate number of runs that wait there for a worker.
+        since: when it was first looked at.
+        looked_at: when it was last looked at.
     """
 
     task_queue: str
@@ -609,20 +604,20 @@ class PolledQueue:
 
     @property
     def is_left_alone(self) -> bool:
-        """Whether nobody has polled it for a while; one that was just seen gets its time."""
+        """Whether no worker has polled it for ``UNPOLLED``, counted from ``since`` if never."""
         return self.looked_at - (self.polled_at or self.since) >= UNPOLLED
 
 
 @dataclass(frozen=True, slots=True)
 class SlotAsk:
-    """A replica's demand on one lane.
+    """A replica's demand for slots of one lane.
 
     Attributes:
         lane: the Temporal task queue of the steps.
-        queue: whose limits hold.
-        running: on how many slots steps run, or may begin to run until the answer is there; they
-            are kept whatever the limit is now.
-        wanted: how many slots would be used at once.
+        queue: the queue whose limits apply.
+        running: number of slots on which steps run, or may begin to run before the answer arrives;
+            they are kept whatever the limit is now.
+        wanted: number of slots that would be used at once.
     """
 
     lane: str
@@ -633,7 +628,7 @@ class SlotAsk:
 
 @dataclass(frozen=True, slots=True)
 class SlotsHeld:
-    """Number of slots of a lane that one replica holds."""
+    """The number of slots of a lane that one replica holds."""
 
     lane: str
     queue: str
@@ -642,46 +637,45 @@ class SlotsHeld:
 
 
 # --- backfills ---
-# Backfills as the ledger keeps them: ranges of past windows that ticks lay, some at a time.
-#
-# Instants are aware and in UTC.
+# Ranges of past windows that ticks lay in parts. All datetimes are timezone-aware and in UTC.
 
 InLine = Literal["allow", "queue"]
-"""How the windows of a backfill start: as fast as it goes, or one after another."""
+"""The order in which windows of a backfill start: as fast as possible, or one after another."""
 
 BackfillState = Literal["laying", "done", "ended"]
 
 Included = Literal["user", "excluded", "dependency", "coalesced"]
-"""Causes of windows that a backfill starts only where its request names them."""
+"""The causes whose windows a backfill starts only if its request names them."""
 
 UNDECLARED: Final[Cause] = "undeclared"
-"""The cause of a window without a row, which is from before its schedule was declared."""
+"""The cause of a window without a row, from before its schedule was declared."""
 
 BY_DEFAULT: Final[tuple[Cause, ...]] = (
     UNDECLARED, "expired", "rejected", "paused", "disabled", "retired", "queue_full", "overlap",
 )  # fmt: skip
-"""The causes of windows that every backfill starts."""
+"""The causes whose windows every backfill starts."""
 
 INCLUDED: Final[tuple[Included, ...]] = get_args(Included)
 
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """One range.
+    """A backfill of one range of windows.
 
     Attributes:
-        series, definition_version: of the request. They say which windows it has, and how they run.
-        first, last: the fire times of its first and its last window.
+        series, definition_version: of the request; they decide which windows it has and how they
+            run.
+        first, last: the fire times of its first and last window.
         cursor: every window of it up to here was laid or left alone.
-        include: windows of which causes start.
+        include: the causes whose windows start.
         state: ``done`` is laid to its end; ``ended`` was given up before, for ``ended_reason``.
         next_at: when a tick looks at it next.
-        laid_at: when windows were laid last.
-        looked_at: up to when signs of lost commits were followed by a look at the key's runs.
-        windows: how many it has.
-        laid: how many of them start, or have.
-        left_alone: how many of them do not, by why.
-        error: why it could not be laid, when it was tried last.
+        laid_at: when windows were last laid.
+        looked_at: the key's runs were looked up for signs of lost commits up to here.
+        windows: number of its windows.
+        laid: number of windows that start or have started.
+        left_alone: number of windows that do not start, by reason.
+        error: why the last attempt to lay it failed.
     """
 
     id: int
@@ -710,22 +704,22 @@ class Backfill:
 
     @property
     def done(self) -> int:
-        """Number of its windows that were laid or left alone."""
+        """The number of its windows that were laid or left alone."""
         return self.laid + sum(self.left_alone.values())
 
     def is_pending(self, cause: Cause | None, first: datetime, last: datetime) -> bool:
-        """Whether windows of this cause, between these fire times, may still start by it."""
+        """Return whether windows of this cause, between these fire times, may still start by it."""
         ahead = self.state == "laying" and self.cursor < last and first <= self.last
         return ahead and cause in self.include
 
     def is_halted(self, state: ScheduleState) -> bool:
-        """Whether the hold of its schedule halts it: a pause does that was not there before it."""
+        """Return whether its schedule's hold halts it; a pause does if newer than the request."""
         if state.hold == "disabled":
             return True
         return state.pause is not None and state.pause.at > self.requested_at
 
     def ends(self, state: ScheduleState) -> str | None:
-        """Why its schedule, as it is now, lets nothing more of it be laid; None when it does."""
+        """Return why its schedule allows no more of it to be laid now; None if it does."""
         if state.retired_at is not None:
             return "the schedule was retired"
         if state.series != self.series:
@@ -735,7 +729,7 @@ class Backfill:
 
 @dataclass(frozen=True, slots=True)
 class ToLay:
-    """A window that is to start after all; ``again``: its row says that it would not."""
+    """A window that a backfill starts; ``again``: its row records that it has no run."""
 
     window: Window
     workflow_id: str
@@ -743,16 +737,16 @@ class ToLay:
 
 
 def as_backfill(row: Mapping[str, Any], left_alone: Mapping[str, int]) -> Backfill:
-    """Return what the ledger read."""
+    """Return the backfill of a row."""
     return Backfill(**{**row, "include": tuple(row["include"]), "left_alone": left_alone})
 
 
 # --- JSON of an action ---
-# How the state before and after an action is kept: as JSON, instants in ISO 8601 with ``Z``.
+# The state before and after an action, kept as JSON with ISO 8601 timestamps that end in ``Z``.
 
 
 def noted(state: Mapping[str, Any] | None) -> str | None:
-    """Return what the audit keeps of a state, as JSON text."""
+    """Return a state as the JSON text of an action."""
     return None if state is None else json.dumps(state, default=_as_text)
 
 

@@ -15,9 +15,8 @@ from engine.errors import ScheduleNotFound, ScheduleRetired
 from engine.ledger import Ledger, Transaction
 from engine.ledger.fires import Fire
 from engine.ledger.records import Action, PolledQueue, ScheduleState, Served, Step
-from engine.schedules import Schedule
 from engine.schedules.ids import Window, is_suffixed, nearest_name, resolve_type
-from engine.schedules.model import CatchUp
+from engine.schedules.model import CatchUp, Schedule
 from engine.schedules.planner.decisions import Hold, Move, Plan, without
 from engine.schedules.planner.planner import MOST_ROWS, TIME_RULES, cursor_by_new_rules, plan
 from engine.schedules.policies import STOPS, Overlap

@@ -47,14 +47,13 @@ from engine.schedules.ids import resolve_type
 from engine.schedules.planner.planner import TIME_RULES
 
 # --- open runs ---
-# What the in-memory ledger knows of open runs: seen, lost, to be ended, waited for.
 
 _SOON, _LATEST = timedelta(seconds=1), timedelta(seconds=30)
 _RUNNING = {"claimed", "starting", "started"}
 
 
 class MemoryRuns:
-    """Open runs, and what is known of them."""
+    """Open runs: seen open, lost, to be stopped, or waited for."""
 
     clock: Callable[[], datetime]
     living: Callable[[timedelta], list[Serving]]
@@ -200,7 +199,7 @@ class MemoryRuns:
 
 
 # --- fires ---
-# What becomes of fires in the in-memory ledger: leases, outcomes, evidence, and reading them.
+# Leases, outcomes and evidence of fires, and reading them.
 
 _WITHOUT_RUN = DENIED | {"queued"}
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -276,14 +275,14 @@ class MemoryFires(MemoryRuns):
         return renewed
 
     def note_retention(self, retention: timedelta, now: datetime) -> None:
-        """Remember what the namespace's retention is: the stretch goes on, or a new one begins."""
+        """Record the namespace's retention, in the current stretch or a new one."""
         begun = now
         if self._retentions and self._retentions[-1][0] == retention:
             _, begun, _ = self._retentions.pop()
         self._retentions.append((retention, begun, now))
 
     def _smallest_retention(self, since: datetime) -> timedelta | None:
-        """In force since then: what was seen after it, and the stretch it fell into."""
+        """Return the smallest one seen since then, including the stretch that it fell into."""
         fell_into = max((begun for _, begun, _ in self._retentions if begun <= since), default=None)
         in_force = [
             retention
@@ -410,18 +409,18 @@ class MemoryFires(MemoryRuns):
 
 
 # --- queue slots ---
-# The slots of queues, in memory: the rules of ``hold_slots.sql``.
+# Step queue slots in memory, by the rules of ``hold_slots.sql``.
 
 
 class MemorySlots:
-    """Nothing here waits, so that no two calls get in each other's way."""
+    """Slots of step queues. No method awaits, so that no two calls interleave."""
 
     _tables: Tables
     clock: Callable[[], datetime]
     _slots: dict[tuple[str, int], tuple[str, str, datetime]]
     """(lane, slot) → queue, holder and end of the lease."""
     _last_asks: dict[str, int]
-    """Holder → the number of what it asked last."""
+    """Holder → the number of its last call."""
 
     async def hold_slots(
         self,
@@ -493,16 +492,15 @@ class MemorySlots:
 
 
 # --- ledger ---
-# The ledger in memory: what the engine uses without ``SCHED_DATABASE_URL``.
-#
-# It keeps every rule of the PostgreSQL ledger inside one process and forgets all of it when the
-# process ends. Several replicas with one each are guarded by the run id alone.
+# The ledger that the engine uses without ``SCHED_DATABASE_URL``. It keeps every rule of the
+# PostgreSQL ledger inside one process, and loses everything when the process ends. Replicas with
+# one each are guarded by the run ID alone.
 
 STATELESS_ID = UUID("00000000-0000-0000-0000-000000000000")
-"""The ledger id in memos of stateless replicas: they have no memory to tell them apart by."""
+"""The ledger ID in memos of stateless replicas, which have nothing to tell them apart."""
 
 _KEPT_FIRES = 10_000
-"""Closed fires beyond this many are forgotten, oldest first."""
+"""Closed fires beyond this number of fires are dropped, oldest first."""
 
 
 def _local_clock() -> datetime:
@@ -510,12 +508,12 @@ def _local_clock() -> datetime:
 
 
 class MemoryLedger(MemorySlots, MemoryFires):
-    """The memory of every window, for as long as the process lives.
+    """The record of every window, for as long as the process lives.
 
     Args:
         clock: the ledger's clock; by default the machine's.
         identity: goes into the memo of every run.
-        remembers: True where nothing came before this process, as in a simulation.
+        remembers: True if nothing came before this process, as in a simulation.
     """
 
     def __init__(
@@ -537,7 +535,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         self._last_asks = {}
 
     def travel(self, now: datetime) -> None:
-        """Let the clock stand at ``now`` from here on."""
+        """Stop the clock at ``now``."""
         self.clock = lambda: now
 
     async def build_indexes(
@@ -551,7 +549,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         return str(self._identity)
 
     async def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
     @asynccontextmanager
     async def transaction(
@@ -559,7 +557,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         *,
         long: bool = False,  # noqa: ARG002 - no limits to lift here
     ) -> AsyncIterator[MemoryTransaction]:
-        """One at a time; what a failing block wrote is undone."""
+        """Begin a transaction, one at a time; roll it back if the block raises."""
         async with self._lock:
             asked = self._asked_for()
             with self._tables.undoable():
@@ -570,11 +568,11 @@ class MemoryLedger(MemorySlots, MemoryFires):
                     wake()
 
     def _asked_for(self) -> tuple[int, int]:
-        """Return the epoch, which grows with each verb and each apply only."""
+        """Return the counters that only actions and applies raise."""
         return self._tables.counters["action"], self._tables.counters["epoch"]
 
     async def listen(self, wake: Callable[[], None]) -> None:
-        """Only what is asked for in this process is heard."""
+        """Call ``wake`` for requests made in this process only."""
         self._hearing.append(wake)
         try:
             wake()
@@ -611,11 +609,11 @@ class MemoryLedger(MemorySlots, MemoryFires):
         )
 
     async def prepare(self) -> bool:
-        """Nothing is parsed here."""
+        """Return False: there is nothing to parse."""
         return False
 
     async def lineage(self) -> tuple[Lineage, Lineage]:
-        """A process has one history."""
+        """Return no lineage: a process has one history."""
         return Lineage(), Lineage()
 
     async def note_lineage(
@@ -632,8 +630,8 @@ class MemoryLedger(MemorySlots, MemoryFires):
         self,
         serving: Serving,
         *,
-        engine: str,  # noqa: ARG002 - told to nobody
-        tzdata: str,  # noqa: ARG002 - told to nobody
+        engine: str,  # noqa: ARG002 - not recorded here
+        tzdata: str,  # noqa: ARG002 - not recorded here
         retention: timedelta | None,
     ) -> None:
         async with self._lock:
@@ -754,7 +752,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         return rows
 
     async def _newest(self, key: str) -> Fire | None:
-        """The key's newest fire; not one that was skipped before it came."""
+        """Return the key's newest fire, not counting windows skipped before they came."""
         now, fires = self.clock(), await self.fires(key=key, limit=_KEPT_FIRES)
         numbers, kept = self._tables.runs, self._tables.fires
         return next(
@@ -793,7 +791,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         return sorted(found, key=lambda fire: (fire.fire_time, fire.key))[:limit]
 
     def _skips(self, state: ScheduleState) -> dict[datetime, str]:
-        """Return the windows to come that somebody skipped, and why."""
+        """Return the skipped windows to come, with their reasons."""
         fires = (self._tables.fires[number] for number in self._tables.of_key(state.key))
         return {
             fire.new.fire_time: fire.reason or ""

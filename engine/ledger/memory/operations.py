@@ -1,4 +1,4 @@
-"""Operator actions of the in-memory ledger."""
+"""Operator actions, backfills, dead letters and follow-up runs of the in-memory ledger."""
 
 from __future__ import annotations
 
@@ -59,7 +59,6 @@ from engine.schedules.planner.decisions import (
 from engine.schedules.policies import ReasonCode, Rule, Stop, reason_code
 
 # --- operator actions ---
-# What the in-memory ledger does for operators: the verbs' half of a transaction.
 
 
 class MemoryOperating(MemoryRows):
@@ -187,17 +186,16 @@ class MemoryOperating(MemoryRows):
 
 
 def _as_noted(state: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return a state as it comes back from a database."""
+    """Return a state as a database would return it."""
     text = noted(state)
     return None if text is None else dict(json.loads(text))
 
 
 # --- backfill ---
-# What the in-memory ledger does with windows of the past: finds, splits and fills them.
 
 
 class MemoryBackfilling(MemoryRows):
-    """Backfills, and the laying of their windows."""
+    """Backfills, and past windows: found, split and laid."""
 
     async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
         found = [fire for fire in self._windows(key)
@@ -327,7 +325,7 @@ class MemoryBackfilling(MemoryRows):
         self,
         seen: Evidence,
         window: Window,
-        version: int,  # noqa: ARG002 - the present one will do for as long as a process lives
+        version: int,  # noqa: ARG002 - the current version suffices here
         timing: Timing,
         data_from: datetime | None,
     ) -> None:
@@ -362,7 +360,7 @@ def backfills_of(tables: Tables, key: str) -> list[Backfill]:
 
 
 def laying_of(tables: Tables, serving: Serving) -> Iterator[Backfill]:
-    """Return the backfills that this replica could lay, or has to end."""
+    """Yield the backfills that this replica could lay, or has to end."""
     for each in tables.backfills.values():
         row = tables.schedules[each.key]
         goes_on = each.ends(row.state) or not each.is_halted(row.state)
@@ -377,7 +375,6 @@ def _may_refill(was: FireEntry | None, each: ToLay) -> bool:
 
 
 # --- dead letters ---
-# Dead letters in the in-memory ledger.
 
 
 class MemoryLetters(MemoryRows):
@@ -443,7 +440,6 @@ class MemoryLetters(MemoryRows):
 
 
 # --- follow-up runs ---
-# What follows fires that ended badly, in the in-memory ledger.
 
 
 class MemoryFollowUps(MemoryRows):
@@ -512,29 +508,29 @@ class MemoryFollowUps(MemoryRows):
 
 
 def is_to_follow(fire: FireEntry) -> bool:
-    """Whether it ended badly, and nobody has looked yet what follows it."""
+    """Return whether it ended badly and its follow-up runs are not decided yet."""
     return fire.status in ENDED_BADLY and not fire.followed and fire.kind != "handler"
 
 
 # --- dependencies of windows ---
-# What became of the windows that fires wait for, in the in-memory ledger: see ``awaited``.
+# Outcomes of the windows that fires wait for; migration 0019 has ``awaited_of`` for PostgreSQL.
 
 _UNSENT = {"claimed", "queued", "starting"}
 
 
 def with_awaited(tables: Tables, entry: FireEntry, fire: OpenFire) -> OpenFire:
-    """Return an open fire with what became of everything that it waits for."""
+    """Return an open fire with the outcome of each window that it waits for."""
     return replace(fire, awaited=awaited(tables, entry)) if entry.awaits else fire
 
 
 def awaited(tables: Tables, entry: FireEntry) -> tuple[Dependency, ...]:
-    """Return what became of each window that a fire waits for."""
+    """Return the outcome of each window that a fire waits for."""
     rules = entry.awaits.rules if entry.awaits else ()
     return tuple(_awaited(tables, rule, entry.new.fire_time) for rule in rules)
 
 
 def waits_for_nothing(tables: Tables, number: int, fire: FireEntry) -> bool:
-    """Whether what waits in a queue could go on, as far as other schedules are concerned."""
+    """Return whether a queued fire could go on, as far as other schedules are concerned."""
     if fire.awaits:
         found = awaited(tables, fire)
         return unmet(found) is not None or not is_pending(found)
@@ -564,7 +560,7 @@ def _awaited(tables: Tables, rule: Rule, at: datetime) -> Dependency:
 def _may_be_laid(
     tables: Tables, rule: Rule, parent: ScheduleEntry, row: FireEntry | None, at: datetime
 ) -> bool:
-    """Whether a backfill may still become the window that is meant, or one behind it."""
+    """Return whether a backfill may still lay the awaited window, or a later one."""
     state = parent.state
     for each in tables.backfills.values():
         if each.key != rule.parent or each.state != "laying" or each.cursor >= at:
@@ -589,7 +585,7 @@ def _became(row: FireEntry) -> ParentOutcome:
 
 
 def _held(parent: ScheduleEntry, at: datetime) -> Hold | None:
-    """Why nobody is to wait for it: a schedule that is held decides when it goes on."""
+    """Return the parent's hold, if any; no fire waits for the windows of a held schedule."""
     pause = parent.state.pause
     if parent.state.hold == "paused" and pause and pause.until and pause.until <= at:
         return None

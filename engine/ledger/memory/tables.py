@@ -41,7 +41,7 @@ from engine.schedules.planner.planner import TIME_RULES
 from engine.schedules.policies import Overlap, Stop, reason_code
 
 # --- tables and journal ---
-# The rows of the in-memory ledger, and the journal that undoes a failed transaction.
+# Rows of the in-memory ledger, and the journal that rolls back a failed transaction.
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -58,11 +58,11 @@ class ScheduleEntry:
 
     @property
     def lane(self) -> str:
-        """See the column of the same name."""
+        """The lane, as in the column of the same name."""
         return self.state.schedule.lane
 
     def servable(self, serving: Serving) -> bool:
-        """Whether this replica may claim it."""
+        """Return whether this replica may claim it."""
         known = self.state.schedule.external or self.state.workflow_type in serving.types
         mine = self.state.project == serving.project and self.lane in serving.lanes
         return mine and known and self.state.rules <= TIME_RULES
@@ -70,7 +70,7 @@ class ScheduleEntry:
 
 @dataclass(frozen=True, slots=True)
 class FireEntry:
-    """A fire's row: what was written, and what became of it."""
+    """A fire's row: what was written first, and its state since."""
 
     new: NewFire
     status: Status
@@ -107,7 +107,7 @@ class FireEntry:
 
     @classmethod
     def of(cls, new: NewFire) -> FireEntry:
-        """Return the row of a fire that nobody sends yet."""
+        """Return the row of a fire that is not being sent."""
         return cls(
             new=new, status=new.status, reason=new.reason, timing=new.timing, token=None,
             lease_until=None, starting_at=None, attempts=0, replica=None,
@@ -115,7 +115,7 @@ class FireEntry:
 
     @property
     def window(self) -> Window:
-        """Its window, or the first of several."""
+        """The window of the fire, or the first of several."""
         return Window(self.new.key, self.new.series, self.new.bucket, self.new.fire_time)
 
     @property
@@ -125,7 +125,7 @@ class FireEntry:
         return self.own_input or ((schedule.input,) if schedule.has_input else ())
 
     def in_the_way(self, number: int) -> OpenFire | None:
-        """Return what a plan must know of it, while its run is open or may still come."""
+        """Return what a plan needs of it while its run is open or may still start."""
         if self.lost_at is not None or self.status not in OPEN or self.kind == "handler":
             return None
         return OpenFire(
@@ -140,7 +140,7 @@ class FireEntry:
         )
 
     def is_news(self, seen: Evidence) -> bool:
-        """Whether the run tells more than the fire knows; see ``record_evidence.sql``."""
+        """Return whether the run is newer than the row's; see ``record_evidence.sql``."""
         if self.run_id is None or self.started_at is None:
             return True
         if self.run_id == seen.run_id:
@@ -153,14 +153,14 @@ class FireEntry:
 
     @property
     def denied(self) -> dict[str, object]:
-        """Return its former status for the history, when evidence or a backfill overrules it."""
+        """The status for the history, used when evidence or a backfill overrules it."""
         return {
             "status": self.status, "reason": self.reason, "error": self.error,
             "reason_code": reason_code(self.reason),
         }  # fmt: skip
 
     def as_fire(self) -> Fire:
-        """Return what people read."""
+        """Return the fire as shown to users."""
         new = self.new
         lag = self.started_at - new.fire_time if self.started_at else None
         return Fire(
@@ -189,10 +189,10 @@ class FireEntry:
 
 @dataclass
 class Tables:
-    """Everything the in-memory ledger knows of schedules and fires.
+    """All tables of the in-memory ledger.
 
-    Rows are frozen; every change goes through ``put``, which a failing ``undoable`` block
-    takes back.
+    Rows are frozen; every change goes through ``put`` or ``drop``, which a failing ``undoable``
+    block rolls back.
     """
 
     schedules: dict[str, ScheduleEntry] = field(default_factory=dict)
@@ -211,7 +211,7 @@ class Tables:
     queues: dict[str, QueueRow] = field(default_factory=dict)
     backfills: dict[int, Backfill] = field(default_factory=dict)
     gaps: dict[tuple[str, datetime], tuple[datetime, int, bool]] = field(default_factory=dict)
-    """Windows that were denied: when, their numbers, and whether that was told as a gap."""
+    """Denied windows: when, their buckets, and whether that was reported as a gap."""
     remembers: bool = False
     _journal: list[tuple[MutableMapping[object, object], object, object]] = field(
         default_factory=list
@@ -223,7 +223,7 @@ class Tables:
         table[key] = value
 
     def of_key(self, key: str) -> list[int]:
-        """Return the numbers of the key's fires, in the order in which they were written."""
+        """Return the numbers of the key's fires, in the order of writing."""
         return [number for number, fire in self.fires.items() if fire.new.key == key]
 
     def drop(self, table: MutableMapping[K, V], key: K) -> None:
@@ -231,11 +231,11 @@ class Tables:
         self._journal.append((table, key, table.pop(key)))  # type: ignore[arg-type] # any table will do
 
     def rules_of(self, new: NewFire) -> Mapping[str, Any] | None:
-        """Return what the type of a fire was announced with."""
+        """Return the run options announced with the type of a fire."""
         return self.rules.get((new.task_queue, new.workflow_type or ""))
 
     def due_now(self, key: str, now: datetime) -> ScheduleEntry | None:
-        """Return a schedule's row, due now; None where it is already, or does not fire."""
+        """Return a schedule's row, due now; None if it is due already or is held."""
         row = self.schedules.get(key)
         if row is None or not (row.next_fire_at is None or row.next_fire_at > now):
             return None
@@ -244,13 +244,13 @@ class Tables:
         return replace(row, next_fire_at=now) if hold is None or ends else None
 
     def count(self, name: str) -> int:
-        """Raise a counter and return it."""
+        """Increment a counter and return it."""
         self.put(self.counters, name, self.counters[name] + 1)
         return self.counters[name]
 
     @contextmanager
     def undoable(self) -> Iterator[None]:
-        """Take every ``put`` inside back when the block raises."""
+        """Roll back every change inside when the block raises."""
         self._journal.clear()
         try:
             yield
@@ -278,11 +278,11 @@ class Tables:
 
 
 # --- data intervals ---
-# Where the data of runs begin, in the in-memory ledger; see migration 0022 for the other one.
+# Where the data of runs begin; migration 0022 does the same in PostgreSQL.
 
 
 def write_fire(tables: Tables, number: int, fire: FireEntry, now: datetime) -> None:
-    """Write the row of a fire that may have begun with it, or been denied."""
+    """Write the row of a fire; fix where its data begin, or note that it was denied."""
     was = tables.fires.get(number)
     if fire.kind in OF_A_WINDOW:
         if fire.status == "starting" and (was is None or was.status != "starting"):
@@ -294,17 +294,17 @@ def write_fire(tables: Tables, number: int, fire: FireEntry, now: datetime) -> N
 
 
 def check_gaps(tables: Tables, now: datetime, rest: timedelta, limit: int) -> list[DataGap]:
-    """Return gaps that are news; see ``Ledger.check_data_gaps``."""
+    """Return new gaps; see ``Ledger.check_data_gaps``."""
     old = [place for place, (at, _, told) in tables.gaps.items() if not told and at < now - rest]
     gaps = []
     for key, data_to in sorted(old, reverse=True)[:limit]:
         if (key, data_to) not in tables.gaps:
-            continue  # part of a later one
+            continue  # part of a later gap
         gap = _gap(tables, key, data_to)
         runs = any(fire.new.fire_time == data_to for _, fire in _counted(tables, key))
         since = _window_before(tables, key, data_to) or NO_RUN_BEFORE
         later = _window_after(tables, key, data_to)
-        if later is not None and later < data_to:  # what lies behind that is no gap either
+        if later is not None and later < data_to:  # no window after that is a gap
             since = max(since, later)
         at, bucket, _ = tables.gaps[key, data_to]
         for place in old:
@@ -317,14 +317,14 @@ def check_gaps(tables: Tables, now: datetime, rest: timedelta, limit: int) -> li
 
 
 def told_gaps(tables: Tables, key: str) -> list[DataGap]:
-    """Return the known gaps of a key; see ``Ledger.data_gaps``."""
+    """Return the reported gaps of a key; see ``Ledger.data_gaps``."""
     told = [place for place, (_, _, told) in tables.gaps.items() if told and place[0] == key]
     found = [_gap(tables, *place) for place in sorted(told, reverse=True)]
     return [gap for gap in found if gap]
 
 
 def _gap(tables: Tables, key: str, data_to: datetime) -> DataGap | None:
-    """Return what nobody has of the data of a window that was denied; None if somebody has."""
+    """Return the gap that a denied window leaves; None if a run has its data."""
     begun = any(
         fire.new.fire_time == data_to and _has_begun(fire) for _, fire in _counted(tables, key)
     )
@@ -353,7 +353,7 @@ def _data_from(tables: Tables, fire: FireEntry) -> datetime | None:
 
 
 def _window_before(tables: Tables, key: str, moment: datetime) -> datetime | None:
-    """Return where the last window before it ended that has begun, or is still to begin."""
+    """Return the end of the last window before it that has begun or is still to begin."""
     before = [
         (fire.new.fire_time, number, fire.new.last_fire_time)
         for number, fire in _counted(tables, key)
@@ -363,7 +363,7 @@ def _window_before(tables: Tables, key: str, moment: datetime) -> datetime | Non
 
 
 def _window_after(tables: Tables, key: str, moment: datetime) -> datetime | None:
-    """Return where the data of the first window after it begin; None where it is pending."""
+    """Return where the data of the first window after it begin; None if that is pending."""
     after = [
         (fire.new.fire_time, number)
         for number, fire in _counted(tables, key)
@@ -382,11 +382,10 @@ def _counted(tables: Tables, key: str) -> Iterator[tuple[int, FireEntry]]:
 
 
 # --- rows ---
-# Finds and writes rows of the in-memory ledger, for every part of a transaction.
 
 
 class MemoryRows:
-    """Base of all parts of a transaction."""
+    """Access to rows, the base of all parts of a transaction."""
 
     _tables: Tables
     _clock: Callable[[], datetime]
@@ -399,7 +398,7 @@ class MemoryRows:
         status: Status,
         timing: Timing,
     ) -> FireEntry:
-        """A fire that somebody asked for."""
+        """Return the row of a requested fire."""
         new = NewFire.asked_for(state, window, workflow_id, status, timing)
         lease = self._clock() if status == "claimed" else None
         return replace(FireEntry.of(new), lease_until=lease)
@@ -414,7 +413,7 @@ class MemoryRows:
         return [(n, fire) for n, fire in fires if fire.new.key == key and fire.status == status]
 
     def _skipped_ahead(self, fire: FireEntry) -> bool:
-        """Whether an operator skipped it before it came."""
+        """Return whether an operator skipped it before its fire time."""
         mine = fire.status == "skipped" and (fire.reason or "").startswith("user")
         ahead = fire.new.fire_time > self._tables.schedules[fire.new.key].state.cursor
         return mine and ahead and fire.kind == "window"
@@ -427,7 +426,7 @@ class MemoryRows:
         self._write(number, fire)
 
     def _add(self, fire: FireEntry) -> int:
-        """Write a new row, and where it is found."""
+        """Write a new row and index it."""
         number = self._tables.count("fire")
         self._write(number, replace(fire, decided_at=self._clock()))
         if fire.kind == "window":

@@ -35,7 +35,6 @@ from engine.schedules.planner.overlap import ahead
 from engine.schedules.planner.planner import TIME_RULES, reading_at
 
 # --- declarations ---
-# What the in-memory ledger does for whoever declares schedules.
 
 _BY_THE_FILE = "paused: true in the file"
 
@@ -46,7 +45,7 @@ class MemoryDeclaring(MemoryRows):
     _announced: Callable[[str], list[str]]
 
     async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
-        """The one lock of the ledger is held already."""
+        """Do nothing: the ledger's only lock is held already."""
 
     async def lock_project(self, project: str) -> ProjectRow | None:
         return self._tables.projects.get(project)
@@ -102,7 +101,7 @@ class MemoryDeclaring(MemoryRows):
                 cursor=cursor,
                 workflow_type=new.workflow_type,
                 retired_at=None,
-                # The operator's pause is not the file's to change.
+                # A file does not change an operator's pause.
                 pause=before.state.pause if before else paused,
                 absent_since=None,
                 failures=0,
@@ -183,7 +182,6 @@ class MemoryDeclaring(MemoryRows):
 
 
 # --- queues ---
-# The queues of steps, as a transaction of the in-memory ledger declares them.
 
 
 class MemoryQueues(MemoryRows):
@@ -197,7 +195,7 @@ class MemoryQueues(MemoryRows):
         project: str,
         queues: Mapping[str, Queue],
         *,
-        by: str,  # noqa: ARG002 - told to nobody
+        by: str,  # noqa: ARG002 - not recorded here
     ) -> None:
         now, table = self._clock(), self._tables.queues
         for name, limits in queues.items():
@@ -209,7 +207,6 @@ class MemoryQueues(MemoryRows):
 
 
 # --- transaction ---
-# One transaction of the in-memory ledger.
 
 
 class MemoryTransaction(
@@ -256,7 +253,7 @@ class MemoryTransaction(
         return [key for _, key in sorted(due)[:limit]]
 
     async def lock(self, keys: Sequence[str]) -> None:
-        """The one lock of the ledger is held already."""
+        """Do nothing: the ledger's only lock is held already."""
 
     async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
         old = [
@@ -271,7 +268,6 @@ class MemoryTransaction(
         return old[:limit]
 
     async def lock_unsent(self, fire_ids: Collection[int]) -> set[int]:
-        """The one lock of the ledger is held already."""
         fires = self._tables.fires
         return {n for n in fire_ids if n in fires and fires[n].status in {"claimed", "queued"}}
 
@@ -286,7 +282,7 @@ class MemoryTransaction(
         return [self._known(rows[key].state, all_open) for key in keys if key in rows]
 
     def _known(self, state: ScheduleState, all_open: bool) -> ScheduleState:  # noqa: FBT001 - private
-        """Add what a plan must know of the key's fires."""
+        """Add what a plan needs of the key's fires."""
         fires = self._tables.fires
         mine = [(number, fires[number]) for number in self._tables.of_key(state.key)]
         queued = any(fire.status == "queued" for _, fire in mine)

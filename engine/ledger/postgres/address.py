@@ -1,7 +1,4 @@
-"""Check of a database address, without a driver.
-
-The check of a database's address, which loads no driver: commands that need none ask it too.
-"""
+"""Check of a database address that loads no driver, for commands that need none."""
 
 from __future__ import annotations
 
@@ -16,13 +13,13 @@ _PORTS = range(1, 1 << 16)
 
 
 def checked_address(url: str) -> str:
-    """Return the address of a PostgreSQL database if it surely is one.
+    """Return ``url`` if it is clearly the address of a PostgreSQL database.
 
-    A driver would take a part of an odd password for a host or a port, name it in its error, or
-    try for ever to reach it. So nothing of the address is in ours.
+    A driver would take part of an odd password for a host or a port, quote it in its error, or try
+    forever to reach it. So the error here contains nothing of the address but its scheme.
 
     Raises:
-        LedgerError: when it is none.
+        LedgerError: it is not.
     """
     scheme, separator, _ = url.partition("://")
     if not separator or not scheme.isalpha():
@@ -41,7 +38,7 @@ def checked_address(url: str) -> str:
 
 
 def _is_sound(parts: SplitResult) -> bool:
-    """Whether it divides as its writer meant it: no sign of a password has ended it early."""
+    """Return whether it splits as intended: no character of a password ends it early."""
     parse_qsl(parts.query, strict_parsing=bool(parts.query))
     if parts.fragment or "@" in parts.path or ("@" in parts.query and not parts.path):
         return False
@@ -50,7 +47,7 @@ def _is_sound(parts: SplitResult) -> bool:
 
 
 def _is_host(text: str) -> bool:
-    """Whether it is ``host``, ``host:port`` or ``[address]:port``."""
+    """Return whether it is ``host``, ``host:port`` or ``[address]:port``."""
     bracketed, bracket, port = text.rpartition("]")
     if not bracket:
         _, colon, port = text.partition(":")

@@ -1,7 +1,4 @@
-"""PostgreSQL connections with bounded waits.
-
-Connections to PostgreSQL that never wait for ever, and one error for "it is away".
-"""
+"""PostgreSQL connections with bounded waits, and one error for an unreachable database."""
 
 from __future__ import annotations
 
@@ -20,19 +17,19 @@ from engine.ledger.postgres.address import checked_address
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[Any]"
 
 PATIENCE = 5.0
-"""Seconds for a connection, and for any one statement of a tick."""
+"""Timeout in seconds for a connection, and for each statement of a tick."""
 PATIENCE_LONG = 60.0
-"""The same for a statement of an apply or a migration."""
+"""The same for each statement of an apply or a migration."""
 _PATIENCE_CLOSING = 3.0
 _LISTENS_FOR = 60.0
-"""Seconds without a sign after which a connection that listens is tried."""
+"""Seconds of silence after which a listening connection is tested."""
 
 _AWAY = (
     OSError,
     TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    asyncpg.InternalClientError,  # the driver's answer to bytes that it did not expect
+    asyncpg.InternalClientError,  # the driver received unexpected bytes
     asyncpg.OperatorInterventionError,  # shut down, starting up, cancelled
     asyncpg.InsufficientResourcesError,
     asyncpg.InvalidCatalogNameError,
@@ -48,42 +45,42 @@ _UNCONFIRMED = (
     TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InternalClientError,
-    asyncpg.OperatorInterventionError,  # told to end, perhaps while it waited for a standby
+    asyncpg.OperatorInterventionError,  # terminated, perhaps while it waited for a standby
 )
-"""What leaves open whether a commit happened. Any other error says that it did not."""
+"""Errors that leave open whether a commit happened. Any other error means that it did not."""
 _TOO_LONG = {
     asyncpg.TransactionTimeoutError: "a transaction took longer than it may",
     asyncpg.IdleInTransactionSessionTimeoutError: "this process let a transaction wait",
     asyncpg.LockNotAvailableError: "somebody else held a lock for too long",
     asyncpg.QueryCanceledError: "a statement was cancelled",
 }
-"""What the server ends by itself, while it can be reached."""
+"""Errors for what a reachable server ends by itself."""
 _OLDEST = 15
-"""The oldest PostgreSQL that the ledger works with."""
+"""The oldest supported version of PostgreSQL."""
 _SETTINGS = {
-    # A process that is stopped inside a transaction hides its locked rows from every SKIP
-    # LOCKED query until one of these ends it. A tick's own work takes milliseconds.
+    # A process suspended inside a transaction hides its locked rows from every SKIP LOCKED query
+    # until one of these timeouts ends it. A tick's own work takes milliseconds.
     "idle_in_transaction_session_timeout": "2s",
     "lock_timeout": "3s",
-    # One that is stopped while an answer is on its way to it is ended by none of the others: the
-    # server waits to send. Of a socket in the file system it cannot tell.
+    # None of the others ends a process that is suspended while an answer is on its way to it,
+    # because the server waits to send. This one has no effect on a Unix socket.
     "tcp_user_timeout": "4s",
     "TimeZone": "UTC",
     "jit": "off",
 }
 _LIMITS = ({"transaction_timeout": "4s"}, {"statement_timeout": "3s"})
-"""What ends a transaction that takes too long: the first since PostgreSQL 17; before that the
-second one ends a statement, and this process the transaction, after ``_PATIENCE_OLD``."""
+"""Limits of a transaction: the first since PostgreSQL 17. Before that the second one limits each
+statement, and this process ends the transaction after ``_PATIENCE_OLD``."""
 _PATIENCE_OLD = 4.0
-"""Seconds for the whole of a tick's transaction, where the server has no limit for that."""
+"""Timeout in seconds of a tick's transaction, if the server has no limit for that."""
 _PLANNED_FOR = 30
-"""Seconds for which a plan is kept. One of a young ledger, where every table is short, would
-otherwise read all of them until the server has counted their rows, long after there are many."""
+"""Seconds for which a plan is kept. A plan made while every table is short scans whole tables, and
+would otherwise be used until the server has counted their rows, long after they have grown."""
 _PLANNED_ONCE = "SELECT set_config('plan_cache_mode', 'force_generic_plan', false)"
-"""To plan the statement of an idle tick takes six times as long as to run it.
-
-Each is planned once in ``_PLANNED_FOR``, and tested beside a million rows, planned so. It is no
-setting of a connection's start, because poolers were told which of these to let pass."""
+"""Planning the statement of an idle tick takes six times as long as running it. So each is planned
+once in ``_PLANNED_FOR``, and tested with such a plan beside a million rows. This is not a startup
+parameter, because poolers are configured to let only those of ``_SETTINGS`` and ``_LIMITS`` pass.
+"""
 _LIFTED = (
     "SELECT set_config($1, '0', true), set_config('lock_timeout', '30s', true),"
     " set_config('idle_in_transaction_session_timeout', '20s', true)"
@@ -91,10 +88,10 @@ _LIFTED = (
 
 
 class Connections:
-    """A pool. A connection that does not answer in time is cut, never waited for again.
+    """A connection pool. A connection that does not answer in time is closed and never reused.
 
     Attributes:
-        limit: the setting with which the server limits what a transaction may take.
+        limit: the server setting that limits a transaction.
     """
 
     def __init__(
@@ -111,8 +108,8 @@ class Connections:
         """Connect.
 
         Raises:
-            LedgerUnavailable: when the database cannot be reached.
-            LedgerError: when it is older than PostgreSQL 15, or the address is none.
+            LedgerUnavailable: the database cannot be reached.
+            LedgerError: it is older than PostgreSQL 15, or the address is not valid.
         """
         checked_address(url)
         common = {**_SETTINGS, "search_path": schema, "application_name": "sched-engine"}
@@ -154,7 +151,7 @@ class Connections:
                 async with asyncio.timeout(None if long else self._patience):
                     yield connection
             except TimeoutError:
-                raise  # the connection is cut, and the server rolls back
+                raise  # the connection is closed, and the server rolls back
             except BaseException:
                 if not _is_closed(connection):
                     async with asyncio.timeout(PATIENCE):
@@ -168,13 +165,13 @@ class Connections:
                 raise CommitUnknown(f"nobody confirmed a commit: {detail}") from error
 
     async def listen(self, channel: str, payload: str, wake: Callable[[], None]) -> None:
-        """Listen on a connection of its own until it is lost."""
+        """Listen on a dedicated connection until it is lost."""
         async with self.apart() as connection:
             await _listen(connection, channel, payload, wake)
 
     @asynccontextmanager
     async def apart(self) -> AsyncIterator[asyncpg.Connection[Any]]:
-        """Open a connection that is none of the pool's, for what lasts long."""
+        """Open a connection outside the pool, for long operations."""
         with translated():
             connection = await self._another()
             try:
@@ -184,7 +181,7 @@ class Connections:
                     await connection.close(timeout=_PATIENCE_CLOSING)
 
     async def close(self) -> None:
-        """Close every connection; a database that is away is no error here."""
+        """Close every connection; an unreachable database is not an error."""
         try:
             async with asyncio.timeout(_PATIENCE_CLOSING):
                 await self._pool.close()
@@ -198,18 +195,18 @@ class Connections:
             try:
                 yield connection
             except asyncpg.InternalClientError:
-                connection.terminate()  # nobody knows what it will say next
+                connection.terminate()  # the state of the protocol is unknown
                 raise
             except (TimeoutError, CommitUnknown):
-                # ApplicationSchedules a silent server to cancel would wait as long again.
-                with suppress(asyncpg.InterfaceError):  # broken, the pool has let go of it
+                # Asking a silent server to cancel would take as long again.
+                with suppress(asyncpg.InterfaceError):  # already dropped by the pool
                     connection.terminate()
-                # The others are as old, and waiting for each in turn would add up.
+                # The others are as old, and the timeouts of each in turn would add up.
                 await self._pool.expire_connections()
                 raise
             except asyncpg.ReadOnlySQLTransactionError:
-                # The primary of before a failover: with several hosts in the address the next
-                # connection finds the one that takes writes.
+                # This was the primary before a failover. With several hosts in the address, the
+                # next connection finds the one that accepts writes.
                 await self._pool.expire_connections()
                 raise
             finally:
@@ -225,8 +222,7 @@ async def _pool(url: str, settings: dict[str, str], most: int) -> asyncpg.Pool[A
             timeout=PATIENCE,
             command_timeout=PATIENCE,
             max_cached_statement_lifetime=_PLANNED_FOR,
-            # Everything is SET LOCAL, so there is nothing to reset, and an idle tick is one
-            # statement and not two.
+            # Everything is SET LOCAL: with nothing to reset, an idle tick is a single statement.
             reset=_nothing_to_reset,
             init=partial(_prepared, settings=settings),
             server_settings=settings,
@@ -242,7 +238,7 @@ async def _pool(url: str, settings: dict[str, str], most: int) -> asyncpg.Pool[A
 
 async def _refuse_what_cannot_do(pool: asyncpg.Pool[Any]) -> None:
     async with pool.acquire(timeout=PATIENCE) as connection:
-        # Asked of the server: what a connection was told at its start may be a pooler's word.
+        # Ask the server: the version reported at the start may be a pooler's.
         found = await connection.fetchval("SHOW server_version_num")
     if int(found) < _OLDEST * 10_000:
         raise LedgerError(
@@ -253,7 +249,7 @@ async def _refuse_what_cannot_do(pool: asyncpg.Pool[Any]) -> None:
 
 
 async def _prepared(connection: asyncpg.Connection[Any], *, settings: Mapping[str, str]) -> None:
-    """Set what a start does not, and again what a pooler has not passed on."""
+    """Set the plan mode; behind a pooler, repeat the settings that it may not have passed on."""
     await connection.execute(_PLANNED_ONCE)
     if await _has_pooler(connection):
         for name, value in settings.items():
@@ -261,7 +257,7 @@ async def _prepared(connection: asyncpg.Connection[Any], *, settings: Mapping[st
 
 
 async def _has_pooler(connection: Connection | asyncpg.Connection[Any]) -> bool:
-    """Whether another process answers than the one that was connected to."""
+    """Return whether another process answers than the one that was connected to."""
     pid = await connection.fetchval("SELECT pg_backend_pid()")
     return bool(pid != connection.get_server_pid())
 
@@ -269,7 +265,7 @@ async def _has_pooler(connection: Connection | asyncpg.Connection[Any]) -> bool:
 async def _refuse_shared_sessions(pool: asyncpg.Pool[Any]) -> None:
     """Refuse a pooler that gives each transaction another session of the server.
 
-    What is set for a session, prepared in it or listened to on it would be another's.
+    Session settings, prepared statements and LISTEN would then belong to another session.
     """
     async with pool.acquire(timeout=PATIENCE) as connection:
         if await _has_pooler(connection) and await _shares_sessions(connection, pool):
@@ -285,11 +281,11 @@ async def _shares_sessions(connection: Connection, pool: asyncpg.Pool[Any]) -> b
     try:
         await connection.execute("SELECT set_config('sched.session', $1, false)", mark)
         async with pool.acquire(timeout=PATIENCE) as other, other.transaction():
-            # Whichever session the other was given, one of the two is in the wrong one.
+            # Whichever session the other connection got, one of the two is in the wrong one.
             mixed = await other.fetchval(asked) == mark or await connection.fetchval(asked) != mark
             return bool(mixed)
     except (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError):
-        return True  # what was prepared was so in another one
+        return True  # prepared in another session
     except asyncpg.PostgresConnectionError as error:
         if "pooling mode" in str(error):  # it allows no transactions at all
             return True
@@ -307,20 +303,20 @@ async def _listen(
             wake()
 
     await connection.add_listener(channel, heard)
-    wake()  # for what was said while nobody listened
+    wake()  # for notifications sent before this connection listened
     while not lost.is_set():
         try:
             async with asyncio.timeout(_LISTENS_FOR):
                 await lost.wait()
         except TimeoutError:
-            # A connection that broke silently is noticed only by who uses it.
+            # A silently broken connection is noticed only when it is used.
             await connection.execute("SELECT 1")
 
 
 def _is_closed(connection: Connection) -> bool:
     try:
         return bool(connection.is_closed())
-    except asyncpg.InterfaceError:  # it broke, and the pool has let go of it
+    except asyncpg.InterfaceError:  # broken, and dropped by the pool
         return True
 
 
@@ -330,7 +326,7 @@ async def _nothing_to_reset(connection: object) -> None:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn "the database is away" into one error; a wrong statement stays what it is."""
+    """Translate the errors of an unreachable database into one; keep those of a wrong statement."""
     try:
         yield
     except CommitUnknown:
@@ -346,8 +342,8 @@ def translated() -> Iterator[None]:
 
 
 def _away(error: BaseException) -> LedgerUnavailable:
-    """Return the error for a database that is away, or that has ended what took too long."""
-    # Of a connection that was ended the driver names the reason as the cause.
+    """Return the error for a database that is unreachable, or that ended what took too long."""
+    # If a connection was terminated, the driver names the reason as the cause.
     for each in (error, error.__cause__):
         for kind, what in _TOO_LONG.items():
             if isinstance(each, kind):

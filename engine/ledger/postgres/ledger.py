@@ -65,13 +65,13 @@ from engine.schedules.planner.planner import TIME_RULES
 from engine.schedules.timing.zones import TZDATA_VERSION
 
 # --- fires and runs ---
-# The PostgreSQL ledger's statements about fires and their runs, outside any transaction.
+# Statements about fires and their runs, outside any transaction.
 
 logger = logging.getLogger("sched")
 
 _SOON = timedelta(seconds=60)
 _FEW = 10_000
-"""The number in ``list_fires.sql`` by which the planner knows that few rows are wanted."""
+"""The number in ``list_fires.sql`` that makes the query planner expect few rows."""
 
 
 class PostgresFires:
@@ -91,14 +91,13 @@ class PostgresFires:
             try:
                 claims.append(as_claim(row))
             except EngineError as error:
-                # One that this version cannot read is left to a replica that can.
+                # A replica that can read the definition takes it over later.
                 told = f"its definition cannot be read: {error}"
                 later = Outcome(row["id"], row["token"], "starting", error=told, retry_after=_SOON)
                 await self.settle([later])
         return claims
 
     async def renew(self, claims: Sequence[Claim], lease: timedelta) -> set[int]:
-        """One statement for all of them."""
         ids, tokens = [claim.fire_id for claim in claims], [claim.token for claim in claims]
         return {row["id"] for row in await self._run("renew", ids, tokens, lease)}
 
@@ -152,7 +151,7 @@ class PostgresFires:
         begin, begun = self._unseen.begin(), time.monotonic()
         rows = await self._run("open_runs", limit, started_before, begin)
         oldest = [row["unseen_since"] for row in rows]
-        # Those that were found are seen now, and all others were seen after them.
+        # The runs found are seen now, and all others were seen after them.
         self._unseen.learn(max(oldest) if len(rows) == limit else started_before, begun)
         return [OpenRun(row["workflow_id"], row["run_id"], row["started_at"]) for row in rows]
 
@@ -188,7 +187,7 @@ class PostgresFires:
     async def _write(
         self, name: str, fields: Sequence[str], values: Sequence[object], *first: object
     ) -> list[asyncpg.Record]:
-        """Write all at once; when that fails one by one, so that a bad one is lost alone."""
+        """Write all at once; if that fails, one by one, so that only a bad value is lost."""
         columns = [[storable(getattr(value, field)) for value in values] for field in fields]
         try:
             return await self._connections.fetch(query(name), *first, *columns)
@@ -204,14 +203,13 @@ class PostgresFires:
 
 
 def storable(value: object) -> object:
-    """Return a text without what PostgreSQL's ``text`` cannot hold; anything else as it is."""
+    """Return a string without what PostgreSQL's ``text`` cannot hold; anything else as it is."""
     if not isinstance(value, str):
         return value
     return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
 
 
 # --- queue slots ---
-# The PostgreSQL ledger's statements about slots of queues, outside any transaction.
 
 
 class PostgresSlots:
@@ -229,7 +227,6 @@ class PostgresSlots:
         take_over: bool,
         number: int,
     ) -> dict[str, int]:
-        """One statement for all lanes."""
         columns = [
             [getattr(ask, field) for ask in asks]
             for field in ("lane", "queue", "running", "wanted")
@@ -248,17 +245,17 @@ class PostgresSlots:
 
 
 # --- lineage of the database ---
-# Asks a PostgreSQL server which history of which system it goes on with.
+# The system and the timeline of the server that answers: which history its commits belong to.
 
-# The identifier is made by `initdb`, and a primary shares it with its standbys.
+# Created by `initdb`, and shared by a primary and its standbys.
 _SYSTEM = "SELECT system_identifier::text FROM pg_control_system()"
-# Right at once: the control file has a new timeline only after the checkpoint that follows a
+# From the WAL, because the control file has a new timeline only after the checkpoint that follows a
 # promotion.
 _TIMELINE = "SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint"
 
 
 async def lineage_of(connections: Connections) -> Lineage:
-    """Return what the server says of itself; None is what it, or the role's rights, keep back."""
+    """Return the server's lineage; None is what the server or the role's privileges withhold."""
     system = await _told(connections, _SYSTEM)
     timeline = await _told(connections, _TIMELINE)
     return Lineage(
@@ -267,13 +264,13 @@ async def lineage_of(connections: Connections) -> Lineage:
 
 
 async def _told(connections: Connections, text: str) -> str | int | None:
-    """Each question by itself: a function that may not be called fails its whole statement."""
+    """Return the value of one query; several in one would all fail if one is forbidden."""
     try:
         ((told,),) = await connections.fetch(text)
     except LedgerUnavailable:
         raise
     except (LedgerError, asyncpg.PostgresError):
-        return None  # forbidden, or not there: managed databases differ
+        return None  # forbidden or missing: managed databases differ
     return told  # type: ignore[no-any-return] # what the two statements above return
 
 
@@ -283,13 +280,13 @@ async def _told(connections: Connections, text: str) -> str | int | None:
 _FAR = timedelta(days=36500)
 _AT_ONCE = timedelta(0)
 _BEHIND = timedelta(minutes=5)
-"""How long a row of `schedules` may be behind its position, as in ``move_cursors.sql``."""
+"""How far a row of ``schedules`` may be behind its position, as in ``move_cursors.sql``."""
 _ROWS = 500
 _LOOKED_AT = 5000
-"""Schedules that `upcoming` looks at, at most, for some whose next windows are not excluded."""
+"""The most schedules that ``upcoming`` reads to find windows that are not excluded."""
 
 _ASKED = 200
-"""Of the windows of a key that wait for other schedules, how many are asked about at once."""
+"""The number of windows of a key, waiting for other schedules, that are checked at once."""
 _ASKED_OF_ALL = 5000
 
 
@@ -298,7 +295,7 @@ def _in_order(fire: NextFire) -> tuple[datetime, str]:
 
 
 class PostgresLedger(PostgresFires, PostgresSlots):
-    """The memory of every window of one Temporal namespace, shared by all replicas."""
+    """The record of every window of one Temporal namespace, shared by all replicas."""
 
     remembers = True
 
@@ -326,9 +323,9 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         """Connect, and migrate the schema.
 
         Raises:
-            LedgerUnavailable: when the database cannot be reached.
-            LedgerTooNew: when it was written by a newer version.
-            LedgerError: when it is older than PostgreSQL 15, or the role may not use it.
+            LedgerUnavailable: the database cannot be reached.
+            LedgerTooNew: it was written by a newer version.
+            LedgerError: it is older than PostgreSQL 15, or the role may not use it.
         """
         check_schema_name(schema)
         opened = await Connections.open(url, schema=schema, most=connections)
@@ -360,12 +357,11 @@ class PostgresLedger(PostgresFires, PostgresSlots):
 
     @asynccontextmanager
     async def upkeep(self) -> AsyncIterator[Upkeep]:
-        """Begin a transaction of the janitor, under the limits of a tick's."""
+        """Begin a janitor's transaction, under the limits of a tick's."""
         async with self.transaction() as transaction:
             yield Upkeep(transaction)
 
     async def probe(self, serving: Serving, *, ahead: timedelta = _FAR) -> Probe:
-        """One statement, outside any transaction."""
         return await self._probe(serving, self._floors.of(serving), ahead)
 
     async def _probe(self, serving: Serving, begin: Moments, ahead: timedelta = _FAR) -> Probe:
@@ -384,7 +380,6 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         return had_some
 
     async def lineage(self) -> tuple[Lineage, Lineage]:
-        """Two questions to the server, and one to the table."""
         here = await lineage_of(self._connections)
         (row,) = await self._connections.fetch("SELECT system, timeline FROM ledger")
         return here, Lineage(**row)
@@ -396,7 +391,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         return row["doubted_at"]  # type: ignore[no-any-return] # a column of its own
 
     async def listen(self, wake: Callable[[], None]) -> None:
-        """A connection more, for as long as it lasts."""
+        """Listen on an additional connection."""
         await self._connections.listen(self._schema, self._namespace, wake)
 
     async def wake(self) -> list[str]:
@@ -412,13 +407,13 @@ class PostgresLedger(PostgresFires, PostgresSlots):
             key = late.pop(0)
             try:
                 woken += [row["key"] for row in await self._run("wake_key", key)]
-            except LedgerTimeout:  # held for seconds, and so may be the others: at the next wake
+            except LedgerTimeout:  # locked for seconds, as others may be: retry at the next wake
                 self._late = [*late, key]
                 break
         return woken
 
     async def make_due(self, keys: Sequence[str]) -> None:
-        """One that somebody holds for seconds keeps no other waiting."""
+        """Make schedules due; one that stays locked for seconds does not delay the others."""
         try:
             await self._run("make_due", list(keys))
         except LedgerTimeout:
@@ -430,7 +425,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
                     await self._run("make_due", [key])
                 except LedgerTimeout as error:
                     if failed:
-                        break  # many are held, and each would be waited for
+                        break  # several are locked, and each would take a timeout
                     failed = error
             if failed:
                 raise failed from None
@@ -447,20 +442,20 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         await self._announce(serving, engine, tzdata, retention)
         await self._regard_older_replicas()
         if (begun := time.monotonic()) >= self._look_at:
-            # Here and not in a tick: beside an old snapshot this look takes its time.
+            # Here and not in a tick, because this probe is slow beside an old snapshot.
             await self._probe(serving, (EVER, EVER, EVER))
             ended = time.monotonic()
             self._look_at = ended + again_after(ended - begun, least=LOOK_AGAIN)
 
     async def _regard_older_replicas(self) -> None:
-        """See whether replicas live that read schedules and not positions."""
+        """Check whether replicas live that read ``schedules`` and not ``positions``."""
         older = (await self._run("older_replicas"))[0]["live"]
         began, self._older = older and not self._older, older
         if began:
             await self.write_through(_AT_ONCE)
 
     async def write_through(self, age: timedelta = _BEHIND) -> int:
-        """Bring rows of ``schedules`` up that were behind for so long; return how many."""
+        """Update rows of ``schedules`` that have been behind for ``age``; return how many."""
         after, written = "", 0
         while rows := await self._run("write_through", after, age, _ROWS):
             after = max(row["key"] for row in rows)
@@ -473,7 +468,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         types = sorted(serving.types)
         (state,) = await self._connections.fetch("SELECT epoch FROM ledger")
         seen = (task_queue := serving.task_queue, int(state["epoch"]))
-        # At 100,000 schedules a new version takes seconds to reach them all.
+        # With 100,000 schedules, a new version takes seconds to reach them all.
         async with self.transaction(long=True) as transaction:
             run = transaction.run
             await run(
@@ -487,7 +482,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
             said = [json.dumps(each) if each else None for each in rules]
             changes = await run("announce_types", task_queue, types, said)
             if not any(row["news"] for row in changes) and self._resolved == seen:
-                return  # at 100,000 schedules the look below costs 60 ms
+                return  # with 100,000 schedules the query below takes 60 ms
             rows = await run("wanted_workflows", task_queue)
             wanted = {(task_queue, row["workflow"]) for row in rows}
             resolved = await transaction.resolve(wanted)
@@ -496,12 +491,12 @@ class PostgresLedger(PostgresFires, PostgresSlots):
             if found:
                 (row,) = await run("set_types", task_queue, list(found), list(found.values()))
                 changed = row["changed"]
-        # The epoch was read before the look: whatever an apply commits meanwhile raises it. What
-        # another replica announces does not, and two at once may overwrite each other's types;
-        # so whoever wrote last looks once more, with everything committed before its eyes.
+        # The epoch was read first, so an apply that commits meanwhile raises it. An announcement of
+        # another replica does not, and two at once may overwrite each other's types. So the replica
+        # that wrote last resolves once more, and then reads everything committed.
         self._resolved = None if changed else seen
         if changed:
-            self._floors.forget()  # what was due long ago may be ours only now
+            self._floors.forget()  # schedules due long ago may only now be ours
 
     async def count_schedules(self, project: str) -> int:
         (row,) = await self._run("count_schedules", project)
@@ -562,7 +557,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         while True:
             rows = await self._run("upcoming", project, looked_at)
             found = sorted(filter(None, map(as_next_fire, rows)), key=_in_order)[:limit]
-            # A schedule that is looked at later starts no earlier than that.
+            # Schedules behind the last row start no earlier than it.
             certain = len(found) == limit and found[-1].fire_time <= rows[-1]["fire_time"]
             if certain or len(rows) < looked_at or looked_at >= _LOOKED_AT:
                 return found

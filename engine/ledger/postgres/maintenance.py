@@ -1,7 +1,4 @@
-"""Maintenance statements of the PostgreSQL ledger.
-
-What the janitor does to a ledger in PostgreSQL. The one in memory forgets by itself.
-"""
+"""Maintenance statements of the PostgreSQL ledger; the in-memory ledger forgets by itself."""
 
 from __future__ import annotations
 
@@ -19,18 +16,18 @@ from engine.schedules.model import Schedule
 from engine.schedules.planner.planner import TIME_RULES
 
 FILLS: Final[Mapping[int, str]] = {11: "fill_reason_codes"}
-"""By migration, the query that fills its columns in the rows below an id; see CONTRIBUTING.md."""
+"""By migration, the query that fills its columns in rows below an ID; see CONTRIBUTING.md."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """Result of one statement that filled a new column in old rows.
+    """The result of one statement that filled a new column in old rows.
 
     Attributes:
-        lowest: from here on rows are filled; 0 when there are none below.
-        looked_at: rows.
-        filled: of these.
-        held: whether somebody wrote to one of them, so that they have to be looked at again.
+        lowest: rows from this ID on are filled; 0 if there are none below.
+        looked_at: number of rows read.
+        filled: number of rows filled.
+        held: whether one of them was locked, so that they have to be read again.
     """
 
     lowest: int
@@ -40,10 +37,10 @@ class Filled:
 
 
 class Upkeep:
-    """The janitor's statements of one transaction. Each takes milliseconds, by its limits.
+    """The janitor's statements of one transaction. Their limits keep each to milliseconds.
 
     Args:
-        transaction: whatever is written is visible to others all at once when it commits.
+        transaction: the transaction that runs them.
     """
 
     def __init__(self, transaction: PostgresTransaction) -> None:
@@ -55,13 +52,13 @@ class Upkeep:
         return await self.transaction.now()
 
     async def remembered_for(self) -> timedelta | None:
-        """Return how long Temporal may still remember a closed run; None when nobody has said."""
+        """Return how long Temporal may still remember a closed run; None if not announced."""
         (row,) = await self._run("remembered_for")
         retention: timedelta | None = row["retention"]
         return retention
 
     async def keys(self, after: str, limit: int) -> list[KeyMaintenance]:
-        """Return keys in order from ``after`` on, retired ones too."""
+        """Return keys in order after ``after``, including retired ones."""
         rows = [dict(row) for row in await self._run("chores", after, limit)]
         return [KeyMaintenance(schedule=_readable(row.pop("definition")), **row) for row in rows]
 
@@ -73,7 +70,7 @@ class Upkeep:
     async def old_fires(
         self, key: str, since: datetime, until: datetime, limit: int, *, windows: bool = True
     ) -> list[OldFire]:
-        """Return rows of ``since <= fire_time < until``; without ``windows`` those asked for."""
+        """Return rows of ``since <= fire_time < until``; without ``windows`` only other kinds."""
         rows = await self._run("old_fires", key, since, until, limit, windows)
         return [OldFire(**row) for row in rows]
 
@@ -82,13 +79,13 @@ class Upkeep:
         return await self.transaction.definition(key, version)
 
     async def over_days(self, key: str, since: datetime, until: datetime) -> list[LongRow]:
-        """Return the rows whose windows belong to several days, some of them between the two."""
+        """Return the rows whose windows span several days and reach into ``since <= t < until``."""
         return [LongRow(**row) for row in await self._run("over_days", key, since, until)]
 
     async def summarise(
         self, key: str, since: datetime, until: datetime, parts: Sequence[DayPart]
     ) -> None:
-        """Count the days between two midnights again; ``parts``: what long rows add to them."""
+        """Recount the days between two midnights; ``parts``: what long rows add to them."""
         columns = [(each.project, each.day.date(), each.windows, each.status) for each in parts]
         await self._run("summarise", key, since, until, *_columns(columns, 4))
 
@@ -98,13 +95,13 @@ class Upkeep:
         return [(row["key"], row["day"]) for row in rows]
 
     async def unchanged(self, rows: Sequence[OldFire]) -> set[int]:
-        """Lock those of these rows that nobody holds; return the ids of those still the same."""
+        """Lock those of these rows that are not locked; return the IDs of unchanged ones."""
         versions = {row.id: row.version for row in rows}
         found = await self._run("lock_old", [*versions])
         return {row["id"] for row in found if versions[row["id"]] == row["version"]}
 
     async def merge(self, groups: Sequence[Sequence[OldFire]]) -> None:
-        """Let the first row of each group stand for all of it."""
+        """Merge each group into its first row."""
         ranges = [
             (
                 group[0].id,
@@ -132,16 +129,16 @@ class Upkeep:
         settled: datetime | None = None,
         forgotten: datetime | None = None,
     ) -> None:
-        """Note how far the janitor has come; nothing goes back."""
+        """Record the janitor's progress, which never goes back."""
         await self._run("chores_done", key, summarised, merged, settled, forgotten)
 
     async def to_fill(self) -> Mapping[int, int | None]:
-        """Return the migrations whose columns old rows lack, and from which fire on none does."""
+        """Return the migrations whose columns old rows lack, and the first fire that is filled."""
         rows = await self._run("to_fill", [*FILLS])
         return {row["version"]: row["filled_from"] for row in rows}
 
     async def fill(self, version: int, below: int | None, limit: int) -> Filled:
-        """Fill the columns of a migration in some rows below an id; None is all there are."""
+        """Fill the columns of a migration in some rows below an ID; None starts at the newest."""
         (row,) = await self._run(FILLS[version], below, limit)
         filled = Filled(**row)
         if not filled.held:
@@ -149,7 +146,7 @@ class Upkeep:
         return filled
 
     async def old_snapshots(self, age: timedelta, rows: int) -> list[OldSnapshot]:
-        """Return what has kept so many dead rows from being removed, for longer than ``age``."""
+        """Return what has kept at least ``rows`` dead rows from removal for longer than ``age``."""
         found = await self.transaction.connection.fetch(query("old_snapshots"), age, rows)
         return [OldSnapshot(**row) for row in found]
 
@@ -161,12 +158,12 @@ class Upkeep:
         return {row["key"]: row["next_fire_at"] for row in rows}
 
     async def lock_free(self, keys: Sequence[str]) -> Mapping[str, datetime | None]:
-        """Lock the schedules that nobody holds; return their cached next fire times."""
+        """Lock the schedules that are not locked; return their cached next fire times."""
         rows = await self._run("lock_free", keys)
         return {row["key"]: row["next_fire_at"] for row in rows}
 
     async def correct_next(self, key: str, next_fire_at: datetime) -> None:
-        """Write the next fire time of a schedule that is locked."""
+        """Write the next fire time of a locked schedule."""
         await self._run("correct_next", key, next_fire_at)
 
 

@@ -1,7 +1,4 @@
-"""Conversion of PostgreSQL rows to records.
-
-Turns rows of PostgreSQL into records.
-"""
+"""Conversion of PostgreSQL rows to records."""
 
 from __future__ import annotations
 
@@ -33,14 +30,14 @@ Row = Any
 
 
 LARGE = 16_000
-"""Characters from which on a definition is kept shortly: its input makes it large, and of what has
-an input of its own most starts once."""
+"""Characters from which on a definition is kept only briefly: its input makes it large, and most
+schedules with an input of their own start once."""
 
 
 class Parsed:
-    """Definitions by their texts: those used last, as many as ``most`` characters hold.
+    """An LRU cache of definitions by their texts, as many as ``most`` characters hold.
 
-    Bounded by size, since what one takes is some four times its text, be that 200 characters or
+    Bounded by size, because a definition takes about four times its text, be that 200 characters or
     50,000.
     """
 
@@ -49,7 +46,7 @@ class Parsed:
         self._found: OrderedDict[str, Schedule] = OrderedDict()
 
     def get(self, text: str) -> Schedule:
-        """Return the schedule that a text holds; equal texts share one."""
+        """Return the schedule of a definition's text; equal texts share one."""
         found = self._found.get(text)
         if found is not None:
             self._found.move_to_end(text)
@@ -60,7 +57,7 @@ class Parsed:
         return text in self._found
 
     def put(self, text: str, schedule: Schedule) -> Schedule:
-        """Keep what a text holds."""
+        """Cache and return the schedule of a text."""
         if text not in self._found:
             self._size += len(text)
         self._found[text] = schedule
@@ -74,19 +71,19 @@ _small, _large = Parsed(64_000_000), Parsed(8_000_000)
 
 
 def parse_definition(text: str) -> Schedule:
-    """Return the schedule that a ``definitions.definition`` holds; equal texts share one."""
+    """Return the schedule in a ``definitions.definition``; equal texts share one."""
     return _kept(text).get(text)
 
 
 def is_parsed(text: str) -> bool:
-    """Whether ``parse_definition`` has its answer already."""
+    """Return whether ``parse_definition`` has the text in its cache."""
     return text in _kept(text)
 
 
 async def parse_apart(text: str) -> None:
-    """Parse a definition beside the event loop, for ``parse_definition`` to have it.
+    """Parse a definition in a thread, for ``parse_definition`` to find it in its cache.
 
-    One that cannot be read is left to whoever asks for it.
+    The error of an unreadable definition is left to the next caller of ``parse_definition``.
     """
     with suppress(EngineError, ValueError):
         _kept(text).put(text, await asyncio.to_thread(_parse, text))
@@ -101,7 +98,7 @@ def _kept(text: str) -> Parsed:
 
 
 def as_state(row: Row, *, all_open: bool) -> ScheduleState:
-    """Return the state read by ``read_schedules.sql``; ``all_open``: of every open fire."""
+    """Return the state read by ``read_schedules.sql``; ``all_open``: with every open fire."""
     fields = dict(row)
     pause = _as_pause(fields)
     known, ran = fields.pop("known") or (), fields.pop("ran") or ()
@@ -123,13 +120,13 @@ def as_state(row: Row, *, all_open: bool) -> ScheduleState:
 
 
 def as_drift(row: Row) -> DriftRow:
-    """Return the line read by ``drift.sql``."""
+    """Return the drift read by ``drift.sql``."""
     fields = dict(row)
     return DriftRow(pause=_as_pause(fields), skipped=tuple(fields.pop("skipped") or ()), **fields)
 
 
 def _as_pause(fields: dict[str, Any]) -> Pause | None:
-    """Take the pause out of a row's fields."""
+    """Remove the pause from a row's fields and return it."""
     pause = [fields.pop(f"paused_{name}") for name in ("at", "reason", "by", "until")]
     return Pause(*pause) if pause[0] else None
 
@@ -166,7 +163,7 @@ def as_claim(row: Row) -> Claim:
 
 
 def as_schedule(row: Row) -> ScheduleRow:
-    """Return the line read by ``list_schedules.sql``, also of a definition nobody can read."""
+    """Return the schedule read by ``list_schedules.sql``, even if its definition is unreadable."""
     fields = dict(row)
     retired, pause = fields.pop("retired_at"), _as_pause(fields)
     skipped_at, skipped_why = fields.pop("skipped_at") or (), fields.pop("skipped_why") or ()
@@ -182,17 +179,17 @@ def as_schedule(row: Row) -> ScheduleRow:
 
 
 def as_next_fire(row: Row) -> NextFire | None:
-    """Return what ``upcoming.sql`` read; None when all to come is excluded or skipped."""
+    """Return the fire read by ``upcoming.sql``; None if all to come is excluded or skipped."""
     moment = row["fire_time"]
     if row["definition"] is not None:
-        with suppress(EngineError):  # of a later version: then its looks are all that is known
+        with suppress(EngineError):  # from a later version: then only the next plan is known
             definition = parse_definition(row["definition"])
             moment = definition.first_start(moment, but=row["skipped_at"] or ())
     return NextFire(row["key"], moment, row["timezone"]) if moment else None
 
 
 def as_action(row: Row) -> ActionRow:
-    """Return the line read by ``list_actions.sql``."""
+    """Return the action read by ``list_actions.sql``."""
     states = {name: json.loads(row[name]) if row[name] else None for name in ("before", "after")}
     return ActionRow(**{**dict(row), **states})
 

@@ -1,4 +1,4 @@
-"""Database schema: migrations and query files."""
+"""The database schema: migrations, index builds and query files."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ from engine.errors import LedgerError, LedgerTooNew, LedgerUnavailable, Schedule
 from engine.ledger.postgres.connections import Connection, Connections
 
 # --- sessions that hold up a migration ---
-# Sessions that hold up a change of the schema, by name: they are the operator's to end.
-#
-# It stands alone because migrations and indexes both wait for them.
+# Sessions that block a change of the schema, logged by name so that an operator can end them.
 
 logger = logging.getLogger("sched")
 _EVERY = 0.5
-"""Seconds between two looks: a lock is waited for at most a second."""
+"""Seconds between two checks; a migration waits for a lock for at most a second."""
 _HOLDERS = """
 SELECT DISTINCT b.pid, a.application_name AS name, a.usename AS role, a.state,
        round(extract(epoch FROM clock_timestamp() - a.xact_start))::bigint AS age
@@ -36,11 +34,11 @@ ORDER BY b.pid
 
 @dataclass
 class Holders:
-    """The sessions that blocked it at the last look.
+    """The sessions that blocked a change of the schema at the last check.
 
     Attributes:
-        last: the sessions, in words.
-        since: the loop's time since when somebody does without a break; None while nobody does.
+        last: a description of the sessions.
+        since: event loop time since when it is blocked without a break; None if it is not.
     """
 
     last: str = "another session"
@@ -49,7 +47,7 @@ class Holders:
 
     @property
     def lasted(self) -> float:
-        """For how many seconds somebody does by now."""
+        """The seconds for which it has been blocked."""
         return asyncio.get_running_loop().time() - self.since if self.since is not None else 0.0
 
 
@@ -57,7 +55,7 @@ class Holders:
 async def naming_who_holds_it_up(
     connections: Connections, connection: Connection | asyncpg.Connection[asyncpg.Record], what: str
 ) -> AsyncIterator[Holders]:
-    """Log each session once for which ``connection`` waits while the block lasts."""
+    """Log each session once that ``connection`` waits for while the block lasts."""
     holders = Holders()
     task = asyncio.create_task(_watch(connections, connection.get_server_pid(), what, holders))
     try:
@@ -71,7 +69,7 @@ async def naming_who_holds_it_up(
 async def _watch(connections: Connections, pid: int, what: str, holders: Holders) -> None:
     while True:
         await asyncio.sleep(_EVERY)
-        with suppress(LedgerError):  # the wait itself says what is wrong
+        with suppress(LedgerError):  # the waiting statement reports the error itself
             rows = await connections.fetch(_HOLDERS, pid)
             if not rows:
                 holders.since = None
@@ -95,11 +93,10 @@ def _said(row: asyncpg.Record) -> str:
 
 
 # --- migrations ---
-# Migrations: the numbered SQL files that bring a ledger's schema up to what this code knows.
-#
-# A running fleet survives them: every step of a file is a short transaction that waits at most a
-# second for its lock, and each file says the oldest code that may work beside it. A released file
-# is never edited. How to write one: CONTRIBUTING.md; why they are made so: ADR 24.
+# Numbered SQL files that bring a ledger's schema up to date while workers run. Each step is a short
+# transaction that waits at most a second for its lock, and each file names the oldest code that may
+# work beside it. A released file is never edited. CONTRIBUTING.md says how to write one, ADR 24 why
+# they are made so.
 
 _NAME = re.compile(r"^(\d{4})_[a-z0-9_]+\.sql$")
 _BESIDE = re.compile(r"^-- beside: (\d+)$", re.MULTILINE)
@@ -110,26 +107,26 @@ _APART = re.compile(
     r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?(?P<index>\w+)"
 )
 _LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended('sched-engine migrations ' || $1, 0))"
-"""The key under which the code before 0011 migrates, which waits for it in its transaction."""
+"""The key that code before migration 0011 locks too; that code waits for it in its transaction."""
 _LOCK_TIMEOUT = "1s"
-"""Ticks stand behind a statement that waits for a lock of their table."""
+"""Ticks queue behind a statement that waits for a lock of their table."""
 _STEP_TIMEOUT = 600.0
-"""Seconds of one step. What takes long in it, like VALIDATE CONSTRAINT, is in nobody's way."""
+"""Timeout in seconds of one step. Its long parts, such as VALIDATE CONSTRAINT, block no one."""
 PATIENCE = 60.0
-"""Seconds until a caller learns that its migration has to wait for another session."""
+"""Seconds after which a migration that waits for another session raises an error."""
 _LONGEST_PAUSE = 5.0
 _POLL = 0.05
 
 
 @dataclass(frozen=True)
 class Migration:
-    """One file.
+    """One migration file.
 
     Attributes:
         version: its number.
         beside: the newest migration of the oldest code that may work with the ledger afterwards;
-            None when code has to know this migration.
-        steps: its SQL, in order. Each is done once and noted.
+            None if code has to know this migration.
+        steps: its SQL, in order. Each is done once and recorded.
     """
 
     version: int
@@ -138,7 +135,7 @@ class Migration:
 
     @classmethod
     def of(cls, version: int, text: str) -> Migration:
-        """Read a file."""
+        """Parse a file."""
         beside = _BESIDE.search(text)
         parts = _STEP.split(text)
         steps = tuple(part for part in parts if _COMMENT.sub("", part).strip())
@@ -146,7 +143,7 @@ class Migration:
 
     @cached_property
     def apart(self) -> Mapping[int, IndexStep]:
-        """The steps by number (from 0) that no transaction may hold, and nothing depends on."""
+        """The index steps by number (from 0): outside transactions, and nothing depends on them."""
         found = {}
         for number, sql in enumerate(self.steps):
             if match := _APART.match(_COMMENT.sub("", sql)):
@@ -156,7 +153,7 @@ class Migration:
 
     @property
     def at_once(self) -> str:
-        """All of it for a ledger without rows, where an index is built faster in a transaction."""
+        """All of its SQL for a new ledger, where an index is built faster in a transaction."""
         return "\n;\n".join(
             sql.replace("CONCURRENTLY", "") if number in self.apart else sql
             for number, sql in enumerate(self.steps)
@@ -165,7 +162,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class IndexStep:
-    """A step that builds an index, or drops one, while others write to its table."""
+    """A step that builds or drops an index while others write to its table."""
 
     version: int
     number: int
@@ -182,7 +179,7 @@ class AppliedMigration:
     steps: frozenset[int] | None
 
     def lacks(self, number: int) -> bool:
-        """Whether a step is still to be done."""
+        """Return whether a step is still to be done."""
         return self.steps is not None and number not in self.steps
 
 
@@ -193,7 +190,7 @@ def check_schema_name(schema: str) -> str:
     """Return ``schema`` if PostgreSQL takes it unquoted.
 
     Raises:
-        ScheduleError: when it does not.
+        ScheduleError: it does not.
     """
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", schema):
         raise ScheduleError(
@@ -204,7 +201,7 @@ def check_schema_name(schema: str) -> str:
 
 @cache
 def migrations() -> list[Migration]:
-    """Return every migration this code carries, in order."""
+    """Return every migration of this code, in order."""
     folder = files("engine.ledger.postgres") / "migrations"
     found = [
         Migration.of(int(match[1]), file.read_text(encoding="utf-8"))
@@ -221,19 +218,19 @@ async def migrate(
     known: Sequence[Migration] | None = None,
     patience: float = PATIENCE,
 ) -> list[int]:
-    """Do every step that is missing, except those of indexes; return the versions completed here.
+    """Do every missing step except those of indexes; return the versions completed here.
 
     Any number of replicas may start at once: each step is done by one of them.
 
     Args:
         connections: to the database.
         schema: of the ledger.
-        known: what this code carries; tests give another list.
-        patience: seconds for which a lock that another session holds is asked for again.
+        known: the migrations of this code; tests pass others.
+        patience: seconds for which a lock that another session holds is retried.
 
     Raises:
-        LedgerTooNew: when the ledger has a migration that this code may not work beside.
-        LedgerUnavailable: when a lock could not be had in time; what is done stays done.
+        LedgerTooNew: the ledger has a migration that this code may not work beside.
+        LedgerUnavailable: a lock could not be acquired in time; finished steps stay done.
     """
     check_schema_name(schema)
     turn = _MigrationRun(connections, schema, migrations() if known is None else known)
@@ -247,7 +244,7 @@ async def migrate(
 
 
 async def read_applied(connections: Connections, schema: str) -> dict[int, AppliedMigration] | None:
-    """Return what the ledger has noted; None when it is still to be made."""
+    """Return the migrations recorded in the ledger; None if it does not exist yet."""
     (row,) = await connections.fetch(
         "SELECT CASE WHEN to_regnamespace($1) IS NULL THEN NULL"
         " ELSE to_regclass($1 || '.migrations') END IS NOT NULL AS made",
@@ -259,7 +256,7 @@ async def read_applied(connections: Connections, schema: str) -> dict[int, Appli
 def missing_indexes(
     known: Sequence[Migration], have: Mapping[int, AppliedMigration]
 ) -> list[IndexStep]:
-    """Return the steps of indexes that nobody has done yet, in order."""
+    """Return the index steps that are not done yet, in order."""
     return [
         step
         for each in known
@@ -270,10 +267,10 @@ def missing_indexes(
 
 @dataclass
 class _MigrationRun:
-    """One process that migrates: a transaction at a time, under a lock that ends with it.
+    """A migration by one process: one transaction at a time, under a lock that ends with it.
 
-    Nobody waits *in* that lock, because who waits has a snapshot, for which others wait that build
-    an index.
+    No process waits *in* that lock: a waiting statement has a snapshot, and the build of an index
+    would wait for that.
     """
 
     connections: Connections
@@ -282,7 +279,7 @@ class _MigrationRun:
     completed: list[int] = field(default_factory=list)
 
     async def is_up_to_date(self) -> bool:
-        """Asked first, so that a role without CREATE can use a ledger that is up to date."""
+        """Return whether no step is left, so that a role without CREATE can use such a ledger."""
         have = await read_applied(self.connections, self.schema)
         if have is None:
             return False
@@ -290,7 +287,7 @@ class _MigrationRun:
         return _next(self.known, have) is None
 
     async def take(self, deadline: float) -> bool:
-        """Do the next step, or all of a new ledger; False while another process does one."""
+        """Do the next step, or all of a new ledger; return False while another process does one."""
         async with self.connections.transaction(long=True) as connection:
             if not await connection.fetchval(_LOCK, self.schema):
                 return False
@@ -309,7 +306,7 @@ class _MigrationRun:
         return await connection.fetchval("SELECT to_regclass($1)", place) is None
 
     async def _make(self, connection: Connection) -> list[int]:
-        """Nobody uses it yet: one transaction."""
+        """Create a new ledger in one transaction, because it is not in use yet."""
         await connection.execute(
             "CREATE TABLE migrations (version integer PRIMARY KEY,"
             " applied_at timestamptz NOT NULL DEFAULT clock_timestamp(),"
@@ -324,10 +321,10 @@ class _MigrationRun:
         return [each.version for each in self.known]
 
     async def _ask_again_until(self, deadline: float, connection: Connection) -> None:
-        """Try the next step until its lock is had, with pauses in which ticks get theirs.
+        """Retry the next step until its lock is acquired, with pauses in which ticks get theirs.
 
-        The pauses are part of the transaction: it has neither a snapshot nor a lock of a table
-        then, and keeps the replicas that start beside this one from trying in its pauses.
+        The pauses are part of the transaction, which then has neither a snapshot nor a table lock.
+        Its advisory lock keeps other starting replicas from trying in the pauses.
         """
         tries = 0
         loop = asyncio.get_running_loop()
@@ -349,7 +346,7 @@ class _MigrationRun:
                     return
 
     async def _next_step(self, connection: Connection) -> None:
-        """Read again, since another process may have done it, and do what is next."""
+        """Do the next step, read again because another process may have done one meanwhile."""
         columns = await connection.fetchval(
             "SELECT count(*) FROM pg_attribute WHERE attrelid = 'migrations'::regclass"
             " AND attname IN ('beside', 'steps', 'filled_from')"
@@ -386,7 +383,7 @@ async def note_step(
     number: int | None,
     beside: int | None = None,
 ) -> None:
-    """Note that a step is done; without a number that none of its transactions is left."""
+    """Record that a step is done, or without ``number`` that no transactional step is left."""
     await connection.execute(
         "INSERT INTO migrations AS m (version, beside, steps) VALUES ($1, $2, $3)"
         " ON CONFLICT (version) DO UPDATE"
@@ -398,7 +395,7 @@ async def note_step(
 
 
 def _read(schema: str) -> str:
-    # By way of JSON: the code before 0011 has made the table without these columns.
+    # Via JSON, because code before migration 0011 created the table without these columns.
     return (
         "SELECT version, (to_jsonb(m) ->> 'beside')::int AS beside,"  # noqa: S608 - a checked name
         f" to_jsonb(m) ->> 'steps' AS steps FROM {schema}.migrations m"
@@ -428,7 +425,7 @@ def _require_not_newer(have: Mapping[int, AppliedMigration], known: Sequence[Mig
 def _next(
     known: Sequence[Migration], have: Mapping[int, AppliedMigration]
 ) -> tuple[Migration, int | None] | None:
-    """Return the next step to do; a migration of indexes alone is only noted."""
+    """Return the next step to do; a migration of indexes alone is only recorded."""
     for each in known:
         left = _left(each, have.get(each.version))
         if left is None:
@@ -439,7 +436,7 @@ def _next(
 
 
 def _left(migration: Migration, applied: AppliedMigration | None) -> list[int] | None:
-    """Return the numbers of the steps to be done before workers use it; None: note that first."""
+    """Return the steps to be done before workers use it; None if it only has to be recorded."""
     numbers = [n for n in range(len(migration.steps)) if n not in migration.apart]
     if applied is None:
         return numbers or None
@@ -447,14 +444,12 @@ def _left(migration: Migration, applied: AppliedMigration | None) -> list[int] |
 
 
 # --- index builds ---
-# Index builds: the steps of migrations that no transaction may hold, done while others write.
-#
-# Nothing depends on them for being right, so a worker does not wait for them: an index that is
-# built concurrently waits for every transaction that was open before it, a dump of hours for
-# instance. It stands alone because workers build in the background what ``migrate`` has left.
+# Migration steps that no transaction may hold, done while others write. Nothing depends on them for
+# correctness, so workers do not wait but build in the background: a concurrent build waits for
+# every transaction that was open before it, such as a dump that runs for hours.
 
 _BUILD_LOCK = "SELECT pg_try_advisory_lock(hashtextextended('sched-engine indexes ' || $1, 0))"
-"""Of the session, so that an index that is not valid is known to be built by nobody."""
+"""A session lock: its holder knows that no other process is building an invalid index."""
 _UNLIMITED = (
     "SELECT set_config($1, '0', false), set_config('lock_timeout', '0', false),"
     " set_config('statement_timeout', '0', false),"
@@ -462,7 +457,7 @@ _UNLIMITED = (
 )
 _VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)"
 _LONG = 7 * 86_400.0
-"""Seconds of one build. It is in nobody's way while it waits."""
+"""Timeout in seconds of one build, which blocks no one while it waits."""
 _LOOK = 0.5
 
 
@@ -473,19 +468,19 @@ async def build_indexes(
     known: Sequence[Migration] | None = None,
     patience: float | None = None,
 ) -> list[str]:
-    """Build and drop what migrations ask for; return the names of the indexes that are left.
+    """Build and drop the indexes of migrations; return the names of those that are left.
 
-    One process at a time does; the others leave it to that one. A build that was broken off, by a
-    crash or by ``patience``, is begun anew.
+    One process at a time does so; the others leave it to that one. A build that was interrupted, by
+    a crash or by ``patience``, starts over.
 
     Args:
         connections: to the database.
         schema: of the ledger.
-        known: what this code carries; tests give another list.
-        patience: seconds to wait for other sessions at a stretch; None is as long as it takes.
+        known: the migrations of this code; tests pass others.
+        patience: seconds to wait for other sessions without a break; None waits without limit.
 
     Raises:
-        LedgerError: when the role does not own the tables.
+        LedgerError: the role does not own the tables.
     """
     known = migrations() if known is None else known
     if not (missing := missing_indexes(known, await read_applied(connections, schema) or {})):
@@ -494,7 +489,7 @@ async def build_indexes(
         if not await connection.fetchval(_BUILD_LOCK, schema):
             return [step.index for step in missing]
         await connection.execute(_UNLIMITED, connections.limit)
-        # Somebody may have finished between the look and the lock.
+        # Another process may have finished between the check and the lock.
         missing = missing_indexes(known, await read_applied(connections, schema) or {})
         while missing and await _do(connections, connection, schema, missing[0], patience):
             await note_step(connection, missing[0].version, missing[0].number)
@@ -509,7 +504,7 @@ async def _do(
     step: IndexStep,
     patience: float | None,
 ) -> bool:
-    """Do one step, also where an earlier try was broken off; False when patience ended."""
+    """Do one step, even after an interrupted try; return False if ``patience`` ended."""
     valid = await connection.fetchval(_VALID, f"{schema}.{step.index}")
     if valid and not step.drops:
         return True
@@ -533,7 +528,6 @@ async def _do(
 
 
 # --- query files ---
-# The queries, one per file, by name.
 
 
 @cache

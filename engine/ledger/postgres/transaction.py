@@ -56,7 +56,6 @@ from engine.schedules.planner.planner import TIME_RULES, reading_at
 from engine.schedules.policies import ReasonCode, Stop
 
 # --- common statements ---
-# What every part of a PostgreSQL transaction is made of.
 
 _FIRE_COLUMNS = (
     "project",
@@ -84,7 +83,7 @@ _FIRE_COLUMNS = (
 
 
 class Statements:
-    """The connection of one transaction, and what each part of it needs."""
+    """The connection of one transaction, and the statements that its parts share."""
 
     def __init__(self, connection: Connection, namespace: str, patience: float) -> None:
         self.connection = connection
@@ -107,7 +106,7 @@ class Statements:
         return claimed(fires, rows)
 
     async def _move(self, moves: Sequence[tuple[timedelta, Move]]) -> None:
-        """Carry out what plans decided about fires that are open already."""
+        """Apply what plans decided on open fires."""
         promoted = [(move.fire.fire_id, move.not_before) for _, move in moves if move.to == "start"]
         if promoted:
             await self.run("promote", *map(list, zip(*promoted, strict=True)))
@@ -137,7 +136,7 @@ def _stored(fire: NewFire, field: str) -> object:
 
 
 def claimed(fires: Sequence[NewFire], rows: Sequence[asyncpg.Record]) -> list[Claim]:
-    """Return the orders to start those that have a token, and were written as ``rows`` say."""
+    """Return the claims of the fires that have a token and are among the written ``rows``."""
     written = {row["workflow_id"]: row for row in rows}
     return [
         fire.claim(
@@ -150,19 +149,18 @@ def claimed(fires: Sequence[NewFire], rows: Sequence[asyncpg.Record]) -> list[Cl
 
 
 # --- declarations ---
-# The PostgreSQL ledger's statements for whoever declares schedules.
 
 _AT_ONCE = 5000
-"""Rows turned into records before the loop's other tasks get their turn: about 10 ms."""
+"""Rows converted before other tasks of the event loop get their turn: about 10 ms."""
 
 _MOST_CHARACTERS = 4_000_000
-"""Of the definitions in one statement; one that is longer goes alone."""
+"""Characters of definitions in one statement; a longer definition is sent alone."""
 
 
 def bounded(
     definitions: Sequence[NewDefinition], most: int = _MOST_CHARACTERS
 ) -> Iterator[list[tuple[NewDefinition, str]]]:
-    """Yield definitions with their JSON, as many at once as one statement is to carry."""
+    """Yield definitions with their JSON, in batches for one statement each."""
     part: list[tuple[NewDefinition, str]] = []
     size = 0
     for new in definitions:
@@ -183,10 +181,9 @@ class PostgresDeclaring(Statements):
         await self.run("lock_edited", project, keys)
 
     async def lock_project(self, project: str) -> ProjectRow | None:
-        """See ``Transaction``.
+        """Take one lock for the whole namespace, because two projects may claim the same key.
 
-        One apply at a time in the whole namespace: two projects may reach for the same key.
-        An advisory lock, because at first there is no row to lock.
+        It is an advisory lock, because at first there is no row to lock.
         """
         await self.connection.fetch(
             "SELECT pg_advisory_xact_lock(hashtextextended('sched-engine apply ' || $1, 0))",
@@ -292,7 +289,6 @@ class PostgresDeclaring(Statements):
 
 
 # --- operator actions ---
-# The PostgreSQL ledger's statements for operators and applications.
 
 _NO_TIME = timedelta(0)
 
@@ -432,11 +428,11 @@ class PostgresOperating(Statements):
 
 
 # --- backfills ---
-# The PostgreSQL ledger's statements about backfills. None is run for each window.
+# Statements about backfills. None is run once per window.
 
 
 class PostgresBackfilling(Statements):
-    """Backfills, and the laying of their windows."""
+    """Statements to request backfills and to lay their windows; see ``Backfilling``."""
 
     async def lock_laying(self, serving: Serving) -> str | None:
         types = list(serving.types)
@@ -475,7 +471,6 @@ class PostgresBackfilling(Statements):
     async def count_windows(
         self, key: str, spans: Sequence[tuple[datetime, datetime]]
     ) -> list[Counter[tuple[Status, ReasonCode | None]]]:
-        """One statement, however many spans."""
         counts = [Counter[tuple[Status, ReasonCode | None]]() for _ in spans]
         after, until = map(list, zip(*spans, strict=True)) if spans else ([], [])
         for row in await self.run("count_windows", key, after, until):
@@ -494,7 +489,6 @@ class PostgresBackfilling(Statements):
         owner: str,
         lease: timedelta,
     ) -> tuple[list[Claim], set[str]]:
-        """Two statements, however many windows."""
         claims: list[Claim] = []
         laid: set[str] = set()
         about = (state.project, state.key, state.definition_version, state.workflow_type,
@@ -522,26 +516,25 @@ class PostgresBackfilling(Statements):
 
 
 def read_backfill(row: asyncpg.Record) -> Backfill:
-    """Return what ``backfills.sql`` and ``laying.sql`` read."""
+    """Return the backfill read by ``backfills.sql`` or ``laying.sql``."""
     return as_backfill(dict(row), json.loads(row["left_alone"]))
 
 
 # --- statements of a tick ---
-# One transaction of the PostgreSQL ledger: what a tick needs, on top of the other parts.
 
 _FOLDED = 20
-"""Changes of a line from which on they are folded into one."""
+"""The number of changes of a line above which they are folded into one."""
 _PARSED_AT_ONCE = 100_000
-"""Characters of definitions that a tick parses in its transaction: some tens of milliseconds."""
+"""Characters of definitions that a tick parses at most: some tens of milliseconds."""
 
 
 class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfilling):
-    """See ``engine.ledger.interface.Transaction``.
+    """The statements of a transaction; see ``engine.ledger.interface.Transaction``.
 
     Args:
-        floors: from when on to look for what is due.
+        floors: the lower bounds of what is due.
         older: whether replicas live that read ``schedules`` and not ``positions``.
-        unparsed: takes in definitions that ``read`` has left out.
+        unparsed: receives the definitions that ``read`` leaves out.
     """
 
     def __init__(
@@ -609,7 +602,7 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
         lease: timedelta = timedelta(0),
         strict: bool = False,
     ) -> list[Claim]:
-        """All steps at once; when that fails, one by one."""
+        """Write all steps at once; if that fails, one by one."""
         if not steps:
             return []
         try:

@@ -1,4 +1,4 @@
--- The stretch goes on, or a new one begins.
+-- Extend the current stretch, or begin a new one.
 WITH latest AS (
     SELECT seen_from, retention FROM retentions WHERE namespace = $1
     ORDER BY seen_from DESC LIMIT 1

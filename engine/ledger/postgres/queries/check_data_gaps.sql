@@ -1,5 +1,5 @@
--- Of windows that were denied $2 ago or more, the newest $3 of some keys: whether a run that began later
--- has left their data to them. All that were denied one after another are one gap, by the name of the last.
+-- Of windows denied $2 ago or more, the newest $3 of some keys: those whose data a later run has left
+-- to them. Windows denied one after another are one gap, named by the last of them.
 WITH noted AS (
     SELECT g.key, g.fire_time
     FROM data_gaps g

@@ -1,6 +1,6 @@
--- What the janitor must know of each key to see whether it has work; one index descent each. The cursor
--- is that of schedules, which may be behind: what replicas of older code pass over window by window is
--- left as it is until then.
+-- What the janitor needs of each key to see whether it has work, with one index descent each. The
+-- cursor is that of schedules, which may be behind: replicas of older code pass over the windows
+-- after it one by one, so their rows are left alone until it has caught up.
 SELECT s.key, s.series, s.cursor, d.definition, c.summarised_until, c.merged_until,
        c.settled_until, oldest.fire_time AS oldest, b.laying_after, b.laying_until
 FROM schedules s

@@ -1,4 +1,4 @@
--- Forward only: of two janitors at once the one that came further is right.
+-- Forward only: of two janitors at once, the one that came further is right.
 INSERT INTO chores AS c (namespace, key, summarised_until, merged_until, settled_until, forgotten_until)
 VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (namespace, key) DO UPDATE

@@ -1,5 +1,5 @@
--- Rows of one window each, by what became of them, in each of some spans. Ranges are few, and counted by
--- their definitions. Each span by itself: as a join all that the key ever had would be read.
+-- Rows of one window each, by outcome, for each span. Ranges are few and are counted by their
+-- definitions. Each span is read by itself: a join would read all rows that the key ever had.
 SELECT s.number, found.* FROM unnest($3::timestamptz[], $4::timestamptz[]) WITH ORDINALITY AS s (after, until, number)
 CROSS JOIN LATERAL (
     SELECT f.status, coalesce(f.reason_code, reason_code_of(f.reason)) AS reason_code, count(*) AS windows

@@ -1,5 +1,5 @@
--- The row of one window, be it one of many in a range; of several series the newest. Rows of one
--- series do not overlap: a few are enough, where all that began before would be the whole history.
+-- The row of one window, possibly a range; of several series the newest. Rows of one series do not
+-- overlap, so a few are enough; all that began before would be the whole history.
 SELECT found.* FROM schedules s
 CROSS JOIN LATERAL generate_series(1, s.series) AS n
 CROSS JOIN LATERAL (

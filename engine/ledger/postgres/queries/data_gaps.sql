@@ -1,4 +1,4 @@
--- What was told, as it is now: some of it may have been run since.
+-- Reported gaps, as they are now: some of the data may have been run since.
 SELECT g.key, g.bucket, coalesce(before.fire_time, '-infinity') AS data_from, g.fire_time AS data_to
 FROM data_gaps g
 CROSS JOIN LATERAL window_after(g.namespace, g.key, g.fire_time) AS later

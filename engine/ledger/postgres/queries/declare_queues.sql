@@ -1,4 +1,4 @@
--- What another project has declared meanwhile stays its own: the primary key decides.
+-- A queue that another project has declared meanwhile stays its own: the primary key decides.
 INSERT INTO queues AS q (namespace, queue, project, concurrency, rate, declared_by)
 SELECT $1, d.queue, $2, d.concurrency, d.rate, $6
 FROM unnest($3::text[], $4::int[], $5::text[]) AS d (queue, concurrency, rate)

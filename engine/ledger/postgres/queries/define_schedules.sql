@@ -16,11 +16,11 @@ FROM unnest($3::text[], $4::text[], $5::int[], $6::text[], $7::int[], $8::bool[]
            next_fire_at, workflow, workflow_type, task_queue, external, grace, enabled, paused,
            reading, origin, request_id, parents)
 ON CONFLICT (namespace, key) DO UPDATE
--- The operator's pause is not the file's to change.
+-- A file does not change an operator's pause.
 SET project = excluded.project, definition_version = excluded.definition_version,
     digest = excluded.digest, series = excluded.series, suffixed = excluded.suffixed,
     max_bucket = excluded.max_bucket, effective_from = excluded.effective_from,
-    -- Of a new series the windows are others, and what is decided of the old ones is no matter.
+    -- A new series has other windows, so the cursor of the old one does not matter.
     cursor = CASE WHEN s.series = excluded.series THEN greatest(s.cursor, excluded.cursor)
                   ELSE excluded.cursor END,
     next_fire_at = excluded.next_fire_at,

@@ -1,4 +1,4 @@
--- What the database does not tell ($1, $2) stays as it was. Written only when something changes.
+-- Values that the database withholds ($1, $2) keep their old ones. Writes only on a change.
 UPDATE ledger
 SET system = coalesce($1, system), timeline = coalesce($2, timeline),
     doubted_at = CASE WHEN $3 THEN clock_timestamp() ELSE doubted_at END

@@ -1,5 +1,5 @@
--- What stands otherwise than a file alone would have it: what operators hold or skipped, and what
--- applications asked for and is still to come.
+-- What differs from the file alone: what operators paused or skipped, and what applications
+-- requested and is still to come.
 SELECT s.key, s.origin, s.paused_at, s.paused_reason, s.paused_by, s.paused_until,
        ahead.fire_times AS skipped
 FROM schedules s

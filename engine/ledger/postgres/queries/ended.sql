@@ -1,4 +1,4 @@
--- Fires that ended badly, with which nobody has looked what follows. Whoever has one locked looks.
+-- Fires that ended badly, with no follow-up runs decided yet. The replica that locks one decides.
 SELECT f.id AS fire_id, f.key, f.project, f.series, f.bucket, f.fire_time, f.windows, f.workflow_id,
        f.run_id, f.workflow_type, f.task_queue, f.status, coalesce(f.error, f.reason) AS error,
        f.attempts, f.not_undone, coalesce(f.input, d.definition -> 'input') AS input,

@@ -1,10 +1,10 @@
--- The $3 fires below an id, the newest first: who reads looks at those. Newer rows have their code by a
--- trigger. A row that somebody writes to at present is left, and asked for again: nobody waits for it.
+-- The $3 fires below an ID, newest first, because those are read most. A trigger sets the code of
+-- newer rows. A locked row is skipped and filled later, so that nothing waits for it.
 WITH looked_at AS MATERIALIZED (
     SELECT id, reason_code IS NULL AND reason_code_of(reason) IS NOT NULL AS lacks FROM fires
     WHERE $1::text IS NOT NULL AND id < coalesce($2::bigint, 9223372036854775807) ORDER BY id DESC LIMIT $3
 ), free AS MATERIALIZED (
-    -- As an array: of a join the planner expects as many rows as a limit may let through.
+    -- As an array: for a join the planner expects as many rows as the limit allows.
     SELECT f.id FROM fires f WHERE f.id = ANY (ARRAY(SELECT l.id FROM looked_at l WHERE l.lacks))
     ORDER BY f.id FOR UPDATE SKIP LOCKED
 ), filled AS (

@@ -1,5 +1,5 @@
--- Whatever series: a moment is one window of the key. Of what began before the first moment a few
--- rows of each series are enough, as in covering_fire.sql.
+-- Of every series: a moment is one window of the key. Of the rows that began before the first
+-- moment, a few of each series are enough, as in covering_fire.sql.
 SELECT * FROM fire_history
 WHERE namespace = $1 AND key = $2 AND kind = 'window' AND fire_time >= $3 AND fire_time <= $4
 UNION ALL

@@ -1,4 +1,4 @@
--- Under the schedule's lock; what is added meanwhile is not seen, and stays.
+-- Runs under the schedule's lock; rows added meanwhile are not seen, and stay.
 WITH gone AS (
     DELETE FROM line_changes WHERE namespace = $1 AND key = ANY ($2::text[])
     RETURNING key, waiting, pending)

@@ -1,4 +1,4 @@
--- What follows a fire belongs to its window, and is written once: its id is made of the fire's.
+-- A follow-up run belongs to its fire's window. Its ID is made of the fire's: it is written once.
 INSERT INTO fires (namespace, project, key, series, bucket, fire_time, last_fire_time, kind,
                    definition_version, workflow_id, workflow_type, task_queue, status, reason,
                    timing, input, lease_until, data_from)

@@ -1,5 +1,4 @@
--- A run of ours of which the ledger knows nothing: the commit that claimed it, or in which somebody
--- asked for it, was lost.
+-- A run of ours that the ledger does not know: the commit that claimed or requested it was lost.
 INSERT INTO fires (namespace, project, key, series, bucket, fire_time, last_fire_time, kind,
                    definition_version, workflow_id, workflow_type, task_queue, status, timing,
                    run_id, started_at, history, first_run_id, data_from)

@@ -1,4 +1,4 @@
--- Only what nobody has begun to send.
+-- Only fires whose send has not begun.
 UPDATE fires
 SET status = 'skipped', reason = $3, owner = NULL, token = NULL, lease_until = NULL,
     awaits = NULL

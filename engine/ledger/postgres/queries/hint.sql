@@ -1,3 +1,3 @@
--- Wakes the replicas of this schema once this transaction has committed; only for what somebody
--- asked for. A commit that notifies waits for all others that do, so a tick never says anything.
+-- Wake the replicas of this schema once this transaction commits; only for requests. Commits that
+-- notify wait for each other, so a tick never notifies.
 SELECT pg_notify(current_schema(), $1)

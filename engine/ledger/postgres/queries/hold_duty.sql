@@ -1,4 +1,4 @@
--- A row with an expiry and not a session lock: a stopped process never releases one of those.
+-- A row with an expiry, not a session lock, which a suspended process never releases.
 INSERT INTO duties AS d (namespace, duty, holder, expires_at)
 VALUES ($1, $2, $3, clock_timestamp() + $4::interval)
 ON CONFLICT (namespace, duty) DO UPDATE

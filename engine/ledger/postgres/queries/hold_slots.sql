@@ -1,8 +1,8 @@
--- All that a replica says and asks about its slots, in one statement: it renews those it uses or
--- waits with, gives back the others, and takes free ones. $2 is the replica; for each lane $3 its
--- name, $4 the queue, $5 how many steps run, $6 how many slots it wants; $7 the lease; $8 whether
--- it may take slots whose lease has ended; $9 the number of this call: of two that the network has
--- swapped the earlier must not give back what the later one has kept.
+-- Renew the slots that a replica uses or waits with, give back its others and take free ones, in
+-- one statement. $2 is the replica; for each lane $3 is its name, $4 the queue, $5 how many steps
+-- run, $6 how many slots it wants; $7 is the lease; $8 whether it may take slots whose lease has
+-- ended; $9 the number of this call: if the network swaps two calls, the earlier one must not give
+-- back what the later one kept.
 WITH asked AS (
     SELECT a.lane, a.queue, a.running, a.wanted, q.concurrency
     FROM unnest($3::text[], $4::text[], $5::int[], $6::int[]) AS a (lane, queue, running, wanted)
@@ -10,7 +10,7 @@ WITH asked AS (
 mine AS (
     SELECT s.lane, s.slot, row_number() OVER (PARTITION BY s.lane ORDER BY s.slot) AS place
     FROM queue_slots s WHERE s.namespace = $1 AND s.holder = $2),
--- Of a queue that was made smaller, what is beyond stays until its step has ended.
+-- Slots beyond a queue that was made smaller stay until their steps have ended.
 kept AS (
     SELECT m.lane, m.slot FROM mine m JOIN asked a USING (lane)
     WHERE m.place <= a.running OR (m.place <= a.wanted AND m.slot < a.concurrency)),
@@ -20,7 +20,7 @@ given_back AS (
       AND (m.lane, m.slot) NOT IN (SELECT k.lane, k.slot FROM kept k)),
 renewed AS (
     UPDATE queue_slots s
-    -- A lease never goes back, even where the clock did.
+    -- A lease never moves back, even if the clock did.
     SET lease_until = greatest(s.lease_until, clock_timestamp() + $7::interval), asked = $9
     FROM kept k WHERE s.namespace = $1 AND s.lane = k.lane AND s.slot = k.slot AND s.holder = $2
       AND s.asked < $9
@@ -29,7 +29,7 @@ free AS (
     SELECT a.lane, a.queue, numbers.slot,
            row_number() OVER (PARTITION BY a.lane ORDER BY numbers.slot) AS place,
            least(a.wanted - (SELECT count(*) FROM kept k WHERE k.lane = a.lane),
-                 -- A slot beyond a smaller queue counts: the next step waits until it is free.
+                 -- Slots beyond a smaller queue count: the next step waits until they are free.
                  a.concurrency - (SELECT count(*) FROM queue_slots s
                                   WHERE s.namespace = $1 AND s.lane = a.lane
                                     AND CASE WHEN s.holder = $2
@@ -48,10 +48,10 @@ taken AS (
     ON CONFLICT (namespace, lane, slot) DO UPDATE
     SET holder = excluded.holder, queue = excluded.queue, lease_until = excluded.lease_until,
         asked = excluded.asked
-    -- Asked again of the row as it is now: somebody may have renewed or taken it meanwhile.
+    -- Check the row as it is now: another replica may have renewed or taken it meanwhile.
     WHERE $8 AND s.lease_until <= clock_timestamp()
     RETURNING s.lane, s.slot)
--- On a slot beyond a smaller queue no further step begins.
+-- No further step begins on a slot beyond a smaller queue.
 SELECT a.lane, count(*) AS usable
 FROM (SELECT * FROM renewed UNION ALL SELECT * FROM taken) AS h JOIN asked a USING (lane)
 WHERE h.slot < a.concurrency

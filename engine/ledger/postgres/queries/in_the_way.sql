@@ -1,7 +1,7 @@
--- The runs behind which windows of their key wait in line, the oldest line first. Each is one replica's
--- to wait for: of whichever started it, and where that has gone, of whoever watches closed runs ($4).
--- A key is found by one descent of the index, however many windows wait: DISTINCT would read them all.
--- Of a key's open fires only the oldest are looked at: what runs is as a rule older than what waits.
+-- Runs that queued windows of their key wait for, the oldest line first. One replica watches each
+-- run: the one that started it, or, if that is gone, the one that watches closed runs ($4). Each
+-- key is found by one index descent, however many windows wait; DISTINCT would read them all. Only
+-- the oldest open fires of a key are read: what runs is usually older than what waits.
 WITH RECURSIVE lines AS (
     (SELECT q.key FROM fires q WHERE q.namespace = $1 AND q.status = 'queued' ORDER BY q.key LIMIT 1)
     UNION ALL

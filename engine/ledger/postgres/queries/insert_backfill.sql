@@ -1,5 +1,5 @@
--- Windows that nobody owed, from before the schedule was declared. One whose id, or whose place, another
--- row has is left out, and the others are written. Those with a token are the owner's to send.
+-- Windows from before the schedule was declared, which were never owed. A window whose ID or place
+-- another row has is left out; the others are written. The owner sends those with a token.
 INSERT INTO fires (namespace, project, key, series, bucket, fire_time, last_fire_time,
                    definition_version, workflow_id, workflow_type, task_queue, status, timing,
                    overlap, owner, replica, token, lease_until, starting_at, attempts)

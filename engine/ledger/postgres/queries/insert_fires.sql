@@ -22,7 +22,7 @@ FROM (SELECT *, count(*) OVER (PARTITION BY u.key) = 1 AS alone FROM unnest($4::
      AS u (project, key, series, bucket, fire_time, windows, last_fire_time, version, workflow_id,
            workflow_type, task_queue, status, reason, timing, missed, missed_from, not_before,
            token, awaits, overlap)) AS d
--- Several of a key are left to the trigger: in the order of time, each knows of the one before it.
+-- The trigger handles several of a key: in time order, each depends on the one before it.
 LEFT JOIN LATERAL data_from_of($1, d.key, d.fire_time) AS begins ON d.status = 'starting' AND d.alone
 ORDER BY d.key, d.fire_time
 ON CONFLICT (namespace, key, series, fire_time) WHERE kind = 'window' DO NOTHING

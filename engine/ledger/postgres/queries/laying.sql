@@ -1,4 +1,4 @@
--- Every range that is still to be laid, of whichever key.
+-- Every range that is still to be laid, of any key.
 SELECT id, project, key, series, definition_version, first, last, cursor, overlap, include, state,
        ended_reason, reason, requested_by, requested_at, next_at, laid_at, looked_at, ended_at,
        windows, laid, left_alone, error

@@ -1,4 +1,4 @@
--- Of one run ($3), of one key ($2), or of all: branches of which one is run, as in list_fires.sql.
+-- Of one run ($3), of one key ($2), or of all. Only one branch runs, as in list_fires.sql.
 SELECT project, key, series, bucket, fire_time, windows, last_fire_time, kind, workflow_id, run_id,
        workflow_type, task_queue, status, reason, error, attempts, started_at, died_at,
        definition_version, input, not_undone

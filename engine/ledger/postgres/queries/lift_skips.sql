@@ -1,5 +1,5 @@
--- Of keys whose definition changes: what operators skipped ahead is written anew, or dropped. Looked
--- for behind each cursor: in a plain join the planner takes that for a third of all rows.
+-- For keys whose definition changes: windows skipped ahead are written anew, or dropped. They are
+-- looked up after each cursor, because in a plain join the planner expects a third of all rows.
 DELETE FROM fires WHERE id IN (
     SELECT ahead.id FROM schedules s
     CROSS JOIN LATERAL position_of(s.namespace, s.key) AS p

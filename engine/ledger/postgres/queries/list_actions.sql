@@ -1,4 +1,4 @@
--- Of one key, or of all: two branches of which one is run, as in list_fires.sql.
+-- Of one key, or of all. Only one of the two branches runs, as in list_fires.sql.
 SELECT at, by, verb, key, project, reason, workflow_id, before, after FROM (
     (SELECT * FROM actions WHERE $2::text IS NULL AND namespace = $1
      ORDER BY at DESC, id DESC LIMIT $3)

@@ -1,8 +1,8 @@
--- The newest fires of a key ($2) and of a status ($3), where these are given. Each branch is one of
--- the questions, and the others are not run at all: `$2 IS NULL OR key = $2` would, once it is planned
--- for all arguments, read every row from the newest on. A status is asked for twice, since a parameter
--- alone does not say that it is one of those that an index has. The limit inside says that few rows
--- are wanted, which an unknown number does not.
+-- The newest fires of a key ($2) and of a status ($3), where given. Each branch answers one
+-- combination, and only one runs: under a generic plan, `$2 IS NULL OR key = $2` would read every
+-- row from the newest on. The status is tested twice, because a parameter alone does not match the
+-- predicate of a partial index. The inner limit lets the planner expect few rows, which an unknown
+-- number does not.
 SELECT * FROM (
     (SELECT * FROM fire_history
      WHERE $2::text IS NULL AND $3::text IS NULL AND namespace = $1
@@ -26,7 +26,7 @@ SELECT * FROM (
                        'expired', 'rejected', 'unvouched') OR lost_at IS NOT NULL)
      ORDER BY fire_time DESC, key LIMIT 10000)
     UNION ALL
-    -- What is open, and not in line, is in no order and not much: all of it is read.
+    -- Open fires that are not in line have no order and are few: all of them are read.
     (SELECT * FROM (
         SELECT * FROM fire_history
         WHERE $3 IN ('claimed', 'starting', 'started') AND namespace = $1

@@ -8,7 +8,7 @@ JOIN definitions d ON d.namespace = s.namespace AND d.key = s.key AND d.version 
 LEFT JOIN LATERAL (
     SELECT f.last_fire_time, f.status FROM fires f
     WHERE f.namespace = s.namespace AND f.key = s.key
-      -- Not one that was skipped before it came.
+      -- Not counting windows skipped ahead.
       AND f.fire_time <= (SELECT clock_timestamp()) AND f.kind <> 'handler'
     ORDER BY f.fire_time DESC, f.id DESC LIMIT 1) AS last ON true
 LEFT JOIN LATERAL (

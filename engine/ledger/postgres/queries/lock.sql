@@ -1,2 +1,2 @@
--- In key order, so that two editors never wait for each other.
+-- In key order, so that two editors do not deadlock.
 SELECT key FROM schedules WHERE namespace = $1 AND key = ANY ($2::text[]) ORDER BY key FOR UPDATE

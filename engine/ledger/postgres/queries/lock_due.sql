@@ -1,9 +1,9 @@
--- Keys only. What a plan uses is read by a second statement after the lock: FOR UPDATE re-checks the
--- locked tables alone, so a join here would return a stale definition beside a fresh row. The row of
--- schedules is a key's lock; that of positions is locked after it so that what another replica has
--- moved meanwhile is no longer due here. `clock_timestamp()` stands in a sub-select so that the index
--- can use it; $7 keeps it from entries that were due before anything that is alive. $8 are keys that
--- are planned apart; with $9 none but these are locked.
+-- Keys only. A second statement reads what a plan needs, after the lock: FOR UPDATE re-checks only
+-- the locked tables, so a join here would return a stale definition beside a fresh row. The row of
+-- schedules is a key's lock. The row of positions is locked after it, so that a schedule that
+-- another replica has moved meanwhile is no longer due here. `clock_timestamp()` is in a sub-select
+-- so that the index can use it; $7 skips the dead entries before any live one. $8 are keys that are
+-- planned separately; with $9 only these keys are locked.
 SELECT due.key
 FROM unnest($3::text[]) AS lanes (lane)
 CROSS JOIN LATERAL (

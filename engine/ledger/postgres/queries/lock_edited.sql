@@ -1,6 +1,6 @@
--- All that an apply or a prune writes to, in key order and at once: `mark_absent` writes to what is
--- absent and to what no longer is. Locked by itself, after the edited keys, it would hold a later
--- key while it waits for an earlier one: a deadlock with whoever locks in key order.
+-- All rows that an apply or a prune writes, at once and in key order. `mark_absent` writes rows
+-- that are absent or no longer are. Locked separately after the edited keys, it would hold a later
+-- key while waiting for an earlier one, and deadlock with statements that lock in key order.
 SELECT key FROM schedules
 WHERE namespace = $1
   AND (key = ANY ($3::text[]) OR (project = $2 AND absent_since IS NOT NULL))

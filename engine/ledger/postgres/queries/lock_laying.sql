@@ -1,5 +1,5 @@
--- The key whose turn it is among those with a backfill that can go on, or has to end. Its row alone is
--- locked: what is laid is read by a second statement, as in lock_due.sql.
+-- The key whose turn it is, among those with a backfill that can continue or has to end. Only its
+-- row is locked; a second statement reads what is laid, as in lock_due.sql.
 SELECT s.key
 FROM backfills b JOIN schedules s ON s.namespace = b.namespace AND s.key = b.key
 WHERE b.namespace = $1 AND b.state = 'laying' AND s.project = $2 AND s.lane = ANY ($3::text[])

@@ -1,6 +1,6 @@
--- Started, and unknown to Temporal: purged before its close was seen, or Temporal has lost it. The
--- window is not started again; the row stops standing in the way of the next. Locked in the order of
--- their ids, as in record_evidence.sql.
+-- Started, but unknown to Temporal: purged before its close was seen, or lost by Temporal. The
+-- window is not started again; its row no longer blocks the next one. Locked in ID order, as in
+-- record_evidence.sql.
 WITH locked AS (
     SELECT id FROM fires
     WHERE namespace = $1 AND workflow_id = ANY ($2::text[]) AND status = 'started' AND lost_at IS NULL

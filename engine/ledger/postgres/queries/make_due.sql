@@ -1,6 +1,6 @@
--- What a plan waited for is known. In the order of keys, as whoever locks several of them; and never
--- SKIP LOCKED: a plan that holds the row has not seen the answer, and would put the next one off. For
--- the same reason what is due already is written too: whoever plans it is about to put it off.
+-- What a plan waited for is known. Locks in key order, as every editor does, and never with SKIP
+-- LOCKED: a plan that holds the row has not seen the answer, and would put off the next one. Keys
+-- that are due already are written too: a plan may be about to put them off.
 UPDATE schedules s SET next_fire_at = clock_timestamp()
 FROM (SELECT key FROM schedules
       WHERE namespace = $1 AND key = ANY ($2::text[]) AND retired_at IS NULL

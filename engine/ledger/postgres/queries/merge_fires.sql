@@ -1,5 +1,5 @@
--- The first row of each group comes to stand for all of it, and names no run any more. It says since
--- when all of it rests: by its last fire time alone it would leave before its longest run may.
+-- The first row of each group stands for all of it, and names no run. It records since when all of
+-- it rests: by its last fire time alone it would leave before its longest run may.
 WITH gone AS (
     DELETE FROM fires WHERE namespace = $1 AND id = ANY ($6::bigint[]))
 UPDATE fires f

@@ -1,7 +1,7 @@
--- A move is a DELETE of one exact row and an INSERT under the next step: see the table. What is no
--- change moves nothing. The row of schedules follows where the caller asks for it ($9), and otherwise
+-- A move is a DELETE of one exact row and an INSERT under the next step: see the table. Without a
+-- change nothing moves. The row of schedules follows if the caller asks for it ($9), and otherwise
 -- once it has been behind for five minutes: replicas of older code read it, and pass over windows
--- beyond its cursor that have rows of their own.
+-- after its cursor that have rows of their own.
 WITH was AS (
     SELECT m.*, p.step, p.project, p.lane, p.cursor AS stood_at,
            m.through OR coalesce(p.behind_since < clock_timestamp() - interval '5 minutes', false) AS follows,

@@ -1,6 +1,6 @@
--- Of locked schedules. What is decided and has not ended goes along, or nobody would sweep it; what has
--- ended stays where it happened. Triggers move the positions. The file of the project that they leave
--- is applied no more, or it would be taken for unchanged when it wants them back.
+-- For locked schedules. Decided fires that have not ended move along, or no replica would sweep
+-- them; ended ones stay where they happened. Triggers move the positions. The old project's file no
+-- longer counts as applied, or it would seem unchanged when it declares these keys again.
 WITH moved AS (
     UPDATE schedules SET project = $4, absent_since = NULL
     WHERE namespace = $1 AND key = ANY ($2::text[]) AND project = $3),

@@ -1,4 +1,4 @@
--- What was asked now; and of queues ($5) that no external schedule has any more nothing stays.
+-- Write the new answers; remove queues that no external schedule has any more (not in $5).
 WITH gone AS (
     DELETE FROM polled_queues WHERE namespace = $1 AND task_queue <> ALL ($5::text[]))
 INSERT INTO polled_queues AS known (namespace, task_queue, polled_at, waiting)

@@ -1,5 +1,5 @@
--- `version` changes with every write to the row: what was archived is what leaves, or it stays. All
--- rows, or ($6) those alone that somebody asked for: branches of which one is run, as in list_fires.sql.
+-- `version` changes with every write to a row, so that only the row that was archived is removed.
+-- All rows, or ($6) requested ones only. Only one branch runs, as in list_fires.sql.
 SELECT f.id, f.version, f.project, f.series, f.bucket, f.fire_time, f.last_fire_time,
        f.windows, f.kind, f.definition_version, f.workflow_type, f.task_queue, f.status, f.reason,
        coalesce(f.reason_code, reason_code_of(f.reason)) AS reason_code,

@@ -1,6 +1,6 @@
--- What keeps PostgreSQL from removing dead rows for longer than $1, where there are many of them. Of
--- others' sessions a role without pg_read_all_stats sees no ages: then the pid is NULL. A slot's
--- catalog_xmin holds no rows of ours.
+-- What keeps PostgreSQL from removing dead rows for longer than $1, if there are many of them. A
+-- role without pg_read_all_stats sees no ages of others' sessions; then the name is NULL. The
+-- catalog_xmin of a slot holds no rows of ours.
 WITH dead AS (
     SELECT n_dead_tup AS rows FROM pg_stat_user_tables WHERE relid = 'positions'::regclass
 ), held AS (
@@ -22,7 +22,7 @@ WITH dead AS (
 SELECT held.kind, held.name, held.application, held.age, dead.rows AS dead_rows
 FROM held CROSS JOIN dead WHERE dead.rows >= $2
 UNION ALL
--- With every dead row removed once a minute there are never so many.
+-- If every dead row is removed once a minute, there are never so many.
 SELECT 'hidden session', NULL, NULL, NULL, dead.rows
 FROM dead
 WHERE dead.rows >= $2 * 100 AND NOT EXISTS (SELECT FROM held)

@@ -1,5 +1,5 @@
--- Round-robin: whoever was seen last, or started, longest ago comes first, and is marked as looked at.
--- Beside an old snapshot no dead entry is removed: $4 is where to begin.
+-- Round-robin: the run seen, or started, longest ago comes first, and is marked as seen. Beside an
+-- old snapshot no dead index entry is removed: $4 is where to begin.
 WITH chosen AS (
     SELECT id, coalesce(seen_at, started_at) AS unseen_since FROM fires
     WHERE namespace = $1 AND status = 'started' AND lost_at IS NULL

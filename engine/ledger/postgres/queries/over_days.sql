@@ -1,4 +1,4 @@
--- Rows whose windows belong to several days: their definition alone can say to which.
+-- Rows whose windows span several days; only their definitions determine which.
 SELECT f.project, f.status, f.series, f.fire_time, f.last_fire_time, f.windows, f.definition_version
 FROM fires f
 WHERE f.namespace = $1 AND f.key = $2 AND f.fire_time < $4 AND f.last_fire_time >= $3

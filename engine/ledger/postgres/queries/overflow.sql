@@ -1,5 +1,5 @@
--- How many windows of a key found its queue full, and when the last of them opened. Of the last 5,000
--- rows without a run: what lies further back is old news, and to count it may take as long as it likes.
+-- How many windows of a key found its queue full, and when the last of them opened. Reads the
+-- newest 5,000 skipped rows: older ones no longer matter, and counting them may take any time.
 SELECT coalesce(sum(windows), 0)::bigint AS windows, max(last_fire_time) AS last
 FROM (
     SELECT windows, last_fire_time, reason FROM fires

@@ -1,4 +1,4 @@
--- A pause that ends by itself is looked at when it ends.
+-- A pause with an end is planned at its end.
 UPDATE schedules
 SET paused_at = $3, paused_reason = $4, paused_by = $5, paused_until = $6::timestamptz,
     next_fire_at = CASE WHEN enabled THEN $6::timestamptz END

@@ -1,7 +1,7 @@
--- All that an idle tick does. What it asks of the server lies in its memory, and every role may ask.
--- Each lane is one index descent, so the time does not depend on the number of schedules. `lane = ANY(...) ORDER BY due_at` would sort every due row.
--- Beside an old snapshot no dead index entry is removed, and a look for the first would walk all that
--- ever came before it: $6 to $8 are where to begin, and leases and stops that end after $9 wait.
+-- All that an idle tick does. What it asks of the server is in memory, and every role may ask. Each
+-- lane is one index descent, whatever the number of schedules; `lane = ANY(...) ORDER BY due_at`
+-- would sort every due row. Beside an old snapshot no dead index entry is removed, and a search for
+-- the first would read them all: $6 to $8 are where to begin; leases and stops after $9 can wait.
 SELECT clock_timestamp() AS now, ledger.ledger_id, ledger.epoch, ledger.doubted_at,
        CASE WHEN NOT pg_is_in_recovery() THEN pg_postmaster_start_time() END AS server,
        pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS transactions,
@@ -25,7 +25,7 @@ SELECT clock_timestamp() AS now, ledger.ledger_id, ledger.epoch, ledger.doubted_
                WHERE s.namespace = $1 AND s.project = $2 AND s.parents <> '{}') AS chained,
        (SELECT min(b.next_at)
         FROM backfills b
-        -- Each by its key, and one that is halted is looked at when it goes on: as in lock_laying.sql.
+        -- Each by its key; a halted one is checked when it continues, as in lock_laying.sql.
         CROSS JOIN LATERAL (
             SELECT 1 FROM schedules s
             WHERE s.namespace = b.namespace AND s.key = b.key AND s.project = $2

@@ -1,4 +1,4 @@
--- What has waited in a queue is claimed, and nobody's: whichever replica has room sends it next.
+-- A queued fire becomes claimed without an owner: any replica with room sends it next.
 UPDATE fires f
 SET status = 'claimed', lease_until = coalesce(p.not_before, clock_timestamp()),
     reason = CASE WHEN f.awaits IS NULL THEN f.reason ELSE f.awaits ->> 'reason' END, awaits = NULL

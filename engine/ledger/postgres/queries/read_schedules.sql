@@ -1,15 +1,14 @@
--- `known`: windows beyond the cursor that have a row already. `open`: what may stand in the way of
--- the next start; of a schedule whose runs may overlap only where something waits in a queue, or
--- all is asked for ($3); what is run once more counts from when that was asked for. `awaited`: what
--- became of windows that it waits for.
--- Of what is open no more is read than a plan can decide on: $4 beyond the schedule's places (at most
--- $4) of what runs, of what waits for a place, and of what waits for other schedules; all of what
--- runs where a window takes its place. The others are counted: `waiting` and `pending` are all that
--- there are, `running` is counted up to the places, and only where not all of these were read. Of
--- what waits for other schedules and starts in any order, $5 (from 0 to 1) says where in the line
--- some more are read, so that none is overlooked for ever.
--- BETWEEN x AND x, and the key in the order: with `=`, and ordered by id alone or not at all, the
--- planner may walk the primary key, through all that has ended, until it has found enough.
+-- `known`: windows after the cursor that have a row already. `open`: fires that may block the next
+-- start; if runs may overlap, only when something is queued or all is requested ($3); a rerun
+-- counts from its request. `awaited`: outcomes of the windows that a fire waits for.
+-- Only as many open fires are read as a plan can decide on: $4 beyond the schedule's places (at
+-- most $4) of those that run, of those that wait for a place and of those that wait for other
+-- schedules; all that run if a window takes the place of others. The rest is counted: `waiting` and
+-- `pending` are totals; `running` is counted up to the places, and only if not all were read. Of
+-- fires that wait for other schedules and start in any order, some more are read from a place in
+-- the line that $5 selects (from 0 to 1), so that none is missed forever.
+-- BETWEEN x AND x, and the key in ORDER BY: with `=`, and ordered by ID alone or not at all, the
+-- planner may walk the primary key through all ended fires until it has found enough.
 SELECT s.key, s.project, s.definition_version, s.digest, s.series, s.suffixed, p.max_bucket,
        s.effective_from, p.cursor, s.workflow_type, s.retired_at, s.paused_at, s.paused_reason,
        s.paused_by, s.paused_until, s.absent_since, s.failures, s.rules, p.cursor_reading, s.origin,

@@ -1,11 +1,10 @@
--- Rule L2: a run that was seen wins over whatever class its fire had. A class that said "no run"
--- stays in the history. A later run of the same id (reset, continue-as-new) may reopen a fire;
--- an older one may not. The two start times come from two clocks, so a few seconds are let pass; and
--- of a fire that is open Temporal's own word on which run is the last one (e.last) counts for more:
--- by a clock minutes ahead the fire would never be seen to close. A run that begins again after its end
--- (reset) is somebody's wish: the one that ended it before is forgotten.
--- Locked in the order of their ids: two replicas that saw the same runs in different orders could
--- deadlock.
+-- Rule L2: a run that was seen overrides the status of its fire. A status without a run moves to
+-- the history. A later run of the same ID (reset, continue-as-new) may reopen a fire; an older one
+-- may not. The two start times come from two clocks, so a few seconds are tolerated. For an open
+-- fire, Temporal's answer on which run is the last (e.last) counts more: with a clock minutes ahead
+-- the fire would never be seen to close. A run that begins again after its end (reset) was
+-- requested, so the earlier stop is forgotten. Locked in ID order, because two replicas that saw
+-- the same runs in different orders could deadlock.
 WITH locked AS (
     SELECT id FROM fires WHERE namespace = $1 AND workflow_id = ANY ($2::text[]) AND windows = 1
     ORDER BY id FOR UPDATE)

@@ -1,5 +1,5 @@
--- Windows that surely have no run get one after all; what each was before stays in its history. What
--- somebody wrote to since it was read is left out. Those with a token are the owner's to send.
+-- Windows that surely have no run get one; their former state stays in the history. A row written
+-- since it was read is left out. The owner sends those with a token.
 UPDATE fires f
 SET project = $2, status = CASE WHEN d.token IS NULL THEN 'queued' ELSE 'starting' END,
     timing = 'backfill', reason = NULL, error = NULL, dealt_at = NULL, followed_at = NULL, overlap = $7,

@@ -1,3 +1,3 @@
--- What waited for other schedules goes on waiting in the queue of its own.
+-- A fire that waited for other schedules now waits in its own queue.
 UPDATE fires SET reason = awaits ->> 'reason', awaits = NULL
 WHERE namespace = $1 AND id = ANY ($2::bigint[]) AND status = 'queued' AND awaits IS NOT NULL

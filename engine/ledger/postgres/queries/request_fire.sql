@@ -1,4 +1,4 @@
--- A run that somebody asked for: manual, or a rerun. Asked for twice under one id it is there once.
+-- A requested run: manual, or a rerun. Requested twice under one ID, it is written once.
 INSERT INTO fires (namespace, project, key, series, bucket, fire_time, last_fire_time, kind,
                    definition_version, workflow_id, workflow_type, task_queue, status, reason,
                    timing, overlap, input, lease_until)

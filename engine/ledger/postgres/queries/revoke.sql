@@ -1,7 +1,7 @@
--- Only what nobody has begun to send. A pause lets wait what waits, and leaves manual runs alone;
--- retirement ($4) ends everything, but not what follows a fire that ended badly.
+-- Only fires whose send has not begun. A pause leaves queued fires and manual runs alone;
+-- retirement ($4) ends everything except runs that follow a fire that ended badly.
 UPDATE fires SET status = 'skipped', reason = $3, owner = NULL, token = NULL, lease_until = NULL,
     awaits = NULL
--- What is not started is never lost; that it is said lets an index find it.
+-- A fire that has not started is never lost; the condition allows the use of an index.
 WHERE namespace = $1 AND key = ANY ($2::text[]) AND status IN ('claimed', 'queued') AND lost_at IS NULL
   AND CASE WHEN $4 THEN kind <> 'handler' ELSE status = 'claimed' AND kind = 'window' END

@@ -1,4 +1,4 @@
--- The runs were looked at, and were open then. Locked in the order of their ids, as in record_evidence.sql.
+-- The runs were checked, and were open. Locked in ID order, as in record_evidence.sql.
 WITH locked AS (
     SELECT id FROM fires
     WHERE namespace = $1 AND workflow_id = ANY ($2::text[]) AND status = 'started'

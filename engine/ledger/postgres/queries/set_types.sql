@@ -1,4 +1,4 @@
--- Locked in key order, as every editor locks: an UPDATE alone would lock as the rows lie.
+-- Locked in key order, as every editor locks: an UPDATE alone would lock in physical order.
 WITH wanted AS (
     SELECT s.key, r.type
     FROM schedules s

@@ -1,6 +1,6 @@
--- Rule L1: a fire moves by compare-and-set on its status and its owner's token. Locked in the order of
--- their ids, as in record_evidence.sql: an UPDATE alone would lock as its rows come, and two could deadlock.
--- The status is compared as no index knows it: there are so few that are being sent that the planner
+-- Rule L1: a fire moves by compare-and-set on its status and its owner's token. Locked in ID order,
+-- as in record_evidence.sql: an UPDATE alone locks in any order, and two could deadlock. The status
+-- is compared by an expression that no index has: fires being sent are so few that the planner
 -- would read all of them, and beside an old snapshot all that ever were.
 WITH outcomes AS (
     SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[], $5::text[],

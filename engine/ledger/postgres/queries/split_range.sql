@@ -1,5 +1,5 @@
--- One row becomes several that say the same of fewer windows each. Only the row that was read: it may
--- have grown since, and the pieces would lack what it got.
+-- One row becomes several that record the same for fewer windows each. Only the row that was read:
+-- it may have grown since, and the pieces would lack the new part.
 WITH gone AS (
     DELETE FROM fires
     WHERE namespace = $1 AND key = $2 AND series = $3 AND fire_time = $4 AND kind = 'window'

@@ -1,6 +1,6 @@
--- The run was asked. It is looked at again soon, and then less and less often: a run that continues as
--- new, or is retried, goes on without having heard of the cancel. When its grace has passed it is
--- looked at to be terminated.
+-- The run was asked to end. It is checked again soon, then less and less often: a run that
+-- continues as new, or is retried, goes on without having received the cancel. When its grace has
+-- passed, it is due to be terminated.
 UPDATE fires f
 SET first_run_id = coalesce(f.first_run_id, a.first_run_id),
     stop_asked_at = coalesce(f.stop_asked_at, clock_timestamp()),

@@ -1,5 +1,5 @@
--- Days are counted again until rows of theirs have left the ledger. A lag is measured on rows that
--- still name their run, so the count with the most of them stands.
+-- Days are recounted until some of their rows have left the ledger. A lag is measured only on rows
+-- that still name their run, so the count with the most of them stands.
 INSERT INTO days AS d (namespace, project, key, day, windows, runs, open, completed, failed, cancelled,
                        terminated, timed_out, skipped, expired, rejected, unvouched, measured,
                        lag_p50_ms, lag_p95_ms, lag_max_ms)

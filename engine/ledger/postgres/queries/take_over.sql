@@ -1,6 +1,6 @@
--- A lease that ended: its owner is dead, stopped, or asked for a later try. SKIP LOCKED and the
--- new token make sure that one sweeper gets it. Pause and retirement revoke what was only
--- claimed; what was starting may have been sent and goes on.
+-- A lease ended: its owner is dead or suspended, or requested a later retry. SKIP LOCKED and the
+-- new token make sure that one sweeper gets it. Pause and retirement revoke what was only claimed;
+-- a starting fire may have been sent and goes on.
 WITH stale AS (
     SELECT f.id, f.kind, f.timing, f.status AS was, s.paused_at, s.retired_at, d.definition
     FROM fires f
@@ -35,7 +35,7 @@ SELECT taken.id, taken.key, taken.project, taken.series, taken.bucket, taken.fir
        taken.definition, taken.kind, taken.was = 'claimed' AS fresh,
        (SELECT t.rules FROM workflow_types t
         WHERE t.namespace = $1 AND t.task_queue = taken.task_queue AND t.type = taken.workflow_type) AS rules,
-       -- In force since the start: what was seen after it, and the stretch it fell into.
+       -- In force since the start: those seen after it, and the stretch that it fell into.
        (SELECT min(r.retention) FROM retentions r
         WHERE r.namespace = $1 AND (r.seen_until >= taken.starting_at OR r.seen_from = (
             SELECT max(before.seen_from) FROM retentions before

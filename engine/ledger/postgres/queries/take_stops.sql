@@ -1,5 +1,5 @@
--- The wishes whose time has come, for one replica to carry out; the others see them again only
--- when its lease has ended. A cancel that has had its grace becomes a terminate.
+-- Stop requests that are due, taken by one replica; others see them again only when its lease ends.
+-- A cancel whose grace has passed becomes a terminate.
 UPDATE fires
 SET stop_at = clock_timestamp() + $4::interval,
     stop = CASE WHEN stop_asked_at + stop_grace <= clock_timestamp() THEN 'terminate' ELSE stop END

@@ -1,5 +1,5 @@
--- "Living" is judged by announcements, so whoever asks must itself have announced without a gap
--- for $6, long enough for every other replica to have done so after an outage of the database.
+-- Announcements decide which replicas live. So the caller itself must have announced without a gap
+-- for $6, long enough for every other replica to do so after an outage of the database.
 SELECT s.key FROM positions p
 JOIN schedules s ON s.namespace = p.namespace AND s.key = p.key
 WHERE p.namespace = $1 AND p.project = $2 AND p.lane = $3

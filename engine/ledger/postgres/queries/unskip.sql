@@ -1,4 +1,4 @@
--- Only what an operator skipped, and only before its window has come.
+-- Only an operator's skip, and only before its window has come.
 DELETE FROM fires f
 USING positions p
 WHERE p.namespace = f.namespace AND p.key = f.key AND f.fire_time > p.cursor

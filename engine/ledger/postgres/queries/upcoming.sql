@@ -1,9 +1,9 @@
--- In the order in which schedules are looked at next; where windows are excluded they start later.
--- No index has all lanes of a project in one order: it is read whole, and only the few shown
--- are looked up further. Ask every few seconds at most.
+-- In the order in which schedules are planned next; if windows are excluded, they start later. No
+-- index has all lanes of a project in one order: the project is read whole, and only the few shown
+-- are looked up further. Run this every few seconds at most.
 SELECT next.key, next.next_fire_at AS fire_time,
        coalesce(d.definition ->> 'timezone', 'UTC') AS timezone,
-       -- Only where windows may be excluded or are skipped: those are looked at, and never fire.
+       -- Only if windows may be excluded or are skipped: those are planned but never fire.
        CASE WHEN d.definition ? 'exclude' OR ahead.skipped_at IS NOT NULL THEN d.definition END
            AS definition,
        ahead.skipped_at

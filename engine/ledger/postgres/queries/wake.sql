@@ -1,14 +1,14 @@
--- Keys in whose queue something waits for nothing any more: neither for a place among the runs of its
--- own key, nor for windows of others. Those of a queue that keeps its order wait behind what waits for
--- others. Its cost is that of the keys that have a line, and not of what waits in these: a key is
--- asked about once, never counts further than to its limit, and of what waits for other schedules $3
--- are asked about from the head of each line and as many from somewhere in it ($4, from 0 to 1); where
--- those are more than $5 of all keys, fewer of each, so that a long line takes no other's turn. Named
--- by the line (`long.key`): by the schedule it would be counted for each schedule first; BETWEEN: see
--- read_schedules.sql. A key that is locked is returned as such, be it due or not: whoever plans it may
--- not have read what has changed since, and will put it off. The others are not to wait for that. One
--- that was due when this statement began is returned as not woken: a plan may have put it off before it
--- was locked here, and only another statement sees that.
+-- Keys whose queue waits for nothing: neither for a place among the runs of its own key, nor for
+-- windows of other schedules. If a queue keeps its order, fires wait behind those that wait for
+-- others.
+-- The cost depends on the number of keys with a line, not on its length: each key is checked once
+-- and counted no further than its limit. Of the fires that wait for other schedules, $3 are checked
+-- from the head of each line and as many from a place in it ($4, from 0 to 1); beyond $5 of all
+-- keys, fewer of each, so that a long line starves no other. The count uses `long.key`: by the
+-- schedule's key it would run for each schedule first. BETWEEN: see read_schedules.sql.
+-- A locked key is returned as locked, due or not: its plan may not have read the latest change and
+-- will put it off; other keys do not wait for it. A key that was due when this statement began is
+-- returned as not woken: a plan may have put it off meanwhile, which only another statement sees.
 WITH long AS MATERIALIZED (
     SELECT c.key, sum(c.waiting) AS waiting, sum(c.pending) AS pending
     FROM line_changes c WHERE c.namespace = $1

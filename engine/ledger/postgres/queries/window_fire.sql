@@ -1,4 +1,4 @@
--- Found by the ids its run may have, of which there is an index: no other has the number of a window.
+-- Found by the IDs that its run may have, which are indexed; no index has the bucket.
 SELECT * FROM fire_history
 WHERE namespace = $1 AND key = $2 AND kind = 'window' AND bucket = $3
   AND ($4::int IS NULL OR series = $4)

@@ -1,4 +1,4 @@
--- A wish is kept until the run has closed. A terminate replaces a cancel, never the other way round.
+-- A stop request stays until the run has closed. A terminate replaces a cancel, never the reverse.
 UPDATE fires f
 SET stop = w.stop, stop_at = clock_timestamp(), stop_grace = w.grace, stop_reason = w.reason,
     stop_asked_at = NULL

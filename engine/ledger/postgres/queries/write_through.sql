@@ -1,5 +1,5 @@
--- Bring rows of schedules up to their positions, where they have been behind for some time. What is
--- locked is being moved, and follows by itself.
+-- Update rows of schedules that have been behind their positions for some time. A locked one is
+-- being moved, and follows by itself.
 WITH behind AS (
     SELECT p.key, p.step, p.cursor, p.next_fire_at, p.max_bucket, p.cursor_reading
     FROM positions p
