@@ -26,8 +26,7 @@ from benchmarks.report import Measured, Row
 from benchmarks.spread import median
 from engine.embedded import PostgresServer
 from engine.ledger import PostgresLedger
-from engine.runtime.apply.apply import apply
-from engine.runtime.apply.dry_run import rehearse
+from engine.runtime.apply.apply import apply, rehearse
 from engine.schedules import Schedule, ScheduleFile, load_schedules
 
 SIZES = (1_000, 10_000)

@@ -11,7 +11,7 @@ from pathlib import Path
 import asyncpg
 
 from engine.embedded.binaries import ENVIRONMENT, Account
-from engine.embedded.ports import HOST, free_port
+from engine.embedded.process import HOST, free_port
 from tests.waiting import eventually
 
 NEWEST = 18

@@ -173,7 +173,7 @@ def dress(app: typer.Typer) -> None:
 # command is imported when the command itself is used: imports take longer than many commands.
 
 MODULES = {
-    "init": "init", "up": "up.up", "worker": "up.worker",
+    "init": "init", "up": "up.up", "worker": "up.up",
     "list": "inspect", "show": "show", "next": "next", "fires": "inspect", "log": "inspect",
     "pause": "operate", "resume": "operate", "trigger": "operate", "rerun": "operate",
     "skip": "operate", "unskip": "operate", "cancel": "operate", "backfill": "backfill",

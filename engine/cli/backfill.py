@@ -22,9 +22,17 @@ from rich.progress import (
     Progress as Bar,
 )
 
-from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key, Reason, moment, one_of
 from engine.cli.output import backfill_json, counted, instant, print_json, print_table
-from engine.cli.target import ask_service
+from engine.cli.target import (
+    DEFAULT_DATA_DIR,
+    DataDir,
+    Json,
+    Key,
+    Reason,
+    ask_service,
+    moment,
+    one_of,
+)
 from engine.ledger.fires import Fire
 from engine.ledger.records import INCLUDED, Backfill, Included, InLine
 from engine.runtime.backfills import Considered

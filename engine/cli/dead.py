@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from engine.cli.operate import ask, bucket_number
-from engine.cli.options import (
+from engine.cli.output import console, counted, instant, print_json, print_table, run_link
+from engine.cli.target import (
     DEFAULT_DATA_DIR,
     AnyKey,
     AsOverlap,
@@ -18,10 +19,12 @@ from engine.cli.options import (
     Json,
     Limit,
     Reason,
+    Target,
+    ask_service,
+    open_service,
     parse_json_input,
+    target,
 )
-from engine.cli.output import console, counted, instant, print_json, print_table, run_link
-from engine.cli.target import Target, ask_service, open_service, target
 from engine.ledger.fires import DeadLetter
 from engine.service import ScheduleService
 

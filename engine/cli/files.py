@@ -16,17 +16,6 @@ import typer
 from rich.text import Text
 
 from engine.cli.next import in_words
-from engine.cli.options import (
-    DEFAULT_DATA_DIR,
-    DEFAULT_FILE,
-    CodeToo,
-    DataDir,
-    File,
-    Json,
-    SameFile,
-    TakeFrom,
-    one_file,
-)
 from engine.cli.output import (
     WaitForWorker,
     clock,
@@ -37,11 +26,23 @@ from engine.cli.output import (
     print_json,
     wait_for_worker,
 )
-from engine.cli.target import ask_service, find_target, open_service
+from engine.cli.target import (
+    DEFAULT_DATA_DIR,
+    DEFAULT_FILE,
+    CodeToo,
+    DataDir,
+    File,
+    Json,
+    SameFile,
+    TakeFrom,
+    ask_service,
+    find_target,
+    one_file,
+    open_service,
+)
 from engine.errors import LedgerError, Problem, ScheduleFileError
 from engine.ledger.records import DriftRow
-from engine.runtime.apply.apply import PRUNE_AFTER
-from engine.runtime.apply.dry_run import Change, DryRun
+from engine.runtime.apply.apply import PRUNE_AFTER, Change, DryRun
 from engine.runtime.apply.edits import ApplyReport
 from engine.runtime.apply.locations import located, placed, unknown_workflows
 from engine.runtime.apply.source import Source

@@ -8,16 +8,18 @@ from typing import Annotated, Final
 
 import typer
 
-from engine.cli.options import (
+from engine.cli.output import counted, print_json
+from engine.cli.target import (
     DEFAULT_DATA_DIR,
     DataDir,
     Json,
     Limit,
+    Target,
     keys_in_the_file,
     one_of,
+    open_service,
+    target,
 )
-from engine.cli.output import counted, print_json
-from engine.cli.target import Target, open_service, target
 from engine.cli.temporal import connected
 from engine.runtime.tracking.replay import Exported, export
 

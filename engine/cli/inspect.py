@@ -17,7 +17,6 @@ from typing import Annotated, Any, get_args
 import typer
 from rich.text import Text
 
-from engine.cli.options import DEFAULT_DATA_DIR, AnyKey, DataDir, Json, Limit, one_of
 from engine.cli.output import (
     colour_of,
     console,
@@ -32,7 +31,17 @@ from engine.cli.output import (
     why,
     without_worker,
 )
-from engine.cli.target import ask_service, service, target
+from engine.cli.target import (
+    DEFAULT_DATA_DIR,
+    AnyKey,
+    DataDir,
+    Json,
+    Limit,
+    ask_service,
+    one_of,
+    service,
+    target,
+)
 from engine.ledger.fires import Fire, Status
 from engine.ledger.records import ActionRow, Backfill, ScheduleRow
 from engine.schedules.units import first_of

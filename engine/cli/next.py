@@ -14,17 +14,6 @@ from typing import Annotated
 
 import typer
 
-from engine.cli.options import (
-    DEFAULT_DATA_DIR,
-    DEFAULT_FILE,
-    AnyKey,
-    DataDir,
-    Json,
-    Schedules,
-    is_date,
-    moment,
-    whole_number,
-)
 from engine.cli.output import (
     clock,
     counted,
@@ -35,7 +24,20 @@ from engine.cli.output import (
     print_table,
     relative,
 )
-from engine.cli.target import Target, find_target, open_service
+from engine.cli.target import (
+    DEFAULT_DATA_DIR,
+    DEFAULT_FILE,
+    AnyKey,
+    DataDir,
+    Json,
+    Schedules,
+    Target,
+    find_target,
+    is_date,
+    moment,
+    open_service,
+    whole_number,
+)
 from engine.errors import ScheduleNotFound
 from engine.ledger.records import ScheduleRow
 from engine.schedules import Cron, Schedule

@@ -10,15 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from engine.cli.options import (
-    DEFAULT_DATA_DIR,
-    DataDir,
-    Json,
-    Key,
-    Reason,
-    is_date,
-    parse_json_input,
-)
 from engine.cli.output import (
     WaitForWorker,
     clock,
@@ -27,7 +18,19 @@ from engine.cli.output import (
     print_json,
     wait_for_worker,
 )
-from engine.cli.target import ask_service, open_service, project_here, target
+from engine.cli.target import (
+    DEFAULT_DATA_DIR,
+    DataDir,
+    Json,
+    Key,
+    Reason,
+    ask_service,
+    is_date,
+    open_service,
+    parse_json_input,
+    project_here,
+    target,
+)
 from engine.schedules.units import parse_duration
 from engine.service.one_shots import ApplicationSchedule
 

@@ -13,21 +13,6 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from engine.cli.options import (
-    DEFAULT_DATA_DIR,
-    AsOverlap,
-    At,
-    DataDir,
-    Input,
-    Json,
-    Key,
-    Reason,
-    keys_in_the_file,
-    moment,
-    one_of,
-    parse_json_input,
-    whole_number,
-)
 from engine.cli.output import (
     WaitForWorker,
     counted,
@@ -40,7 +25,22 @@ from engine.cli.output import (
     wait_for_worker,
     why,
 )
-from engine.cli.target import ask_service
+from engine.cli.target import (
+    DEFAULT_DATA_DIR,
+    AsOverlap,
+    At,
+    DataDir,
+    Input,
+    Json,
+    Key,
+    Reason,
+    ask_service,
+    keys_in_the_file,
+    moment,
+    one_of,
+    parse_json_input,
+    whole_number,
+)
 from engine.errors import LedgerError
 from engine.schedules.model import CatchUp
 from engine.schedules.units import Rate, parse_duration, parse_rate

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 import typer
 
 from engine.cli.next import SPARE, FireSource, Upcoming, table, upcoming
-from engine.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Key
 from engine.cli.output import (
     as_yaml,
     backfill_json,
@@ -32,7 +31,7 @@ from engine.cli.output import (
     why,
     without_worker,
 )
-from engine.cli.target import Target, open_service, target
+from engine.cli.target import DEFAULT_DATA_DIR, DataDir, Json, Key, Target, open_service, target
 from engine.ledger.fires import DataGap, Fire
 from engine.ledger.records import Backfill, ScheduleRow
 from engine.schedules.describe.wording import read_aloud

@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
-from engine.cli.options import DEFAULT_FILE, File, Json, moment
 from engine.cli.output import counted, instant, print_json
 from engine.cli.simulate_report import page, print_simulation
+from engine.cli.target import DEFAULT_FILE, File, Json, moment
 from engine.schedules import ScheduleFile
 from engine.schedules.simulation import OUTCOMES, Outage, Simulation
 from engine.schedules.simulation import simulate as simulate_schedules

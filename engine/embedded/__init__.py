@@ -5,9 +5,8 @@ so that the next start finds a server that ``kill -9`` left behind. They are not
 where ``TEMPORAL_*`` and ``SCHED_DATABASE_URL`` name the servers.
 """
 
-from engine.embedded.ports import free_port
 from engine.embedded.postgres import PostgresServer
-from engine.embedded.process import FolderLock
+from engine.embedded.process import FolderLock, free_port
 from engine.embedded.servers import EmbeddedServers, servers
 from engine.embedded.temporal import TemporalServer
 

@@ -18,8 +18,15 @@ from pathlib import Path
 import asyncpg
 
 from engine.embedded.binaries import ENVIRONMENT, POSTGRES_MAJOR, Account, postgres_bin
-from engine.embedded.ports import HOST, free_port, require_free
-from engine.embedded.process import FolderLock, Identity, Server, command_line
+from engine.embedded.process import (
+    HOST,
+    FolderLock,
+    Identity,
+    Server,
+    command_line,
+    free_port,
+    require_free,
+)
 from engine.errors import EmbeddedError
 
 # --- data folder ---

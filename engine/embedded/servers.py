@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.embedded.ports import require_free
 from engine.embedded.postgres import PostgresServer
-from engine.embedded.process import FolderLock
+from engine.embedded.process import FolderLock, require_free
 from engine.embedded.temporal import TemporalServer
 from engine.errors import EmbeddedError
 

@@ -19,8 +19,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.service import ConnectConfig, RPCError, ServiceClient
 
 from engine.embedded.binaries import temporal_cli
-from engine.embedded.ports import HOST, free_port, require_free
-from engine.embedded.process import Server
+from engine.embedded.process import HOST, Server, free_port, require_free
 
 _READY_WITHIN = 60.0
 _QUEUES: Mapping[str, str | float | bool] = {

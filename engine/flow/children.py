@@ -15,9 +15,8 @@ from temporalio.exceptions import ApplicationError, ChildWorkflowError
 from temporalio.workflow import ChildWorkflowHandle
 
 from engine.flow.coroutines import result_of
-from engine.flow.definition import WorkflowDefinition, definition_of
+from engine.flow.definition import Retry, WorkflowDefinition, definition_of, duration
 from engine.flow.failures import CompensationFailed, NotUndone
-from engine.flow.retries import Retry, duration
 from engine.flow.step_calls import NOT_GIVEN, origin_of
 
 # --- child runs ---

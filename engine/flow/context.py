@@ -14,9 +14,9 @@ import temporalio.workflow
 from engine.errors import EngineError
 from engine.flow.children import Children, all_of
 from engine.flow.coroutines import UnawaitedCalls, to_await
+from engine.flow.definition import Retry, duration
 from engine.flow.failures import NotUndone
 from engine.flow.fire import MEMO_KEY, FireInfo
-from engine.flow.retries import Retry, duration
 from engine.flow.saga import Saga
 from engine.flow.signals import Signals
 from engine.flow.step_calls import NOT_GIVEN, StepOptions, call_of, undo_of

@@ -13,9 +13,8 @@ import temporalio.workflow
 
 from engine.errors import EngineError
 from engine.flow.context import Context, WorkflowClass
-from engine.flow.definition import MARK, Registry, WorkflowDefinition, checked_name
+from engine.flow.definition import MARK, Registry, Retry, WorkflowDefinition, checked_name, duration
 from engine.flow.failures import CompensationFailed, ending_of
-from engine.flow.retries import Retry, duration
 
 _RUN_METHOD: Final = "_temporal_run"
 _TEMPORAL_MARK: Final = "__temporal_workflow_definition"

@@ -10,7 +10,7 @@ from typing import Any, Final, TypedDict
 import temporalio.workflow
 from temporalio.common import Priority
 
-from engine.flow.retries import Retry, duration
+from engine.flow.definition import Retry, duration
 from engine.flow.steps import (
     DEFAULT_TIMEOUT,
     StepDefinition,

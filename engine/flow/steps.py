@@ -16,9 +16,8 @@ import temporalio.workflow
 from temporalio import activity
 
 from engine.errors import EngineError
-from engine.flow.definition import Registry, checked_name
+from engine.flow.definition import Registry, Retry, checked_name, duration
 from engine.flow.fire import MEMO_KEY, FireInfo
-from engine.flow.retries import Retry, duration
 
 # --- step notes ---
 # A note is data that a step call passes to its worker beside the input, in one header. The workflow

@@ -34,8 +34,7 @@ from engine.runtime.interceptors import HEARD_WITHIN, StepHeartbeats, StepNotes
 from engine.runtime.replica import Replica
 from engine.runtime.run_memo import ChainMemo
 from engine.runtime.settings import Settings, unknown_names
-from engine.runtime.step_queues.manager import is_lane
-from engine.runtime.step_queues.slots import SeenQueues, SlotInterceptor
+from engine.runtime.step_queues import SeenQueues, SlotInterceptor, is_lane
 from engine.schedules import ScheduleFile
 
 _PASSED_THROUGH = ("asyncpg", "croniter", "yaml", "opentelemetry", "engine")

@@ -30,12 +30,10 @@ from engine.runtime.presence import Presence, Watchdog
 from engine.runtime.retention.archive import Archive
 from engine.runtime.retention.janitor import Janitor
 from engine.runtime.settings import Settings
-from engine.runtime.step_queues.manager import QueueManager
-from engine.runtime.step_queues.slots import SeenQueues
-from engine.runtime.tracking.audit import Auditor
+from engine.runtime.step_queues import QueueManager, SeenQueues
 from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.replay import StuckRuns
-from engine.runtime.tracking.runs import RunCanceller, RunInspector
+from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import CloseWaiter, Polls, Tracker
 from engine.schedules import ScheduleFile
 from engine.schedules.timing.zones import TZDATA_VERSION

@@ -7,8 +7,14 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 
-from engine.runtime.apply.apply import PRUNE_AFTER, applied_digest, apply, retire_absent
-from engine.runtime.apply.dry_run import DryRun, rehearse
+from engine.runtime.apply.apply import (
+    PRUNE_AFTER,
+    DryRun,
+    applied_digest,
+    apply,
+    rehearse,
+    retire_absent,
+)
 from engine.runtime.apply.edits import ApplyReport, PruneReport
 from engine.runtime.apply.source import Source, read_file
 from engine.schedules import ScheduleFile

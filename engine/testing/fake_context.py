@@ -27,10 +27,9 @@ from engine.errors import EngineError
 from engine.flow.children import all_of
 from engine.flow.context import Context, progress_line
 from engine.flow.coroutines import to_await
-from engine.flow.definition import definition_of
+from engine.flow.definition import Retry, definition_of, duration
 from engine.flow.failures import CompensationFailed, NotUndone
 from engine.flow.fire import FireInfo, Timing
-from engine.flow.retries import Retry, duration
 from engine.flow.signals import too_late
 from engine.flow.step_calls import NOT_GIVEN, StepCall, StepOptions, call_of, undo_of
 from engine.flow.steps import NotedInfo, StepNote, step_key

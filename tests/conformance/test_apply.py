@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from engine.errors import KeyForeign, LedgerRequired, PruneRefused, RevisionTooLow
 from engine.ledger import MemoryLedger
 from engine.ledger.records import Step
-from engine.runtime.apply.apply import apply, retire_absent
+from engine.runtime.apply.apply import apply, rehearse, retire_absent
 from engine.runtime.apply.definitions import LOOK_BACK
-from engine.runtime.apply.dry_run import rehearse
 from engine.runtime.apply.edits import PruneReport
 from engine.schedules import Schedule, Window, load_schedules
 from engine.schedules.planner.decisions import Decision

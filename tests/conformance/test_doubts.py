@@ -8,7 +8,7 @@ from engine.flow.fire import FireInfo, Timing
 from engine.ledger.fires import Evidence
 from engine.ledger.records import Lineage
 from engine.runtime.events import Alert
-from engine.runtime.tracking.audit import reconcile_runs
+from engine.runtime.tracking.runs import reconcile_runs
 from engine.schedules.ids import Window
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"

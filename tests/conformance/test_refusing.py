@@ -7,8 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from engine.runtime.apply.apply import retire_absent
-from engine.runtime.apply.dry_run import rehearse
+from engine.runtime.apply.apply import rehearse, retire_absent
 from engine.schedules import load_schedules
 
 STARTS = "ew code is found when `sched up` or the worker starts again"

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from engine.errors import KeyForeign, PruneRefused, RevisionTooLow
-from engine.runtime.apply.dry_run import rehearse
+from engine.runtime.apply.apply import rehearse
 from engine.schedules import load_schedules
 from engine.schedules.diff import Moved
 from engine.service import ScheduleService

@@ -204,7 +204,7 @@ async def test_the_janitor_leaves_what_a_backfill_may_still_lay(past):
 
 async def booked(past: Past, at, closed):
     from engine.flow.fire import FireInfo
-    from engine.runtime.tracking.audit import reconcile_runs
+    from engine.runtime.tracking.runs import reconcile_runs
 
     workflow_id = f"sched:hourly:{at.timestamp() // 3600:.0f}"
     seen = Evidence(workflow_id, "run-x", at, closed, at + timedelta(seconds=1) if closed else None)

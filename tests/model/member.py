@@ -21,9 +21,8 @@ from engine.runtime.events import Event
 from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence, Watchdog
 from engine.runtime.settings import Settings
-from engine.runtime.tracking.audit import Auditor
 from engine.runtime.tracking.lookups import RunLookups
-from engine.runtime.tracking.runs import RunCanceller, RunInspector
+from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import Tracker
 from tests.model.loop import WHOSE, Loop, Mortal
 from tests.model.server import Server

@@ -11,14 +11,13 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-import engine.runtime.tracking.audit
+import engine.runtime.tracking.runs
 from engine.ledger import MemoryLedger
 from engine.ledger.records import ScheduleState
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import Allowance
 from engine.runtime.settings import Settings
-from engine.runtime.tracking.audit import Auditor
-from engine.runtime.tracking.runs import RunInspector
+from engine.runtime.tracking.runs import Auditor, RunInspector
 from engine.schedules import Schedule
 from tests.virtual_time import VirtualTime, virtual_time
 
@@ -101,7 +100,7 @@ async def test_only_a_key_whose_window_is_old_is_asked_for_by_itself():
 
 
 async def test_where_one_question_cannot_name_all_runs_each_key_is_asked_for(monkeypatch):
-    monkeypatch.setattr(engine.runtime.tracking.audit, "_MOST", 10)
+    monkeypatch.setattr(engine.runtime.tracking.runs, "_MOST", 10)
     temporal = Temporal(runs=10)
     await auditor_of(temporal).audit(batch(0)[:3])
     names = [re.findall('"(sched:.*?)"', query) for query in temporal.queries]
@@ -132,7 +131,7 @@ async def test_a_window_that_has_its_row_is_not_described():
 @pytest.fixture(autouse=True)
 def standing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Allowance, "take", AsyncMock())
-    monkeypatch.setattr(engine.runtime.tracking.audit, "boottime", lambda: 1000.0)
+    monkeypatch.setattr(engine.runtime.tracking.runs, "boottime", lambda: 1000.0)
 
 
 async def _many_keys_behind(time: VirtualTime, delay: float) -> None:

@@ -20,9 +20,8 @@ from engine.ledger.records import ScheduleState, Step
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import PAGE, Allowance, Breaker, Budget
 from engine.runtime.settings import Settings
-from engine.runtime.tracking.audit import Auditor
 from engine.runtime.tracking.lookups import RunLookups
-from engine.runtime.tracking.runs import RunCanceller, RunInspector
+from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import Tracker
 from engine.schedules import Schedule
 from engine.schedules.planner.decisions import OpenFire

@@ -12,8 +12,8 @@ from engine.cli import operate
 from engine.cli.app import run
 from engine.cli.backfill import _Lines, _shown, as_document, ended, said
 from engine.cli.operate import told
-from engine.cli.options import parse_json_input
 from engine.cli.output import fire_lag
+from engine.cli.target import parse_json_input
 from engine.ledger.fires import Fire
 from engine.ledger.records import Backfill
 from engine.service.backfill import BackfillRequested

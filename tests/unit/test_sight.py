@@ -22,9 +22,8 @@ from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.events import Alert, Event
-from engine.runtime.tracking.audit import Auditor
 from engine.runtime.tracking.lookups import RunLookups
-from engine.runtime.tracking.runs import RunCanceller, RunInspector
+from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.schedules import load_schedules
 from tests.virtual_time import VirtualTime, virtual_time
 

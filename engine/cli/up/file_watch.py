@@ -10,8 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from engine.cli.options import DEFAULT_DATA_DIR
-from engine.cli.target import LazyService
+from engine.cli.target import DEFAULT_DATA_DIR, LazyService
 from engine.cli.up.board import FileState
 from engine.errors import LedgerUnavailable, PruneRefused, ScheduleFileError
 from engine.runtime.apply.apply import PRUNE_AFTER

@@ -1,31 +1,37 @@
-"""Application of a schedule file to a ledger: idempotent, in one transaction (rule L3).
-
-Every edit takes the schedule's row lock, then reads the clock, decides the windows up to that
-moment under the old definition, and only then writes the new one.
-"""
+"""Application of a schedule file in one transaction, and its dry run."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import Literal
 
-from engine.errors import LedgerRequired, PruneRefused, RevisionTooLow
+from engine.errors import EngineError, KeyForeign, LedgerRequired, PruneRefused, RevisionTooLow
 from engine.ledger import Ledger, Transaction
-from engine.ledger.records import ProjectRow
+from engine.ledger.records import DriftRow, ProjectRow, ScheduleState
 from engine.runtime.apply.edits import (
     ApplyReport,
     ApplyTransaction,
     OwesManyError,
     PruneReport,
     parts,
+    queue_edits,
     readable,
     take,
 )
 from engine.runtime.planning import decide_ahead, decided_to_the_end, end
 from engine.schedules import ScheduleFile
-from engine.schedules.diff import diff
-from engine.schedules.units import first_of
+from engine.schedules.diff import AHEAD, Diff, Moved, View, diff, outlook
+from engine.schedules.units import TICK, first_of
+
+# --- apply ---
+# Application of a schedule file to a ledger: idempotent, in one transaction (rule L3).
+#
+# Every edit takes the schedule's row lock, then reads the clock, decides the windows up to that
+# moment under the old definition, and only then writes the new one.
 
 PRUNE_AFTER = timedelta(seconds=30)
 """A key is retired only after an unchanged file has lacked it for this long."""
@@ -242,3 +248,239 @@ def require_half(file: ScheduleFile, absent: Sequence[str]) -> None:
         " than half, so none of them is retired, and they go on firing",
         cure=f"put them back, or retire them with `sched apply {file.name} --prune --force`",
     )
+
+
+# --- dry run ---
+# Dry run of an apply: the real apply, in a transaction that is rolled back.
+#
+# The result is therefore exact. A dry run holds the locks of an apply for as long as an apply does.
+
+Kind = Literal["added", "changed", "returned", "retired"]
+REFUSALS = (KeyForeign, RevisionTooLow, PruneRefused)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Effect of an apply on one schedule.
+
+    Attributes:
+        key: the schedule's key.
+        kind: the effect; ``retired`` is that of a prune, once the key was absent long enough.
+        edits: a few words per changed field.
+        moved: starts of the coming days that appear and vanish.
+        fires: windows that would start at once, and would not without the apply.
+    """
+
+    key: str
+    kind: Kind
+    edits: tuple[str, ...] = ()
+    moved: Moved = field(default_factory=Moved)
+    fires: tuple[datetime, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """Effect of applying a file.
+
+    Attributes:
+        project: the file's project.
+        now: the ledger's clock.
+        until: the end of the period in which starts are compared.
+        last: the file that was applied last, if any.
+        same: whether the file is that one, unchanged.
+        changes: in the file's order; retired keys come last.
+        unchanged: keys that stay as they are.
+        absent: keys that the file lacks.
+        foreign: keys that the project may not declare, with their owners.
+        refused: why the file would not be applied; ``changes`` is empty then.
+        drift: schedules whose state differs from what the file alone would produce.
+        resumed: keys that are ``paused`` in the file, and were resumed.
+        refused_keys: keys that would not be applied; see ``edits.refused``.
+        unknown: what is known of each workflow that no worker can run, by key, refused or not.
+        queues: changes to the step queues, a sentence each.
+    """
+
+    project: str
+    now: datetime
+    until: datetime
+    last: ProjectRow | None = None
+    same: bool = False
+    changes: tuple[Change, ...] = ()
+    unchanged: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
+    foreign: Mapping[str, str] = field(default_factory=dict)
+    refused: EngineError | None = None
+    drift: tuple[DriftRow, ...] = ()
+    resumed: tuple[str, ...] = ()
+    refused_keys: tuple[str, ...] = ()
+    unknown: Mapping[str, str] = field(default_factory=dict)
+    queues: tuple[str, ...] = ()
+
+    @property
+    def fires(self) -> int:
+        """Number of windows that would start at once because of the apply."""
+        return sum(len(change.fires) for change in self.changes)
+
+
+class _TakenBackError(Exception):
+    """Error that rolls the transaction of a rehearsal back."""
+
+
+async def rehearse(
+    ledger: Ledger,
+    file: ScheduleFile,
+    *,
+    by: str,
+    prune: bool = False,
+    force: bool = False,
+    take_from: str | None = None,
+) -> DryRun:
+    """Return what ``apply`` would change, without changing anything.
+
+    Args:
+        ledger: the ledger to compare with.
+        file: the file.
+        by: the actor.
+        prune: include what ``retire_absent`` would retire afterwards.
+        force: as if the apply were forced.
+        take_from: see ``apply``.
+
+    Raises:
+        DefinitionUnreadable: a key that changes was written by a newer version.
+    """
+    await prepare(file)
+    found: list[DryRun] = []
+    with suppress(_TakenBackError):
+        async with ledger.transaction(long=True) as transaction:
+            stage = _DryRunTransaction(transaction, file, by=by, look_back=not ledger.remembers)
+            found.append(await stage.play(prune=prune, force=force, take_from=take_from))
+            raise _TakenBackError
+    return found[0]
+
+
+def _otherwise(rows: Iterable[DriftRow], file: ScheduleFile) -> Iterator[DriftRow]:
+    """Yield the drift from the file; an open-ended pause that the file declares is none."""
+    declared = {schedule.key for schedule in file.schedules if schedule.paused}
+    for row in rows:
+        if row.key not in declared or row.pause is None or row.pause.until:
+            yield row
+        elif row.skipped or row.origin == "api":
+            yield replace(row, pause=None)
+
+
+class _DryRunTransaction:
+    """One rehearsal, inside its transaction."""
+
+    def __init__(
+        self, transaction: Transaction, file: ScheduleFile, *, by: str, look_back: bool
+    ) -> None:
+        self._transaction, self._file, self._by = transaction, file, by
+        self._look_back = look_back
+        self._report = ApplyReport()
+
+    async def play(self, *, prune: bool, force: bool, take_from: str | None) -> DryRun:
+        transaction, file = self._transaction, self._file
+        last = await transaction.lock_project(file.project)
+        if take_from:
+            await take(transaction, file, take_from)
+        keys = [schedule.key for schedule in file.schedules]
+        heads = await transaction.heads(file.project, keys)
+        compared = diff(file.project, file.schedules, heads)
+        same = last is not None and last.applied == file.digest and not force
+        if same:  # the apply would write nothing
+            compared = Diff((), (), (), tuple(keys), compared.absent, ())
+        owners = {key: heads[key].owner for key in compared.foreign}
+        drift = await transaction.drift(file.project)
+        refused: EngineError | None = None
+        changes: list[Change] = []
+        queues: tuple[str, ...] = ()
+        now = await transaction.now()
+        try:
+            if not force:
+                require_newer(file, last)
+                if prune:
+                    require_half(file, compared.absent)
+            leaving = compared.absent if prune else ()
+            queues = () if same else queue_edits(file, await transaction.queues())
+            changes = await self._changes(compared, leaving)
+        except REFUSALS as error:
+            refused = error
+        held = {row.key for row in drift if row.pause}
+        return DryRun(
+            project=file.project, now=now, until=now + AHEAD, last=last, same=same,
+            changes=tuple(changes), unchanged=compared.unchanged, absent=compared.absent,
+            foreign=owners, refused=refused, drift=tuple(_otherwise(drift, file)),
+            resumed=tuple(
+                schedule.key for schedule in file.schedules
+                if schedule.paused and schedule.key in {*compared.unchanged, *compared.changed}
+                and schedule.key not in held
+            ),
+            refused_keys=tuple(self._report.refused),
+            unknown=self._report.unknown,
+            queues=queues,
+        )  # fmt: skip
+
+    async def _changes(self, compared: Diff, leaving: Sequence[str]) -> list[Change]:
+        transaction, file = self._transaction, self._file
+        edited = [*compared.changed, *compared.returned]
+        await transaction.lock_edited(file.project, [*edited, *compared.absent])
+        before = await self._states([*edited, *leaving])
+        if compared.added or edited or compared.foreign:
+            edit = ApplyTransaction(
+                transaction, file, by=self._by, look_back=self._look_back, ahead=edited
+            )
+            self._report = await edit.write()
+        report, now = self._report, await transaction.now()
+        kinds: dict[str, Kind] = dict.fromkeys(report.added, "added")
+        kinds |= dict.fromkeys(report.changed, "changed")
+        kinds |= dict.fromkeys(report.returned, "returned")
+        after = await self._states([*kinds])
+        keys = [schedule.key for schedule in file.schedules if schedule.key in kinds]
+        changes = []
+        for number, key in enumerate([*keys, *leaving]):
+            if number % 20 == 0:
+                await asyncio.sleep(0)
+            old, new = before.get(key), after.get(key)
+            moved = outlook(_view(old, now), _view(new, now), now + AHEAD)
+            fires = tuple(sorted(_started(old, new, now) - _owed(old, now)))
+            kind = kinds.get(key, "retired")
+            changes.append(Change(key, kind, report.edits.get(key, ()), moved, fires))
+        return changes
+
+    async def _states(self, keys: Sequence[str]) -> dict[str, ScheduleState]:
+        found: dict[str, ScheduleState] = {}
+        for part in parts(keys):
+            states = await self._transaction.read(part, all_open=True)
+            found |= {state.key: state for state in states}
+            await asyncio.sleep(0)
+        return found
+
+
+def _owed(state: ScheduleState | None, now: datetime) -> set[datetime]:
+    """Return the windows that start at once under the present definition."""
+    if state is None:
+        return set()
+    decided = decided_to_the_end(state, now).decisions
+    return {each.window.fire_time for each in decided if each.verdict in {"claimed", "queued"}}
+
+
+def _started(old: ScheduleState | None, new: ScheduleState | None, now: datetime) -> set[datetime]:
+    """Return the windows that the apply wrote as fires, and those that it makes owed."""
+    if new is None:
+        return _owed(old, now)
+    waited = {fire.fire_id for fire in old.open_fires} if old else set()
+    written = {fire.fire_time for fire in new.open_fires if fire.fire_id not in waited}
+    return written | _owed(new, now)
+
+
+def _view(state: ScheduleState | None, now: datetime) -> View | None:
+    """Return the schedule's starts from now on; None if it is retired, disabled or paused."""
+    if state is None or state.hold in {"retired", "disabled"}:
+        return None
+    after = now
+    if state.pause is not None:
+        if state.pause.until is None:
+            return None
+        after = max(now, state.pause.until - TICK)
+    skipped = {at for at, ran in state.known.items() if at > now and not ran}
+    return View(state.schedule, after, frozenset(skipped))

@@ -20,8 +20,7 @@ from engine.ledger.records import ScheduleState, Step
 from engine.runtime.clock import boottime
 from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, log
 from engine.runtime.planning import LONGEST_WAIT
-from engine.runtime.tracking.audit import Auditor
-from engine.runtime.tracking.runs import RunCanceller, RunInspector
+from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 
 T = TypeVar("T")
 

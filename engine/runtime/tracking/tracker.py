@@ -40,8 +40,7 @@ from engine.runtime.events import (
 from engine.runtime.planning import nobody_polls
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error
-from engine.runtime.tracking.audit import reconcile_runs
-from engine.runtime.tracking.runs import VISIBILITY_LAG, ObservedRun, RunInspector
+from engine.runtime.tracking.runs import VISIBILITY_LAG, ObservedRun, RunInspector, reconcile_runs
 from engine.schedules.ids import resolve_type
 
 # --- follow-up runs ---

@@ -10,8 +10,7 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 
 from engine.errors import Code
-from engine.schedules.loader.nodes import ListNode, MapNode, Node, Scalar
-from engine.schedules.loader.problems import Report, nearest
+from engine.schedules.loader.nodes import ListNode, MapNode, Node, Report, Scalar, nearest
 from engine.schedules.model import (
     FIELDS,
     FIELDS_ONLY,

@@ -26,11 +26,12 @@ from engine.schedules.loader.nodes import (
     ListNode,
     MapNode,
     Node,
+    Report,
     Scalar,
     Tree,
     Unreadable,
+    cut,
 )
-from engine.schedules.loader.problems import Report, cut
 from engine.schedules.loader.relations import Families, unmet
 from engine.schedules.loader.yaml_reader import read_yaml
 from engine.schedules.model import Queue, Schedule, ScheduleFile

@@ -9,8 +9,7 @@ from typing import Any, Final
 
 from engine.errors import Code, Problem
 from engine.schedules.loader.entries import Shared, read_schedule, report_faults
-from engine.schedules.loader.nodes import MapNode, Node
-from engine.schedules.loader.problems import Report, nearest
+from engine.schedules.loader.nodes import MapNode, Node, Report, nearest
 from engine.schedules.model import Schedule
 from engine.schedules.policies import BROKEN, Rule
 from engine.schedules.rules import KINDS, Fault
