@@ -33,19 +33,16 @@ from engine.ledger.records import (
     NewDefinition,
     NewRequest,
     NextFire,
-    Pause,
     PolledQueue,
     Probe,
     ProjectRow,
     QueueRow,
     ScheduleRow,
-    ScheduleState,
     Served,
     Serving,
     SkippedAhead,
     SlotAsk,
     SlotsHeld,
-    Step,
     ToLay,
     Wanted,
 )
@@ -53,6 +50,7 @@ from engine.schedules.diff import Head
 from engine.schedules.ids import Window
 from engine.schedules.model import Queue, Schedule, ScheduleFile
 from engine.schedules.planner.decisions import Move, Piece
+from engine.schedules.planner.state import Pause, Plan, ScheduleState
 from engine.schedules.policies import ReasonCode, Stop
 
 # --- transactions ---
@@ -168,7 +166,7 @@ class Operating(Protocol):
         """Skip those of these fires whose send has not begun, and return their IDs."""
         ...
 
-    async def note_ahead(self, step: Step) -> None:
+    async def note_ahead(self, step: Plan) -> None:
         """Write decisions on windows to come; cursor and next fire time stay."""
         ...
 
@@ -356,7 +354,7 @@ class Transaction(Declaring, Operating, Backfilling, Protocol):
 
     async def record(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[Plan],
         *,
         owner: str | None = None,
         lease: timedelta = timedelta(0),

@@ -13,16 +13,11 @@ from engine.ledger.fires import Cause, Claim, Status, Timing
 from engine.schedules.ids import Window
 from engine.schedules.model import Queue, Schedule
 from engine.schedules.planner.decisions import (
-    ALL_READ,
     Decision,
     Dependencies,
     Hold,
-    Known,
-    Move,
-    OpenFire,
-    Unread,
 )
-from engine.schedules.planner.planner import TIME_RULES, reading_at
+from engine.schedules.planner.state import TIME_RULES, Origin, Pause, Plan, ScheduleState
 from engine.schedules.policies import Overlap
 from engine.schedules.units import parse_rate
 
@@ -30,130 +25,12 @@ from engine.schedules.units import parse_rate
 # Schedules as plans need them and as users read them. All datetimes are timezone-aware and in UTC.
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """A pause of a schedule; without ``until`` it lasts until an operator resumes the schedule."""
-
-    at: datetime
-    reason: str | None = None
-    by: str | None = None
-    until: datetime | None = None
-
-
-Origin = Literal["file", "api"]
 State = Literal["active", "paused", "disabled", "ended", "retired"]
 
 
 def state_of(hold: Hold | None, next_fire_at: datetime | None) -> State:
     """Return the state of a schedule: its hold, ``active`` with windows to come, or ``ended``."""
     return hold or ("active" if next_fire_at else "ended")
-
-
-def hold_of(
-    retired_at: datetime | None, schedule: Schedule | None, pause: Pause | None
-) -> Hold | None:
-    """Return why a schedule does not fire, if so; an unreadable definition is not ``disabled``."""
-    if retired_at is not None:
-        return "retired"
-    if schedule is not None and not schedule.enabled:
-        return "disabled"
-    return "paused" if pause is not None else None
-
-
-@dataclass(frozen=True, slots=True)
-class ScheduleState:
-    """A schedule's row, read under its lock.
-
-    ``rules`` are the time rules by which it was computed, ``cursor_reading`` is the local time of
-    its cursor by them; see ``engine.schedules.planner.planner``. ``known``, ``open_fires`` and
-    ``unread`` are what a plan needs of its fires; see ``engine.schedules.planner.decisions``.
-    """
-
-    key: str
-    project: str
-    schedule: Schedule
-    definition_version: int
-    digest: str
-    series: int
-    suffixed: bool
-    max_bucket: int | None
-    effective_from: datetime
-    cursor: datetime
-    workflow_type: str | None
-    retired_at: datetime | None
-    pause: Pause | None
-    absent_since: datetime | None
-    failures: int
-    rules: str
-    cursor_reading: datetime | None
-    origin: Origin = "file"
-    known: Known = field(default_factory=dict)
-    open_fires: tuple[OpenFire, ...] = ()
-    unread: Unread = ALL_READ
-    line_changes: int = 0
-
-    def window(self, fire_time: datetime) -> Window:
-        """Return the window of the current series that opens at ``fire_time``."""
-        return Window(self.key, self.series, self.schedule.spec.bucket(fire_time), fire_time)
-
-    @property
-    def hold(self) -> Hold | None:
-        """The reason why the schedule does not fire, if so."""
-        return hold_of(self.retired_at, self.schedule, self.pause)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A plan with the state it was made for: fires to write, and the new cursor.
-
-    ``moves``, ``looks``, ``resumed``, ``audit`` and ``withheld`` are the plan's.
-    """
-
-    state: ScheduleState
-    decisions: tuple[Decision, ...]
-    cursor: datetime
-    next_fire_at: datetime | None
-    moves: tuple[Move, ...] = ()
-    looks: tuple[OpenFire, ...] = ()
-    resumed: bool = False
-    audit: bool = False
-    withheld: bool = False
-
-    @property
-    def plain(self) -> bool:
-        """Whether each window it passes has a row of its own, and nothing else changes.
-
-        A reader with an older cursor then still finds all of these windows decided.
-        """
-        state = self.state
-        if self.resumed or state.failures or state.rules != TIME_RULES:
-            return False
-        rows = {each.window.fire_time for each in self.decisions if each.windows == 1}
-        at: datetime | None = state.cursor
-        while at is not None and at < self.cursor:
-            at = state.schedule.spec.next(at)
-            if at not in rows and at not in state.known:
-                return False
-        return True
-
-    @property
-    def reading(self) -> datetime | None:
-        """The local time of the cursor, needed when zone rules change."""
-        return reading_at(self.state.schedule, self.cursor)
-
-    @property
-    def max_bucket(self) -> int | None:
-        """The highest bucket of the key once this step is written."""
-        spec = self.state.schedule.spec
-        used = [
-            spec.bucket(decision.last or decision.window.fire_time) for decision in self.decisions
-        ]
-        # A window that was skipped ahead has a row already and is passed over.
-        used += [spec.bucket(at) for at in self.state.known if at <= self.cursor]
-        return max(
-            (*used, *(() if self.state.max_bucket is None else (self.state.max_bucket,))),
-            default=None,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,9 +115,9 @@ class NewFire:
     overlap: Overlap | None = None
 
     @classmethod
-    def of(cls, step: Step, decision: Decision, owner: str | None) -> NewFire:
+    def of(cls, plan: Plan, decision: Decision, owner: str | None) -> NewFire:
         """Return the row of one decision; without an owner a start is only ``claimed``."""
-        state, window = step.state, decision.window
+        state, window = plan.state, decision.window
         at_once = decision.verdict == "claimed" and decision.not_before is None
         token = uuid4() if owner and at_once else None
         return cls(

@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 from engine.errors import Code, CommitUnknown, EngineError
 from engine.ledger import Ledger, Transaction
 from engine.ledger.fires import Claim, Fire, cause_of
-from engine.ledger.records import UNDECLARED, Action, Backfill, ScheduleState, Serving, ToLay
+from engine.ledger.records import UNDECLARED, Action, Backfill, Serving, ToLay
 from engine.runtime import planning
 from engine.runtime.events import Alert, OnEvent
 from engine.runtime.planning import split_range
@@ -22,6 +22,7 @@ from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.runs import VISIBILITY_LAG
 from engine.schedules.ids import Window, is_suffixed
 from engine.schedules.model import Schedule
+from engine.schedules.planner.state import ScheduleState
 from engine.schedules.timing.spec import Spec
 from engine.schedules.units import TICK, utc_text
 

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 from engine.errors import Code
 from engine.ledger.fires import Claim, Evidence, Outcome, StopOrder
-from engine.ledger.records import Step
 from engine.schedules.planner.decisions import Decision
+from engine.schedules.planner.state import Plan
 from engine.schedules.units import utc_text
 
 logger = logging.getLogger("sched")
@@ -106,7 +106,7 @@ Event = Settled | Decided | Closed | Stopped | Applied | Notice | Alert | Degrad
 OnEvent = Callable[[Event], None]
 
 
-def without_run(steps: Iterable[Step]) -> list[Decided]:
+def without_run(steps: Iterable[Plan]) -> list[Decided]:
     """Return an event for each decision of these steps that is not a claim."""
     return [
         Decided(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -14,11 +13,12 @@ from typing import Any, Final
 from engine.errors import ScheduleNotFound, ScheduleRetired
 from engine.ledger import Ledger, Transaction
 from engine.ledger.fires import Fire
-from engine.ledger.records import Action, PolledQueue, ScheduleState, Served, Step
+from engine.ledger.records import Action, PolledQueue, Served
 from engine.schedules.ids import Window, is_suffixed, nearest_name, resolve_type
 from engine.schedules.model import CatchUp, Schedule
-from engine.schedules.planner.decisions import Hold, Move, Plan, without
-from engine.schedules.planner.planner import MOST_ROWS, TIME_RULES, cursor_by_new_rules, plan
+from engine.schedules.planner.decisions import Hold, Move, without
+from engine.schedules.planner.planner import MOST_ROWS, plan
+from engine.schedules.planner.state import Plan, ScheduleState, current_cursor
 from engine.schedules.policies import STOPS, Overlap
 from engine.schedules.units import utc_text
 
@@ -93,8 +93,6 @@ def left_alone(rows: Iterable[PolledQueue], queues: Collection[str]) -> list[str
 # --- from a row to a step ---
 # The planner turns the row of a schedule into the step that the ledger records.
 
-_NO_LIMIT = sys.maxsize
-
 LONGEST_WAIT = timedelta(seconds=30)
 """Longest time until a plan that waits for an answer is made again."""
 
@@ -102,7 +100,7 @@ MOST_OWED: Final = 5000
 """Most windows that one plan may start: 0.2 s of the event loop, and 2 s of one transaction."""
 
 
-async def holding(transaction: Transaction, steps: Sequence[Step]) -> list[Step]:
+async def holding(transaction: Transaction, steps: Sequence[Plan]) -> list[Plan]:
     """Return the steps whose plans still hold, and lock them so until the transaction ends.
 
     A sweeper takes no schedule lock: a fire that a plan gives up as unsent may be in flight by
@@ -125,12 +123,12 @@ def _given_up(moves: Sequence[Move]) -> set[int]:
     return {move.fire.fire_id for move in moves if move.to == "skip"}
 
 
-def waits(step: Step) -> bool:
+def waits(step: Plan) -> bool:
     """Return whether a step puts windows into the line of their key."""
     return any(decision.verdict == "queued" for decision in step.decisions)
 
 
-def concerns_others(step: Step) -> bool:
+def concerns_others(step: Plan) -> bool:
     """Return whether windows of other schedules may wait for this step, or it for them."""
     without_run = any(decision.verdict != "claimed" for decision in step.decisions)
     return without_run or any(move.to == "skip" for move in step.moves)
@@ -139,7 +137,7 @@ def concerns_others(step: Step) -> bool:
 def owes_many(state: ScheduleState, now: datetime) -> bool:
     """Return whether more windows are owed than should be decided at once."""
     schedule = state.schedule
-    since = max(_cursor(state), now - schedule.grace - schedule.spread)
+    since = max(current_cursor(state), now - schedule.grace - schedule.spread)
     return state.hold is None and since < now and schedule.spec.count(since, now) > MOST_OWED
 
 
@@ -149,7 +147,7 @@ def decided_to_the_end(
     *,
     make_up: CatchUp | None = None,
     then: Hold | None = None,
-) -> Step:
+) -> Plan:
     """Decide everything that a schedule owes before it changes (rule L3).
 
     Args:
@@ -164,80 +162,17 @@ def decided_to_the_end(
     # first sight lies ahead. The next definition begins after it and would not decide it either.
     until = max(now, state.effective_from)
     hold = then if then and owes_many(state, now) else None
-    step = planned(state, until, make_up=make_up, unable=unable, final=True, hold=hold)
+    step = plan(state, until, make_up=make_up, unable=unable, final=True, hold=hold)
     return replace(step, next_fire_at=None)
 
 
-def decided_in_part(state: ScheduleState, now: datetime) -> Step:
+def decided_in_part(state: ScheduleState, now: datetime) -> Plan:
     """Decide the first of very many windows that a schedule owes, before it changes."""
-    return planned(state, now, unable=_unable(state), limit=MOST_ROWS, audited=False)
+    return plan(state, now, unable=_unable(state), limit=MOST_ROWS, audited=False)
 
 
 def _unable(state: ScheduleState) -> str | None:
     return reason(state.schedule) if state.workflow_type is None else None
-
-
-def planned(
-    state: ScheduleState,
-    now: datetime,
-    *,
-    make_up: CatchUp | None = None,
-    unable: str | None = None,
-    final: bool = False,
-    limit: int = 1000,
-    audited: bool = True,
-    doubted_at: datetime | None = None,
-    rows: int = MOST_ROWS,
-    hold: Hold | None = None,
-) -> Step:
-    """Run the planner for one schedule and return its step, ready to be recorded."""
-    cursor = _cursor(state)
-    # Windows that newer rules owe before the cursor are decided now or never: it never moves back.
-    whole = cursor < state.cursor
-    decided = plan(
-        state.schedule,
-        series=state.series,
-        effective_from=state.effective_from,
-        cursor=cursor,
-        now=now,
-        hold=hold or state.hold,
-        hold_until=state.pause.until if state.pause else None,
-        make_up=make_up,
-        unable=unable,
-        final=final,
-        limit=_NO_LIMIT if whole else limit,
-        rows=_NO_LIMIT if whole else rows,
-        known=state.known,
-        open_fires=state.open_fires,
-        unread=state.unread,
-        suffixed=state.suffixed,
-        audited=audited,
-        doubted_at=doubted_at,
-    )
-    return _step(state, decided)
-
-
-def _cursor(state: ScheduleState) -> datetime:
-    """Return the schedule's cursor by the current rules of time."""
-    if state.rules == TIME_RULES:
-        return state.cursor
-    # The definition's start is a lower bound, also after an edit by a replica with older rules.
-    cursor = cursor_by_new_rules(state.schedule, state.cursor, state.cursor_reading)
-    return max(cursor, min(state.cursor, state.effective_from))
-
-
-def _step(state: ScheduleState, decided: Plan) -> Step:
-    return Step(
-        state,
-        decided.decisions,
-        max(state.cursor, decided.cursor),
-        decided.next,
-        moves=decided.moves,
-        looks=decided.looks,
-        resumed=decided.resumed,
-        audit=decided.audit,
-        withheld=decided.withheld,
-    )
 
 
 # --- splitting of ranges ---
@@ -273,8 +208,8 @@ _log = logging.getLogger(__name__)
 async def end(
     transaction: Transaction,
     states: Sequence[ScheduleState],
-    decided: Callable[[ScheduleState], Step],
-) -> list[Step]:
+    decided: Callable[[ScheduleState], Plan],
+) -> list[Plan]:
     """Record the steps that ``decided`` returns for these locked schedules.
 
     A fire that a step gives up may be in flight by now. Its schedule is read and decided again.
@@ -337,7 +272,7 @@ class Locked:
     now: datetime
     by: str
 
-    async def decide(self, make_up: CatchUp | None = None, then: Hold | None = None) -> Step:
+    async def decide(self, make_up: CatchUp | None = None, then: Hold | None = None) -> Plan:
         """Decide every window up to now under the current definition and state.
 
         ``make_up``: see ``plan``; ``then``: the hold that begins now.

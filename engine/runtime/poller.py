@@ -14,17 +14,18 @@ from engine import faults
 from engine.errors import Code, CommitUnknown, LedgerUnavailable
 from engine.ledger import Ledger, MemoryLedger, Transaction
 from engine.ledger.fires import Claim
-from engine.ledger.records import Probe, Serving, Step
+from engine.ledger.records import Probe, Serving
 from engine.runtime.backfills import Backfills
 from engine.runtime.clock import ClockWatch, LedgerClock, boottime
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.events import Alert, OnEvent, Recovered, log, logger, tell_decided, without_run
 from engine.runtime.failover import FailoverDetector
-from engine.runtime.planning import concerns_others, holding, planned, waits
+from engine.runtime.planning import concerns_others, holding, waits
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
 from engine.schedules.planner.decisions import Decision
-from engine.schedules.planner.planner import MOST_ROWS
+from engine.schedules.planner.planner import MOST_ROWS, plan
+from engine.schedules.planner.state import Plan
 from engine.schedules.units import TICK
 
 # --- full queues ---
@@ -33,7 +34,7 @@ from engine.schedules.units import TICK
 _CURE = "`sched show` counts them; raise maxQueued, start fewer, or see why its runs take so long"
 
 
-async def turned_full(transaction: Transaction, steps: Sequence[Step]) -> list[Alert]:
+async def turned_full(transaction: Transaction, steps: Sequence[Plan]) -> list[Alert]:
     """Return alerts for the queues that these steps are the first to find full.
 
     The ledger shows which step is the first, so that replicas report it once. ``queue_one``
@@ -49,7 +50,7 @@ async def turned_full(transaction: Transaction, steps: Sequence[Step]) -> list[A
     return alerts
 
 
-async def _is_news(transaction: Transaction, step: Step, first: Decision) -> bool:
+async def _is_news(transaction: Transaction, step: Plan, first: Decision) -> bool:
     """Return whether the window before ``first`` still had room."""
     at = first.window.fire_time
     if any(each.verdict == "queued" and each.window.fire_time < at for each in step.decisions):
@@ -59,7 +60,7 @@ async def _is_news(transaction: Transaction, step: Step, first: Decision) -> boo
     return row is None or not row.overflowed
 
 
-def _alert(step: Step, windows: int) -> Alert:
+def _alert(step: Plan, windows: int) -> Alert:
     noun = "window was" if windows == 1 else "windows were"
     most = step.state.schedule.max_queued
     text = f"{step.state.key}: its queue is full ({most}), {windows} {noun} skipped"
@@ -343,7 +344,7 @@ class Poller:
 
     async def _claim_due(
         self, limit: int, lease_ends: float, *, alone: str | None = None
-    ) -> tuple[list[Claim], list[Step]]:
+    ) -> tuple[list[Claim], list[Plan]]:
         """Decide all due keys except those planned apart, or only the key ``alone``."""
         claims: list[Claim] = []
         alerts: list[Alert] = []
@@ -375,7 +376,7 @@ class Poller:
         return claims, steps
 
     def _hand_over(
-        self, claims: list[Claim], steps: list[Step], lease_ends: float, *, chained: bool
+        self, claims: list[Claim], steps: list[Plan], lease_ends: float, *, chained: bool
     ) -> list[asyncio.Task[None]]:
         """Send the claims, then emit events, start lookups and wake waiting keys."""
         if claims:
@@ -446,18 +447,18 @@ class Poller:
 
     async def _plan(
         self, transaction: Transaction, keys: list[str], limit: int, alerts: list[Alert]
-    ) -> list[Step]:
+    ) -> list[Plan]:
         states = await transaction.read(keys, at_once=True)
         if len(states) < len(keys):
             self._unparsed |= {*keys} - {state.key for state in states}
         now = await transaction.now()
-        steps: list[Step] = []
+        steps: list[Plan] = []
         room, rows = limit, MOST_ROWS
         for state in states:
             if room <= 0 or rows <= 0:
                 break  # locked in vain: due again as soon as this transaction ends
             try:
-                step = planned(
+                step = plan(
                     state, now, limit=room, rows=rows,
                     audited=self._lookups.is_audited(state), doubted_at=self.doubted_at,
                 )  # fmt: skip
@@ -471,7 +472,7 @@ class Poller:
                 room -= sum(decision.verdict == "claimed" for decision in step.decisions)
         return steps
 
-    def _put_off(self, step: Step, now: datetime) -> Step:
+    def _put_off(self, step: Plan, now: datetime) -> Plan:
         """Postpone the next plan of a step that waits for an answer."""
         if not step.withheld:
             return step

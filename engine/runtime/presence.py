@@ -13,14 +13,15 @@ from engine import __version__
 from engine.errors import Code, RetentionTooShort, TemporalUnavailable
 from engine.ledger import Ledger, Transaction
 from engine.ledger.floors import again_after
-from engine.ledger.records import Serving, Step
+from engine.ledger.records import Serving
 from engine.runtime import planning
 from engine.runtime.clock import boottime
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.events import Alert, OnEvent, tell_decided, without_run
-from engine.runtime.planning import concerns_others, planned
+from engine.runtime.planning import concerns_others
 from engine.runtime.settings import Settings
-from engine.schedules.planner.planner import TIME_RULES
+from engine.schedules.planner.planner import plan
+from engine.schedules.planner.state import TIME_RULES, Plan
 from engine.schedules.timing.zones import TZDATA_VERSION
 
 # --- presence ---
@@ -210,12 +211,11 @@ class Watchdog:
             limit=_BATCH,
         )
 
-    async def _rejected(self, transaction: Transaction, keys: list[str]) -> list[Step]:
+    async def _rejected(self, transaction: Transaction, keys: list[str]) -> list[Plan]:
         states = await transaction.read(keys)
         now = await transaction.now()
         steps = [
-            planned(state, now, rows=_ROWS, unable=planning.reason(state.schedule))
-            for state in states
+            plan(state, now, rows=_ROWS, unable=planning.reason(state.schedule)) for state in states
         ]
         await transaction.record(steps)
         return steps

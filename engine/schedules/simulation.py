@@ -15,6 +15,7 @@ from typing import Final, Literal
 from engine.schedules.model import Schedule
 from engine.schedules.planner.decisions import Decision
 from engine.schedules.planner.planner import first_sight, plan
+from engine.schedules.planner.state import ScheduleState
 from engine.schedules.policies import STOPS, Overlap
 from engine.schedules.units import MINUTE_MS, TICK, epoch_ms, from_ms
 
@@ -259,9 +260,8 @@ class Life:
         effective_from, cursor = first_sight(self._schedule, self._start)
         if effective_from >= self._start:
             return  # a window that opens right at the start is an ordinary one
-        decided = plan(
-            self._schedule, series=1, effective_from=effective_from, cursor=cursor, now=seen
-        )
+        state = ScheduleState.of(self._schedule, cursor, effective_from=effective_from)
+        decided = plan(state, seen)
         for decision in decided.decisions:
             if decision.verdict == "claimed":
                 began = self._begin(max(decision.not_before or seen, self._start))
@@ -319,10 +319,10 @@ class Life:
         """Plan the windows owed at the end of an outage, and return the new cursor."""
         due = True
         while due:
-            decided = plan(self._schedule, series=1, effective_from=cursor, cursor=cursor, now=now)
+            decided = plan(ScheduleState.of(self._schedule, cursor), now)
             for decision in decided.decisions:
                 self._book(decision, now)
-            due = decided.next is not None and decided.next <= now
+            due = decided.next_fire_at is not None and decided.next_fire_at <= now
             cursor = decided.cursor
         return cursor
 

@@ -11,19 +11,11 @@ from typing import Any
 from engine.errors import RequestInvalid, ScheduleNotFound
 from engine.ledger import Ledger
 from engine.ledger.fires import DataGap, Fire, Status
-from engine.ledger.records import (
-    ActionRow,
-    Backfill,
-    NextFire,
-    Origin,
-    ScheduleRow,
-    Served,
-    State,
-    Wanted,
-)
+from engine.ledger.records import ActionRow, Backfill, NextFire, ScheduleRow, Served, State, Wanted
 from engine.runtime.planning import Locked, left_alone, locked
 from engine.runtime.settings import Settings
 from engine.schedules.ids import REQUEST_ID
+from engine.schedules.planner.state import Origin
 
 # --- reads ---
 # Read operations on the ledger, for operators and applications.

@@ -19,13 +19,14 @@ from engine.errors import (
     ScheduleError,
 )
 from engine.ledger import Ledger, Transaction
-from engine.ledger.records import Action, NewDefinition, ScheduleState
+from engine.ledger.records import Action, NewDefinition
 from engine.runtime import planning
 from engine.runtime.apply.definitions import first_definition, next_definition
 from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.runtime.planning import decide_ahead
 from engine.schedules import Schedule
 from engine.schedules.diff import WHEN
+from engine.schedules.planner.state import ScheduleState
 from engine.schedules.units import TICK, epoch_ms, utc_text
 from engine.service.base import ReadOperations, require_request_id
 

@@ -7,12 +7,12 @@ from datetime import datetime
 from typing import Any
 
 from engine.errors import MomentInPast, WindowDecided, WindowNotFound
-from engine.ledger.records import Pause, Step
 from engine.runtime.apply.definitions import looked_at_next
 from engine.runtime.planning import Locked
 from engine.schedules.ids import Window
 from engine.schedules.model import CatchUp
 from engine.schedules.planner.decisions import Decision
+from engine.schedules.planner.state import Pause, Plan
 from engine.schedules.units import utc_text
 from engine.service.base import ReadOperations
 
@@ -131,7 +131,7 @@ class Holding(ReadOperations):
                         cure=f"see `sched fires {key}` for what became of it",
                     )
                 decision = Decision(window, "skipped", why)
-                await schedule.transaction.note_ahead(Step(state, (decision,), state.cursor, None))
+                await schedule.transaction.note_ahead(Plan(state, (decision,), state.cursor, None))
             await schedule.act(
                 "skip", reason=reason, workflow_id=workflow_id,
                 before={"status": fire.status} if fire else None,

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, cast
 from engine.errors import ScheduleNotFound, WorkflowUnknown
 from engine.ledger import MemoryLedger
 from engine.ledger.fires import OPEN, Claim, Evidence, Fire
-from engine.ledger.records import ScheduleState, Serving, Step
+from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
 from engine.runtime.apply.source import read_file
 from engine.runtime.clock import LedgerClock
@@ -25,6 +25,7 @@ from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
 from engine.schedules import Schedule, ScheduleFile, load_schedules
 from engine.schedules.ids import nearest_name, resolve_type
+from engine.schedules.planner.state import Plan, ScheduleState
 from engine.schedules.units import TICK
 from engine.testing.fakes import Fakes, by_name
 from engine.testing.runs import assert_replayable
@@ -46,15 +47,15 @@ class _TestLookups:
 
     def __init__(self, ledger: MemoryLedger, clock: FrozenClock) -> None:
         self._ledger, self._clock = ledger, clock
-        self._wanted: list[Step] = []
+        self._wanted: list[Plan] = []
 
     def is_audited(self, _: ScheduleState) -> bool:
         return True
 
-    def patience(self, _: Step) -> timedelta:
+    def patience(self, _: Plan) -> timedelta:
         return _TICK
 
-    def want(self, steps: Sequence[Step]) -> None:
+    def want(self, steps: Sequence[Plan]) -> None:
         self._wanted = [step for step in steps if step.looks]
 
     async def settled(self) -> None:

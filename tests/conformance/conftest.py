@@ -12,8 +12,8 @@ from engine.ledger import Ledger, MemoryLedger, PostgresLedger
 from engine.ledger.fires import Claim
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
-from engine.runtime.planning import planned
 from engine.schedules import load_schedules
+from engine.schedules.planner.planner import plan
 from engine.schedules.policies import reason_code
 
 LEASE = timedelta(seconds=30)
@@ -45,7 +45,7 @@ class Bench:
             keys = await transaction.lock_due(serving, limit)
             states = await transaction.read(keys)
             now = await transaction.now()
-            steps = [planned(state, now) for state in states]
+            steps = [plan(state, now) for state in states]
             return await transaction.record(steps, owner=serving.replica, lease=lease)
 
 

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from engine.errors import KeyForeign, LedgerRequired, PruneRefused, RevisionTooLow
 from engine.ledger import MemoryLedger
-from engine.ledger.records import Step
 from engine.runtime.apply.apply import apply, rehearse, retire_absent
 from engine.runtime.apply.definitions import LOOK_BACK
 from engine.runtime.apply.edits import PruneReport
 from engine.schedules import Schedule, Window, load_schedules
 from engine.schedules.planner.decisions import Decision
+from engine.schedules.planner.state import Plan
 from tests.waiting import eventually
 
 HOUR = timedelta(hours=1)
@@ -413,7 +413,7 @@ async def test_a_cursor_ahead_of_the_clock_swallows_no_window_of_another_kind(be
         (state,) = await transaction.read(["k"])
         now = await transaction.now()
         decision = Decision(Window("k", 1, int(now.timestamp() * 1000), now), "skipped", "excluded")
-        ahead = Step(state, (decision,), now + timedelta(hours=1), None)
+        ahead = Plan(state, (decision,), now + timedelta(hours=1), None)
         await transaction.record([ahead], strict=True)
     soon = now + timedelta(seconds=2)
     when = when.replace("%s", f"{soon:%Y-%m-%dT%H:%M:%SZ}")
@@ -433,7 +433,7 @@ async def test_an_edit_by_a_clock_that_was_set_back_owes_no_moment_twice(bench, 
         await transaction.lock(["k"])
         (state,) = await transaction.read(["k"])
         ahead = await transaction.now() + timedelta(hours=1)
-        await transaction.record([Step(state, (), ahead, None)], strict=True)
+        await transaction.record([Plan(state, (), ahead, None)], strict=True)
     for declared in (when, "everyMs: 5000"):  # the next edit, of either kind, goes back no further
         await bench.declare(f"schedules: [{{key: k, workflow: noop, {declared}}}]")
         async with bench.ledger.transaction() as transaction:
@@ -451,7 +451,7 @@ async def test_a_key_that_returns_with_its_cron_fires_no_local_time_again(bench)
     async with bench.ledger.transaction() as transaction:
         (state,) = await transaction.read(["k"])
         ahead = await transaction.now() + timedelta(hours=1)
-        await transaction.record([Step(state, (), ahead, None)], strict=True)
+        await transaction.record([Plan(state, (), ahead, None)], strict=True)
     await bench.declare(both)
     async with bench.ledger.transaction() as transaction:
         (state,) = await transaction.read(["k"])

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from engine.errors import LedgerRequired, ScheduleError
 from engine.ledger import MemoryLedger
 from engine.ledger.fires import Claim, Evidence
-from engine.ledger.records import Serving, Step
+from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply, retire_absent
 from engine.runtime.apply.definitions import first_definition
 from engine.runtime.clock import LedgerClock
@@ -21,6 +21,7 @@ from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import Decision
+from engine.schedules.planner.state import Plan
 from engine.service.one_shots import create_schedule
 from tests.blind import BLIND
 from tests.conformance.families import Family, file_of
@@ -187,7 +188,7 @@ async def test_a_latest_window_that_was_skipped_is_passed_over_for_one_that_ran(
         (state,) = await transaction.read(["parent"])
         newest = state.schedule.spec.previous(datetime.now(UTC))
         skipped = Decision(state.window(newest), "skipped", "user")
-        await transaction.note_ahead(Step(state, (skipped,), state.cursor, None))
+        await transaction.note_ahead(Plan(state, (skipped,), state.cursor, None))
     (ran,) = (await family.turn()).values()
     assert ran.fire_time < newest
     started = await family.end(ran)

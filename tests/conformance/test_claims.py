@@ -9,7 +9,7 @@ import pytest
 
 from engine.ledger import PostgresLedger
 from engine.ledger.fires import Evidence, Outcome
-from engine.runtime.planning import planned
+from engine.schedules.planner.planner import plan
 from tests.waiting import eventually
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000, input: {a: 1}}]"
@@ -60,7 +60,7 @@ async def test_a_failing_transaction_leaves_nothing_behind(bench):
         async with bench.ledger.transaction() as transaction:
             keys = await transaction.lock_due(bench.serving, 10)
             (state,) = await transaction.read(keys)
-            step = planned(state, await transaction.now())
+            step = plan(state, await transaction.now())
             await transaction.record([step], owner="replica-a", lease=timedelta(seconds=30))
             raise RuntimeError("half way")
 

@@ -12,11 +12,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.ledger.fires import REPEATS, Claim, Evidence, Outcome
-from engine.ledger.records import InLine, Step, ToLay
+from engine.ledger.records import InLine, ToLay
 from engine.runtime.apply.definitions import first_definition
 from engine.runtime.dispatch.starter import fire_info
 from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import Decision, Move
+from engine.schedules.planner.state import Plan
 from tests.conformance.conftest import Bench
 from tests.conformance.past import LEASE, MINUTE, operator
 
@@ -67,7 +68,7 @@ class Minutes:
                 timing=None if verdict == "skipped" else "on_time",
             )  # fmt: skip
             owner = "replica-a" if verdict == "now" else None
-            step = Step(state, (decision,), at, self.at(self.decided + 1))
+            step = Plan(state, (decision,), at, self.at(self.decided + 1))
             step = replace(step, state=replace(state, max_bucket=decision.window.bucket))
             self._begin(await transaction.record([step], owner=owner, lease=LEASE))
 

@@ -10,7 +10,7 @@ import pytest
 from engine.errors import EngineError, LetterNotFound
 from engine.ledger.fires import Closed, Evidence, Outcome
 from engine.runtime import planning
-from engine.runtime.planning import planned
+from engine.schedules.planner.planner import plan
 from tests.conformance.past import (
     HOUR,
     MINUTE,
@@ -204,7 +204,7 @@ async def rejected_together(bench) -> None:
     await declare_ago(bench, "everyMs: 60000, firstFire: next", HOUR)
     async with bench.ledger.transaction() as transaction:
         (state,) = await transaction.read(["k"])
-        step = planned(state, await transaction.now(), unable=planning.reason(state.schedule))
+        step = plan(state, await transaction.now(), unable=planning.reason(state.schedule))
         await transaction.record([step])
 
 

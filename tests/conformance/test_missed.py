@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import timedelta
 
-from engine.runtime.planning import planned
+from engine.schedules.planner.planner import plan
 
 MINUTE = timedelta(minutes=1)
 MISSED = 2000
@@ -20,7 +20,7 @@ async def after_an_outage(bench, catch_up: str):
         (state,) = await transaction.read(["k"])
         opened = state.schedule.spec.next(state.cursor)
         now = opened + (MISSED - 1) * MINUTE + timedelta(seconds=30)
-        step = planned(state, now, limit=10)
+        step = plan(state, now, limit=10)
         claims = await transaction.record([step], owner="replica-a", lease=timedelta(seconds=30))
     fires = sorted(await bench.ledger.fires(limit=5000), key=lambda fire: fire.fire_time)
     return claims, fires, step, now

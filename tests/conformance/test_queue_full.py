@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from engine.ledger.fires import Evidence
-from engine.runtime.planning import planned
 from engine.runtime.poller import turned_full
+from engine.schedules.planner.planner import plan
 from tests.conformance.past import LEASE, declare_ago, run_of
 
 TEN = timedelta(minutes=10)
@@ -17,7 +17,7 @@ async def turn(bench, rows: int):
     async with bench.ledger.transaction() as transaction:
         states = await transaction.read(await transaction.lock_due(bench.serving, 10))
         now = await transaction.now()
-        steps = [planned(state, now, rows=rows) for state in states]
+        steps = [plan(state, now, rows=rows) for state in states]
         alerts = await turned_full(transaction, steps)
         claims = await transaction.record(steps, owner="replica-a", lease=LEASE)
     return claims, [alert.text for alert in alerts]

@@ -8,8 +8,8 @@ import pytest
 
 from engine.errors import NotCancellable, ScheduleNotFound
 from engine.ledger.fires import Evidence
-from engine.ledger.records import Pause
-from engine.runtime.planning import planned
+from engine.schedules.planner.planner import plan
+from engine.schedules.planner.state import Pause
 from tests.conformance.past import LEASE, operator, run_of, taken
 
 HOURLY = "schedules: [{key: k, workflow: noop, everyMs: 3600000}]"
@@ -161,7 +161,7 @@ async def test_a_sweeper_sends_nothing_of_a_schedule_that_was_paused_meanwhile(b
         (state,) = await transaction.read(["k"])
         now = await transaction.now()
         await transaction.pause("k", Pause(now))
-        await transaction.record([planned(state, now)])
+        await transaction.record([plan(state, now)])
     assert [fire.status for fire in await bench.ledger.fires()] == ["claimed"]
     assert await taken(bench) == []
     (fire,) = await bench.ledger.fires()

@@ -17,8 +17,8 @@ from engine.ledger.postgres.schema import query
 from engine.ledger.postgres.transaction import Statements
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
-from engine.runtime.planning import planned
 from engine.schedules import load_schedules
+from engine.schedules.planner.planner import plan
 
 SERVING = Serving("replica-a", "default", "sched", frozenset({"noop@1"}))
 KEYS = 8
@@ -91,7 +91,7 @@ async def move(ledger: PostgresLedger, times: int) -> None:
         async with ledger.transaction() as transaction:
             keys = await transaction.lock_due(SERVING, 100)
             states = await transaction.read(keys)
-            steps = [planned(state, state.cursor + SECOND) for state in states]
+            steps = [plan(state, state.cursor + SECOND) for state in states]
             claims = await transaction.record(steps, owner=SERVING.replica, lease=LEASE)
         await ledger.take_over(SERVING, limit=100, lease=LEASE)
         await ledger.renew(claims, LEASE)

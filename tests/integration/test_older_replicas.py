@@ -15,11 +15,11 @@ from engine.ledger import PostgresLedger
 from engine.ledger.floors import EVER
 from engine.ledger.postgres.schema import query
 from engine.ledger.postgres.transaction import PostgresTransaction
-from engine.ledger.records import ScheduleState, Serving, Step
+from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
-from engine.runtime.planning import planned
 from engine.schedules import load_schedules
-from engine.schedules.planner.planner import TIME_RULES
+from engine.schedules.planner.planner import plan
+from engine.schedules.planner.state import TIME_RULES, Plan, ScheduleState
 
 SERVING = Serving("replica-a", "default", "sched", frozenset({"noop@1"}))
 OLDER = Serving("replica-o", "default", "sched", frozenset({"noop@1"}))
@@ -51,7 +51,7 @@ class OlderTransaction:
         rows = await self.ask("read_schedules", keys, False)
         return {row["key"]: (row["cursor"], tuple(row["known"] or ()), row["ran"]) for row in rows}
 
-    async def record(self, steps: Sequence[Step]) -> None:
+    async def record(self, steps: Sequence[Plan]) -> None:
         for step in steps:
             await self.ours.note_ahead(step)
         moved = [(s.state.key, s.cursor, s.next_fire_at, s.max_bucket, s.reading, s.resumed)
@@ -94,9 +94,9 @@ async def older_announced(sql: asyncpg.Connection) -> None:
     )  # fmt: skip
 
 
-def some(state: ScheduleState, windows: int) -> Step:
+def some(state: ScheduleState, windows: int) -> Plan:
     """Decide so many windows of those that a schedule owes."""
-    return planned(state, state.cursor + windows * SECOND)
+    return plan(state, state.cursor + windows * SECOND)
 
 
 async def newer_moves(ledger: PostgresLedger, windows: int = 1) -> ScheduleState:
@@ -171,7 +171,7 @@ async def test_windows_that_share_a_row_are_written_where_older_replicas_read(le
     async with ledger.transaction() as transaction:
         keys = await transaction.lock_due(SERVING, 100)
         (state,) = await transaction.read(keys)
-        step = planned(state, await transaction.now())
+        step = plan(state, await transaction.now())
         assert any(each.windows > 1 for each in step.decisions)
         await transaction.record([step], owner="a", lease=LEASE)
     assert await sql.fetchval("SELECT cursor FROM schedules") == step.cursor

@@ -25,9 +25,9 @@ from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.starter import Starter
 from engine.runtime.events import Alert, Event
-from engine.runtime.planning import planned
 from engine.runtime.tracking.runs import RunInspector
 from engine.schedules import load_schedules
+from engine.schedules.planner.planner import plan
 from engine.service import ScheduleService
 from tests.chained_workflows import Hapless, Pieces, Renamed, Stubborn
 from tests.sealed import Sealed
@@ -197,7 +197,7 @@ class Bench:
         await apply(ledger, load_schedules(text), by="test")
         async with ledger.transaction() as transaction:
             states = await transaction.read(await transaction.lock_due(SERVING, 1))
-            steps = [planned(state, await transaction.now()) for state in states]
+            steps = [plan(state, await transaction.now()) for state in states]
             (claim,) = await transaction.record(steps, owner="one", lease=timedelta(0))
         return cls(ledger, claim, await ledger.identity())
 

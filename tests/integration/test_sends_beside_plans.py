@@ -11,8 +11,9 @@ from engine.ledger import PostgresLedger
 from engine.ledger.records import Serving
 from engine.runtime import planning
 from engine.runtime.apply.apply import apply
-from engine.runtime.planning import holding, planned
+from engine.runtime.planning import holding
 from engine.schedules import load_schedules
+from engine.schedules.planner.planner import plan
 from engine.service import ScheduleService
 
 SERVING = Serving("replica", "default", "sched", frozenset({"noop@1"}))
@@ -29,14 +30,14 @@ async def test_a_window_never_starts_beside_the_run_whose_place_it_takes(databas
     assert before.status == "claimed", "nobody has begun to send it"
     async with ledger.transaction() as transaction:
         (state,) = await transaction.read(await transaction.lock_due(SERVING, 10))
-        step = planned(state, await transaction.now())
+        step = plan(state, await transaction.now())
         assert [move.to for move in step.moves] == ["skip"]
         (taken,) = await ledger.take_over(SERVING, limit=10, lease=LEASE)
         assert taken.workflow_id == before.workflow_id
         assert await holding(transaction, [step]) == [], "what it gives up is on its way"
     async with ledger.transaction() as transaction:
         (state,) = await transaction.read(await transaction.lock_due(SERVING, 10))
-        step = planned(state, await transaction.now())
+        step = plan(state, await transaction.now())
         assert await holding(transaction, [step]) == [step]
         assert await transaction.record([step], owner="replica", lease=LEASE) == []
     statuses = {fire.workflow_id: fire.status for fire in await ledger.fires(key="k")}
@@ -52,7 +53,7 @@ async def test_what_a_plan_gives_up_is_taken_by_no_sweeper_before_it_is_written(
     await ScheduleService(ledger, actor="test").trigger("k")
     async with ledger.transaction() as transaction:
         (state,) = await transaction.read(await transaction.lock_due(SERVING, 10))
-        step = planned(state, await transaction.now())
+        step = plan(state, await transaction.now())
         assert await holding(transaction, [step]) == [step]
         assert await ledger.take_over(SERVING, limit=10, lease=LEASE) == []
         assert len(await transaction.record([step], owner="replica", lease=LEASE)) == 1

@@ -10,8 +10,8 @@ from engine.ledger import MemoryLedger
 from engine.ledger.fires import Outcome
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
-from engine.runtime.planning import planned
 from engine.schedules import load_schedules
+from engine.schedules.planner.planner import plan
 
 SERVING = Serving("a", "default", "sched", frozenset({"noop@1"}))
 BEGIN = datetime(2026, 11, 21, 10, 30, tzinfo=UTC)
@@ -54,7 +54,7 @@ class Clockwork:
         async with self.ledger.transaction() as transaction:
             keys = await transaction.lock_due(SERVING, 10)
             now = await transaction.now()
-            steps = [planned(state, now) for state in await transaction.read(keys)]
+            steps = [plan(state, now) for state in await transaction.read(keys)]
             claims = await transaction.record(steps, owner="a", lease=lease)
         claims += await self.ledger.take_over(SERVING, limit=10, lease=lease)
         for claim in claims:

@@ -12,11 +12,11 @@ from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
 from engine.runtime.apply.edits import recompute_outdated
 from engine.runtime.events import Alert
-from engine.runtime.planning import planned
 from engine.runtime.presence import Presence
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
-from engine.schedules.planner.planner import TIME_RULES
+from engine.schedules.planner.planner import plan
+from engine.schedules.planner.state import TIME_RULES
 
 SERVING = Serving("replica-a", "default", "sched", frozenset({"noop@1"}))
 OTHER = Serving("replica-b", "default", "sched", frozenset({"noop@1"}))
@@ -126,7 +126,7 @@ async def test_an_edit_by_other_rules_fires_no_local_time_again(ledger, table):
     )
     async with ledger.transaction() as transaction:
         (state,) = await transaction.read(["daily"])
-    assert planned(state, row.next_fire_at, final=True).decisions == ()
+    assert plan(state, row.next_fire_at, final=True).decisions == ()
 
 
 async def test_a_schedule_that_cannot_be_read_does_not_stop_the_others(ledger, table):

@@ -22,9 +22,9 @@ from engine.ledger.postgres.schema import query
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
-from engine.runtime.planning import planned
 from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import FAILED
+from engine.schedules.planner.planner import plan
 from engine.service import ScheduleService
 from tests.waiting import eventually
 
@@ -121,7 +121,7 @@ class Line:
         """A plan that takes the run for open, which has closed by the time it is recorded."""
         async with self.ledger.transaction() as transaction:
             (state,) = await transaction.read(await transaction.lock_due(SERVING, 10))
-            step = planned(state, await transaction.now())
+            step = plan(state, await transaction.now())
             name = self.claim.workflow_id
             closed = Evidence(name, "run", self.now, "completed", self.now)
             assert await self.ledger.record_evidence([closed]) == [name]
@@ -141,7 +141,7 @@ async def line(database_url: str) -> AsyncIterator[Line]:
     async with ledger.transaction() as transaction:
         (state,) = await transaction.read(await transaction.lock_due(SERVING, 10))
         (claim,) = await transaction.record(
-            [planned(state, await transaction.now())], owner="replica", lease=timedelta(seconds=30)
+            [plan(state, await transaction.now())], owner="replica", lease=timedelta(seconds=30)
         )
     now = datetime.now(UTC)
     begun = Outcome(claim.fire_id, claim.token, "started", "on_time", "run", started_at=now)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from engine.ledger import MemoryLedger
 from engine.ledger.memory.tables import FireEntry
-from engine.ledger.records import Backfill, ScheduleState
+from engine.ledger.records import Backfill
+from engine.schedules.planner.state import ScheduleState
 from tests.model import backfill_laws
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ import pytest
 
 import engine.runtime.tracking.runs
 from engine.ledger import MemoryLedger
-from engine.ledger.records import ScheduleState
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import Allowance
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.runs import Auditor, RunInspector
 from engine.schedules import Schedule
+from engine.schedules.planner.state import ScheduleState
 from tests.virtual_time import VirtualTime, virtual_time
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)

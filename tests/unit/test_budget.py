@@ -16,7 +16,6 @@ from temporalio.client import WorkflowExecutionStatus as Status
 
 from engine.flow.fire import FireInfo
 from engine.ledger import MemoryLedger
-from engine.ledger.records import ScheduleState, Step
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import PAGE, Allowance, Breaker, Budget
 from engine.runtime.settings import Settings
@@ -25,6 +24,7 @@ from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import Tracker
 from engine.schedules import Schedule
 from engine.schedules.planner.decisions import OpenFire
+from engine.schedules.planner.state import Plan, ScheduleState
 from tests.virtual_time import VirtualTime, virtual_time
 
 BEGIN = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -116,7 +116,7 @@ async def no_answer() -> str | None:
     return "nobody asks"
 
 
-def step(number: int, *, audit: bool) -> Step:
+def step(number: int, *, audit: bool) -> Plan:
     schedule = Schedule.from_json({"key": f"k{number}", "workflow": "w", "everyMs": 1000})
     cursor = BEGIN - timedelta(seconds=90)
     state = ScheduleState(
@@ -125,7 +125,7 @@ def step(number: int, *, audit: bool) -> Step:
     )  # fmt: skip
     fire = OpenFire(number, f"sched:k{number}:1", "started", BEGIN)
     looks = () if audit else (fire,)
-    return Step(state, (), cursor, BEGIN, looks=looks, audit=audit, withheld=True)
+    return Plan(state, (), cursor, BEGIN, looks=looks, audit=audit, withheld=True)
 
 
 def test_ten_thousand_open_runs_and_four_replicas_stay_within_one_budget(time, caplog):

@@ -11,8 +11,10 @@ import pytest
 
 from engine.schedules import Schedule
 from engine.schedules.model import CatchUp
-from engine.schedules.planner.decisions import Decision, OpenFire, Plan
-from engine.schedules.planner.planner import MOST_ROWS, plan
+from engine.schedules.planner.decisions import Decision, OpenFire
+from engine.schedules.planner.planner import MOST_ROWS
+from engine.schedules.planner.state import Plan
+from tests.unit.planning import plan_of
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 TICK = timedelta(microseconds=1)
@@ -30,7 +32,7 @@ def schedule(catch_up: dict[str, Any] | None = None, **fields: Any) -> Schedule:
 def decide(declared: Schedule, cursor: datetime, **options: Any) -> Plan:
     options.setdefault("now", NOW)
     options.setdefault("effective_from", cursor - DAY)
-    return plan(declared, series=1, cursor=cursor, **options)
+    return plan_of(declared, cursor=cursor, **options)
 
 
 def fates(declared: Schedule, decided: Plan) -> dict[int, str]:
@@ -247,7 +249,7 @@ def test_windows_of_a_hold_are_one_row_whatever_the_days_off(hold):
     declared = schedule(exclude=["SAT"])
     decided = decide(declared, NOW - DAY, hold=hold)
     assert [(said(each), each.windows) for each in decided.decisions] == [(f"skipped {hold}", 1440)]
-    assert (decided.resumed, decided.next, decided.cursor) == (False, None, NOW)
+    assert (decided.resumed, decided.next_fire_at, decided.cursor) == (False, None, NOW)
 
 
 def test_a_pause_that_ends_by_itself_frees_the_window_that_opens_right_then():
@@ -257,12 +259,12 @@ def test_a_pause_that_ends_by_itself_frees_the_window_that_opens_right_then():
         ("claimed on_time", 1),
     ]
     assert decided.resumed
-    assert decided.next == NOW + MINUTE
+    assert decided.next_fire_at == NOW + MINUTE
 
 
 def test_a_pause_that_still_lasts_is_looked_at_when_it_ends():
     decided = decide(schedule(), NOW - MINUTE, hold="paused", hold_until=NOW + DAY)
-    assert (decided.resumed, decided.next) == (False, NOW + DAY)
+    assert (decided.resumed, decided.next_fire_at) == (False, NOW + DAY)
 
 
 def test_what_opened_after_a_pause_is_an_outage_of_its_own():
@@ -300,7 +302,7 @@ def test_a_pause_is_not_over_before_its_windows_are_decided():
     assert decided.looks
     assert not decided.resumed
     assert decided.cursor == NOW - 30 * MINUTE
-    assert decided.next == NOW - 10 * MINUTE
+    assert decided.next_fire_at == NOW - 10 * MINUTE
 
 
 def test_a_pause_that_ends_by_itself_is_made_up_for_as_the_schedule_says():
@@ -334,7 +336,7 @@ def lived(declared: Schedule, cursor: datetime, now: datetime, **options: Any) -
     while True:
         plans.append(decide(declared, cursor, now=now, **options))
         assert plans[-1].cursor > cursor
-        cursor, upcoming = plans[-1].cursor, plans[-1].next
+        cursor, upcoming = plans[-1].cursor, plans[-1].next_fire_at
         if upcoming is None or upcoming > now:
             return plans
 

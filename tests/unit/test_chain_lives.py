@@ -20,8 +20,8 @@ from engine.ledger import MemoryLedger
 from engine.ledger.fires import Claim, Evidence, Outcome
 from engine.ledger.records import Serving
 from engine.runtime.apply.definitions import first_definition
-from engine.runtime.planning import planned
 from engine.schedules import Schedule, load_schedules
+from engine.schedules.planner.planner import plan
 from engine.service import ScheduleService
 
 BEGIN = datetime(2026, 11, 20, 12, 0, 30, tzinfo=UTC)
@@ -122,7 +122,7 @@ class Life:
         async with self.ledger.transaction() as transaction:
             (state,) = await transaction.read([key])
             claims = await transaction.record(
-                [planned(state, self.now, limit=self.chance.choice([1, 100]))],
+                [plan(state, self.now, limit=self.chance.choice([1, 100]))],
                 owner="replica", lease=LEASE,
             )  # fmt: skip
         self.began(claims)

@@ -9,10 +9,11 @@ from typing import Any, get_args
 import pytest
 
 from engine.schedules import Schedule, Window
-from engine.schedules.planner.decisions import Decision, Dependency, OpenFire, Plan, Unread
+from engine.schedules.planner.decisions import Decision, Dependency, OpenFire, Unread
 from engine.schedules.planner.overlap import resolve
-from engine.schedules.planner.planner import plan
+from engine.schedules.planner.state import Plan
 from engine.schedules.policies import Overlap
+from tests.unit.planning import plan_of
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -38,7 +39,7 @@ def decide(declared: Schedule, *fires: OpenFire, missed: int = 1, **options: Any
     options.setdefault("now", NOW)
     options.setdefault("effective_from", NOW - timedelta(days=1))
     options.setdefault("cursor", options["now"] - missed * MINUTE)
-    return plan(declared, series=1, open_fires=fires, **options)
+    return plan_of(declared, open_fires=fires, **options)
 
 
 NOTHING: tuple[OpenFire, ...] = ()
@@ -135,7 +136,7 @@ def test_what_is_in_the_way_decides_as_the_table_says(row, when):
         looks = row.in_the_way if row.window == "undecided" else ()
         assert (decided.decisions, decided.looks) == ((), looks)
         assert decided.cursor == NOW - MINUTE
-        assert decided.next == NOW, "it is due again at once"
+        assert decided.next_fire_at == NOW, "it is due again at once"
         return
     (decision,) = decided.decisions
     assert (decision.verdict, decision.reason, decided.looks) == (row.window, row.reason, ())
@@ -316,7 +317,7 @@ def test_a_run_seen_open_settles_the_windows_until_then_and_the_others_ask_again
     assert [each.verdict for each in decided.decisions] == ["skipped"] * 3
     assert decided.cursor == seen
     assert len(decided.looks) == 1
-    assert decided.next == seen + timedelta(seconds=1)
+    assert decided.next_fire_at == seen + timedelta(seconds=1)
 
 
 @pytest.mark.parametrize("doubtful", [UNSEEN, NEVER_SEEN, SENT])

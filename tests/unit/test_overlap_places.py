@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from engine.schedules import Schedule, Window
-from engine.schedules.planner.decisions import Decision, Dependency, OpenFire, Plan
+from engine.schedules.planner.decisions import Decision, Dependency, OpenFire
 from engine.schedules.planner.overlap import resolve
-from engine.schedules.planner.planner import plan
+from engine.schedules.planner.state import Plan
 from engine.schedules.policies import LOOKS_AT_ONCE, Overlap
+from tests.unit.planning import plan_of
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -32,9 +33,7 @@ def fire(number: int, status: str = "started", **fields: Any) -> OpenFire:
 def decide(declared: Schedule, *fires: OpenFire, missed: int = 1, **options: Any) -> Plan:
     options.setdefault("now", NOW)
     options.setdefault("cursor", options["now"] - missed * MINUTE)
-    return plan(
-        declared, series=1, open_fires=fires, effective_from=NOW - timedelta(days=1), **options
-    )
+    return plan_of(declared, open_fires=fires, effective_from=NOW - timedelta(days=1), **options)
 
 
 def moved(decided: Plan) -> list[tuple[int, str]]:

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.schedules import Schedule
-from engine.schedules.planner.decisions import Plan
-from engine.schedules.planner.planner import MOST_ROWS, first_sight, plan, wake_at
+from engine.schedules.planner.planner import MOST_ROWS, first_sight, wake_at
+from engine.schedules.planner.state import Plan
+from tests.unit.planning import plan_of
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 
@@ -20,7 +21,7 @@ def schedule(**fields) -> Schedule:
 
 def decide(declared: Schedule, cursor: datetime, now: datetime = NOW, **options) -> Plan:
     options.setdefault("effective_from", cursor)
-    return plan(declared, series=1, cursor=cursor, now=now, **options)
+    return plan_of(declared, cursor=cursor, now=now, **options)
 
 
 def shapes(decided: Plan) -> list[tuple[str, int]]:
@@ -29,7 +30,8 @@ def shapes(decided: Plan) -> list[tuple[str, int]]:
 
 def test_nothing_is_decided_before_a_window_opens():
     decided = decide(schedule(cron="0 13 * * *"), NOW)
-    assert decided == Plan((), NOW, NOW.replace(hour=13, minute=0, second=0))
+    assert (decided.decisions, decided.cursor) == ((), NOW)
+    assert decided.next_fire_at == NOW.replace(hour=13, minute=0, second=0)
 
 
 def test_every_window_starts_while_the_oldest_is_younger_than_grace():
@@ -47,7 +49,7 @@ def test_an_outage_longer_than_grace_becomes_one_run_of_the_newest_window():
     assert skipped.reason == f"coalesced into {started.window.bucket}"
     assert (started.timing, started.missed) == ("caught_up", 9)
     assert started.window.fire_time == NOW.replace(second=0)
-    assert decided.next == NOW.replace(minute=1, second=0)
+    assert decided.next_fire_at == NOW.replace(minute=1, second=0)
 
 
 def test_windows_older_than_the_catch_up_window_expire():
@@ -59,7 +61,7 @@ def test_windows_older_than_the_catch_up_window_expire():
 def test_a_single_missed_window_that_is_too_old_expires():
     decided = decide(schedule(cron="0 2 1 * *"), datetime(2026, 10, 2, tzinfo=UTC))
     assert shapes(decided) == [("expired", 1)]
-    assert decided.next == datetime(2026, 12, 1, 2, tzinfo=UTC)
+    assert decided.next_fire_at == datetime(2026, 12, 1, 2, tzinfo=UTC)
 
 
 def test_windows_of_a_held_schedule_are_skipped_in_one_row():
@@ -72,7 +74,7 @@ def test_windows_nobody_can_run_are_rejected_beyond_grace_and_stay_open_within()
     decided = decide(schedule(everyMs=10_000), NOW - timedelta(minutes=2), unable="nobody")
     assert shapes(decided) == [("rejected", 5)]
     assert decided.cursor == NOW - timedelta(seconds=70)
-    assert decided.next == NOW - timedelta(seconds=60)
+    assert decided.next_fire_at == NOW - timedelta(seconds=60)
 
 
 def test_a_definition_that_ends_leaves_no_window_open_even_if_nobody_can_run_it():
@@ -84,7 +86,7 @@ def test_a_definition_that_ends_leaves_no_window_open_even_if_nobody_can_run_it(
 def test_more_windows_than_the_limit_stay_due():
     decided = decide(schedule(everyMs=1000), NOW - timedelta(seconds=20), limit=5)
     assert len(decided.decisions) == 5
-    assert decided.next == NOW - timedelta(seconds=14)
+    assert decided.next_fire_at == NOW - timedelta(seconds=14)
 
 
 def test_an_interval_owes_its_current_window_at_first_sight_however_long_it_is():
@@ -132,7 +134,7 @@ def test_an_excluded_day_is_one_row_written_with_its_last_window():
     assert wake_at(declared, friday) == SATURDAY.replace(hour=18)
     decided = decide(declared, friday, SATURDAY.replace(hour=18))
     assert shapes(decided) == [("skipped", 4)]
-    assert decided.next == SATURDAY + timedelta(days=1)
+    assert decided.next_fire_at == SATURDAY + timedelta(days=1)
 
 
 def test_excluded_windows_never_make_the_others_late():
@@ -216,11 +218,11 @@ def test_every_window_up_to_now_is_decided_exactly_once_under_every_policy(decla
         )
     ]
     assert sorted(covered) == expected
-    assert decided.next is not None
-    assert decided.next > start
+    assert decided.next_fire_at is not None
+    assert decided.next_fire_at > start
     following = next(declared.starts(start, start + timedelta(days=90)))
-    assert decided.next <= following, "no run would be missed"
-    assert declared.exclude or decided.next == following
+    assert decided.next_fire_at <= following, "no run would be missed"
+    assert declared.exclude or decided.next_fire_at == following
     assert decided.cursor == (expected[-1] if expected else cursor)
     for decision in decided.decisions:
         off = declared.exclusions and declared.exclusions.reason(decision.window.fire_time)
@@ -262,7 +264,7 @@ def test_a_plan_in_several_cuts_decides_what_one_without_a_cut_does(
                 for at in declared.spec.fires(first - timedelta(seconds=1), last):
                     assert at not in verdicts, "decided twice"
                     verdicts[at] = "" if each.timing else f"{each.verdict} {each.reason}"
-            due = part.next is not None and part.next <= start and part.cursor > cursor
+            due = part.next_fire_at is not None and part.next_fire_at <= start and part.cursor > cursor
             cursor = part.cursor
         return verdicts
 
@@ -281,8 +283,8 @@ def test_a_decade_of_alternate_days_off_is_planned_in_bounded_parts_and_stays_du
     decided = decide(declared, NOW - timedelta(days=3653))
     assert len(decided.decisions) == MOST_ROWS
     assert decided.cursor < NOW - timedelta(days=365)
-    assert decided.next is not None
-    assert decided.next < NOW
+    assert decided.next_fire_at is not None
+    assert decided.next_fire_at < NOW
 
 
 def test_a_young_window_of_before_a_doubt_is_looked_up_first():

@@ -13,11 +13,12 @@ from engine.errors import LedgerTimeout, LedgerUnavailable
 from engine.ledger import MemoryLedger
 from engine.ledger.fires import Claim
 from engine.ledger.records import Serving
-from engine.runtime import Poller, Settings, planning
+from engine.runtime import Poller, Settings
 from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock
 from engine.runtime.events import Alert, Event
 from engine.schedules import load_schedules
+from engine.schedules.planner import planner
 from tests.blind import BLIND
 
 BEGIN = datetime(2026, 11, 22, 10, tzinfo=UTC)
@@ -158,14 +159,14 @@ async def test_a_ledger_that_goes_away_in_a_plan_is_no_keys_fault(bench):
 
 
 async def test_a_plan_that_raises_is_told_once_until_it_works_again(bench, monkeypatch):
-    planned, broken = planning.planned, True
+    plan, broken = planner.plan, True
 
     def sometimes(state: Any, *arguments: Any, **options: Any) -> Any:
         if state.key == "bad" and broken:
             raise OverflowError("no such moment")
-        return planned(state, *arguments, **options)
+        return plan(state, *arguments, **options)
 
-    monkeypatch.setattr("engine.runtime.poller.planned", sometimes)
+    monkeypatch.setattr("engine.runtime.poller.plan", sometimes)
     for number in range(20):
         await bench.poller.tick(BEGIN + number * SECOND)
     assert bench.alerts == ["SCHEDULE_PLAN_FAILED"]

@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 
 from engine.schedules import Schedule
 from engine.schedules.planner import overlap as proofs
-from engine.schedules.planner.decisions import ALL_READ, Decision, OpenFire, Plan
+from engine.schedules.planner.decisions import ALL_READ, Decision, OpenFire
 from engine.schedules.planner.overlap import ahead
-from engine.schedules.planner.planner import MOST_ROWS, plan
+from engine.schedules.planner.planner import MOST_ROWS
+from engine.schedules.planner.state import Plan
 from engine.schedules.policies import STOPS
+from tests.unit.planning import plan_of
 
 BEGIN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -139,8 +141,8 @@ class Model:
         if options.get("final") and self.declared.overlap in STOPS:
             # Where a definition ends nothing can be read first: what was not goes on waiting.
             read, unread = tuple(shown), ALL_READ
-        return plan(
-            self.declared, series=1, effective_from=BEGIN, cursor=self.cursor, now=self.now,
+        return plan_of(
+            self.declared, effective_from=BEGIN, cursor=self.cursor, now=self.now,
             hold="paused" if self.pause else None, hold_until=self.pause and self.pause[0],
             known={at: run for at, run in self.known.items() if at > self.cursor},
             limit=self.chance.choice([1, 3, 1000]),
@@ -152,7 +154,9 @@ class Model:
         for _ in range(5000):
             decided = self.plan(**options)
             self.apply(decided)
-            if not decided.looks and (decided.next is None or decided.next > self.now):
+            if not decided.looks and (
+                decided.next_fire_at is None or decided.next_fire_at > self.now
+            ):
                 assert not self.windows(self.cursor, self.now)
                 return
             assert decided.withheld or not decided.looks
@@ -183,7 +187,7 @@ class Model:
         for at in self.windows(self.cursor, decided.cursor):
             assert at in self.decided or at in self.known, f"{at} was passed over"
         self.cursor = decided.cursor
-        is_over = decided.next is None or decided.next > self.now
+        is_over = decided.next_fire_at is None or decided.next_fire_at > self.now
         if not self.pause and len(self.open) > self.running and is_over:
             assert self.running >= self.places, "somebody waits, and a place is free"
         if decided.resumed:

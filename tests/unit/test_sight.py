@@ -209,11 +209,11 @@ def test_a_look_that_works_lets_the_key_be_planned_at_once(bench):
 
 
 def test_a_plan_that_waits_is_not_made_again_and_again(bench):
-    planned = Counter[str]()
+    plan = Counter[str]()
     patience = bench.lookups.patience
 
     def counted(step: Any) -> timedelta:
-        planned[step.state.key] += 1
+        plan[step.state.key] += 1
         wait: timedelta = patience(step)
         return wait
 
@@ -224,7 +224,7 @@ def test_a_plan_that_waits_is_not_made_again_and_again(bench):
         await bench.live(100)
 
     bench.time.run(course())
-    assert 50 <= planned["stuck"] <= 110
+    assert 50 <= plan["stuck"] <= 110
 
 
 def test_a_window_that_waits_for_a_start_to_be_answered_is_decided_soon_after(bench):

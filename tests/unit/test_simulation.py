@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from engine.schedules import Schedule
 from engine.schedules.planner.planner import plan, wake_at
+from engine.schedules.planner.state import ScheduleState
 from engine.schedules.simulation import Life, Outage, simulate
 
 MINUTE = timedelta(minutes=1)
@@ -130,7 +131,7 @@ def walked(declared: Schedule, end: datetime, gaps: list[Outage]) -> Counter[str
     cursor = DAY - timedelta(microseconds=1)
     while (now := wake_at(declared, cursor)) is not None and now < end:
         now = max([now, *(gap.end for gap in gaps if gap.begin <= now < gap.end)])
-        decided = plan(declared, series=1, effective_from=cursor, cursor=cursor, now=now)
+        decided = plan(ScheduleState.of(declared, cursor), now)
         for decision in decided.decisions:
             found[str(decision.timing or (decision.reason or "").split()[0])] += decision.windows
         cursor = decided.cursor

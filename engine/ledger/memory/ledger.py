@@ -34,7 +34,6 @@ from engine.ledger.records import (
     PolledQueue,
     Probe,
     ScheduleRow,
-    ScheduleState,
     Served,
     Serving,
     SlotAsk,
@@ -44,7 +43,7 @@ from engine.ledger.records import (
     state_of,
 )
 from engine.schedules.ids import resolve_type
-from engine.schedules.planner.planner import TIME_RULES
+from engine.schedules.planner.state import TIME_RULES, ScheduleState
 
 # --- open runs ---
 

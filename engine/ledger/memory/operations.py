@@ -35,11 +35,8 @@ from engine.ledger.records import (
     InLine,
     NewFire,
     NewRequest,
-    Pause,
-    ScheduleState,
     Serving,
     SkippedAhead,
-    Step,
     ToLay,
     noted,
 )
@@ -56,6 +53,7 @@ from engine.schedules.planner.decisions import (
     is_pending,
     unmet,
 )
+from engine.schedules.planner.state import Pause, Plan, ScheduleState
 from engine.schedules.policies import ReasonCode, Rule, Stop, reason_code
 
 # --- operator actions ---
@@ -154,7 +152,7 @@ class MemoryOperating(MemoryRows):
                 given_up.add(workflow_id)
         return frozenset(given_up)
 
-    async def note_ahead(self, step: Step) -> None:
+    async def note_ahead(self, step: Plan) -> None:
         for decision in step.decisions:
             new = NewFire.of(step, decision, None)
             if (new.key, new.series, new.fire_time) not in self._tables.windows:

@@ -25,19 +25,11 @@ from engine.ledger.fires import (
     Timing,
     shown_timing,
 )
-from engine.ledger.records import (
-    ActionRow,
-    Backfill,
-    NewFire,
-    ProjectRow,
-    QueueRow,
-    ScheduleState,
-    Serving,
-)
+from engine.ledger.records import ActionRow, Backfill, NewFire, ProjectRow, QueueRow, Serving
 from engine.schedules.ids import Window
 from engine.schedules.model import Schedule
 from engine.schedules.planner.decisions import Dependencies, OpenFire
-from engine.schedules.planner.planner import TIME_RULES
+from engine.schedules.planner.state import TIME_RULES, ScheduleState
 from engine.schedules.policies import Overlap, Stop, reason_code
 
 # --- tables and journal ---

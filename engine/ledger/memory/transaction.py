@@ -16,23 +16,13 @@ from engine.ledger.memory.operations import (
     with_awaited,
 )
 from engine.ledger.memory.tables import FireEntry, MemoryRows, ScheduleEntry, Tables
-from engine.ledger.records import (
-    DriftRow,
-    NewDefinition,
-    NewFire,
-    Pause,
-    ProjectRow,
-    QueueRow,
-    ScheduleState,
-    Serving,
-    Step,
-)
+from engine.ledger.records import DriftRow, NewDefinition, NewFire, ProjectRow, QueueRow, Serving
 from engine.schedules.diff import Head
 from engine.schedules.ids import resolve_type
 from engine.schedules.model import Queue, Schedule, ScheduleFile
 from engine.schedules.planner.decisions import ALL_READ, OpenFire, Unread
 from engine.schedules.planner.overlap import ahead
-from engine.schedules.planner.planner import TIME_RULES, reading_at
+from engine.schedules.planner.state import TIME_RULES, Pause, Plan, ScheduleState, reading_at
 
 # --- declarations ---
 
@@ -322,7 +312,7 @@ class MemoryTransaction(
 
     async def record(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[Plan],
         *,
         owner: str | None = None,
         lease: timedelta = timedelta(0),

@@ -11,19 +11,11 @@ from typing import Any
 
 from engine.errors import EngineError
 from engine.ledger.fires import Claim, Fire, begins
-from engine.ledger.records import (
-    ActionRow,
-    DriftRow,
-    NextFire,
-    Pause,
-    ScheduleRow,
-    ScheduleState,
-    hold_of,
-    state_of,
-)
+from engine.ledger.records import ActionRow, DriftRow, NextFire, ScheduleRow, state_of
 from engine.schedules.model import Schedule
 from engine.schedules.planner.decisions import ALL_READ, Dependency, OpenFire
 from engine.schedules.planner.overlap import ahead
+from engine.schedules.planner.state import Pause, ScheduleState, hold_of
 
 Row = Any
 """An ``asyncpg.Record``: its columns are typed by the query, not by Python."""

@@ -37,13 +37,10 @@ from engine.ledger.records import (
     NewDefinition,
     NewFire,
     NewRequest,
-    Pause,
     ProjectRow,
     QueueRow,
-    ScheduleState,
     Serving,
     SkippedAhead,
-    Step,
     ToLay,
     as_backfill,
     noted,
@@ -52,7 +49,7 @@ from engine.schedules.diff import Head
 from engine.schedules.ids import Window, resolve_type
 from engine.schedules.model import Queue, Schedule, ScheduleFile
 from engine.schedules.planner.decisions import READ_AHEAD, Move, Piece
-from engine.schedules.planner.planner import TIME_RULES, reading_at
+from engine.schedules.planner.state import TIME_RULES, Pause, Plan, ScheduleState, reading_at
 from engine.schedules.policies import ReasonCode, Stop
 
 # --- common statements ---
@@ -332,7 +329,7 @@ class PostgresOperating(Statements):
         rows = await self.run("give_up_runs", workflow_ids, reason)
         return frozenset(row["workflow_id"] for row in rows)
 
-    async def note_ahead(self, step: Step) -> None:
+    async def note_ahead(self, step: Plan) -> None:
         await self._insert(
             [NewFire.of(step, each, None) for each in step.decisions], None, _NO_TIME
         )
@@ -596,7 +593,7 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
 
     async def record(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[Plan],
         *,
         owner: str | None = None,
         lease: timedelta = timedelta(0),
@@ -636,7 +633,7 @@ class PostgresTransaction(PostgresDeclaring, PostgresOperating, PostgresBackfill
         return [row["key"] for row in rows]
 
     async def _record(
-        self, steps: Sequence[Step], owner: str | None, lease: timedelta
+        self, steps: Sequence[Plan], owner: str | None, lease: timedelta
     ) -> list[Claim]:
         fires = [NewFire.of(step, decision, owner) for step in steps for decision in step.decisions]
         claims = await self._insert(fires, owner, lease)

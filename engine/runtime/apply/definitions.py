@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from engine.ledger.records import NewDefinition, Origin, ScheduleState, Step
+from engine.ledger.records import NewDefinition
 from engine.schedules import Schedule
 from engine.schedules.diff import starts_new_series
 from engine.schedules.planner.planner import first_sight, wake_at
+from engine.schedules.planner.state import Origin, Plan, ScheduleState
 from engine.schedules.units import TICK
 
 LOOK_BACK = timedelta(seconds=60)
@@ -50,7 +51,7 @@ def first_definition(
 
 
 def next_definition(
-    owed: Step,
+    owed: Plan,
     schedule: Schedule,
     now: datetime,
     *,

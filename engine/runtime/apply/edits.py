@@ -10,21 +10,15 @@ from datetime import datetime
 
 from engine.errors import DefinitionUnreadable, KeyForeign, WorkflowUnknown
 from engine.ledger import Ledger, Transaction
-from engine.ledger.records import (
-    Action,
-    NewDefinition,
-    QueueRow,
-    ScheduleState,
-    Serving,
-    SkippedAhead,
-    Step,
-)
+from engine.ledger.records import Action, NewDefinition, QueueRow, Serving, SkippedAhead
 from engine.runtime import planning
 from engine.runtime.apply.definitions import first_definition, next_definition
-from engine.runtime.planning import decided_to_the_end, end, holding, owes_many, planned
+from engine.runtime.planning import decided_to_the_end, end, holding, owes_many
 from engine.schedules import Schedule, ScheduleFile, Window
 from engine.schedules.diff import Diff, diff, edits
 from engine.schedules.planner.decisions import Decision
+from engine.schedules.planner.planner import plan
+from engine.schedules.planner.state import Plan, ScheduleState
 from engine.schedules.units import iso_text
 
 # --- refused schedules ---
@@ -127,7 +121,7 @@ async def renew_skips(
         state = states[skip.key]
         if state.schedule.spec.previous(skip.fire_time) == skip.fire_time:
             decision = Decision(state.window(skip.fire_time), "skipped", skip.reason)
-            await transaction.note_ahead(Step(state, (decision,), state.cursor, None))
+            await transaction.note_ahead(Plan(state, (decision,), state.cursor, None))
         else:
             dropped.setdefault(skip.key, []).append(skip.fire_time)
             await transaction.act([_forgotten(states, skip)], by=by)
@@ -203,7 +197,7 @@ async def recompute_outdated(ledger: Ledger, serving: Serving) -> int:
     """Adopt schedules of this replica's lanes that older time rules computed; return how many.
 
     Decides what they owe by this replica's rules. As with an edit, sweepers start owed runs. A
-    local time that has fired by the older rules does not fire again; see ``planned``.
+    local time that has fired by the older rules does not fire again; see ``plan``.
     """
     adopted, after = 0, ""
     while True:
@@ -213,7 +207,7 @@ async def recompute_outdated(ledger: Ledger, serving: Serving) -> int:
             steps = []
             for state in await transaction.read(keys):
                 try:
-                    steps.append(planned(state, now, rows=_ROWS))
+                    steps.append(plan(state, now, rows=_ROWS))
                 except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                     await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
             # A step that gives up a fire which is in flight is left to a tick, by the same rules.
@@ -430,7 +424,7 @@ class ApplyTransaction:
             look_back=self._look_back,
         )  # fmt: skip
 
-    def _next(self, owed: Step, schedule: Schedule, now: datetime) -> NewDefinition:
+    def _next(self, owed: Plan, schedule: Schedule, now: datetime) -> NewDefinition:
         return next_definition(
             owed, schedule, now, project=self._file.project, workflow_type=self._type(schedule)
         )
@@ -457,7 +451,7 @@ class ApplyTransaction:
             moment = past[state.key]
             window = Window(state.key, state.series, state.schedule.spec.bucket(moment), moment)
             decision = Decision(window, "expired", "had passed when it was declared")
-            steps.append(Step(state, (decision,), state.cursor, None))
+            steps.append(Plan(state, (decision,), state.cursor, None))
         await self._transaction.record(steps, strict=True)
         return tuple(past)
 
@@ -510,7 +504,7 @@ async def readable(transaction: Transaction, keys: Sequence[str]) -> list[Schedu
     return states
 
 
-def _owed(state: ScheduleState, new: Schedule, now: datetime) -> Step:
+def _owed(state: ScheduleState, new: Schedule, now: datetime) -> Plan:
     """Decide everything the present definition still owes before ``new`` replaces it."""
     ended = state.hold == "disabled" and new.enabled
     make_up = new.catch_up.after("deploy") if ended else None

@@ -395,8 +395,8 @@ class Starter:
     def _timing(self, claim: Claim, started: datetime) -> Timing:
         if claim.timing != "on_time":
             return claim.timing
-        planned = claim.fire_time + claim.schedule.delay(claim.fire_time)
-        return "on_time" if started - planned <= claim.schedule.grace else "late"
+        plan = claim.fire_time + claim.schedule.delay(claim.fire_time)
+        return "on_time" if started - plan <= claim.schedule.grace else "late"
 
 
 def _bears(run: WorkflowExecutionDescription, fire_time: datetime) -> bool:

@@ -10,10 +10,10 @@ from typing import Protocol
 from engine.errors import ArchiveFailed, Code, DefinitionUnreadable, ScheduleError
 from engine.ledger.fires import KeyMaintenance
 from engine.ledger.postgres.maintenance import Upkeep
-from engine.ledger.records import ScheduleState, Serving
+from engine.ledger.records import Serving
 from engine.runtime.clock import boottime
 from engine.runtime.events import Alert, Notice, OnEvent, logger
-from engine.runtime.planning import LONGEST_WAIT, planned
+from engine.runtime.planning import LONGEST_WAIT
 from engine.runtime.retention.archive import Archive
 from engine.runtime.retention.compaction import (
     AIM,
@@ -29,6 +29,8 @@ from engine.runtime.retention.compaction import (
     summarise,
 )
 from engine.runtime.settings import Settings
+from engine.schedules.planner.planner import plan
+from engine.schedules.planner.state import ScheduleState
 from engine.schedules.units import utc_text
 
 # --- repair of next fire times ---
@@ -81,7 +83,7 @@ def _due(state: ScheduleState, now: datetime, cached: datetime | None) -> dateti
         due = state.pause.until if state.hold == "paused" and state.pause else None
     else:
         try:
-            step = planned(state, now, limit=1, rows=1)
+            step = plan(state, now, limit=1, rows=1)
         except Exception:  # noqa: BLE001 - a schedule that fails is the tick's to tell of
             return None
         busy = step.decisions or step.moves or step.looks or step.audit

@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 from engine.errors import Code
 from engine.ledger import Ledger
-from engine.ledger.records import ScheduleState, Step
 from engine.runtime.clock import boottime
 from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, log
 from engine.runtime.planning import LONGEST_WAIT
 from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
+from engine.schedules.planner.state import Plan, ScheduleState
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ class RunLookups:
         """
         await self._auditor.look_up(key, since)
 
-    def patience(self, step: Step) -> timedelta:
+    def patience(self, step: Plan) -> timedelta:
         """Return the delay after which a withheld plan is made again if no answer comes before.
 
         It starts short if the plan waits for the answer to a start, which does not make the key
@@ -132,7 +132,7 @@ class RunLookups:
         asks = step.looks or step.audit
         return timedelta(seconds=longest if asks else min(max(now - since, _SOON), longest))
 
-    def want(self, steps: Sequence[Step]) -> None:
+    def want(self, steps: Sequence[Plan]) -> None:
         """Begin the lookups that these steps need."""
         for step in steps:
             if not step.withheld:

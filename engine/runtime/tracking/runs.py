@@ -21,7 +21,7 @@ from engine.errors import Code, ScheduleNotFound
 from engine.flow.fire import FireInfo
 from engine.ledger import Ledger
 from engine.ledger.fires import Evidence, StopOrder
-from engine.ledger.records import ScheduleState, Serving
+from engine.ledger.records import Serving
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import AUDITED, Budget
 from engine.runtime.dispatch.starter import ENDED_BADLY, evidence_of, with_failure
@@ -30,6 +30,7 @@ from engine.runtime.planning import has_window, locked, split_range
 from engine.runtime.run_memo import first_run_of, read_chain_info, read_fire_info
 from engine.runtime.settings import Settings
 from engine.schedules.ids import Window
+from engine.schedules.planner.state import ScheduleState
 
 # --- inspection and cancellation ---
 # Inspection and cancellation of single runs.

@@ -259,33 +259,6 @@ class Move:
     not_before: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Decisions on every window up to ``cursor``.
-
-    Attributes:
-        decisions: on undecided windows; the starts are in start order.
-        cursor: everything up to here is now decided. It is before ``now``, and ``next`` due at
-            once, if one plan cannot hold every decision or runs have to be looked at first.
-        next: when to plan again; None if nothing becomes due by itself.
-        moves: decisions on fires that are already open.
-        looks: runs to look at before the key is planned again; the decisions made here stand.
-        resumed: the pause has ended by itself, and its windows are decided.
-        audit: windows were missed; which of them have run has to be looked up first.
-        withheld: a decision depends on the answer to a look, an audit or a send, so planning again
-            at once is useless.
-    """
-
-    decisions: tuple[Decision, ...]
-    cursor: datetime
-    next: datetime | None
-    moves: tuple[Move, ...] = ()
-    looks: tuple[OpenFire, ...] = ()
-    resumed: bool = False
-    audit: bool = False
-    withheld: bool = False
-
-
 # --- rows for many windows ---
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -11,22 +11,16 @@ from typing import Final, NamedTuple
 from engine.schedules.ids import Window
 from engine.schedules.model import CatchUp, Schedule
 from engine.schedules.planner.decisions import (
-    ALL_READ,
     Decision,
     Hold,
     Known,
     Move,
-    OpenFire,
-    Plan,
     StartTiming,
-    Unread,
     Verdict,
 )
 from engine.schedules.planner.overlap import Resolved, resolve
-from engine.schedules.timing.cron import EVALUATOR_VERSION
-from engine.schedules.timing.cron_parser import parse
-from engine.schedules.timing.zones import TZDATA_VERSION, zone
-from engine.schedules.units import TICK, epoch_seconds, from_seconds
+from engine.schedules.planner.state import Plan, ScheduleState, current_cursor
+from engine.schedules.units import TICK, from_seconds
 
 # --- due windows ---
 # Decisions are made lazily and in ascending order, so that a plan takes no more than it can hold.
@@ -276,6 +270,7 @@ def _latest(due: Due, after: datetime, until: datetime) -> Iterator[Decision]:
 
 # --- limits of one plan ---
 
+_NO_LIMIT: Final = sys.maxsize
 MOST_ROWS: Final = 2000
 """Most decisions of one plan: a transaction of the tick has only seconds."""
 
@@ -325,42 +320,28 @@ def _before_the_starts(found: list[Decision]) -> list[Decision]:
 
 
 def plan(
-    schedule: Schedule,
-    *,
-    series: int,
-    effective_from: datetime,
-    cursor: datetime,
+    state: ScheduleState,
     now: datetime,
-    hold: Hold | None = None,
-    hold_until: datetime | None = None,
+    *,
     make_up: CatchUp | None = None,
     unable: str | None = None,
     final: bool = False,
     limit: int = 1000,
-    known: Known | None = None,
-    open_fires: Sequence[OpenFire] = (),
-    suffixed: bool = False,
     audited: bool = True,
     doubted_at: datetime | None = None,
     rows: int = MOST_ROWS,
-    unread: Unread = ALL_READ,
+    hold: Hold | None = None,
 ) -> Plan:
-    """Decide the windows of ``schedule`` in ``(cursor, now]``.
+    """Decide the windows of a schedule in ``(cursor, now]``.
 
     While the oldest undecided window is at most ``grace`` old, every window starts; beyond that
     the catch-up policy applies. If the schedule has parents, each start then waits for their
-    windows, whose outcomes are in ``open_fires``. Finally ``overlap`` applies to each start. The
-    tables are in docs/decisions.md and docs/chains.md.
+    windows. Finally ``overlap`` applies to each start. The tables are in docs/decisions.md and
+    docs/chains.md.
 
     Args:
-        schedule: the definition in force for these windows.
-        series: the key's current series.
-        effective_from: when the definition took effect. A window that opens right then is owed by
-            first sight: while it is the current one, it starts at any age.
-        cursor: every window at or before it is decided.
+        state: the schedule, with what is known of its fires.
         now: the ledger's clock.
-        hold: why the schedule does not fire; its windows are skipped for that reason.
-        hold_until: when a pause ends by itself; a window that opens right then is not held.
         make_up: the policy for the windows of a hold that ends at ``now``; None skips them. For a
             pause that has ended by itself the default is ``catchUp.pause``.
         unable: why no worker can run the workflow; windows older than ``grace`` are rejected for
@@ -368,21 +349,23 @@ def plan(
         final: this definition, or its hold, ends at ``now``: every window is decided, however many
             there are, and no run can be looked at first.
         limit: the most runs to start at once; others stay due, or are claimed for later.
-        known: windows after ``cursor`` that already have a row.
-        open_fires: fires of the key whose runs are open or may still start.
-        suffixed: whether workflow ids of the current series end in ``:s<n>``.
-        audited: whether ``known`` holds every run since ``cursor``. Otherwise no missed window
-            is decided (rule L4).
+        audited: whether ``state.known`` holds every run since the cursor. Otherwise no missed
+            window is decided (rule L4).
         doubted_at: when a sign of lost commits was last seen. For rule L4 a window up to then
             counts as missed at any age.
         rows: the most decisions to return, unless ``final``; the rest stays due.
-        unread: how many more fires are open behind ``open_fires``.
+        hold: a hold in place of the schedule's own.
     """
-    asked = _Asked(
-        schedule, series, effective_from, cursor, hold, hold_until if hold == "paused" else None,
-        make_up, unable, final, limit, known or {}, open_fires, suffixed, audited or final,
-        doubted_at, rows, unread,
-    )  # fmt: skip
+    cursor = current_cursor(state)
+    if cursor < state.cursor:
+        # Windows that newer rules owe before the cursor are decided now or never: it never moves
+        # back.
+        limit = rows = _NO_LIMIT
+    hold = hold or state.hold
+    ends = state.pause.until if state.pause and hold == "paused" else None
+    asked = _Planner(
+        state, cursor, hold, ends, make_up, unable, final, limit, audited or final, doubted_at, rows
+    )
     decided = asked.plan(now)
     proofs = [fire.open_at or cursor for fire in decided.looks]
     if decided.withheld and proofs and cursor < min(proofs) < now:
@@ -393,12 +376,10 @@ def plan(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """Arguments of `plan`, except the moment."""
+class _Planner:
+    """Arguments of `plan`, except the moment; ``hold_until`` is when a pause ends by itself."""
 
-    schedule: Schedule
-    series: int
-    effective_from: datetime
+    state: ScheduleState
     cursor: datetime
     hold: Hold | None
     hold_until: datetime | None
@@ -406,36 +387,36 @@ class _Asked:
     unable: str | None
     final: bool
     limit: int
-    known: Known
-    open_fires: Sequence[OpenFire]
-    suffixed: bool
     audited: bool
     doubted_at: datetime | None
     rows: int
-    unread: Unread
 
     def plan(self, now: datetime) -> Plan:
-        due = Due(self.schedule, self.series, self.effective_from, now, self.known)
+        state = self.state
+        due = Due(state.schedule, state.series, state.effective_from, now, state.known)
         ends = self.hold_until is not None and self.hold_until <= now
         spans = [self._held(due)] if self.hold else []
         if ends or not self.hold:
             spans.append(self._owed(due, max([self.cursor, *(span.until for span in spans)])))
-        policy = self.make_up or self.schedule.catch_up
+        policy = self.make_up or self.state.schedule.catch_up
         decisions, until = take(spans, None if self.final else self.rows)
         resolved = Resolved(tuple(decisions))
         if ends or not self.hold or self.make_up is not None:
             resolved = self._resolve(in_order(decisions, policy))
         if resolved.withheld:
             until = self.cursor
-        newest = self.schedule.spec.previous(until)
+        newest = self.state.schedule.spec.previous(until)
         cursor = max(self.cursor, newest) if newest is not None else self.cursor
         resumed = ends and until >= spans[0].until
-        following = self.hold_until if self.hold and not resumed else wake_at(self.schedule, cursor)
+        following = (
+            self.hold_until if self.hold and not resumed else wake_at(self.state.schedule, cursor)
+        )
         if resolved.more:
             following = now if following is None else min(following, now)
         return Plan(
+            state,
             pace_starts(resolved.decisions, policy, self.limit, now),
-            cursor,
+            max(state.cursor, cursor),
             following,
             moves=tuple(self._in_time(move, now) for move in resolved.moves),
             looks=resolved.looks,
@@ -450,14 +431,14 @@ class _Asked:
         until, make_up = due.now, self.make_up
         if self.hold_until is not None and self.hold_until <= due.now:
             until = self.hold_until - TICK
-            make_up = make_up or self.schedule.catch_up.after("pause")
+            make_up = make_up or self.state.schedule.catch_up.after("pause")
         if make_up is None:
             return Span(due.settle_held(self.cursor, until, self.hold or ""), until)
         return Span(catch_up(due, make_up, self.cursor, until, skipped=self.hold), until)
 
     def _owed(self, due: Due, after: datetime) -> Span:
         """Decide the windows outside any hold."""
-        now, schedule = due.now, self.schedule
+        now, schedule = due.now, self.state.schedule
         edge = now - schedule.grace
         oldest = due.oldest(after)
         if oldest is None:
@@ -467,7 +448,7 @@ class _Asked:
             return Span(due.settle(after, until, "rejected", self.unable), until)
         if self.doubted_at is not None and oldest <= self.doubted_at and not self.audited:
             return Span(iter(()), after, audit=True)
-        first_seen = oldest == self.effective_from and oldest == schedule.spec.previous(now)
+        first_seen = oldest == self.state.effective_from and oldest == schedule.spec.previous(now)
         if first_seen or oldest + schedule.delay(oldest) >= edge:
             return Span(due.start_all(after, now), now, None if self.final else self.limit)
         if not self.audited:
@@ -476,18 +457,18 @@ class _Asked:
 
     def _resolve(self, decisions: Sequence[Decision]) -> Resolved:
         return resolve(
-            self.schedule.overlap, decisions, self.open_fires,
-            places=self.schedule.max_concurrent_runs,
-            most_queued=self.schedule.max_queued, final=self.final,
-            named=lambda each: each.window.workflow_id(self.suffixed),
-            rules=self.schedule.follows, unread=self.unread,
+            self.state.schedule.overlap, decisions, self.state.open_fires,
+            places=self.state.schedule.max_concurrent_runs,
+            most_queued=self.state.schedule.max_queued, final=self.final,
+            named=lambda each: each.window.workflow_id(self.state.suffixed),
+            rules=self.state.schedule.follows, unread=self.state.unread,
         )  # fmt: skip
 
     def _in_time(self, move: Move, now: datetime) -> Move:
         """Delay a start that waited for other schedules by the key's share of ``spread``."""
         if move.to != "start" or not move.fire.awaited:
             return move
-        moment = move.fire.fire_time + self.schedule.delay(move.fire.fire_time)
+        moment = move.fire.fire_time + self.state.schedule.delay(move.fire.fire_time)
         return replace(move, not_before=moment if moment > now else None)
 
 
@@ -516,50 +497,3 @@ def first_sight(schedule: Schedule, now: datetime) -> tuple[datetime, datetime]:
         return now, now
     current = schedule.spec.previous(now)
     return (now, now) if current is None else (current, current - TICK)
-
-
-# --- versions of time rules ---
-# Zone rules change several times a year, and an evaluator may be corrected. The ledger records the
-# rules that each schedule was last computed by: a replica with older ones leaves it alone, one
-# with newer ones takes it over. A fixed-time schedule must not fire a local time again then because
-# its instant has moved (docs/time.md).
-
-TIME_RULES: Final = f"{EVALUATOR_VERSION:04}/{TZDATA_VERSION}"
-"""Versions of the evaluator and the zone rules; compared as text, newer ones are greater."""
-
-_EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - the local axis has no zone
-
-
-def reading_at(schedule: Schedule, cursor: datetime) -> datetime | None:
-    """Return the latest local time, naive, that a fixed-time schedule has reached at ``cursor``.
-
-    None for schedules that do not fire once per local time: intervals, moments, and wildcard
-    expressions, which fire at real readings only.
-    """
-    if not _is_fixed_time(schedule):
-        return None
-    rules, at = zone(schedule.timezone), epoch_seconds(cursor)
-    piece = bisect_right(rules.starts, at) - 1
-    reading = max(at + rules.offsets[piece], rules.reached[piece] - 1)
-    return _EPOCH + timedelta(seconds=reading)
-
-
-def cursor_by_new_rules(schedule: Schedule, cursor: datetime, reading: datetime | None) -> datetime:
-    """Return the cursor, under the present rules, of a schedule that other rules computed.
-
-    It is where the present rules show ``reading``, even if that is before ``cursor``: local times
-    up to it have fired and do not fire again, later ones have not fired.
-
-    Args:
-        schedule: the schedule.
-        cursor: its cursor under the other rules.
-        reading: the result of `reading_at` for that cursor, under the other rules.
-    """
-    if reading is None or not _is_fixed_time(schedule):
-        return cursor
-    shown = (reading - _EPOCH) // timedelta(seconds=1)
-    return from_seconds(zone(schedule.timezone).first_instant(shown))
-
-
-def _is_fixed_time(schedule: Schedule) -> bool:
-    return schedule.cron is not None and not parse(schedule.cron, schedule.key).wildcard
