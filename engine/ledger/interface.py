@@ -49,8 +49,7 @@ from engine.ledger.records import (
 from engine.schedules.diff import Head
 from engine.schedules.ids import Window
 from engine.schedules.model import Queue, Schedule, ScheduleFile
-from engine.schedules.planner.decisions import Move, Piece
-from engine.schedules.planner.state import Pause, Plan, ScheduleState
+from engine.schedules.planner.decisions import Move, Pause, Piece, Plan, ScheduleState
 from engine.schedules.policies import ReasonCode, Stop
 
 # --- transactions ---

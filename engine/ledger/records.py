@@ -13,11 +13,15 @@ from engine.ledger.fires import Cause, Claim, Status, Timing
 from engine.schedules.ids import Window
 from engine.schedules.model import Queue, Schedule
 from engine.schedules.planner.decisions import (
+    TIME_RULES,
     Decision,
     Dependencies,
     Hold,
+    Origin,
+    Pause,
+    Plan,
+    ScheduleState,
 )
-from engine.schedules.planner.state import TIME_RULES, Origin, Pause, Plan, ScheduleState
 from engine.schedules.policies import Overlap
 from engine.schedules.units import parse_rate
 

@@ -22,7 +22,7 @@ from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.runs import VISIBILITY_LAG
 from engine.schedules.ids import Window, is_suffixed
 from engine.schedules.model import Schedule
-from engine.schedules.planner.state import ScheduleState
+from engine.schedules.planner.decisions import ScheduleState
 from engine.schedules.timing.spec import Spec
 from engine.schedules.units import TICK, utc_text
 

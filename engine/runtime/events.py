@@ -9,8 +9,7 @@ from datetime import timedelta
 
 from engine.errors import Code
 from engine.ledger.fires import Claim, Evidence, Outcome, StopOrder
-from engine.schedules.planner.decisions import Decision
-from engine.schedules.planner.state import Plan
+from engine.schedules.planner.decisions import Decision, Plan
 from engine.schedules.units import utc_text
 
 logger = logging.getLogger("sched")

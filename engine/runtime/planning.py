@@ -16,9 +16,15 @@ from engine.ledger.fires import Fire
 from engine.ledger.records import Action, PolledQueue, Served
 from engine.schedules.ids import Window, is_suffixed, nearest_name, resolve_type
 from engine.schedules.model import CatchUp, Schedule
-from engine.schedules.planner.decisions import Hold, Move, without
+from engine.schedules.planner.decisions import (
+    Hold,
+    Move,
+    Plan,
+    ScheduleState,
+    current_cursor,
+    without,
+)
 from engine.schedules.planner.planner import MOST_ROWS, plan
-from engine.schedules.planner.state import Plan, ScheduleState, current_cursor
 from engine.schedules.policies import STOPS, Overlap
 from engine.schedules.units import utc_text
 

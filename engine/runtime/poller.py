@@ -23,9 +23,8 @@ from engine.runtime.failover import FailoverDetector
 from engine.runtime.planning import concerns_others, holding, waits
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
-from engine.schedules.planner.decisions import Decision
+from engine.schedules.planner.decisions import Decision, Plan
 from engine.schedules.planner.planner import MOST_ROWS, plan
-from engine.schedules.planner.state import Plan
 from engine.schedules.units import TICK
 
 # --- full queues ---

@@ -20,8 +20,8 @@ from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.events import Alert, OnEvent, tell_decided, without_run
 from engine.runtime.planning import concerns_others
 from engine.runtime.settings import Settings
+from engine.schedules.planner.decisions import TIME_RULES, Plan
 from engine.schedules.planner.planner import plan
-from engine.schedules.planner.state import TIME_RULES, Plan
 from engine.schedules.timing.zones import TZDATA_VERSION
 
 # --- presence ---

@@ -15,7 +15,7 @@ from engine.ledger.records import ActionRow, Backfill, NextFire, ScheduleRow, Se
 from engine.runtime.planning import Locked, left_alone, locked
 from engine.runtime.settings import Settings
 from engine.schedules.ids import REQUEST_ID
-from engine.schedules.planner.state import Origin
+from engine.schedules.planner.decisions import Origin
 
 # --- reads ---
 # Read operations on the ledger, for operators and applications.

@@ -26,7 +26,7 @@ from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.runtime.planning import decide_ahead
 from engine.schedules import Schedule
 from engine.schedules.diff import WHEN
-from engine.schedules.planner.state import ScheduleState
+from engine.schedules.planner.decisions import ScheduleState
 from engine.schedules.units import TICK, epoch_ms, utc_text
 from engine.service.base import ReadOperations, require_request_id
 

@@ -11,8 +11,7 @@ from engine.runtime.apply.definitions import looked_at_next
 from engine.runtime.planning import Locked
 from engine.schedules.ids import Window
 from engine.schedules.model import CatchUp
-from engine.schedules.planner.decisions import Decision
-from engine.schedules.planner.state import Pause, Plan
+from engine.schedules.planner.decisions import Decision, Pause, Plan
 from engine.schedules.units import utc_text
 from engine.service.base import ReadOperations
 

@@ -25,7 +25,7 @@ from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
 from engine.schedules import Schedule, ScheduleFile, load_schedules
 from engine.schedules.ids import nearest_name, resolve_type
-from engine.schedules.planner.state import Plan, ScheduleState
+from engine.schedules.planner.decisions import Plan, ScheduleState
 from engine.schedules.units import TICK
 from engine.testing.fakes import Fakes, by_name
 from engine.testing.runs import assert_replayable

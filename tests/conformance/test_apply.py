@@ -16,8 +16,7 @@ from engine.runtime.apply.apply import apply, rehearse, retire_absent
 from engine.runtime.apply.definitions import LOOK_BACK
 from engine.runtime.apply.edits import PruneReport
 from engine.schedules import Schedule, Window, load_schedules
-from engine.schedules.planner.decisions import Decision
-from engine.schedules.planner.state import Plan
+from engine.schedules.planner.decisions import Decision, Plan
 from tests.waiting import eventually
 
 HOUR = timedelta(hours=1)

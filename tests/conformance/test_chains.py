@@ -20,8 +20,7 @@ from engine.runtime.dispatch.starter import Starter
 from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
-from engine.schedules.planner.decisions import Decision
-from engine.schedules.planner.state import Plan
+from engine.schedules.planner.decisions import Decision, Plan
 from engine.service.one_shots import create_schedule
 from tests.blind import BLIND
 from tests.conformance.families import Family, file_of

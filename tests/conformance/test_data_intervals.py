@@ -16,8 +16,7 @@ from engine.ledger.records import InLine, ToLay
 from engine.runtime.apply.definitions import first_definition
 from engine.runtime.dispatch.starter import fire_info
 from engine.schedules import load_schedules
-from engine.schedules.planner.decisions import Decision, Move
-from engine.schedules.planner.state import Plan
+from engine.schedules.planner.decisions import Decision, Move, Plan
 from tests.conformance.conftest import Bench
 from tests.conformance.past import LEASE, MINUTE, operator
 

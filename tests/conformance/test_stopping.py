@@ -8,8 +8,8 @@ import pytest
 
 from engine.errors import NotCancellable, ScheduleNotFound
 from engine.ledger.fires import Evidence
+from engine.schedules.planner.decisions import Pause
 from engine.schedules.planner.planner import plan
-from engine.schedules.planner.state import Pause
 from tests.conformance.past import LEASE, operator, run_of, taken
 
 HOURLY = "schedules: [{key: k, workflow: noop, everyMs: 3600000}]"

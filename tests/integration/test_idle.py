@@ -21,7 +21,7 @@ from engine.runtime.dispatch.starter import Starter
 from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
-from engine.schedules.planner.state import TIME_RULES
+from engine.schedules.planner.decisions import TIME_RULES
 from tests.blind import BLIND
 from tests.waiting import eventually
 

@@ -18,8 +18,8 @@ from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
+from engine.schedules.planner.decisions import TIME_RULES, Plan, ScheduleState
 from engine.schedules.planner.planner import plan
-from engine.schedules.planner.state import TIME_RULES, Plan, ScheduleState
 
 SERVING = Serving("replica-a", "default", "sched", frozenset({"noop@1"}))
 OLDER = Serving("replica-o", "default", "sched", frozenset({"noop@1"}))

@@ -15,8 +15,8 @@ from engine.runtime.events import Alert
 from engine.runtime.presence import Presence
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
+from engine.schedules.planner.decisions import TIME_RULES
 from engine.schedules.planner.planner import plan
-from engine.schedules.planner.state import TIME_RULES
 
 SERVING = Serving("replica-a", "default", "sched", frozenset({"noop@1"}))
 OTHER = Serving("replica-b", "default", "sched", frozenset({"noop@1"}))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from engine.ledger import MemoryLedger
 from engine.ledger.memory.tables import FireEntry
 from engine.ledger.records import Backfill
-from engine.schedules.planner.state import ScheduleState
+from engine.schedules.planner.decisions import ScheduleState
 from tests.model import backfill_laws
 
 if TYPE_CHECKING:

@@ -8,9 +8,16 @@ from datetime import datetime
 from typing import Any
 
 from engine.schedules.model import Schedule
-from engine.schedules.planner.decisions import ALL_READ, Known, OpenFire, Unread
+from engine.schedules.planner.decisions import (
+    ALL_READ,
+    Known,
+    OpenFire,
+    Pause,
+    Plan,
+    ScheduleState,
+    Unread,
+)
 from engine.schedules.planner.planner import plan
-from engine.schedules.planner.state import Pause, Plan, ScheduleState
 
 
 def plan_of(

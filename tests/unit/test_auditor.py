@@ -18,7 +18,7 @@ from engine.runtime.dispatch.backpressure import Allowance
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.runs import Auditor, RunInspector
 from engine.schedules import Schedule
-from engine.schedules.planner.state import ScheduleState
+from engine.schedules.planner.decisions import ScheduleState
 from tests.virtual_time import VirtualTime, virtual_time
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)

@@ -23,8 +23,7 @@ from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import Tracker
 from engine.schedules import Schedule
-from engine.schedules.planner.decisions import OpenFire
-from engine.schedules.planner.state import Plan, ScheduleState
+from engine.schedules.planner.decisions import OpenFire, Plan, ScheduleState
 from tests.virtual_time import VirtualTime, virtual_time
 
 BEGIN = datetime(2026, 11, 21, 12, tzinfo=UTC)

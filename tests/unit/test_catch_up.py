@@ -11,9 +11,8 @@ import pytest
 
 from engine.schedules import Schedule
 from engine.schedules.model import CatchUp
-from engine.schedules.planner.decisions import Decision, OpenFire
+from engine.schedules.planner.decisions import Decision, OpenFire, Plan
 from engine.schedules.planner.planner import MOST_ROWS
-from engine.schedules.planner.state import Plan
 from tests.unit.planning import plan_of
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -12,7 +12,7 @@ from engine.cli.app import run
 from engine.cli.next import _silence
 from engine.cli.target import Target, note_running
 from engine.errors import LedgerUnavailable
-from engine.schedules.planner.state import Pause
+from engine.schedules.planner.decisions import Pause
 from engine.service import ScheduleService
 from tests.unit.test_cli_listing import row
 

@@ -9,9 +9,8 @@ from typing import Any, get_args
 import pytest
 
 from engine.schedules import Schedule, Window
-from engine.schedules.planner.decisions import Decision, Dependency, OpenFire, Unread
+from engine.schedules.planner.decisions import Decision, Dependency, OpenFire, Plan, Unread
 from engine.schedules.planner.overlap import resolve
-from engine.schedules.planner.state import Plan
 from engine.schedules.policies import Overlap
 from tests.unit.planning import plan_of
 

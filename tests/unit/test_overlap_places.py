@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from engine.schedules import Schedule, Window
-from engine.schedules.planner.decisions import Decision, Dependency, OpenFire
+from engine.schedules.planner.decisions import Decision, Dependency, OpenFire, Plan
 from engine.schedules.planner.overlap import resolve
-from engine.schedules.planner.state import Plan
 from engine.schedules.policies import LOOKS_AT_ONCE, Overlap
 from tests.unit.planning import plan_of
 

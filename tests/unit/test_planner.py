@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.schedules import Schedule
+from engine.schedules.planner.decisions import Plan
 from engine.schedules.planner.planner import MOST_ROWS, first_sight, wake_at
-from engine.schedules.planner.state import Plan
 from tests.unit.planning import plan_of
 
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
@@ -264,7 +264,11 @@ def test_a_plan_in_several_cuts_decides_what_one_without_a_cut_does(
                 for at in declared.spec.fires(first - timedelta(seconds=1), last):
                     assert at not in verdicts, "decided twice"
                     verdicts[at] = "" if each.timing else f"{each.verdict} {each.reason}"
-            due = part.next_fire_at is not None and part.next_fire_at <= start and part.cursor > cursor
+            due = (
+                part.next_fire_at is not None
+                and part.next_fire_at <= start
+                and part.cursor > cursor
+            )
             cursor = part.cursor
         return verdicts
 

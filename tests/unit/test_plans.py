@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 
 from engine.schedules import Schedule
 from engine.schedules.planner import overlap as proofs
-from engine.schedules.planner.decisions import ALL_READ, Decision, OpenFire
+from engine.schedules.planner.decisions import ALL_READ, Decision, OpenFire, Plan
 from engine.schedules.planner.overlap import ahead
 from engine.schedules.planner.planner import MOST_ROWS
-from engine.schedules.planner.state import Plan
 from engine.schedules.policies import STOPS
 from tests.unit.planning import plan_of
 

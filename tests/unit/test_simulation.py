@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.schedules import Schedule
+from engine.schedules.planner.decisions import ScheduleState
 from engine.schedules.planner.planner import plan, wake_at
-from engine.schedules.planner.state import ScheduleState
 from engine.schedules.simulation import Life, Outage, simulate
 
 MINUTE = timedelta(minutes=1)

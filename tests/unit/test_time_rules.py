@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.schedules import Schedule
-from engine.schedules.planner import state
-from engine.schedules.planner.state import cursor_by_new_rules, reading_at
+from engine.schedules.planner import decisions
+from engine.schedules.planner.decisions import cursor_by_new_rules, reading_at
 from engine.schedules.timing import cron as cron_module
 from engine.schedules.timing import zones
 from engine.schedules.timing.cron import clock
@@ -34,7 +34,7 @@ def rules(*turns: tuple[int, int]) -> Zone:
 def in_force(zone: Zone) -> Iterator[None]:
     """Let these zone rules hold, as an upgrade of tzdata does."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (zones, state, cron_module):
+        for module in (zones, decisions, cron_module):
             patch.setattr(module, "zone", lambda _name: zone)
         clock.cache_clear()
         yield

@@ -43,7 +43,7 @@ from engine.ledger.records import (
     state_of,
 )
 from engine.schedules.ids import resolve_type
-from engine.schedules.planner.state import TIME_RULES, ScheduleState
+from engine.schedules.planner.decisions import TIME_RULES, ScheduleState
 
 # --- open runs ---
 

@@ -49,11 +49,13 @@ from engine.schedules.planner.decisions import (
     Move,
     OpenFire,
     ParentOutcome,
+    Pause,
     Piece,
+    Plan,
+    ScheduleState,
     is_pending,
     unmet,
 )
-from engine.schedules.planner.state import Pause, Plan, ScheduleState
 from engine.schedules.policies import ReasonCode, Rule, Stop, reason_code
 
 # --- operator actions ---

@@ -28,8 +28,7 @@ from engine.ledger.fires import (
 from engine.ledger.records import ActionRow, Backfill, NewFire, ProjectRow, QueueRow, Serving
 from engine.schedules.ids import Window
 from engine.schedules.model import Schedule
-from engine.schedules.planner.decisions import Dependencies, OpenFire
-from engine.schedules.planner.state import TIME_RULES, ScheduleState
+from engine.schedules.planner.decisions import TIME_RULES, Dependencies, OpenFire, ScheduleState
 from engine.schedules.policies import Overlap, Stop, reason_code
 
 # --- tables and journal ---

@@ -20,9 +20,17 @@ from engine.ledger.records import DriftRow, NewDefinition, NewFire, ProjectRow, 
 from engine.schedules.diff import Head
 from engine.schedules.ids import resolve_type
 from engine.schedules.model import Queue, Schedule, ScheduleFile
-from engine.schedules.planner.decisions import ALL_READ, OpenFire, Unread
+from engine.schedules.planner.decisions import (
+    ALL_READ,
+    TIME_RULES,
+    OpenFire,
+    Pause,
+    Plan,
+    ScheduleState,
+    Unread,
+    reading_at,
+)
 from engine.schedules.planner.overlap import ahead
-from engine.schedules.planner.state import TIME_RULES, Pause, Plan, ScheduleState, reading_at
 
 # --- declarations ---
 

@@ -60,8 +60,7 @@ from engine.ledger.records import (
     Wanted,
     as_served,
 )
-from engine.schedules.planner.decisions import FAILED, QUEUE_FULL
-from engine.schedules.planner.state import TIME_RULES
+from engine.schedules.planner.decisions import FAILED, QUEUE_FULL, TIME_RULES
 from engine.schedules.timing.zones import TZDATA_VERSION
 
 # --- fires and runs ---

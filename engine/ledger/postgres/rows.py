@@ -13,9 +13,15 @@ from engine.errors import EngineError
 from engine.ledger.fires import Claim, Fire, begins
 from engine.ledger.records import ActionRow, DriftRow, NextFire, ScheduleRow, state_of
 from engine.schedules.model import Schedule
-from engine.schedules.planner.decisions import ALL_READ, Dependency, OpenFire
+from engine.schedules.planner.decisions import (
+    ALL_READ,
+    Dependency,
+    OpenFire,
+    Pause,
+    ScheduleState,
+    hold_of,
+)
 from engine.schedules.planner.overlap import ahead
-from engine.schedules.planner.state import Pause, ScheduleState, hold_of
 
 Row = Any
 """An ``asyncpg.Record``: its columns are typed by the query, not by Python."""

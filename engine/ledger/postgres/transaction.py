@@ -48,8 +48,16 @@ from engine.ledger.records import (
 from engine.schedules.diff import Head
 from engine.schedules.ids import Window, resolve_type
 from engine.schedules.model import Queue, Schedule, ScheduleFile
-from engine.schedules.planner.decisions import READ_AHEAD, Move, Piece
-from engine.schedules.planner.state import TIME_RULES, Pause, Plan, ScheduleState, reading_at
+from engine.schedules.planner.decisions import (
+    READ_AHEAD,
+    TIME_RULES,
+    Move,
+    Pause,
+    Piece,
+    Plan,
+    ScheduleState,
+    reading_at,
+)
 from engine.schedules.policies import ReasonCode, Stop
 
 # --- common statements ---

@@ -25,7 +25,7 @@ from engine.runtime.apply.edits import (
 from engine.runtime.planning import decide_ahead, decided_to_the_end, end
 from engine.schedules import ScheduleFile
 from engine.schedules.diff import AHEAD, Diff, Moved, View, diff, outlook
-from engine.schedules.planner.state import ScheduleState
+from engine.schedules.planner.decisions import ScheduleState
 from engine.schedules.units import TICK, first_of
 
 # --- apply ---

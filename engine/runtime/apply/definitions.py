@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from engine.ledger.records import NewDefinition
 from engine.schedules import Schedule
 from engine.schedules.diff import starts_new_series
+from engine.schedules.planner.decisions import Origin, Plan, ScheduleState
 from engine.schedules.planner.planner import first_sight, wake_at
-from engine.schedules.planner.state import Origin, Plan, ScheduleState
 from engine.schedules.units import TICK
 
 LOOK_BACK = timedelta(seconds=60)

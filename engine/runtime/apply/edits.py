@@ -16,9 +16,8 @@ from engine.runtime.apply.definitions import first_definition, next_definition
 from engine.runtime.planning import decided_to_the_end, end, holding, owes_many
 from engine.schedules import Schedule, ScheduleFile, Window
 from engine.schedules.diff import Diff, diff, edits
-from engine.schedules.planner.decisions import Decision
+from engine.schedules.planner.decisions import Decision, Plan, ScheduleState
 from engine.schedules.planner.planner import plan
-from engine.schedules.planner.state import Plan, ScheduleState
 from engine.schedules.units import iso_text
 
 # --- refused schedules ---

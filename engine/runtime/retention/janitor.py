@@ -29,8 +29,8 @@ from engine.runtime.retention.compaction import (
     summarise,
 )
 from engine.runtime.settings import Settings
+from engine.schedules.planner.decisions import ScheduleState
 from engine.schedules.planner.planner import plan
-from engine.schedules.planner.state import ScheduleState
 from engine.schedules.units import utc_text
 
 # --- repair of next fire times ---

@@ -30,7 +30,7 @@ from engine.runtime.planning import has_window, locked, split_range
 from engine.runtime.run_memo import first_run_of, read_chain_info, read_fire_info
 from engine.runtime.settings import Settings
 from engine.schedules.ids import Window
-from engine.schedules.planner.state import ScheduleState
+from engine.schedules.planner.decisions import ScheduleState
 
 # --- inspection and cancellation ---
 # Inspection and cancellation of single runs.

@@ -15,11 +15,13 @@ from engine.schedules.planner.decisions import (
     Hold,
     Known,
     Move,
+    Plan,
+    ScheduleState,
     StartTiming,
     Verdict,
+    current_cursor,
 )
 from engine.schedules.planner.overlap import Resolved, resolve
-from engine.schedules.planner.state import Plan, ScheduleState, current_cursor
 from engine.schedules.units import TICK, from_seconds
 
 # --- due windows ---
