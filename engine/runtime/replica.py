@@ -224,16 +224,7 @@ class Replica:
             client, ledger, clock, settings,
             ledger_id=identity, notice=stuck.notice, budget=budget, on_event=on_event,
         )  # fmt: skip
-        canceller = RunCanceller(
-            client, ledger, inspector, self._serving, settings, on_event=on_event
-        )
-        auditor = Auditor(
-            client, ledger, inspector, clock, settings,
-            replica=self._serving.replica, budget=budget, on_event=on_event,
-        )  # fmt: skip
-        lookups = self._lookups = RunLookups(
-            ledger, inspector=inspector, auditor=auditor, canceller=canceller, on_event=on_event
-        )
+        lookups = self._lookups = self._run_lookups(client, ledger, inspector, clock)
         poller = self._poller = Poller(
             ledger, dispatcher, clock, self._serving, settings, lookups=lookups, on_event=on_event
         )
@@ -266,6 +257,19 @@ class Replica:
             *([Loop("queues", keeper.run_once, on_event=on_event)] if keeper else ()),
             *([Loop("slots", keeper.watch, on_event=on_event)] if keeper else ()),
         ]
+
+    def _run_lookups(
+        self, client: Client, ledger: Ledger, inspector: RunInspector, clock: LedgerClock
+    ) -> RunLookups:
+        settings, serving, on_event = self._settings, self._serving, self._heard
+        auditor = Auditor(
+            client, ledger, inspector, clock, settings,
+            replica=serving.replica, budget=self._budget, on_event=on_event,
+        )  # fmt: skip
+        canceller = RunCanceller(client, ledger, inspector, serving, settings, on_event=on_event)
+        return RunLookups(
+            ledger, inspector=inspector, auditor=auditor, canceller=canceller, on_event=on_event
+        )
 
     def _close_waiter(
         self,

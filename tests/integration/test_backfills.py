@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.ledger.postgres.schema import query
+from engine.ledger.postgres.connections import query
 from engine.ledger.postgres.transaction import Statements
 from engine.ledger.records import Serving
 from engine.runtime.backfills import Backfills

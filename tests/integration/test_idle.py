@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from engine.ledger import PostgresLedger
 from engine.ledger.floors import EVER
-from engine.ledger.postgres.schema import query
+from engine.ledger.postgres.connections import query
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock

@@ -12,8 +12,7 @@ import pytest
 
 from engine.ledger import PostgresLedger, floors
 from engine.ledger.fires import Claim, Evidence, Outcome
-from engine.ledger.postgres.connections import Connections
-from engine.ledger.postgres.schema import query
+from engine.ledger.postgres.connections import Connections, query
 from engine.ledger.postgres.transaction import Statements
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply

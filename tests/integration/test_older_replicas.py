@@ -13,7 +13,7 @@ import pytest
 
 from engine.ledger import PostgresLedger
 from engine.ledger.floors import EVER
-from engine.ledger.postgres.schema import query
+from engine.ledger.postgres.connections import query
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply

@@ -19,7 +19,7 @@ import pytest
 from engine.embedded import PostgresServer
 from engine.ledger import PostgresLedger
 from engine.ledger.fires import Status
-from engine.ledger.postgres.schema import query
+from engine.ledger.postgres.connections import query
 from engine.schedules.planner.decisions import FAILED, QUEUE_FULL
 from tests.servers import run_apart
 

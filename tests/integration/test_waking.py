@@ -17,8 +17,7 @@ import engine.ledger.postgres.ledger
 from engine.errors import LedgerTimeout
 from engine.ledger import PostgresLedger
 from engine.ledger.fires import Claim, Evidence, Outcome
-from engine.ledger.postgres.connections import Connection
-from engine.ledger.postgres.schema import query
+from engine.ledger.postgres.connections import Connection, query
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply

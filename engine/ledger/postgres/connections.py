@@ -1,11 +1,12 @@
-"""PostgreSQL connections with bounded waits, and one error for an unreachable database."""
+"""PostgreSQL connections with bounded waits, their errors, and the texts of queries."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import partial
+from functools import cache, partial
+from importlib.resources import files
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -352,3 +353,9 @@ def _away(error: BaseException) -> LedgerUnavailable:
     if isinstance(error, asyncpg.InterfaceError) and detail.startswith("cannot call"):
         detail = "a connection was closed between two statements"
     return LedgerUnavailable(f"the ledger's database cannot be reached: {detail}")
+
+
+@cache
+def query(name: str) -> str:
+    """Return the text of ``queries/<name>.sql``."""
+    return (files("engine.ledger.postgres") / "queries" / f"{name}.sql").read_text(encoding="utf-8")

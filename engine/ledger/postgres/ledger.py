@@ -27,7 +27,7 @@ from engine.ledger.fires import (
     apart,
 )
 from engine.ledger.floors import EVER, LOOK_AGAIN, Floor, Floors, Moments, again_after
-from engine.ledger.postgres.connections import PATIENCE, PATIENCE_LONG, Connections
+from engine.ledger.postgres.connections import PATIENCE, PATIENCE_LONG, Connections, query
 from engine.ledger.postgres.maintenance import Upkeep
 from engine.ledger.postgres.rows import (
     as_action,
@@ -37,13 +37,7 @@ from engine.ledger.postgres.rows import (
     as_schedule,
     parse_apart,
 )
-from engine.ledger.postgres.schema import (
-    build_indexes,
-    check_schema_name,
-    migrate,
-    migrations,
-    query,
-)
+from engine.ledger.postgres.schema import build_indexes, check_schema_name, migrate, migrations
 from engine.ledger.postgres.transaction import PostgresTransaction, read_backfill
 from engine.ledger.records import (
     ActionRow,

@@ -9,8 +9,8 @@ from typing import Final
 
 from engine.errors import EngineError
 from engine.ledger.fires import DayPart, KeyMaintenance, LongRow, OldFire, OldSnapshot
+from engine.ledger.postgres.connections import query
 from engine.ledger.postgres.rows import parse_definition
-from engine.ledger.postgres.schema import query
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.schedules.model import Schedule
 from engine.schedules.planner.decisions import TIME_RULES

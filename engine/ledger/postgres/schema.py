@@ -1,4 +1,4 @@
-"""The database schema: migrations, index builds and query files."""
+"""Database schema: migrations and index builds."""
 
 from __future__ import annotations
 
@@ -525,12 +525,3 @@ async def _do(
                         await work
             await work
     return True
-
-
-# --- query files ---
-
-
-@cache
-def query(name: str) -> str:
-    """Return the text of ``queries/<name>.sql``."""
-    return (files("engine.ledger.postgres") / "queries" / f"{name}.sql").read_text(encoding="utf-8")

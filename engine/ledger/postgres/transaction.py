@@ -26,9 +26,8 @@ from engine.ledger.fires import (
     begins,
 )
 from engine.ledger.floors import Floors
-from engine.ledger.postgres.connections import Connection
+from engine.ledger.postgres.connections import Connection, query
 from engine.ledger.postgres.rows import as_drift, as_fire, as_state, is_parsed, parse_definition
-from engine.ledger.postgres.schema import query
 from engine.ledger.records import (
     Action,
     Backfill,
