@@ -1,4 +1,4 @@
-"""Fault points where a test may kill, stop or break a replica.
+"""Fault points where a test may kill, stop or break a replica; separate, for every layer uses it.
 
 ``SCHED_FAULT=POINT:ACTION[:HIT]`` acts the HIT-th time (default 1) that the point is reached.
 Points: ``after_due`` and ``before_commit`` are inside the tick's transaction, ``after_commit`` is

@@ -1,5 +1,6 @@
 """Lazy exports of packages: a public name is imported on first use.
 
+It is separate because the packages' doors may import nothing else.
 ``sched --help`` and shell completion of keys need neither Temporal's SDK nor the database driver,
 which take longer to load than everything else.
 """

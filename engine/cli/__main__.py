@@ -1,4 +1,4 @@
-"""Entry point of ``python -m engine.cli``, the same as ``sched``."""
+"""Entry point of ``python -m engine.cli``, the same as ``sched``; separate by Python's rule."""
 
 from engine.cli.app import main
 

@@ -1,4 +1,4 @@
-"""Temporal client of a command."""
+"""Temporal client of a command; separate because most commands do not load Temporal's SDK."""
 
 from __future__ import annotations
 

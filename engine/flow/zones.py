@@ -1,7 +1,8 @@
 """Time zones for workflow code, from the pinned ``tzdata`` package.
 
-This module must pass through the sandbox, whose stand-in for ``zoneinfo.ZoneInfo`` is refused by
-``astimezone``. The system's zone data is not used, because its rules may differ from the planner's.
+It is a separate module because it must pass through the sandbox, whose stand-in for
+``zoneinfo.ZoneInfo`` is refused by ``astimezone``. The system's zone data is not used, because its
+rules may differ from the planner's.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class BackfillRequested:
         return sum(self.starts.values())
 
 
-class Backfilling(ReadOperations):
+class PastWindows(ReadOperations):
     """Operations on ranges of past windows."""
 
     async def preview_backfill(

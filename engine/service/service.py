@@ -18,7 +18,7 @@ from engine.runtime.apply.apply import (
 from engine.runtime.apply.edits import ApplyReport, PruneReport
 from engine.runtime.apply.source import Source, read_file
 from engine.schedules import ScheduleFile
-from engine.service.backfill import Backfilling
+from engine.service.backfill import PastWindows
 from engine.service.base import ReadOperations
 from engine.service.dead_letters import DeadLetters
 from engine.service.one_shots import ApplicationSchedules
@@ -109,7 +109,7 @@ class FileOperations(ReadOperations):
         )
 
 
-class ScheduleService(FileOperations, ApplicationSchedules, Holding, Backfilling, DeadLetters):
+class ScheduleService(FileOperations, ApplicationSchedules, Holding, PastWindows, DeadLetters):
     """All operations on the schedules of one namespace.
 
     Args:

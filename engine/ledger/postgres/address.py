@@ -1,4 +1,4 @@
-"""Check of a database address that loads no driver, for commands that need none."""
+"""Check of a database address; separate, for commands that do not load the driver."""
 
 from __future__ import annotations
 

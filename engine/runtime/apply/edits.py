@@ -262,7 +262,7 @@ class ApplyReport:
 
     @property
     def unknown(self) -> dict[str, str]:
-        """What is known of each workflow that no worker can run, by key, refused or not."""
+        """Return what is known of each workflow that no worker can run, by key, refused or not."""
         return {**self.refused, **self.waiting}
 
     @property
