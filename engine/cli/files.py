@@ -44,8 +44,7 @@ from engine.errors import LedgerError, Problem, ScheduleFileError
 from engine.ledger.records import DriftRow
 from engine.runtime.apply.apply import PRUNE_AFTER, Change, DryRun
 from engine.runtime.apply.edits import ApplyReport
-from engine.runtime.apply.locations import located, placed, unknown_workflows
-from engine.runtime.apply.source import Source
+from engine.runtime.apply.source import Source, located, placed, unknown_workflows
 from engine.schedules import Schedule, ScheduleFile
 from engine.schedules.diff import Starts
 from engine.schedules.loader.json_schema import json_schema_text

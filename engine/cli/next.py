@@ -40,9 +40,8 @@ from engine.cli.target import (
 )
 from engine.errors import ScheduleNotFound
 from engine.ledger.records import ScheduleRow
-from engine.schedules import Cron, Schedule
-from engine.schedules.describe import dst_notes
-from engine.schedules.describe.wording import read_aloud
+from engine.schedules import Cron, Schedule, describe
+from engine.schedules.describe import read_aloud
 from engine.schedules.timing.spec import Spec
 from engine.schedules.units import HORIZON, TICK, first_of, from_seconds
 from engine.service import ScheduleService, not_found
@@ -106,7 +105,7 @@ class Upcoming:
     def note(self) -> str:
         """Note on an unusual fire; empty for an ordinary one."""
         last = "" if next(self.source.starts(self.fire_time), None) else LAST
-        clocks = dst_notes.note(self.source.spec, self.fire_time)
+        clocks = describe.note(self.source.spec, self.fire_time)
         return "; ".join(filter(None, (self.remark, clocks, last)))
 
     def as_json(self) -> dict[str, object]:
@@ -159,7 +158,7 @@ def missing(rows: Sequence[Upcoming], after: datetime) -> list[str]:
     """Return notes on skipped clock times from ``after`` to the last of one source's fires."""
     if not rows:
         return []
-    return [gap.note for gap in dst_notes.missing(rows[0].source.spec, after, rows[-1].fire_time)]
+    return [gap.note for gap in describe.missing(rows[0].source.spec, after, rows[-1].fire_time)]
 
 
 def one_of_each(sources: Iterable[FireSource], after: datetime) -> list[Upcoming]:

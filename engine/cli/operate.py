@@ -46,8 +46,7 @@ from engine.schedules.model import CatchUp
 from engine.schedules.units import Rate, parse_duration, parse_rate
 from engine.schedules.validators import MOST_CAUGHT_UP, Order, Policy
 from engine.service import ScheduleService
-from engine.service.pausing import Resumed, Skipped
-from engine.service.runs import Cancelled, Requested
+from engine.service.operate import Cancelled, Requested, Resumed, Skipped
 
 
 def register(app: typer.Typer) -> None:

@@ -34,7 +34,7 @@ from engine.cli.output import (
 from engine.cli.target import DEFAULT_DATA_DIR, DataDir, Json, Key, Target, open_service, target
 from engine.ledger.fires import DataGap, Fire
 from engine.ledger.records import Backfill, ScheduleRow
-from engine.schedules.describe.wording import read_aloud
+from engine.schedules.describe import read_aloud
 from engine.schedules.planner.decisions import REASON
 from engine.schedules.policies import Rule
 

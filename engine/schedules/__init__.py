@@ -5,8 +5,7 @@ from __future__ import annotations
 from engine.schedules.ids import Window
 from engine.schedules.loader.loader import load_schedules
 from engine.schedules.model import Schedule, ScheduleFile
-from engine.schedules.timing.cron import Cron
-from engine.schedules.timing.spec import At, Interval
+from engine.schedules.timing.spec import At, Cron, Interval
 
 __all__ = [
     "At",

@@ -27,8 +27,7 @@ from engine.schedules.rules import (
     spec_faults,
 )
 from engine.schedules.timing.calendars import Exclusions, exclusions
-from engine.schedules.timing.cron import Dst
-from engine.schedules.timing.spec import Spec
+from engine.schedules.timing.spec import Dst, Spec
 from engine.schedules.units import TICK, Rate, format_duration, from_seconds
 
 

@@ -13,8 +13,7 @@ from pydantic_core import InitErrorDetails
 
 from engine.errors import Code, CronInvalid, IntervalTooShort, ScheduleError, TimezoneInvalid
 from engine.schedules.policies import BROKEN, LOOKS, LOOKS_AT_ONCE, STOPS
-from engine.schedules.timing.cron import Cron
-from engine.schedules.timing.spec import At, Interval, Spec, bounded, moment
+from engine.schedules.timing.spec import At, Cron, Interval, Spec, bounded, moment
 from engine.schedules.timing.zones import zone
 from engine.schedules.units import format_duration
 from engine.schedules.validators import refuse, show

@@ -28,8 +28,8 @@ from engine.schedules.timing.calendars import (
     check_item,
     days_covered,
 )
-from engine.schedules.timing.cron import STANDARD, Dst, dst_policy
 from engine.schedules.timing.cron_parser import plain
+from engine.schedules.timing.spec import STANDARD, Dst, dst_policy
 from engine.schedules.units import (
     FIRST_YEAR,
     LAST_YEAR,

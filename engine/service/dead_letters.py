@@ -11,7 +11,7 @@ from engine.ledger.fires import OF_A_WINDOW, DeadLetter
 from engine.ledger.records import Action
 from engine.schedules.policies import Overlap
 from engine.schedules.units import iso_text
-from engine.service.runs import Requested, Running
+from engine.service.operate import Requested, Running
 
 _AT_ONCE = 500
 """Letters dropped in one transaction."""

@@ -21,7 +21,7 @@ from engine.errors import (
 from engine.ledger import Ledger, Transaction
 from engine.ledger.records import Action, NewDefinition
 from engine.runtime import planning
-from engine.runtime.apply.definitions import first_definition, next_definition
+from engine.runtime.apply.edits import first_definition, next_definition
 from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.runtime.planning import decide_ahead
 from engine.schedules import Schedule

@@ -22,7 +22,7 @@ from engine.service.backfill import PastWindows
 from engine.service.base import ReadOperations
 from engine.service.dead_letters import DeadLetters
 from engine.service.one_shots import ApplicationSchedules
-from engine.service.pausing import Holding
+from engine.service.operate import Holding
 
 
 class FileOperations(ReadOperations):

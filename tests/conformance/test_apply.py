@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from engine.errors import KeyForeign, LedgerRequired, PruneRefused, RevisionTooLow
 from engine.ledger import MemoryLedger
 from engine.runtime.apply.apply import apply, rehearse, retire_absent
-from engine.runtime.apply.definitions import LOOK_BACK
-from engine.runtime.apply.edits import PruneReport
+from engine.runtime.apply.edits import LOOK_BACK, PruneReport
 from engine.schedules import Schedule, Window, load_schedules
 from engine.schedules.planner.decisions import Decision, Plan
 from tests.waiting import eventually

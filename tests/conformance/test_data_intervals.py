@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from engine.ledger.fires import REPEATS, Claim, Evidence, Outcome
 from engine.ledger.records import InLine, ToLay
-from engine.runtime.apply.definitions import first_definition
+from engine.runtime.apply.edits import first_definition
 from engine.runtime.dispatch.starter import fire_info
 from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import Decision, Move, Plan

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import product
 
-from engine.schedules.timing.cron import Cron
+from engine.schedules.timing.spec import Cron
 from engine.schedules.timing.zones import zone_names
 from tests.unit.cron_oracle import (
     APIA_SKIPS_A_DAY,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.errors import CronInvalid
 from engine.schedules import At, Cron, Interval, Schedule
-from engine.schedules.describe.wording import read_aloud
+from engine.schedules.describe import read_aloud
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 

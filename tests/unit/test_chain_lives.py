@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from engine.ledger import MemoryLedger
 from engine.ledger.fires import Claim, Evidence, Outcome
 from engine.ledger.records import Serving
-from engine.runtime.apply.definitions import first_definition
+from engine.runtime.apply.edits import first_definition
 from engine.schedules import Schedule, load_schedules
 from engine.schedules.planner.planner import plan
 from engine.service import ScheduleService

@@ -17,7 +17,7 @@ from engine.cli.target import parse_json_input
 from engine.ledger.fires import Fire
 from engine.ledger.records import Backfill
 from engine.service.backfill import BackfillRequested
-from engine.service.runs import Cancelled, Requested
+from engine.service.operate import Cancelled, Requested
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 FIRE = Fire(

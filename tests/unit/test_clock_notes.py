@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.schedules import At, Cron, Interval
-from engine.schedules.describe.dst_notes import changes, missing, note
+from engine.schedules.describe import changes, missing, note
 from engine.schedules.timing.spec import bounded
 from engine.schedules.timing.zones import zone, zone_names
 from engine.schedules.units import EARLIEST, HORIZON, SECONDS_PER_DAY

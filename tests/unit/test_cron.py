@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from engine.errors import CronInvalid, ScheduleError, TimezoneInvalid
-from engine.schedules.timing.cron import Cron, Dst
+from engine.schedules.timing.spec import Cron, Dst
 
 NEW_YORK = "America/New_York"
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from engine.errors import CronInvalid
 from engine.schedules import Schedule
-from engine.schedules.timing.cron import Cron
 from engine.schedules.timing.cron_parser import Special, parse
 from engine.schedules.timing.croniter_check import disagreement, unjudged
+from engine.schedules.timing.spec import Cron
 
 
 def values(mask: int) -> list[int]:

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from engine.errors import CronInvalid
-from engine.schedules.timing.cron import Cron
+from engine.schedules.timing.spec import Cron
 
 FACTS = [
     # robfig/cron: names, steps, and wrapping of each field.

@@ -8,8 +8,8 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from engine.schedules.timing import cron as cron_module
-from engine.schedules.timing.cron import Cron
+from engine.schedules.timing import spec
+from engine.schedules.timing.spec import Cron
 from engine.schedules.timing.zones import BEGINNING, tabulate
 from tests.unit.cron_oracle import (
     APIA_SKIPS_A_DAY,
@@ -59,7 +59,7 @@ def test_changes_of_offset_inside_each_other_follow_the_same_rules(monkeypatch):
             at += rng.randrange(1, 24) * 900
             table.append((at, rng.randrange(-16, 17) * 900))
         zone = tabulate(f"Test/{n}", table)
-        monkeypatch.setattr(cron_module, "zone", lambda _, zone=zone: zone)
+        monkeypatch.setattr(spec, "zone", lambda _, zone=zone: zone)
         low, high = origin - 12 * 3600, at + 12 * 3600
         clock = [
             (u, u + next(offset for start, offset in reversed(table) if start <= u))

@@ -11,8 +11,7 @@ from engine.flow import definition_of
 from engine.runtime.apply.attempts import remarks
 from engine.runtime.apply.code_check import mismatches
 from engine.runtime.apply.edits import ApplyReport
-from engine.runtime.apply.locations import located, placed
-from engine.runtime.apply.source import Source
+from engine.runtime.apply.source import Source, located, placed
 from engine.schedules import load_schedules
 from tests.fundamentals.samples.parcels import Parcels
 from tests.fundamentals.samples.together import Naive

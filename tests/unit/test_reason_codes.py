@@ -13,7 +13,7 @@ from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import QUEUE_FULL, Dependencies, Hold
 from engine.schedules.planner.planner import COALESCED, FIRST_SIGHT, NOT_WANTED, TOO_OLD
 from engine.schedules.policies import BEGINNINGS, ReasonCode, Rule, reason_code
-from engine.service.pausing import BY_A_USER
+from engine.service.operate import BY_A_USER
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/ledger.md"
 (NOOP,) = load_schedules("schedules: [{key: k, workflow: noop, everyMs: 1000}]").schedules

@@ -11,8 +11,7 @@ from itertools import pairwise, product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.schedules.timing.cron import Cron, Dst
-from engine.schedules.timing.spec import At, Bounded, Interval, Spec
+from engine.schedules.timing.spec import At, Bounded, Cron, Dst, Interval, Spec
 from tests.unit.cron_oracle import bisected, load, offset_at, transitions
 
 EXPRESSIONS = [

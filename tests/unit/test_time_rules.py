@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from engine.schedules import Schedule
 from engine.schedules.planner import decisions
 from engine.schedules.planner.decisions import cursor_by_new_rules, reading_at
-from engine.schedules.timing import cron as cron_module
-from engine.schedules.timing import zones
-from engine.schedules.timing.cron import clock
+from engine.schedules.timing import spec, zones
+from engine.schedules.timing.spec import clock
 from engine.schedules.timing.zones import BEGINNING, Zone, tabulate
 
 HOUR = 3600
@@ -34,7 +33,7 @@ def rules(*turns: tuple[int, int]) -> Zone:
 def in_force(zone: Zone) -> Iterator[None]:
     """Let these zone rules hold, as an upgrade of tzdata does."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (zones, decisions, cron_module):
+        for module in (zones, decisions, spec):
             patch.setattr(module, "zone", lambda _name: zone)
         clock.cache_clear()
         yield

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import IntervalTooShort, ScheduleError, TimezoneInvalid
-from engine.schedules.timing.cron import Cron
-from engine.schedules.timing.spec import At, Interval, Spec
+from engine.schedules.timing.spec import At, Cron, Interval, Spec
 
 NAIVE = datetime(2026, 1, 1)  # noqa: DTZ001 - what must be refused
 

@@ -16,8 +16,7 @@ from engine.errors import (
 from engine.flow import registered_workflows
 from engine.runtime.apply.code_check import mismatches
 from engine.runtime.apply.edits import ApplyReport
-from engine.runtime.apply.locations import located, placed
-from engine.runtime.apply.source import Source
+from engine.runtime.apply.source import Source, located, placed
 from engine.runtime.events import Notice
 from engine.schedules import ScheduleFile
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from engine.errors import Code, WorkflowUnknown
 from engine.flow.definition import WorkflowDefinition
-from engine.runtime.apply.locations import Mismatch
+from engine.runtime.apply.source import Mismatch
 from engine.schedules.ids import nearest_name, resolve_type
 from engine.schedules.model import Schedule, jsonable
 

@@ -14,7 +14,7 @@ from engine.schedules.loader.entries import MOST_AT_ONCE
 from engine.schedules.model import After, CatchUp, Defaults, Retention, Schedule
 from engine.schedules.rules import KINDS
 from engine.schedules.timing.calendars import MAX_ITEMS, WEEKDAYS
-from engine.schedules.timing.cron import Fold, Gap
+from engine.schedules.timing.spec import Fold, Gap
 from engine.schedules.units import LONGEST, format_duration
 from engine.schedules.validators import (
     MOST_CAUGHT_UP,

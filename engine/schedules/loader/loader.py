@@ -36,7 +36,7 @@ from engine.schedules.loader.relations import Families, unmet
 from engine.schedules.loader.yaml_reader import read_yaml
 from engine.schedules.model import Queue, Schedule, ScheduleFile
 from engine.schedules.policies import BROKEN
-from engine.schedules.timing.cron import EVALUATOR_VERSION
+from engine.schedules.timing.spec import EVALUATOR_VERSION
 from engine.schedules.timing.zones import TZDATA_VERSION
 from engine.schedules.validators import key_check, show
 

@@ -11,9 +11,8 @@ from typing import Any, Final, Literal, NamedTuple, Self
 from engine.schedules.ids import Window
 from engine.schedules.model import Schedule
 from engine.schedules.policies import Overlap, Rule, Stop, When
-from engine.schedules.timing.cron import EVALUATOR_VERSION
 from engine.schedules.timing.cron_parser import parse
-from engine.schedules.timing.spec import Spec
+from engine.schedules.timing.spec import EVALUATOR_VERSION, Spec
 from engine.schedules.timing.zones import TZDATA_VERSION, zone
 from engine.schedules.units import TICK, epoch_seconds, first_of, from_seconds
 from engine.schedules.validators import shorten

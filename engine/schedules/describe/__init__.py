@@ -1,1 +1,0 @@
-"""Descriptions of schedules in plain English."""
