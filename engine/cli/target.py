@@ -21,9 +21,9 @@ from typing import Annotated, Any, NoReturn, Self, TypeVar, get_args
 import typer
 
 from engine.errors import LedgerRequired, LedgerTimeout, LedgerUnavailable, ScheduleFileError
-from engine.runtime import settings
 from engine.runtime.apply.source import DEFAULT_PROJECT, Source
-from engine.runtime.settings import unknown_names
+from engine.runtime.settings import database_schema, unknown_names
+from engine.runtime.settings import database_url as environment_url
 from engine.schedules.policies import Overlap
 from engine.schedules.timing.zones import zone
 from engine.schedules.units import EARLIEST, FIRST_YEAR, HORIZON, LAST_YEAR, from_seconds
@@ -356,7 +356,7 @@ def forget_running(data_dir: Path) -> None:
 def find_target(data_dir: Path = DEFAULT_DATA_DIR) -> Target | None:
     """Return the target that ``SCHED_DATABASE_URL`` names, else the ``sched up`` that runs here."""
     noted = _noted(data_dir)
-    url = settings.url()
+    url = environment_url()
     if url is not None:
         here = noted if noted and noted.database_url == url else None
         noted = replace(here or Target(url, ""), namespace=_namespace())
@@ -451,11 +451,11 @@ async def open_service(of: Target) -> AsyncIterator[ScheduleService]:
     """
     try:
         async with ScheduleService.connect(
-            of.database_url, namespace=of.namespace, schema=settings.schema(), actor=actor()
+            of.database_url, namespace=of.namespace, schema=database_schema(), actor=actor()
         ) as opened:
             yield opened
     except LedgerUnavailable as error:
-        if settings.url() is not None or isinstance(error, LedgerTimeout):
+        if environment_url() is not None or isinstance(error, LedgerTimeout):
             raise
         # A `sched up` killed with -9 leaves its file behind; then the connection is refused. If the
         # connection times out instead, the server is still there.
@@ -506,7 +506,7 @@ class LazyService:
                     ScheduleService.connect(
                         self._url,
                         namespace=self._namespace,
-                        schema=settings.schema(),
+                        schema=database_schema(),
                         actor="sched up",
                     )
                 )

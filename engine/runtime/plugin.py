@@ -24,7 +24,6 @@ from engine.flow.saga import Undo
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger
 from engine.ledger.postgres.address import checked_address
 from engine.ledger.records import Serving
-from engine.runtime import settings as database
 from engine.runtime.apply.apply import require_no_memory
 from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source
 from engine.runtime.clean_up import left_to_undo
@@ -33,7 +32,8 @@ from engine.runtime.events import Event, OnEvent, log, logger
 from engine.runtime.interceptors import HEARD_WITHIN, StepHeartbeats, StepNotes
 from engine.runtime.replica import Replica
 from engine.runtime.run_memo import ChainMemo
-from engine.runtime.settings import Settings, unknown_names
+from engine.runtime.settings import Settings, database_schema, unknown_names
+from engine.runtime.settings import database_url as environment_url
 from engine.runtime.step_queues import SeenQueues, SlotInterceptor, is_lane
 from engine.schedules import ScheduleFile
 
@@ -89,7 +89,7 @@ class SchedulePlugin(SimplePlugin):
             if schedules is None or isinstance(schedules, ScheduleFile)
             else Source(schedules)
         )
-        self._database_url = checked_address(database_url) if database_url else database.url()
+        self._database_url = checked_address(database_url) if database_url else environment_url()
         if settings:
             settings.check()
         self.settings = settings or Settings.from_environment()
@@ -179,7 +179,7 @@ class SchedulePlugin(SimplePlugin):
         if self._database_url is None:
             return MemoryLedger()
         return await PostgresLedger.connect(
-            self._database_url, namespace=namespace, schema=database.schema()
+            self._database_url, namespace=namespace, schema=database_schema()
         )
 
     def _emit(self, event: Event) -> None:

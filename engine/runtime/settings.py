@@ -255,7 +255,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 # The ledger's database and schema.
 
 
-def url() -> str | None:
+def database_url() -> str | None:
     """Return ``SCHED_DATABASE_URL``, or None for a stateless engine.
 
     Raises:
@@ -265,6 +265,6 @@ def url() -> str | None:
     return checked_address(given) if given else None
 
 
-def schema() -> str:
+def database_schema() -> str:
     """Return ``SCHED_SCHEMA``."""
     return os.environ.get("SCHED_SCHEMA", "sched")

@@ -11,7 +11,6 @@ from temporalio.worker import Worker
 
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin
-from engine.runtime import clock as skew
 from engine.runtime.events import Alert, Decided, Event, Recovered, Settled
 from engine.schedules import load_schedules
 from tests.sample_workflows import Noop
@@ -53,7 +52,7 @@ async def database(database_url: str) -> AsyncIterator[asyncpg.Connection]:
 
 @pytest.fixture
 async def clock(database: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch) -> Clock:
-    monkeypatch.setattr(skew, "_MINUTE", AGREES_FOR)
+    monkeypatch.setattr("engine.runtime.clock._MINUTE", AGREES_FOR)
     made = Clock(database)
     await made.install()
     return made

@@ -9,7 +9,6 @@ import pytest
 from engine.errors import ScheduleFileError
 from engine.runtime.apply.source import read_file
 from engine.schedules import Schedule, load_schedules
-from engine.schedules.timing import ics as calendar_file
 from engine.schedules.timing.ics import read_ics
 
 EVENT = """BEGIN:VEVENT
@@ -182,7 +181,7 @@ def test_beside_a_broken_calendar_the_rest_of_the_list_is_judged():
 def test_what_repeats_is_counted_as_it_is_written_out_also_where_it_names_one_day_twice(
     monkeypatch,
 ):
-    monkeypatch.setattr(calendar_file, "MOST_EVENTS", 300)
+    monkeypatch.setattr("engine.schedules.timing.ics.MOST_EVENTS", 300)
     weekly = ics(*[f"{ONE_DAY}\nRRULE:FREQ=WEEKLY" for _ in range(50)])
     with pytest.raises(ValueError, match="its events repeat more than 300 times up to 2100"):
         read_ics(weekly)

@@ -15,7 +15,6 @@ from engine.cli.up.live_table import LinePrinter
 from engine.ledger import MemoryLedger
 from engine.ledger.records import Serving
 from engine.runtime import Poller, Settings
-from engine.runtime import presence as watchdog
 from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.dispatcher import Dispatcher
@@ -133,6 +132,6 @@ async def test_a_look_for_what_nobody_can_start_costs_a_fiftieth_of_the_time_at_
     ledger = await declared("schedules: [{key: often, workflow: noop, everyMs: 60000}]")
     presence = cast("Presence", SimpleNamespace(steady=timedelta(hours=1)))
     moments = iter([100.0, 100.0 + takes])
-    monkeypatch.setattr(watchdog, "boottime", lambda: next(moments))
+    monkeypatch.setattr("engine.runtime.presence.boottime", lambda: next(moments))
     watching = Watchdog(ledger, presence, SERVING, Settings(), on_event=lambda _: None)
     assert (await watching.run_once()).total_seconds() == pytest.approx(wait)

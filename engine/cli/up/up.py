@@ -46,10 +46,9 @@ from engine.cli.up.live_table import LinePrinter, Screen, wants_live
 from engine.embedded import EmbeddedServers, servers
 from engine.errors import ScheduleFileError, TemporalUnavailable
 from engine.runtime import SchedulePlugin
-from engine.runtime import settings as database
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
 from engine.runtime.events import Event, OnEvent
-from engine.runtime.settings import Settings
+from engine.runtime.settings import Settings, database_url
 from engine.runtime.temporal_client import connect_temporal
 from engine.schedules import ScheduleFile
 from engine.service import ScheduleService
@@ -205,7 +204,7 @@ def worker(
             client = await wait_for_temporal(signals, plugin, say=printer.say)
             if client is None:
                 return
-            if database.url() is None:
+            if database_url() is None:
                 printer.say("no SCHED_DATABASE_URL: stateless, guarded by the run id alone")
             await serve(client, plugin, code, task_queue, signals, say=printer.say)
 
@@ -276,7 +275,7 @@ def up(
     file = _read(schedules)
     if isinstance(file, ScheduleFileError) and not data_dir.exists():
         raise file
-    own_database = database.url()
+    own_database = database_url()
     application = _Application(
         schedules=schedules,
         task_queue=task_queue,
