@@ -159,6 +159,7 @@ async def test_an_input_it_does_not_know_is_refused(app: ExampleApp, options, se
     assert sentence in str(cause)
 
 
-async def test_without_a_ledger_it_says_so(app: ExampleApp):
+async def test_without_a_ledger_it_says_so(app: ExampleApp, empty_database_url, monkeypatch):
+    monkeypatch.setenv("SCHED_DATABASE_URL", empty_database_url)
     cause = await app.failure("daily-report@1", fire("nightly-report"))
     assert "this database has no ledger in schema 'sched'" in str(cause)
