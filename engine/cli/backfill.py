@@ -35,7 +35,7 @@ from engine.cli.target import (
 )
 from engine.ledger.fires import Fire
 from engine.ledger.records import INCLUDED, Backfill, Included, InLine
-from engine.runtime.backfills import Considered
+from engine.runtime.past_windows import Considered
 from engine.service import ScheduleService
 from engine.service.backfill import BackfillRequested
 

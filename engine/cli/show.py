@@ -35,7 +35,6 @@ from engine.cli.target import DEFAULT_DATA_DIR, DataDir, Json, Key, Target, open
 from engine.ledger.fires import DataGap, Fire
 from engine.ledger.records import Backfill, ScheduleRow
 from engine.schedules.describe import read_aloud
-from engine.schedules.planner.decisions import REASON
 from engine.schedules.policies import Rule
 
 SHOWN = 5
@@ -257,7 +256,7 @@ class Page:
             lines.append(f"paused since {instant(pause.at)}{by}: {pause.reason}")
         if self.queued:
             first = self.queued[0]
-            waits = f", {first.reason}" if (first.reason or "").startswith(REASON) else ""
+            waits = f", {first.reason}" if first.reason_code == "dependency" else ""
             lines.append(f"queued: {len(self.queued)}, first {first.workflow_id}{waits}")
         count, last = self.overflow
         if count:

@@ -10,8 +10,7 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 from engine.schedules.model import Schedule
-from engine.schedules.planner.decisions import QUEUE_FULL
-from engine.schedules.policies import ReasonCode, Stop
+from engine.schedules.policies import Reason, ReasonCode, Stop, code_of
 
 # --- dead letters ---
 
@@ -168,6 +167,7 @@ class Claim:
     rules: Mapping[str, Any] | None = None
     kind: Kind = "window"
     data_from: datetime | None = None
+    reason_code: ReasonCode | None = None
 
     @property
     def arguments(self) -> list[Any]:
@@ -191,10 +191,15 @@ class Outcome:
     timing: Timing | None = None
     run_id: str | None = None
     started_at: datetime | None = None
-    reason: str | None = None
+    reason: Reason | None = None
     error: str | None = None
     retry_after: timedelta | None = None
     first_run_id: str | None = None
+
+    @property
+    def reason_code(self) -> ReasonCode | None:
+        """Code of the reason."""
+        return code_of(self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +254,7 @@ class Fire:
     @property
     def overflowed(self) -> bool:
         """Whether it was skipped because the queue was full."""
-        return self.status == "skipped" and (self.reason or "").startswith(QUEUE_FULL)
+        return self.status == "skipped" and self.reason_code == "queue_full"
 
     @property
     def cause(self) -> Cause | None:
@@ -339,7 +344,7 @@ class FollowUp:
     workflow_id: str
     workflow_type: str | None
     argument: Mapping[str, Any]
-    reason: str | None = None
+    reason: Reason | None = None
 
 
 def as_ended(row: Any) -> Ended:

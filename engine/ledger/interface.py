@@ -50,7 +50,7 @@ from engine.schedules.diff import Head
 from engine.schedules.ids import Window
 from engine.schedules.model import Queue, Schedule, ScheduleFile
 from engine.schedules.planner.decisions import Move, Pause, Piece, Plan, ScheduleState
-from engine.schedules.policies import ReasonCode, Stop
+from engine.schedules.policies import Reason, ReasonCode, Stop
 
 # --- transactions ---
 # The statements of one transaction, in parts by caller.
@@ -161,7 +161,7 @@ class Operating(Protocol):
         """Remove operators' skips of windows to come, and return them."""
         ...
 
-    async def give_up(self, workflow_ids: Sequence[str], reason: str) -> frozenset[str]:
+    async def give_up(self, workflow_ids: Sequence[str], reason: Reason) -> frozenset[str]:
         """Skip those of these fires whose send has not begun, and return their IDs."""
         ...
 

@@ -22,7 +22,7 @@ from engine.schedules.planner.decisions import (
     Plan,
     ScheduleState,
 )
-from engine.schedules.policies import Overlap
+from engine.schedules.policies import Overlap, Reason, ReasonCode, code_of
 from engine.schedules.units import parse_rate
 
 # --- schedules ---
@@ -108,7 +108,7 @@ class NewFire:
     workflow_type: str | None
     task_queue: str
     status: Status
-    reason: str | None
+    reason: Reason | None
     timing: Timing | None
     missed: int
     missed_from: datetime | None
@@ -117,6 +117,11 @@ class NewFire:
     schedule: Schedule
     awaits: Dependencies | None = None
     overlap: Overlap | None = None
+
+    @property
+    def reason_code(self) -> ReasonCode | None:
+        """Code of the reason."""
+        return code_of(self.reason)
 
     @classmethod
     def of(cls, plan: Plan, decision: Decision, owner: str | None) -> NewFire:
@@ -211,6 +216,7 @@ class NewFire:
             missed=self.missed,
             missed_from=self.missed_from,
             reason=self.reason,
+            reason_code=self.reason_code,
             token=self.token,
             attempts=1,
             starting_at=starting_at,
@@ -297,7 +303,7 @@ class NewRequest:
     fire_time: datetime
     workflow_id: str
     status: Literal["claimed", "queued", "skipped", "rejected"]
-    reason: str | None = None
+    reason: Reason | None = None
     overlap: Overlap | None = None
     own_input: tuple[Any, ...] = ()
 
@@ -309,7 +315,7 @@ class SkippedAhead:
     key: str
     fire_time: datetime
     workflow_id: str
-    reason: str
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True)

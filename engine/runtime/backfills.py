@@ -1,206 +1,32 @@
-"""Backfills: past windows that become fires, some at each tick."""
+"""Laying of backfills: past windows that become fires, some at each tick.
+
+``engine.service.backfill`` requests a backfill. Each tick turns some of its windows into fires, in
+one transaction with the backfill's cursor and under the row lock of its schedule. Where runs may
+overlap, the fires are claims of this replica; otherwise a few wait in line. Windows that
+``consider`` leaves alone are counted.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_left, bisect_right
-from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from itertools import islice, pairwise
+from itertools import islice
 
 from engine.errors import Code, CommitUnknown, EngineError
 from engine.ledger import Ledger, Transaction
-from engine.ledger.fires import Claim, Fire, cause_of
-from engine.ledger.records import UNDECLARED, Action, Backfill, Serving, ToLay
+from engine.ledger.fires import Claim, Fire
+from engine.ledger.records import Backfill, Serving, ToLay
 from engine.runtime import planning
 from engine.runtime.events import Alert, OnEvent
+from engine.runtime.past_windows import Considered, consider, end_backfill, note_end
 from engine.runtime.planning import split_range
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.runs import VISIBILITY_LAG
 from engine.schedules.ids import Window, is_suffixed
-from engine.schedules.model import Schedule
 from engine.schedules.planner.decisions import ScheduleState
-from engine.schedules.timing.spec import Spec
-from engine.schedules.units import TICK, utc_text
-
-
-async def end_backfill(
-    transaction: Transaction, each: Backfill, why: str, now: datetime, *, by: str
-) -> Alert:
-    """End a backfill, so that nothing more of it is laid; return the alert to emit."""
-    ended = replace(each, state="ended", ended_reason=why, ended_at=now)
-    await transaction.move_backfill(ended)
-    await note_end(transaction, ended, by=by)
-    left = each.windows - each.done
-    text = (
-        f"the backfill of {each.key} from {utc_text(each.first)} to"
-        f" {utc_text(each.last)} has ended: {why}; {left} of its {each.windows} windows"
-        " were not laid"
-    )
-    return Alert(Code.BACKFILL_ENDED, text)
-
-
-async def note_end(transaction: Transaction, each: Backfill, *, by: str) -> None:
-    """Record the result of a backfill that is done or ended."""
-    after = {
-        "id": each.id, "state": each.state, "laid": each.laid, "left_alone": dict(each.left_alone),
-        "not_laid": max(each.windows - each.done, 0),
-    }  # fmt: skip
-    action = Action(each.project, each.key, "backfill", each.ended_reason, after=after)
-    await transaction.act([action], by=by)
-
-
-# --- windows that a backfill starts ---
-# ``consider`` judges single windows in the transaction that lays them. ``count`` judges a whole
-# range at once, at a bounded cost. A window that has, had or may have had a run is left alone. If
-# it certainly has none, its cause decides: see the table in docs/operating.md.
-
-UNDECIDED = "undecided"
-FORGOTTEN = "forgotten, see the archive"
-"""Why windows without a row are left alone; for the others it is their cause or status."""
-
-
-@dataclass(frozen=True, slots=True)
-class Considered:
-    """One window of a backfill.
-
-    Attributes:
-        at: its fire time.
-        row: the row that covers it; None where there is none.
-        why: the cause for which it has no run, otherwise its status.
-        starts: whether the backfill starts it.
-    """
-
-    at: datetime
-    row: Fire | None
-    why: str
-    starts: bool
-
-
-async def consider(
-    transaction: Transaction, each: Backfill, state: ScheduleState, fires: Sequence[datetime]
-) -> list[Considered]:
-    """Decide for each of these windows, in order, whether a backfill starts it.
-
-    Args:
-        transaction: the transaction that lays them.
-        each: the backfill.
-        state: its schedule, with the definition of the request.
-        fires: the fire times; at least one.
-    """
-    rows = await transaction.between(each.key, fires[0], fires[-1])
-    forgotten = await transaction.forgotten_until(each.key)
-    found = []
-    for at, row in await _with_rows(transaction, each, fires, rows):
-        why: str = UNDECLARED
-        surely = True
-        if row is not None:
-            cause = None if row.run_id is not None else row.cause
-            why, surely = cause or row.status, cause is not None
-        elif at > state.cursor:
-            why, surely = UNDECIDED, False
-        elif forgotten is not None and at <= forgotten:
-            why, surely = FORGOTTEN, False
-        if surely and state.schedule.exclusions and state.schedule.exclusions.reason(at):
-            why = "excluded"
-        found.append(Considered(at, row, why, surely and why in each.include))
-    return found
-
-
-async def _with_rows(
-    transaction: Transaction, each: Backfill, fires: Sequence[datetime], rows: Sequence[Fire]
-) -> Iterator[tuple[datetime, Fire | None]]:
-    """Return each window with its row: of several, one that is left alone, then the newest."""
-
-    def rank(row: Fire) -> tuple[bool, int]:
-        return row.cause not in each.include, row.series
-
-    ranges = deque(row for row in rows if row.windows > 1)
-    specs = await _specs(transaction, each.key, ranges)
-    alone = {row.fire_time: row for row in sorted(rows, key=rank) if row.windows == 1}
-
-    def pairs() -> Iterator[tuple[datetime, Fire | None]]:
-        around: list[Fire] = []
-        for at in fires:
-            while ranges and ranges[0].fire_time <= at:
-                around.append(ranges.popleft())
-            around[:] = [row for row in around if row.last_fire_time >= at]
-            # A range of an older definition may span moments at which it had no window.
-            those = [row for row in around if specs[row.definition_version].previous(at) == at]
-            those += [alone[at]] if at in alone else []
-            yield at, max(those, key=rank, default=None)
-
-    return pairs()
-
-
-async def _specs(transaction: Transaction, key: str, rows: Iterable[Fire]) -> dict[int, Spec]:
-    """Return the spec of each definition that decided one of these rows, by version."""
-    return {
-        version: (await transaction.definition(key, version)).spec
-        for version in {row.definition_version for row in rows}
-    }
-
-
-async def count(
-    transaction: Transaction, state: ScheduleState, after: datetime, until: datetime
-) -> Counter[str]:
-    """Count the windows of ``after < t <= until`` by ``Considered.why``.
-
-    The database counts rows of single windows; the specs of their definitions count ranges.
-    """
-    key, spec = state.key, state.schedule.spec
-    forgotten = await transaction.forgotten_until(key)
-    spans = [*_spans(state.schedule, after, until, forgotten, state.cursor)]
-    counted = await transaction.count_windows(key, [(begin, end) for begin, end, _ in spans])
-    begins, ends = [begin for begin, *_ in spans], [end for _, end, _ in spans]
-    ranges = await transaction.ranges_between(key, after, until)
-    specs = await _specs(transaction, key, ranges)
-    for row in ranges:
-        reached = range(
-            bisect_right(ends, row.fire_time - TICK), bisect_left(begins, row.last_fire_time)
-        )
-        for number in reached:
-            low, high = (
-                max(begins[number], row.fire_time - TICK),
-                min(ends[number], row.last_fire_time),
-            )
-            of = specs[row.definition_version]
-            counted[number][row.status, row.reason_code] += of.count(low, high)
-    counts = Counter[str]()
-    for (begin, end, excluded), found in zip(spans, counted, strict=True):
-        for (status, code), number in found.items():
-            cause = cause_of(status, code)
-            counts["excluded" if cause and excluded else cause or status] += number
-        without: str = "excluded" if excluded else UNDECLARED
-        if begin >= state.cursor:
-            without = UNDECIDED
-        elif forgotten is not None and end <= forgotten:
-            without = FORGOTTEN
-        counts[without] += max(spec.count(begin, end) - found.total(), 0)
-    return +counts
-
-
-def _spans(
-    schedule: Schedule, after: datetime, until: datetime, *edges: datetime | None
-) -> Iterator[tuple[datetime, datetime, bool]]:
-    """Divide ``after < t <= until`` at the edges, and by whether the schedule excludes it."""
-    inner = {edge for edge in edges if edge is not None and after < edge < until}
-    for begin, end in pairwise(sorted({after, *inner, until})):
-        if schedule.exclusions is None:
-            yield begin, end, False
-        else:
-            for first, last, reason in schedule.exclusions.divide(begin, end):
-                yield first, last, reason is not None
-
-
-# --- laying of windows ---
-# ``engine.service.backfill`` requests a backfill. Each tick turns some of its windows into fires,
-# in one transaction with the backfill's cursor and under the row lock of its schedule. Where runs
-# may overlap, the fires are claims of this replica; otherwise a few wait in line. Windows that
-# ``consider`` leaves alone are counted.
 
 _IN_LINE = 10
 """Limit on the windows that wait in a key's line; at the limit no more of a backfill is laid."""

@@ -25,16 +25,17 @@ from engine.schedules.planner.decisions import (
     without,
 )
 from engine.schedules.planner.planner import MOST_ROWS, plan
-from engine.schedules.policies import STOPS, Overlap
+from engine.schedules.policies import STOPS, Overlap, Reason
 from engine.schedules.units import utc_text
 
 # --- unknown workflows ---
 # Texts about workflows that no worker can run, or that no living worker serves.
 
 
-def reason(schedule: Schedule) -> str:
+def reason(schedule: Schedule) -> Reason:
     """Return the reason that the ledger records for windows of an unknown workflow."""
-    return f"no worker on task queue {schedule.task_queue} knows {schedule.workflow}"
+    text = f"no worker on task queue {schedule.task_queue} knows {schedule.workflow}"
+    return Reason("unknown_workflow", text)
 
 
 def explained(schedule: Schedule, announced: Collection[str]) -> str:
@@ -177,7 +178,7 @@ def decided_in_part(state: ScheduleState, now: datetime) -> Plan:
     return plan(state, now, unable=_unable(state), limit=MOST_ROWS, audited=False)
 
 
-def _unable(state: ScheduleState) -> str | None:
+def _unable(state: ScheduleState) -> Reason | None:
     return reason(state.schedule) if state.workflow_type is None else None
 
 

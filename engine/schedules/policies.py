@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 When = Literal["success", "failure", "always"]
 """Required outcome of the parent's run: it completed, it did not, or either."""
@@ -88,33 +88,27 @@ ReasonCode = Literal[
     "unknown_workflow", "foreign_run", "refused", "payload_too_large", "may_have_run",
 ]  # fmt: skip
 
-BEGINNINGS: Final[tuple[tuple[str, ReasonCode], ...]] = (
-    ("user", "user"),
-    ("overlap: the queue is full", "queue_full"),
-    ("overlap", "overlap"),
-    ("excluded", "excluded"),
-    ("coalesced into", "coalesced"),
-    ("dependency", "dependency"),
-    ("paused", "paused"),
-    ("disabled", "disabled"),
-    ("retired", "retired"),
-    ("older than the catch-up window", "expired"),
-    ("beyond catchUp.max", "expired"),
-    ("missed, and catchUp is none", "expired"),
-    ("had passed when it was declared", "expired"),
-    ("first sight", "first_sight"),
-    ("caught up for", "caught_up"),
-    ("no worker on task queue", "unknown_workflow"),
-    ("foreign run", "foreign_run"),
-    ("refused by the server", "refused"),
-    ("payload too large", "payload_too_large"),
-    ("may have run", "may_have_run"),
-)
-"""Prefixes of the reasons that a fire can have, and their codes; the first match counts."""
+
+class Reason(str):
+    """Why a fire became what it is: a sentence for people, and the code that logic reads.
+
+    Two reasons are equal when their sentences are.
+    """
+
+    __slots__ = ("code",)
+
+    code: ReasonCode
+
+    def __new__(cls, code: ReasonCode, text: str) -> Self:
+        """Return a sentence with its code."""
+        reason = super().__new__(cls, text)
+        reason.code = code
+        return reason
+
+    def __getnewargs__(self) -> tuple[ReasonCode, str]:  # type: ignore[override] # for copies
+        return self.code, str(self)
 
 
-def reason_code(reason: str | None) -> ReasonCode | None:
-    """Return the code of a reason; None for no reason or an unknown one."""
-    if reason is None:
-        return None
-    return next((code for begins, code in BEGINNINGS if reason.startswith(begins)), None)
+def code_of(reason: Reason | None) -> ReasonCode | None:
+    """Return the code of a reason; None of an ordinary start."""
+    return reason.code if reason is not None else None

@@ -333,8 +333,7 @@ class Life:
         elif decision.verdict == "expired":
             self._counts["expired"] += decision.windows
         else:
-            excluded = (decision.reason or "").startswith("excluded")
-            self._counts["excluded" if excluded else "coalesced"] += decision.windows
+            self._counts["excluded" if decision.excluded else "coalesced"] += decision.windows
 
     def _claim(self, fire_time: datetime, at: datetime, *, caught_up: bool = False) -> None:
         """Start one window's run at ``at``, or at the end of the outage around ``at``."""

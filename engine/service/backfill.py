@@ -22,7 +22,7 @@ from engine.errors import (
 from engine.ledger.fires import Fire
 from engine.ledger.records import BY_DEFAULT, INCLUDED, Backfill, Included, InLine
 from engine.runtime import planning
-from engine.runtime.backfills import Considered, consider, count
+from engine.runtime.past_windows import Considered, consider, count
 from engine.runtime.planning import Locked
 from engine.schedules.model import Schedule
 from engine.schedules.units import EARLIEST, TICK, from_seconds, utc_text

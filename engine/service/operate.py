@@ -21,13 +21,13 @@ from engine.ledger.fires import OF_A_WINDOW, OPEN, Fire
 from engine.ledger.records import Action, NewRequest
 from engine.runtime import planning
 from engine.runtime.apply.edits import looked_at_next
-from engine.runtime.backfills import end_backfill
+from engine.runtime.past_windows import end_backfill
 from engine.runtime.planning import Locked, has_window, holds
 from engine.schedules.ids import Window, is_suffixed, parse_workflow_id
 from engine.schedules.model import CatchUp, Schedule
 from engine.schedules.planner.decisions import Decision, OpenFire, Pause, Plan
 from engine.schedules.planner.overlap import Resolved, resolve
-from engine.schedules.policies import STOPS, Overlap, Stop
+from engine.schedules.policies import STOPS, Overlap, Reason, Stop
 from engine.schedules.timing.spec import Spec
 from engine.schedules.units import epoch_ms, from_ms, utc_text
 from engine.service.base import ReadOperations, require_request_id
@@ -61,10 +61,6 @@ class Resumed:
     before: Pause | None
     next_fire_at: datetime | None
     caught_up: int = 0
-
-
-BY_A_USER = "user"
-"""First word of the reason of every window that a user skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +132,9 @@ class Holding(ReadOperations):
         """
         async with self._locked(key) as schedule:
             window, workflow_id = _window(schedule, at)
-            why = f"{BY_A_USER}: {reason}" if reason else BY_A_USER
+            why = _by_a_user(reason)
             fire = await schedule.transaction.fire(workflow_id)
-            if fire and fire.status == "skipped" and (fire.reason or "").startswith(BY_A_USER):
+            if fire and fire.status == "skipped" and fire.reason_code == "user":
                 return Skipped(key, at, workflow_id, changed=False)
             if fire and not await schedule.transaction.give_up([workflow_id], why):
                 raise WindowDecided(f"{workflow_id} is {fire.status} already")
@@ -177,6 +173,10 @@ class Holding(ReadOperations):
                 before = {"status": "skipped", "fire_time": at}
                 await schedule.act("unskip", reason=reason, workflow_id=workflow_id, before=before)
             return Skipped(key, at, workflow_id, changed=changed)
+
+
+def _by_a_user(reason: str | None) -> Reason:
+    return Reason("user", f"user: {reason}" if reason else "user")
 
 
 def _next_look(schedule: Locked) -> datetime | None:
@@ -360,7 +360,7 @@ class Running(ReadOperations):
             if not fires and not laying and not retires and not was_retired:
                 raise NotCancellable(f"no run of {name} is open", cure=f"see `sched fires {key}`")
             done = await _ended(schedule, fires, "terminate" if terminate else "cancel", reason)
-            why = f"{BY_A_USER}: {reason or f'cancelled by {self._actor}'}"
+            why = _by_a_user(reason or f"cancelled by {self._actor}")
             ends = [
                 await end_backfill(schedule.transaction, each, why, schedule.now, by=self._actor)
                 for each in laying
@@ -498,7 +498,7 @@ async def _ended(
 
     In bulk: a backfill may have left thousands, and the schedule's lock blocks all its starts.
     """
-    why = f"{BY_A_USER}: {reason or f'cancelled by {schedule.by}'}"
+    why = _by_a_user(reason or f"cancelled by {schedule.by}")
     state, transaction = schedule.state, schedule.transaction
     given_up = await transaction.give_up([fire.workflow_id for fire in fires], why)
     left = [fire for fire in fires if fire.workflow_id not in given_up]

@@ -14,7 +14,7 @@ from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
 from engine.schedules import load_schedules
 from engine.schedules.planner.planner import plan
-from engine.schedules.policies import reason_code
+from tests.reasons import code_of_sentence
 
 LEASE = timedelta(seconds=30)
 
@@ -71,5 +71,5 @@ async def bench(ledger: Ledger) -> AsyncIterator[Bench]:
     await made.announce()
     yield made
     for fire in await ledger.fires(limit=1000):
-        assert fire.reason_code == reason_code(fire.reason)
+        assert fire.reason_code == code_of_sentence(fire.reason)
         assert (fire.reason is None) == (fire.reason_code is None), f"no code for: {fire.reason}"

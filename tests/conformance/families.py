@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from engine.ledger.fires import Claim, Evidence, Fire, Outcome
+from engine.schedules.policies import Reason
 from tests.conformance.past import run_of, taken
 
 HOURLY = "workflow: noop, everyMs: 3600000"
+TOO_LARGE = Reason("payload_too_large", "payload too large")
 
 
 def file_of(*schedules: str) -> str:
@@ -39,7 +41,7 @@ class Family:
     async def end(self, claim: Claim, status: str = "completed") -> dict[str, Claim]:
         """Let a claim's run start and end like this; returns the runs that start then."""
         if status == "rejected":
-            outcome = Outcome(claim.fire_id, claim.token, "rejected", reason="payload too large")
+            outcome = Outcome(claim.fire_id, claim.token, "rejected", reason=TOO_LARGE)
             assert await self.ledger.settle([outcome]) == 1
             return await self.turn()
         await run_of(self.bench, claim, f"run of {claim.workflow_id}")

@@ -16,10 +16,12 @@ from engine.runtime.apply.apply import apply, rehearse, retire_absent
 from engine.runtime.apply.edits import LOOK_BACK, PruneReport
 from engine.schedules import Schedule, Window, load_schedules
 from engine.schedules.planner.decisions import Decision, Plan
+from engine.schedules.policies import Reason
 from tests.waiting import eventually
 
 HOUR = timedelta(hours=1)
 NO_TIME, SOON = timedelta(0), timedelta(seconds=5)
+EXCLUDED = Reason("excluded", "excluded")
 
 
 def interval(every: int, offset: int = 0, key: str = "k", more: str = "") -> str:
@@ -410,7 +412,7 @@ async def test_a_cursor_ahead_of_the_clock_swallows_no_window_of_another_kind(be
         await transaction.lock(["k"])
         (state,) = await transaction.read(["k"])
         now = await transaction.now()
-        decision = Decision(Window("k", 1, int(now.timestamp() * 1000), now), "skipped", "excluded")
+        decision = Decision(Window("k", 1, int(now.timestamp() * 1000), now), "skipped", EXCLUDED)
         ahead = Plan(state, (decision,), now + timedelta(hours=1), None)
         await transaction.record([ahead], strict=True)
     soon = now + timedelta(seconds=2)

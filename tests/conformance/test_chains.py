@@ -21,6 +21,7 @@ from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import Decision, Plan
+from engine.schedules.policies import Reason
 from engine.service.one_shots import create_schedule
 from tests.blind import BLIND
 from tests.conformance.families import Family, file_of
@@ -186,7 +187,7 @@ async def test_a_latest_window_that_was_skipped_is_passed_over_for_one_that_ran(
     async with family.ledger.transaction() as transaction:
         (state,) = await transaction.read(["parent"])
         newest = state.schedule.spec.previous(datetime.now(UTC))
-        skipped = Decision(state.window(newest), "skipped", "user")
+        skipped = Decision(state.window(newest), "skipped", Reason("user", "user"))
         await transaction.note_ahead(Plan(state, (skipped,), state.cursor, None))
     (ran,) = (await family.turn()).values()
     assert ran.fire_time < newest

@@ -10,11 +10,13 @@ import pytest
 from engine.ledger import PostgresLedger
 from engine.ledger.fires import Evidence, Outcome
 from engine.schedules.planner.planner import plan
+from engine.schedules.policies import Reason
 from tests.waiting import eventually
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000, input: {a: 1}}]"
 RUN = "0199aaaa-run"
 NO_TIME = timedelta(0)
+UNSURE = Reason("may_have_run", "may have run")
 
 
 def started(claim, run_id=RUN) -> Outcome:
@@ -228,9 +230,7 @@ async def test_evidence_wins_over_a_class_that_said_no_run(bench):
     """Rule L2."""
     await bench.declare(HOURLY)
     (claim,) = await bench.claim()
-    await bench.ledger.settle(
-        [Outcome(claim.fire_id, claim.token, "unvouched", reason="may have run")]
-    )
+    await bench.ledger.settle([Outcome(claim.fire_id, claim.token, "unvouched", reason=UNSURE)])
     now = datetime.now(UTC)
     seen = Evidence(claim.workflow_id, RUN, now, "completed", now)
     assert await bench.ledger.record_evidence([seen]) == [claim.workflow_id]

@@ -17,12 +17,14 @@ from engine.runtime.apply.edits import first_definition
 from engine.runtime.dispatch.starter import fire_info
 from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import Decision, Move, Plan
+from engine.schedules.policies import Reason
 from tests.conformance.conftest import Bench
 from tests.conformance.past import LEASE, MINUTE, operator
 
 KEYS = itertools.count(1)
 AT_ONCE = timedelta(seconds=-1)
 """Nobody else is about to begin anything here."""
+BY_ME = Reason("user", "user: test")
 
 
 class Minutes:
@@ -63,7 +65,7 @@ class Minutes:
             starts = verdict in {"now", "later"}
             decision = Decision(
                 state.window(at), "claimed" if starts else verdict,  # type: ignore[arg-type] # one of them
-                reason="user: test" if verdict == "skipped" else None,
+                reason=BY_ME if verdict == "skipped" else None,
                 timing=None if verdict == "skipped" else "on_time",
             )  # fmt: skip
             owner = "replica-a" if verdict == "now" else None
@@ -104,7 +106,7 @@ class Minutes:
             state = await self.state(transaction)
             mine = [each.workflow_id for each in state.open_fires
                     if self.number(each.fire_time) == number]  # fmt: skip
-            await transaction.give_up(mine, "user: test")
+            await transaction.give_up(mine, BY_ME)
 
     async def backfill(self, number: int, *, queued: bool = False) -> None:
         async with self.ledger.transaction() as transaction:

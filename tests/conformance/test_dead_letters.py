@@ -11,6 +11,7 @@ from engine.errors import EngineError, LetterNotFound
 from engine.ledger.fires import Closed, Evidence, Outcome
 from engine.runtime import planning
 from engine.schedules.planner.planner import plan
+from engine.schedules.policies import Reason
 from tests.conformance.past import (
     HOUR,
     MINUTE,
@@ -24,6 +25,7 @@ from tests.conformance.past import (
 
 DAILY = "schedules: [{key: k, workflow: noop, everyMs: 86400000, input: {a: 1}}]"
 LEFT = '[{"step": "reserve", "undo": "release", "error": "the stock is away"}]'
+TOO_LARGE = Reason("payload_too_large", "payload too large")
 
 
 async def end(bench, workflow_id: str, closed: Closed = "failed", run: str = "run", **told) -> None:
@@ -70,7 +72,7 @@ async def test_a_letter_says_what_was_started_with_what_and_what_became_of_it(be
 async def test_a_start_that_was_refused_is_one_too(bench):
     await bench.declare(DAILY)
     (claim,) = await bench.claim()
-    refused = Outcome(claim.fire_id, claim.token, "rejected", reason="payload too large")
+    refused = Outcome(claim.fire_id, claim.token, "rejected", reason=TOO_LARGE)
     await bench.ledger.settle([refused])
     (letter,) = await operator(bench).dead_letters()
     assert (letter.status, letter.reason, letter.run_id) == ("rejected", "payload too large", None)
@@ -231,6 +233,7 @@ async def test_what_was_dropped_stays_dropped_when_a_backfill_divides_it(bench):
     fails, refused = claims
     await run_of(bench, fails)
     await end(bench, fails.workflow_id)
-    why = "payload too large"
-    await bench.ledger.settle([Outcome(refused.fire_id, refused.token, "rejected", reason=why)])
+    await bench.ledger.settle(
+        [Outcome(refused.fire_id, refused.token, "rejected", reason=TOO_LARGE)]
+    )
     assert set(await dead(bench)) == {fails.workflow_id, refused.workflow_id}, "they are new"

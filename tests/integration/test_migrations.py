@@ -36,6 +36,11 @@ def one_more(text: str, *, beside: int | None = NEWEST) -> list[Migration]:
 
 
 @pytest.fixture
+def database_url(empty_database_url: str) -> str:
+    return empty_database_url
+
+
+@pytest.fixture
 async def ledger(database_url):
     opened = await PostgresLedger.connect(database_url, namespace="test")
     yield opened
@@ -92,9 +97,9 @@ async def test_code_older_than_a_migration_allows_is_refused(connections, databa
         await PostgresLedger.connect(database_url)
 
 
-async def test_code_from_before_these_rules_finds_what_it_reads(empty_database_url, session):
-    await make_old_ledger(empty_database_url)
-    ledger = await PostgresLedger.connect(empty_database_url)
+async def test_code_from_before_these_rules_finds_what_it_reads(database_url, session):
+    await make_old_ledger(database_url)
+    ledger = await PostgresLedger.connect(database_url)
     assert ledger.migrated == tuple(range(11, NEWEST + 1))
     await ledger.close()
     rows = await session.fetch("SELECT version FROM migrations ORDER BY version")
@@ -102,28 +107,28 @@ async def test_code_from_before_these_rules_finds_what_it_reads(empty_database_u
 
 
 @pytest.mark.parametrize("until", [1, 7])
-async def test_a_ledger_of_any_version_is_brought_up_to_date(empty_database_url, session, until):
-    await make_old_ledger(empty_database_url, until=until)
-    ledger = await PostgresLedger.connect(empty_database_url)
+async def test_a_ledger_of_any_version_is_brought_up_to_date(database_url, session, until):
+    await make_old_ledger(database_url, until=until)
+    ledger = await PostgresLedger.connect(database_url)
     assert ledger.migrated == tuple(range(until + 1, NEWEST + 1))
     assert await ledger.build_indexes() == []
     await ledger.close()
     upgraded = await schema_of(session)
     await session.execute("DROP SCHEMA sched CASCADE")
-    await (await PostgresLedger.connect(empty_database_url)).close()
+    await (await PostgresLedger.connect(database_url)).close()
     assert await schema_of(session) == upgraded, "a new ledger differs from one that was upgraded"
 
 
-async def test_no_migration_of_a_ledger_in_use_rewrites_a_table(empty_database_url, session):
+async def test_no_migration_of_a_ledger_in_use_rewrites_a_table(database_url, session):
     files = (
         "SELECT relname, relfilenode FROM pg_class WHERE relkind = 'r' AND relname = ANY ($1)"
         " ORDER BY relname"
     )
-    await make_old_ledger(empty_database_url)
+    await make_old_ledger(database_url)
     rows = await session.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'sched'")
     names = [row["tablename"] for row in rows]
     before = await session.fetch(files, names)
-    await (await PostgresLedger.connect(empty_database_url)).close()
+    await (await PostgresLedger.connect(database_url)).close()
     assert await session.fetch(files, names) == before
 
 

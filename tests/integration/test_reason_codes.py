@@ -11,9 +11,9 @@ import pytest
 
 from engine.ledger import PostgresLedger
 from engine.runtime.events import Notice
-from engine.schedules.policies import BEGINNINGS, reason_code
 from tests.integration.old_ledger import make_old_ledger
 from tests.integration.old_rows import SERVING, TODAY, Past, finish, hours
+from tests.reasons import BEGINNINGS, code_of_sentence
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"
 OLD = TODAY - timedelta(days=100)
@@ -68,7 +68,7 @@ async def test_postgresql_and_python_agree_about_every_sentence(past):
         "SELECT r AS reason, sched.reason_code_of(r) AS code FROM unnest($1::text[]) AS r",
         sentences,
     )
-    assert [row["code"] for row in rows] == [reason_code(text) for text in sentences]
+    assert [row["code"] for row in rows] == [code_of_sentence(text) for text in sentences]
     assert sum(row["code"] is None for row in rows) > 20
 
 

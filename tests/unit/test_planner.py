@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 from engine.schedules import Schedule
 from engine.schedules.planner.decisions import Plan
 from engine.schedules.planner.planner import MOST_ROWS, first_sight, wake_at
+from engine.schedules.policies import Reason
 from tests.unit.planning import plan_of
 
+NOBODY = Reason("unknown_workflow", "nobody")
 NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 
 
@@ -71,7 +73,7 @@ def test_windows_of_a_held_schedule_are_skipped_in_one_row():
 
 
 def test_windows_nobody_can_run_are_rejected_beyond_grace_and_stay_open_within():
-    decided = decide(schedule(everyMs=10_000), NOW - timedelta(minutes=2), unable="nobody")
+    decided = decide(schedule(everyMs=10_000), NOW - timedelta(minutes=2), unable=NOBODY)
     assert shapes(decided) == [("rejected", 5)]
     assert decided.cursor == NOW - timedelta(seconds=70)
     assert decided.next_fire_at == NOW - timedelta(seconds=60)
@@ -79,7 +81,7 @@ def test_windows_nobody_can_run_are_rejected_beyond_grace_and_stay_open_within()
 
 def test_a_definition_that_ends_leaves_no_window_open_even_if_nobody_can_run_it():
     declared = schedule(everyMs=10_000)
-    decided = decide(declared, NOW - timedelta(seconds=30), unable="nobody", final=True)
+    decided = decide(declared, NOW - timedelta(seconds=30), unable=NOBODY, final=True)
     assert shapes(decided) == [("rejected", 3)]
 
 
@@ -244,7 +246,7 @@ ALTERNATE = ["MON", "WED", "FRI", "SUN"]
     back=st.timedeltas(timedelta(0), timedelta(days=200)),
     start=st.integers(0, 365 * 86_400).map(lambda seconds: YEAR + timedelta(seconds=seconds)),
     rows=st.integers(1, 40),
-    options=st.sampled_from([{}, {"unable": "nobody"}]),
+    options=st.sampled_from([{}, {"unable": NOBODY}]),
 )
 def test_a_plan_in_several_cuts_decides_what_one_without_a_cut_does(
     declared, back, start, rows, options

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.schedules import Schedule
+from engine.schedules.planner import overlap as overlap_rules
 from engine.schedules.planner.decisions import ALL_READ, Decision, OpenFire, Plan
 from engine.schedules.planner.overlap import ahead
 from engine.schedules.planner.planner import MOST_ROWS
@@ -263,7 +264,7 @@ def test_every_window_is_decided_once_and_nothing_starts_or_waits_but_for_a_plac
          "maxQueued": most, "catchUp": catch_up, **limit}
     )  # fmt: skip
     model = Model(declared, chance, places=places if several else 1)
-    with patch.object(overlap, "READ_AHEAD", read):  # of however many are open
+    with patch.object(overlap_rules, "READ_AHEAD", read):  # of however many are open
         for _ in range(12):
             model.live()
             model.catch_up_with_everything()

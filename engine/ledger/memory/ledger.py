@@ -44,6 +44,7 @@ from engine.ledger.records import (
 )
 from engine.schedules.ids import resolve_type
 from engine.schedules.planner.decisions import TIME_RULES, ScheduleState
+from engine.schedules.policies import Reason
 
 # --- open runs ---
 
@@ -239,8 +240,10 @@ class MemoryFires(MemoryRuns):
         fire = replace(fire, attempts=fire.attempts + 1)
         asked_for = fire.kind != "window" or fire.timing == "backfill"
         retired = hold == "retired" and fire.kind != "handler"
-        if fresh and (retired or (hold == "paused" and not asked_for)):
-            gone = replace(fire, status="skipped", reason=hold, token=None, lease_until=None)
+        if hold and fresh and (retired or (hold == "paused" and not asked_for)):
+            gone = replace(
+                fire, status="skipped", reason=Reason(hold, hold), token=None, lease_until=None
+            )
             self._write_fire(number, gone)
             return None
         starting_at = fire.starting_at or now

@@ -56,7 +56,7 @@ from engine.schedules.planner.decisions import (
     is_pending,
     unmet,
 )
-from engine.schedules.policies import ReasonCode, Rule, Stop, reason_code
+from engine.schedules.policies import Reason, ReasonCode, Rule, Stop, code_of
 
 # --- operator actions ---
 
@@ -70,7 +70,7 @@ class MemoryOperating(MemoryRows):
         self._put(replace(row, state=replace(row.state, pause=pause), next_fire_at=following))
         for number, fire in self._of(key, "claimed"):
             if fire.kind == "window":
-                self._settle(number, "skipped", "paused")
+                self._settle(number, "skipped", Reason("paused", "paused"))
 
     async def resume(self, key: str, next_fire_at: datetime | None) -> None:
         row = self._tables.schedules[key]
@@ -141,11 +141,16 @@ class MemoryOperating(MemoryRows):
                     self._remove(number)
                     new = fire.new
                     lifted.append(
-                        SkippedAhead(key, new.fire_time, new.workflow_id, fire.reason or "")
+                        SkippedAhead(
+                            key,
+                            new.fire_time,
+                            new.workflow_id,
+                            fire.reason or Reason("user", "user"),
+                        )
                     )
         return lifted
 
-    async def give_up(self, workflow_ids: Sequence[str], reason: str) -> frozenset[str]:
+    async def give_up(self, workflow_ids: Sequence[str], reason: Reason) -> frozenset[str]:
         given_up = set()
         for workflow_id in workflow_ids:
             number = self._tables.runs.get(workflow_id)
@@ -568,7 +573,7 @@ def _may_be_laid(
         if each.ends(state) or each.is_halted(state):
             continue
         if rule.window == "same":
-            cause = cause_of(row.status, reason_code(row.reason)) if row else UNDECLARED
+            cause = cause_of(row.status, code_of(row.reason)) if row else UNDECLARED
             if each.is_pending(cause, at, at):
                 return True
         elif row is None or row.new.last_fire_time < min(each.last, at):

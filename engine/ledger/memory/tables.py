@@ -29,7 +29,7 @@ from engine.ledger.records import ActionRow, Backfill, NewFire, ProjectRow, Queu
 from engine.schedules.ids import Window
 from engine.schedules.model import Schedule
 from engine.schedules.planner.decisions import TIME_RULES, Dependencies, OpenFire, ScheduleState
-from engine.schedules.policies import Overlap, Stop, reason_code
+from engine.schedules.policies import Overlap, Reason, Stop, code_of
 
 # --- tables and journal ---
 # Rows of the in-memory ledger, and the journal that rolls back a failed transaction.
@@ -65,7 +65,7 @@ class FireEntry:
 
     new: NewFire
     status: Status
-    reason: str | None
+    reason: Reason | None
     timing: Timing | None
     token: UUID | None
     lease_until: datetime | None
@@ -147,7 +147,7 @@ class FireEntry:
         """The status for the history, used when evidence or a backfill overrules it."""
         return {
             "status": self.status, "reason": self.reason, "error": self.error,
-            "reason_code": reason_code(self.reason),
+            "reason_code": code_of(self.reason),
         }  # fmt: skip
 
     def as_fire(self) -> Fire:
@@ -174,7 +174,7 @@ class FireEntry:
             definition_version=new.definition_version,
             project=new.project,
             history=self.history,
-            reason_code=reason_code(self.reason),
+            reason_code=code_of(self.reason),
         )
 
 
@@ -405,11 +405,11 @@ class MemoryRows:
 
     def _skipped_ahead(self, fire: FireEntry) -> bool:
         """Return whether an operator skipped it before its fire time."""
-        mine = fire.status == "skipped" and (fire.reason or "").startswith("user")
+        mine = fire.status == "skipped" and code_of(fire.reason) == "user"
         ahead = fire.new.fire_time > self._tables.schedules[fire.new.key].state.cursor
         return mine and ahead and fire.kind == "window"
 
-    def _settle(self, number: int, status: Status, reason: str | None) -> None:
+    def _settle(self, number: int, status: Status, reason: Reason | None) -> None:
         fire = replace(
             self._tables.fires[number], status=status, reason=reason, token=None, lease_until=None,
             awaits=None,

@@ -31,6 +31,7 @@ from engine.schedules.planner.decisions import (
     reading_at,
 )
 from engine.schedules.planner.overlap import ahead
+from engine.schedules.policies import Reason
 
 # --- declarations ---
 
@@ -140,7 +141,7 @@ class MemoryDeclaring(MemoryRows):
         for number, fire in list(self._tables.fires.items()):
             waits = fire.status in {"claimed", "queued"} and fire.kind != "handler"
             if fire.new.key in keys and waits:
-                self._settle(number, "skipped", "retired")
+                self._settle(number, "skipped", Reason("retired", "retired"))
 
     async def move_to_project(self, keys: Sequence[str], old: str, new: str) -> None:
         tables = self._tables

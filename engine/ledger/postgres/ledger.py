@@ -54,7 +54,7 @@ from engine.ledger.records import (
     Wanted,
     as_served,
 )
-from engine.schedules.planner.decisions import FAILED, QUEUE_FULL, TIME_RULES
+from engine.schedules.planner.decisions import FAILED, TIME_RULES
 from engine.schedules.timing.zones import TZDATA_VERSION
 
 # --- fires and runs ---
@@ -96,7 +96,7 @@ class PostgresFires:
 
     async def settle(self, outcomes: Sequence[Outcome]) -> int:
         fields = ("fire_id", "token", "status", "timing", "run_id", "started_at", "reason",
-                  "error", "retry_after", "first_run_id")  # fmt: skip
+                  "error", "retry_after", "first_run_id", "reason_code")  # fmt: skip
         return len(await self._write("settle", fields, outcomes))
 
     async def record_evidence(self, evidence: Sequence[Evidence]) -> list[str]:
@@ -174,7 +174,7 @@ class PostgresFires:
         return apart([DataGap.of(**row) for row in await self._run("data_gaps", key, limit)])
 
     async def overflow(self, key: str) -> tuple[int, datetime | None]:
-        (row,) = await self._run("overflow", key, QUEUE_FULL)
+        (row,) = await self._run("overflow", key)
         return row["windows"], row["last"]
 
     async def _write(

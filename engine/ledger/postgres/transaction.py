@@ -57,7 +57,7 @@ from engine.schedules.planner.decisions import (
     ScheduleState,
     reading_at,
 )
-from engine.schedules.policies import ReasonCode, Stop
+from engine.schedules.policies import Reason, ReasonCode, Stop, code_of
 
 # --- common statements ---
 
@@ -75,6 +75,7 @@ _FIRE_COLUMNS = (
     "task_queue",
     "status",
     "reason",
+    "reason_code",
     "timing",
     "missed",
     "missed_from",
@@ -116,7 +117,11 @@ class Statements:
             await self.run("promote", *map(list, zip(*promoted, strict=True)))
         if released := [move.fire.fire_id for _, move in moves if move.to == "release"]:
             await self.run("release", released)
-        if skipped := [(move.fire.fire_id, move.reason) for _, move in moves if move.to == "skip"]:
+        if skipped := [
+            (move.fire.fire_id, move.reason, code_of(move.reason))
+            for _, move in moves
+            if move.to == "skip"
+        ]:
             await self.run("give_up", *map(list, zip(*skipped, strict=True)))
         wishes = [
             (move.fire.fire_id, move.to, grace, move.reason)
@@ -318,7 +323,8 @@ class PostgresOperating(Statements):
         rows = await self.run(
             "request_fire", state.project, state.key, new.series, new.bucket, new.fire_time,
             new.kind, state.definition_version, new.workflow_id, state.workflow_type,
-            state.schedule.task_queue, new.status, new.reason, new.kind, new.overlap,
+            state.schedule.task_queue, new.status, new.reason, code_of(new.reason), new.kind,
+            new.overlap,
             json.dumps(new.own_input[0]) if new.own_input else None,
         )  # fmt: skip
         return bool(rows)
@@ -330,10 +336,11 @@ class PostgresOperating(Statements):
         return bool(await self.run("unskip", key, series, fire_time))
 
     async def lift_skips(self, keys: Sequence[str]) -> list[SkippedAhead]:
-        return [SkippedAhead(**row) for row in await self.run("lift_skips", keys)]
+        rows = await self.run("lift_skips", keys)
+        return [SkippedAhead(**{**row, "reason": Reason("user", row["reason"])}) for row in rows]
 
-    async def give_up(self, workflow_ids: Sequence[str], reason: str) -> frozenset[str]:
-        rows = await self.run("give_up_runs", workflow_ids, reason)
+    async def give_up(self, workflow_ids: Sequence[str], reason: Reason) -> frozenset[str]:
+        rows = await self.run("give_up_runs", workflow_ids, reason, reason.code)
         return frozenset(row["workflow_id"] for row in rows)
 
     async def note_ahead(self, step: Plan) -> None:
@@ -412,7 +419,7 @@ class PostgresOperating(Statements):
 
     async def follow(self, looked_at: Collection[int], news: Sequence[FollowUp]) -> set[str]:
         columns = [
-            (each.fire_id, each.workflow_id, each.workflow_type, each.reason,
+            (each.fire_id, each.workflow_id, each.workflow_type, each.reason, code_of(each.reason),
              json.dumps(each.argument))
             for each in news
         ]  # fmt: skip

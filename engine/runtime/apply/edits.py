@@ -17,6 +17,7 @@ from engine.schedules import Schedule, ScheduleFile, Window
 from engine.schedules.diff import Diff, diff, edits, starts_new_series
 from engine.schedules.planner.decisions import Decision, Origin, Plan, ScheduleState
 from engine.schedules.planner.planner import first_sight, plan, wake_at
+from engine.schedules.policies import Reason
 from engine.schedules.units import TICK, iso_text
 
 # --- definitions ---
@@ -566,7 +567,8 @@ class ApplyTransaction:
         for state in await self._transaction.read(list(past)):
             moment = past[state.key]
             window = Window(state.key, state.series, state.schedule.spec.bucket(moment), moment)
-            decision = Decision(window, "expired", "had passed when it was declared")
+            reason = Reason("expired", "had passed when it was declared")
+            decision = Decision(window, "expired", reason)
             steps.append(Plan(state, (decision,), state.cursor, None))
         await self._transaction.record(steps, strict=True)
         return tuple(past)

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from temporalio.api.common.v1 import WorkflowExecution as Execution
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
@@ -38,7 +38,8 @@ from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.run_memo import first_run_of, read_chain_info
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import RpcFailure, classify_rpc_error, too_large
-from engine.schedules.planner.planner import FIRST_SIGHT, Due
+from engine.schedules.planner.planner import Due
+from engine.schedules.policies import Reason
 from engine.schedules.units import TICK, format_duration, from_seconds
 
 # --- texts for the Temporal Web UI ---
@@ -112,7 +113,7 @@ def _spread(claim: Claim) -> str:
 
 def _why(claim: Claim, timing: Timing | str) -> str:
     grace = format_duration(claim.schedule.grace)
-    if claim.reason == FIRST_SIGHT:
+    if claim.reason_code == "first_sight":
         return "first sight: the window that was open when the schedule was first seen"
     match timing:
         case "on_time":
@@ -200,6 +201,9 @@ _CLOSED: dict[WorkflowExecutionStatus, Closed] = {
     WorkflowExecutionStatus.TIMED_OUT: "timed_out",
 }
 """Continue-as-new is not included: the run goes on under the same id."""
+_FOREIGN: Final = Reason("foreign_run", "foreign run")
+_TOO_LARGE: Final = Reason("payload_too_large", "payload too large")
+_REFUSED: Final = Reason("refused", "refused by the server")
 _NOBODY = "sched"
 """An id that no run has: in ours a colon follows ``sched``."""
 
@@ -350,7 +354,10 @@ class Starter:
         age = self._clock.latest() - claim.starting_at
         if age <= safe_for:
             return None
-        reason = "may have run: its start was not answered, and the retention has passed"
+        reason = Reason(
+            "may_have_run",
+            "may have run: its start was not answered, and the retention has passed",
+        )
         outcome = Outcome(claim.fire_id, claim.token, "unvouched", reason=reason)
         return Answer(outcome, alert=reason)
 
@@ -364,9 +371,7 @@ class Starter:
         ):  # fmt: skip
             whose = "nobody's memo" if info is None else f"the memo of ledger {info.ledger}"
             error = f"run {run.run_id} of type {run.workflow_type} carries {whose}"
-            outcome = Outcome(
-                claim.fire_id, claim.token, "rejected", reason="foreign run", error=error
-            )
+            outcome = Outcome(claim.fire_id, claim.token, "rejected", reason=_FOREIGN, error=error)
             return Answer(outcome, alert=error)
         started, first = run.start_time, first_run_of(run)
         outcome = Outcome(
@@ -378,7 +383,7 @@ class Starter:
     def _refused(self, claim: Claim, error: RPCError) -> Answer:
         if error.status != RPCStatusCode.INVALID_ARGUMENT and not too_large(error):
             return self._unknown(claim, error)
-        reason = "payload too large" if too_large(error) else "refused by the server"
+        reason = _TOO_LARGE if too_large(error) else _REFUSED
         outcome = Outcome(
             claim.fire_id, claim.token, "rejected", reason=reason, error=error.message
         )

@@ -42,6 +42,7 @@ from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error
 from engine.runtime.tracking.runs import VISIBILITY_LAG, ObservedRun, RunInspector, reconcile_runs
 from engine.schedules.ids import resolve_type
+from engine.schedules.policies import Reason
 
 # --- follow-up runs ---
 # A durable outbox for fires that ended badly: their follow-up fires, and the mark that they were
@@ -78,7 +79,8 @@ def follow_ups(fire: Ended, announced: Collection[str]) -> Iterator[FollowUp]:
     """
     if fire.on_dead is not None and fire.status in DIED:
         found = resolve_type(fire.on_dead, announced)
-        reason = f"no worker on task queue {fire.task_queue} knows {fire.on_dead}"
+        text = f"no worker on task queue {fire.task_queue} knows {fire.on_dead}"
+        reason = Reason("unknown_workflow", text)
         yield FollowUp(
             fire.fire_id, f"{fire.workflow_id}:dead", found, told(fire),
             reason=None if found else reason,

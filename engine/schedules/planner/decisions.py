@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple, Self
 
 from engine.schedules.ids import Window
 from engine.schedules.model import Schedule
-from engine.schedules.policies import Overlap, Rule, Stop, When
+from engine.schedules.policies import Overlap, Reason, Rule, Stop, When, code_of
 from engine.schedules.timing.cron_parser import parse
 from engine.schedules.timing.spec import EVALUATOR_VERSION, Spec
 from engine.schedules.timing.zones import TZDATA_VERSION, zone
@@ -22,7 +22,7 @@ from engine.schedules.validators import shorten
 # here. The table is in docs/chains.md.
 
 REASON: Final = "dependency"
-"""First word of the reason of a window that waits for a parent, or is skipped for one."""
+"""Code, and first word, of the reason of a window that waits for a parent or is skipped for one."""
 
 ParentOutcome = Literal[
     "pending",
@@ -70,17 +70,21 @@ class Dependencies:
     """
 
     rules: tuple[Rule, ...]
-    reason: str | None = None
+    reason: Reason | None = None
 
     @property
-    def said(self) -> str:
+    def said(self) -> Reason:
         """Reason of the fire while it waits."""
         names = [rule.parent for rule in self.rules]
-        return f"{REASON}: waits for {first_of(names, _NAMED)}"
+        return Reason(REASON, f"{REASON}: waits for {first_of(names, _NAMED)}")
 
     def to_json(self) -> dict[str, Any]:
         """Return the dependencies as the ledger stores them."""
-        return {"reason": self.reason, "rules": [rule.to_json() for rule in self.rules]}
+        return {
+            "reason": self.reason,
+            "code": code_of(self.reason),
+            "rules": [rule.to_json() for rule in self.rules],
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +112,16 @@ class Dependency:
         return {"success": completed, "failure": failed, "always": completed or failed}[self.when]
 
     @property
-    def unmet(self) -> str | None:
+    def unmet(self) -> Reason | None:
         """Reason why it can never be met; None while it is or may be met."""
         if self.became == "pending" or self.is_met:
             return None
         why = f": {self.reason}" if self.reason and self.became in _SAYS_WHY else ""
         said = f"{self.parent} {_WORDS.get(self.became, self.became)}{why}"
-        return shorten(f"{REASON}: {said}", _LONGEST)
+        return Reason(REASON, shorten(f"{REASON}: {said}", _LONGEST))
 
 
-def unmet(awaited: Sequence[Dependency]) -> str | None:
+def unmet(awaited: Sequence[Dependency]) -> Reason | None:
     """Return why a fire with these dependencies can never start; None while it may."""
     return next((why for each in awaited if (why := each.unmet)), None)
 
@@ -137,9 +141,6 @@ def ready_at(awaited: Sequence[Dependency], fire_time: datetime) -> datetime:
 Verdict = Literal["claimed", "queued", "skipped", "expired", "rejected"]
 Hold = Literal["paused", "disabled", "retired"]
 StartTiming = Literal["on_time", "caught_up"]
-
-QUEUE_FULL = "overlap: the queue is full"
-"""Prefix of the reason of a window that found the queue of its schedule full."""
 
 IN_LINE: Final[frozenset[Overlap]] = frozenset({"queue", "queue_one"})
 """Policies that keep the order of the line: a queued fire blocks those behind it."""
@@ -209,7 +210,7 @@ class Decision:
     Attributes:
         window: the window; of several, the first.
         verdict: ``claimed`` starts a run, ``queued`` may start one later, the others are final.
-        reason: a text whose first word is stable; None for an ordinary start.
+        reason: why; None for an ordinary start.
         timing: ``on_time`` or ``caught_up`` (the starter turns the former into ``late``).
         missed: windows a caught-up start stands for besides its own.
         missed_from: the fire time of the first of them.
@@ -222,7 +223,7 @@ class Decision:
 
     window: Window
     verdict: Verdict
-    reason: str | None = None
+    reason: Reason | None = None
     timing: StartTiming | None = None
     missed: int = 0
     missed_from: datetime | None = None
@@ -235,12 +236,12 @@ class Decision:
     @property
     def excluded(self) -> bool:
         """Whether it skips windows that the schedule excludes."""
-        return (self.reason or "").startswith("excluded")
+        return code_of(self.reason) == "excluded"
 
     @property
     def overflows(self) -> bool:
         """Whether it skips a window because the queue is full."""
-        return (self.reason or "").startswith(QUEUE_FULL)
+        return code_of(self.reason) == "queue_full"
 
     @property
     def until(self) -> datetime:
@@ -259,7 +260,7 @@ class Move:
 
     fire: OpenFire
     to: Literal["start", "skip", "release", "cancel", "terminate"]
-    reason: str | None = None
+    reason: Reason | None = None
     not_before: datetime | None = None
 
 

@@ -9,7 +9,6 @@ from datetime import datetime
 from engine.schedules.planner.decisions import (
     ALL_READ,
     IN_LINE,
-    QUEUE_FULL,
     READ_AHEAD,
     REASON,
     Decision,
@@ -21,7 +20,7 @@ from engine.schedules.planner.decisions import (
     ready_at,
     unmet,
 )
-from engine.schedules.policies import LOOKS_AT_ONCE, STOPS, Overlap, Rule, Stop
+from engine.schedules.policies import LOOKS_AT_ONCE, STOPS, Overlap, Reason, Rule, Stop
 
 # --- confirmed open runs ---
 
@@ -309,10 +308,11 @@ class _Line:
             self.unsettled = True
         elif own == "skip":
             self.waiting.remove(fire)
-            self.moves.append(Move(fire, "skip", f"overlap: {self._in_the_way(at)}"))
+            reason = Reason("overlap", f"overlap: {self._in_the_way(at)}")
+            self.moves.append(Move(fire, "skip", reason))
         else:
             self.waiting.remove(fire)
-            given_up = f"overlap: {fire.workflow_id} took its place"
+            given_up = Reason("overlap", f"overlap: {fire.workflow_id} took its place")
             others = (*self.waiting, *self.pending)
             older = [each for each in others if each.fire_time <= fire.fire_time]
             newer = [each for each in others if each.fire_time > fire.fire_time]
@@ -348,8 +348,11 @@ class _Line:
             return
         waiting = self.queued + len(self.pending) + self.unread.pending + len(self.mine)
         if waiting >= self.most_queued:
-            word = "overlap" if self.policy in IN_LINE else REASON
-            full = f"{word}: the queue is full ({self.most_queued})"
+            full = Reason(
+                "queue_full" if self.policy in IN_LINE else REASON,
+                f"{'overlap' if self.policy in IN_LINE else REASON}: the queue is full"
+                f" ({self.most_queued})",
+            )
             self.settled.append(_skipped(decision, full))
             return
         awaits = Dependencies(rules, decision.reason)
@@ -396,7 +399,9 @@ class _Line:
         at = decision.window.fire_time
         mine = sum(self.settled[place].overlap is None for place in self.mine)
         if len(self._certain(at)) + mine >= self.places:
-            self.settled.append(_skipped(decision, f"overlap: {self._in_the_way(at)}"))
+            self.settled.append(
+                _skipped(decision, Reason("overlap", f"overlap: {self._in_the_way(at)}"))
+            )
         else:
             self._put(replace(decision, verdict="queued", overlap="skip"))
 
@@ -407,14 +412,14 @@ class _Line:
     def _queue(self, decision: Decision) -> None:
         waiting = self.queued + sum(self.settled[at].verdict == "queued" for at in self.mine)
         if waiting >= self.most_queued:
-            full = f"{QUEUE_FULL} ({self.most_queued})"
+            full = Reason("queue_full", f"overlap: the queue is full ({self.most_queued})")
             self.settled.append(_skipped(decision, full))
         else:
             self._put(replace(decision, verdict="queued"))
 
     def _take_the_place(self, decision: Decision, stop: Stop) -> None:
         """Stop running fires, give up those not begun, and queue the start until the former end."""
-        given_up = f"overlap: {self.named(decision)} took its place"
+        given_up = Reason("overlap", f"overlap: {self.named(decision)} took its place")
         stopped = self._end((*self.running, *self.waiting), stop, given_up)
         self.running, self.waiting = stopped, []
         for at in self.mine:
@@ -424,11 +429,11 @@ class _Line:
 
     def give_up_waiting(self, decision: Decision) -> None:
         """Give up the waiting fires that were read, for a start that replaces them."""
-        given_up = f"overlap: {self.named(decision)} took its place"
+        given_up = Reason("overlap", f"overlap: {self.named(decision)} took its place")
         self._end(self.waiting, STOPS[self.policy], given_up)
         self.waiting = []
 
-    def _end(self, fires: Iterable[OpenFire], stop: Stop, given_up: str) -> list[OpenFire]:
+    def _end(self, fires: Iterable[OpenFire], stop: Stop, given_up: Reason) -> list[OpenFire]:
         """Give up the fires that have not begun, and stop the others; return the latter."""
         stopped = []
         for fire in fires:
@@ -459,7 +464,7 @@ class _Line:
         return f"{names[0]} {'is still running' if runs else 'comes first'}"
 
 
-def _skipped(decision: Decision, reason: str) -> Decision:
+def _skipped(decision: Decision, reason: Reason) -> Decision:
     return replace(
         decision, verdict="skipped", reason=reason, timing=None, not_before=None,
         missed=0, missed_from=None,

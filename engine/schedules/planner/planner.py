@@ -22,15 +22,16 @@ from engine.schedules.planner.decisions import (
     current_cursor,
 )
 from engine.schedules.planner.overlap import Resolved, resolve
+from engine.schedules.policies import Reason, code_of
 from engine.schedules.units import TICK, from_seconds
 
 # --- due windows ---
 # Decisions are made lazily and in ascending order, so that a plan takes no more than it can hold.
 
-FIRST_SIGHT: Final = "first sight"
+FIRST_SIGHT: Final = Reason("first_sight", "first sight")
 """Reason of a window that was open when its schedule was first seen."""
 
-Stretch = tuple[datetime, datetime, str | None]
+Stretch = tuple[datetime, datetime, Reason | None]
 """``after < t <= until``, and the reason that excludes the windows in it, or None."""
 
 _NONE: Final[Known] = {}
@@ -87,7 +88,7 @@ class Due:
                 yield self.start(at, timing, FIRST_SIGHT if at == self.effective_from else None)
 
     def settle(
-        self, after: datetime, until: datetime, verdict: Verdict, reason: str
+        self, after: datetime, until: datetime, verdict: Verdict, reason: Reason
     ) -> Iterator[Decision]:
         """Decide all windows in ``(after, until]``, with one row per stretch of one reason."""
         for begin, end, excluded in self.stretches(after, until):
@@ -96,13 +97,13 @@ class Due:
             else:
                 yield from self.settle_whole(begin, end, "skipped", excluded)
 
-    def settle_held(self, after: datetime, until: datetime, hold: str) -> Iterator[Decision]:
+    def settle_held(self, after: datetime, until: datetime, hold: Reason) -> Iterator[Decision]:
         """Skip all windows in ``(after, until]`` for a hold; it overrides any exclusion."""
         for begin, end in self._unknown(after, until):
             yield from self.settle_whole(begin, end, "skipped", hold)
 
     def settle_whole(
-        self, after: datetime, until: datetime, verdict: Verdict, reason: str
+        self, after: datetime, until: datetime, verdict: Verdict, reason: Reason
     ) -> Iterator[Decision]:
         """Yield one decision, and so one row, for all windows in ``(after, until]``."""
         spec = self.schedule.spec
@@ -116,7 +117,7 @@ class Due:
         self,
         at: datetime,
         timing: StartTiming,
-        reason: str | None = None,
+        reason: Reason | None = None,
         *,
         missed: int = 0,
         missed_from: datetime | None = None,
@@ -136,7 +137,7 @@ class Due:
                 yield first, last, None
                 continue
             for begin, end, reason in excluded.divide(first, last):
-                yield begin, end, f"excluded: {reason}" if reason else None
+                yield begin, end, Reason("excluded", f"excluded: {reason}") if reason else None
 
     def _unknown(self, after: datetime, until: datetime) -> Iterator[tuple[datetime, datetime]]:
         """Yield ``(after, until]`` without the windows that already have a row."""
@@ -195,13 +196,13 @@ def pace_starts(
 # depends on ``max`` and the days off, not on how many windows were missed. The order and rate of
 # the starts are applied afterwards. The table is in docs/decisions.md.
 
-TOO_OLD = "older than the catch-up window"
-NOT_WANTED = "missed, and catchUp is none"
-COALESCED = "coalesced into"
+TOO_OLD = Reason("expired", "older than the catch-up window")
+NOT_WANTED = Reason("expired", "missed, and catchUp is none")
+_EXCLUDED = Reason("excluded", "excluded")
 
 
 def catch_up(
-    due: Due, policy: CatchUp, after: datetime, until: datetime, *, skipped: str | None = None
+    due: Due, policy: CatchUp, after: datetime, until: datetime, *, skipped: Reason | None = None
 ) -> Iterator[Decision]:
     """Decide every window in ``(after, until]`` by ``policy``.
 
@@ -225,7 +226,8 @@ def catch_up(
         return
     chosen = due.newest(edge, until, policy.max)
     begin = chosen[-1] - TICK if chosen else until
-    yield from due.settle(edge, begin, verdict, skipped or f"beyond catchUp.max {policy.max}")
+    beyond = Reason("expired", f"beyond catchUp.max {policy.max}")
+    yield from due.settle(edge, begin, verdict, skipped or beyond)
     yield from due.start_all(begin, until, "caught_up")
 
 
@@ -238,7 +240,9 @@ def _edge(due: Due, after: datetime, until: datetime, age: timedelta) -> datetim
     return min(max(after, due.now - age - slack - TICK), until)
 
 
-def _leave(due: Due, after: datetime, until: datetime, skipped: str | None) -> Iterator[Decision]:
+def _leave(
+    due: Due, after: datetime, until: datetime, skipped: Reason | None
+) -> Iterator[Decision]:
     """Apply ``none``: windows older than ``grace`` expire; the others are not missed and start."""
     if skipped:
         yield from due.settle_held(after, until, skipped)
@@ -252,10 +256,10 @@ def _latest(due: Due, after: datetime, until: datetime) -> Iterator[Decision]:
     """Apply ``latest``: one run, of the newest window, for all of them."""
     newest = next(iter(due.newest(after, until, 1)), None)
     if newest is None:
-        yield from due.settle(after, until, "skipped", "excluded")
+        yield from due.settle(after, until, "skipped", _EXCLUDED)
         return
     ran = max((at for at, run in due.known.items() if run and newest < at <= until), default=None)
-    reason = f"{COALESCED} {due.schedule.spec.bucket(ran or newest)}"
+    reason = Reason("coalesced", f"coalesced into {due.schedule.spec.bucket(ran or newest)}")
     if ran:  # a window newer than all missed ones already has its run
         yield from due.settle(after, until, "skipped", reason)
         return
@@ -263,11 +267,12 @@ def _latest(due: Due, after: datetime, until: datetime) -> Iterator[Decision]:
     yield from coalesced
     mine = [each for each in coalesced if each.reason == reason]
     missed = sum(each.windows for each in mine)
+    for_all = Reason("caught_up", f"caught up for {missed} missed windows")
     yield due.start(
-        newest, "caught_up", f"caught up for {missed} missed windows" if missed else None,
+        newest, "caught_up", for_all if missed else None,
         missed=missed, missed_from=mine[0].window.fire_time if mine else None,
     )  # fmt: skip
-    yield from due.settle(newest, until, "skipped", "excluded")
+    yield from due.settle(newest, until, "skipped", _EXCLUDED)
 
 
 # --- limits of one plan ---
@@ -311,7 +316,7 @@ def _before_the_starts(found: list[Decision]) -> list[Decision]:
     A catch-up in the first half stays, or plan after plan would leave most of the room unused.
     """
     for place, each in enumerate(found):
-        if each.verdict == "claimed" or (each.reason or "").startswith(COALESCED):
+        if each.verdict == "claimed" or code_of(each.reason) == "coalesced":
             return found[:place] if place * 2 > len(found) else found
     return found
 
@@ -326,7 +331,7 @@ def plan(
     now: datetime,
     *,
     make_up: CatchUp | None = None,
-    unable: str | None = None,
+    unable: Reason | None = None,
     final: bool = False,
     limit: int = 1000,
     audited: bool = True,
@@ -386,7 +391,7 @@ class _Planner:
     hold: Hold | None
     hold_until: datetime | None
     make_up: CatchUp | None
-    unable: str | None
+    unable: Reason | None
     final: bool
     limit: int
     audited: bool
@@ -397,7 +402,7 @@ class _Planner:
         state = self.state
         due = Due(state.schedule, state.series, state.effective_from, now, state.known)
         ends = self.hold_until is not None and self.hold_until <= now
-        spans = [self._held(due)] if self.hold else []
+        spans = [self._held(due, self.hold)] if self.hold else []
         if ends or not self.hold:
             spans.append(self._owed(due, max([self.cursor, *(span.until for span in spans)])))
         policy = self.make_up or self.state.schedule.catch_up
@@ -428,15 +433,15 @@ class _Planner:
             and (resolved.withheld or resolved.unsettled or spans[-1].audit),
         )
 
-    def _held(self, due: Due) -> Span:
+    def _held(self, due: Due, hold: Hold) -> Span:
         """Decide the windows of a hold."""
         until, make_up = due.now, self.make_up
         if self.hold_until is not None and self.hold_until <= due.now:
             until = self.hold_until - TICK
             make_up = make_up or self.state.schedule.catch_up.after("pause")
         if make_up is None:
-            return Span(due.settle_held(self.cursor, until, self.hold or ""), until)
-        return Span(catch_up(due, make_up, self.cursor, until, skipped=self.hold), until)
+            return Span(due.settle_held(self.cursor, until, Reason(hold, hold)), until)
+        return Span(catch_up(due, make_up, self.cursor, until, skipped=Reason(hold, hold)), until)
 
     def _owed(self, due: Due, after: datetime) -> Span:
         """Decide the windows outside any hold."""
@@ -444,7 +449,7 @@ class _Planner:
         edge = now - schedule.grace
         oldest = due.oldest(after)
         if oldest is None:
-            return Span(due.settle(after, now, "skipped", "excluded"), now)
+            return Span(due.settle(after, now, "skipped", _EXCLUDED), now)
         if self.unable is not None:
             until = now if self.final else max(edge - TICK, after)
             return Span(due.settle(after, until, "rejected", self.unable), until)

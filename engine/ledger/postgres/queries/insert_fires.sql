@@ -2,11 +2,11 @@
 -- Without ON CONFLICT one such window would roll back the whole tick.
 INSERT INTO fires (namespace, project, key, series, bucket, fire_time, windows, last_fire_time,
                    definition_version, workflow_id, workflow_type, task_queue, status, reason,
-                   timing, missed, missed_from, owner, replica, token, lease_until, starting_at, attempts, awaits,
+                   reason_code, timing, missed, missed_from, owner, replica, token, lease_until, starting_at, attempts, awaits,
                    overlap, data_from)
 SELECT $1, d.project, d.key, d.series, d.bucket, d.fire_time, d.windows, d.last_fire_time,
        d.version, d.workflow_id, d.workflow_type, d.task_queue, d.status, d.reason,
-       d.timing, d.missed, d.missed_from,
+       d.reason_code, d.timing, d.missed, d.missed_from,
        CASE WHEN d.status = 'starting' THEN $2 END,
        CASE WHEN d.status = 'starting' THEN $2 END,
        d.token,
@@ -17,10 +17,10 @@ SELECT $1, d.project, d.key, d.series, d.bucket, d.fire_time, d.windows, d.last_
        d.awaits::jsonb, d.overlap, begins.data_from
 FROM (SELECT *, count(*) OVER (PARTITION BY u.key) = 1 AS alone FROM unnest($4::text[], $5::text[], $6::int[], $7::bigint[], $8::timestamptz[], $9::int[],
             $10::timestamptz[], $11::int[], $12::text[], $13::text[], $14::text[], $15::text[],
-            $16::text[], $17::text[], $18::int[], $19::timestamptz[], $20::timestamptz[], $21::uuid[],
-            $22::text[], $23::text[])
+            $16::text[], $17::text[], $18::text[], $19::int[], $20::timestamptz[], $21::timestamptz[],
+            $22::uuid[], $23::text[], $24::text[])
      AS u (project, key, series, bucket, fire_time, windows, last_fire_time, version, workflow_id,
-           workflow_type, task_queue, status, reason, timing, missed, missed_from, not_before,
+           workflow_type, task_queue, status, reason, reason_code, timing, missed, missed_from, not_before,
            token, awaits, overlap)) AS d
 -- The trigger handles several of a key: in time order, each depends on the one before it.
 LEFT JOIN LATERAL data_from_of($1, d.key, d.fire_time) AS begins ON d.status = 'starting' AND d.alone

@@ -1,6 +1,10 @@
 -- A queued fire becomes claimed without an owner: any replica with room sends it next.
 UPDATE fires f
 SET status = 'claimed', lease_until = coalesce(p.not_before, clock_timestamp()),
-    reason = CASE WHEN f.awaits IS NULL THEN f.reason ELSE f.awaits ->> 'reason' END, awaits = NULL
+    reason = CASE WHEN f.awaits IS NULL THEN f.reason ELSE f.awaits ->> 'reason' END,
+    -- Older versions wrote no code.
+    reason_code = CASE WHEN f.awaits IS NULL THEN f.reason_code
+                       ELSE coalesce(f.awaits ->> 'code', reason_code_of(f.awaits ->> 'reason')) END,
+    awaits = NULL
 FROM unnest($2::bigint[], $3::timestamptz[]) AS p (id, not_before)
 WHERE f.namespace = $1 AND f.id = p.id AND f.status = 'queued'

@@ -23,6 +23,7 @@ SET status = coalesce(e.closed, 'started'),
     stop_at = CASE WHEN f.closed_at IS NULL OR e.closed IS NOT NULL THEN f.stop_at END,
     owner = NULL, token = NULL, lease_until = NULL, lost_at = NULL, awaits = NULL,
     reason = CASE WHEN f.status IN ('skipped', 'expired', 'rejected', 'unvouched', 'queued') THEN NULL ELSE f.reason END,
+    reason_code = CASE WHEN f.status IN ('skipped', 'expired', 'rejected', 'unvouched', 'queued') THEN NULL ELSE f.reason_code END,
     history = CASE WHEN f.status IN ('skipped', 'expired', 'rejected', 'unvouched', 'queued')
                    THEN f.history || jsonb_build_object('status', f.status, 'reason', f.reason,
                                                         'reason_code', coalesce(f.reason_code, reason_code_of(f.reason)),

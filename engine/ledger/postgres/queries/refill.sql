@@ -2,7 +2,7 @@
 -- since it was read is left out. The owner sends those with a token.
 UPDATE fires f
 SET project = $2, status = CASE WHEN d.token IS NULL THEN 'queued' ELSE 'starting' END,
-    timing = 'backfill', reason = NULL, error = NULL, dealt_at = NULL, followed_at = NULL, overlap = $7,
+    timing = 'backfill', reason = NULL, reason_code = NULL, error = NULL, dealt_at = NULL, followed_at = NULL, overlap = $7,
     definition_version = $4, workflow_type = $5, task_queue = $6,
     owner = CASE WHEN d.token IS NOT NULL THEN $8 END,
     replica = CASE WHEN d.token IS NOT NULL THEN $8 ELSE f.replica END,

@@ -4,8 +4,8 @@
 -- would read all of them, and beside an old snapshot all that ever were.
 WITH outcomes AS (
     SELECT * FROM unnest($1::bigint[], $2::uuid[], $3::text[], $4::text[], $5::text[],
-                         $6::timestamptz[], $7::text[], $8::text[], $9::interval[], $10::text[])
-        AS o (id, token, status, timing, run_id, started_at, reason, error, retry_after, first_run_id)
+                         $6::timestamptz[], $7::text[], $8::text[], $9::interval[], $10::text[], $11::text[])
+        AS o (id, token, status, timing, run_id, started_at, reason, error, retry_after, first_run_id, code)
 ), locked AS (
     SELECT f.id FROM fires f JOIN outcomes o ON o.id = f.id AND o.token = f.token
     WHERE f.status || '' = 'starting'
@@ -17,6 +17,7 @@ SET status = o.status,
     started_at = coalesce(o.started_at, f.started_at),
     timing = coalesce(o.timing, f.timing),
     reason = coalesce(o.reason, f.reason),
+    reason_code = CASE WHEN o.reason IS NULL THEN f.reason_code ELSE o.code END,
     error = o.error,
     owner = NULL,
     token = CASE WHEN o.status = 'starting' THEN f.token END,

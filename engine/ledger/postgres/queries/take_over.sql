@@ -13,7 +13,7 @@ WITH stale AS (
 ), taken AS (
     UPDATE fires f
     SET status = CASE WHEN revoked.reason IS NULL THEN 'starting' ELSE 'skipped' END,
-        reason = coalesce(revoked.reason, f.reason),
+        reason = coalesce(revoked.reason, f.reason), reason_code = coalesce(revoked.reason, f.reason_code),
         owner = CASE WHEN revoked.reason IS NULL THEN $3 END,
         replica = coalesce($3, f.replica),
         token = CASE WHEN revoked.reason IS NULL THEN gen_random_uuid() END,
@@ -31,7 +31,7 @@ WITH stale AS (
 )
 SELECT taken.id, taken.key, taken.project, taken.series, taken.bucket, taken.fire_time,
        taken.definition_version, taken.workflow_id, taken.workflow_type, taken.task_queue,
-       taken.timing, taken.missed, taken.missed_from, taken.data_from, taken.reason, taken.input, taken.token, taken.attempts, taken.starting_at,
+       taken.timing, taken.missed, taken.missed_from, taken.data_from, taken.reason, taken.reason_code, taken.input, taken.token, taken.attempts, taken.starting_at,
        taken.definition, taken.kind, taken.was = 'claimed' AS fresh,
        (SELECT t.rules FROM workflow_types t
         WHERE t.namespace = $1 AND t.task_queue = taken.task_queue AND t.type = taken.workflow_type) AS rules,
