@@ -189,7 +189,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "fill_reason_codes": [(None, 500), (ROWS // 2, 500)],
     "first_run": [(RUN,)],
     "fold_lines": [(["busy", "crowded", QUIET],)],
-    "follow": [(IDS, ["a", "b"], ["noop@1"] * 2, [None] * 2, ["{}"] * 2)],
+    "follow": [(IDS, ["a", "b"], ["noop@1"] * 2, [None] * 2, [None] * 2, ["{}"] * 2)],
     "followed": [(IDS,)],
     "forget_replicas": [()],
     "forgotten_until": [("busy",)],
@@ -198,8 +198,8 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     ],
     "freeze_days": [("busy", [date(2000, 1, 2)])],
     "give_back_slots": [("one",)],
-    "give_up": [(IDS, ["user"] * 2)],
-    "give_up_runs": [([RUN], "user")],
+    "give_up": [(IDS, ["user"] * 2, ["user"] * 2)],
+    "give_up_runs": [([RUN], "user", "user")],
     "heads": [("default", ["busy"])],
     "hint": [()],
     "hold_duty": [("tracker", "one", DAY)],
@@ -213,7 +213,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
         (
             "one", A_MINUTE, ["default"], ["busy"], [1], [LAST + 1], [NOW + A_MINUTE], [1],
             [NOW + A_MINUTE], [1], [f"sched:busy:{LAST + 1}"], ["noop@1"], ["sched"], ["starting"],
-            [None], ["on_time"], [0], [None], [None], [TOKEN], [None], [None],
+            [None], [None], ["on_time"], [0], [None], [None], [TOKEN], [None], [None],
         ),
     ],
     "wanted": [("default",)],
@@ -283,7 +283,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     ],
     "request_fire": [
         ("default", "busy", 1, LAST, NOW, "manual", 1, "sched:busy:manual:1", "noop@1", "sched",
-         "claimed", None, "manual", None, None),
+         "claimed", None, None, "manual", None, None),
     ],
     "resume": [("busy", NOW)],
     "retire": [(["busy"], NOW)],
@@ -322,7 +322,7 @@ WITHOUT_NAMESPACE: dict[str, list[tuple[Any, ...]]] = {
     "raise_epoch": [()],
     "doubt": [("system", 1, True)],
     "settle": [(IDS, [TOKEN] * 2, ["started"] * 2, ["on_time"] * 2, ["run"] * 2, [NOW] * 2,
-                [None] * 2, [None] * 2, [None] * 2, ["run"] * 2)],
+                [None] * 2, [None] * 2, [None] * 2, ["run"] * 2, [None] * 2)],
 }  # fmt: skip
 
 
