@@ -33,11 +33,16 @@ from engine.cli.target import (
     moment,
     one_of,
 )
-from engine.ledger.fires import Fire
-from engine.ledger.records import INCLUDED, Backfill, Included, InLine
-from engine.runtime.past_windows import Considered
-from engine.service import ScheduleService
-from engine.service.backfill import BackfillRequested
+from engine.service import (
+    INCLUDED,
+    Backfill,
+    BackfillRequested,
+    Considered,
+    Fire,
+    Included,
+    InLine,
+    ScheduleService,
+)
 
 _TENTHS = 10
 _EVERY = 0.5

@@ -25,8 +25,7 @@ from engine.cli.target import (
     parse_json_input,
     target,
 )
-from engine.ledger.fires import DeadLetter
-from engine.service import ScheduleService
+from engine.service import DeadLetter, ScheduleService
 
 Name = Annotated[
     str, typer.Argument(metavar="KEY|RUN-ID", help="A schedule's key and a bucket, or a run's id.")

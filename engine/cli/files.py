@@ -41,15 +41,12 @@ from engine.cli.target import (
     open_service,
 )
 from engine.errors import LedgerError, Problem, ScheduleFileError
-from engine.ledger.records import DriftRow
-from engine.runtime.apply.apply import PRUNE_AFTER, Change, DryRun
-from engine.runtime.apply.edits import ApplyReport
 from engine.runtime.apply.source import Source, located, placed, unknown_workflows
 from engine.schedules import Schedule, ScheduleFile
 from engine.schedules.diff import Starts
 from engine.schedules.loader.json_schema import json_schema_text
 from engine.schedules.units import first_of
-from engine.service import ScheduleService
+from engine.service import PRUNE_AFTER, ApplyReport, Change, DriftRow, DryRun, ScheduleService
 
 
 def register(app: typer.Typer) -> None:

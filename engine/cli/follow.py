@@ -13,8 +13,7 @@ from temporalio.service import RPCError
 from engine.cli.target import Target, open_service
 from engine.cli.temporal import connected
 from engine.errors import TemporalUnavailable
-from engine.ledger.fires import Fire, Status
-from engine.service import ScheduleService
+from engine.service import Fire, ScheduleService, Status
 
 _EVERY = 1.0
 _LOOKED_AT = 200

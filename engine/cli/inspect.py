@@ -42,10 +42,8 @@ from engine.cli.target import (
     service,
     target,
 )
-from engine.ledger.fires import Fire, Status
-from engine.ledger.records import ActionRow, Backfill, ScheduleRow
 from engine.schedules.units import first_of
-from engine.service import ScheduleService
+from engine.service import ActionRow, Backfill, Fire, ScheduleRow, ScheduleService, Status
 
 
 def register(app: typer.Typer) -> None:

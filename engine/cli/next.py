@@ -39,12 +39,11 @@ from engine.cli.target import (
     whole_number,
 )
 from engine.errors import ScheduleNotFound
-from engine.ledger.records import ScheduleRow
 from engine.schedules import Cron, Schedule, describe
 from engine.schedules.describe import read_aloud
 from engine.schedules.timing.spec import Spec
 from engine.schedules.units import HORIZON, TICK, first_of, from_seconds
-from engine.service import ScheduleService, not_found
+from engine.service import ScheduleRow, ScheduleService, not_found
 
 
 def register(app: typer.Typer) -> None:

@@ -32,7 +32,7 @@ from engine.cli.target import (
     target,
 )
 from engine.schedules.units import parse_duration
-from engine.service.one_shots import ApplicationSchedule
+from engine.service import ApplicationSchedule
 
 Moment = Annotated[
     str,

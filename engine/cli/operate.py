@@ -45,8 +45,7 @@ from engine.errors import LedgerError
 from engine.schedules.model import CatchUp
 from engine.schedules.units import Rate, parse_duration, parse_rate
 from engine.schedules.validators import MOST_CAUGHT_UP, Order, Policy
-from engine.service import ScheduleService
-from engine.service.operate import Cancelled, Requested, Resumed, Skipped
+from engine.service import Cancelled, Requested, Resumed, ScheduleService, Skipped
 
 
 def register(app: typer.Typer) -> None:

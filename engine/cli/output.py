@@ -18,15 +18,13 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from engine.ledger.fires import Fire
-from engine.ledger.records import Backfill, ScheduleRow, Served
 from engine.runtime.planning import no_worker_lives, unserved_at
 from engine.schedules import Schedule
 from engine.schedules.planner.decisions import Pause
 from engine.schedules.timing.calendars import Calendar, Item
 from engine.schedules.timing.zones import zone
 from engine.schedules.units import format_duration
-from engine.service import ScheduleService
+from engine.service import Backfill, Fire, ScheduleRow, ScheduleService, Served
 
 # --- tables and JSON ---
 # Tables for people, JSON for programs.

@@ -32,10 +32,9 @@ from engine.cli.output import (
     without_worker,
 )
 from engine.cli.target import DEFAULT_DATA_DIR, DataDir, Json, Key, Target, open_service, target
-from engine.ledger.fires import DataGap, Fire
-from engine.ledger.records import Backfill, ScheduleRow
 from engine.schedules.describe import read_aloud
 from engine.schedules.policies import Rule
+from engine.service import Backfill, DataGap, Fire, ScheduleRow
 
 SHOWN = 5
 _ASKED = 100

@@ -1,14 +1,66 @@
-"""Service layer: the operations of operators and applications, used by the command line.
+"""Service layer: the operations of operators and applications, and what their answers are made of.
 
-==========  =====================================================================================
-operate.py  Operations on schedules and runs: pause, resume, skip, unskip, trigger, rerun, cancel
-==========  =====================================================================================
+===============  =========================================================
+base.py          Base of the service: reads of the ledger, and request ids
+service.py       The service: all operations of operators and applications
+operate.py       Pause, resume, skip, unskip, trigger, rerun and cancel
+backfill.py      Backfill of past windows
+one_shots.py     Schedules declared by applications at run time
+dead_letters.py  Operations on dead letters
+===============  =========================================================
+
+The command line asks only this package.
 """
 
 from __future__ import annotations
 
+from engine.ledger.fires import DataGap, DeadLetter, Fire, Status
+from engine.ledger.records import (
+    INCLUDED,
+    ActionRow,
+    Backfill,
+    DriftRow,
+    Included,
+    InLine,
+    NextFire,
+    ScheduleRow,
+    Served,
+)
+from engine.runtime.apply.apply import PRUNE_AFTER, Change, DryRun
+from engine.runtime.apply.edits import ApplyReport
+from engine.runtime.past_windows import Considered
+from engine.service.backfill import BackfillRequested
 from engine.service.base import not_found
-from engine.service.one_shots import as_text
+from engine.service.one_shots import ApplicationSchedule, as_text
+from engine.service.operate import Cancelled, Requested, Resumed, Skipped
 from engine.service.service import ScheduleService
 
-__all__ = ["ScheduleService", "as_text", "not_found"]
+__all__ = [
+    "INCLUDED",
+    "PRUNE_AFTER",
+    "ActionRow",
+    "ApplicationSchedule",
+    "ApplyReport",
+    "Backfill",
+    "BackfillRequested",
+    "Cancelled",
+    "Change",
+    "Considered",
+    "DataGap",
+    "DeadLetter",
+    "DriftRow",
+    "DryRun",
+    "Fire",
+    "InLine",
+    "Included",
+    "NextFire",
+    "Requested",
+    "Resumed",
+    "ScheduleRow",
+    "ScheduleService",
+    "Served",
+    "Skipped",
+    "Status",
+    "as_text",
+    "not_found",
+]

@@ -13,12 +13,12 @@ from pathlib import Path
 from engine.cli.target import DEFAULT_DATA_DIR, LazyService
 from engine.cli.up.board import FileState
 from engine.errors import LedgerUnavailable, PruneRefused, ScheduleFileError
-from engine.runtime.apply.apply import PRUNE_AFTER
 from engine.runtime.apply.attempts import REFUSALS, named, remarks, require_project
 from engine.runtime.apply.source import Source, digest_of, read_aside
 from engine.runtime.events import Applied, Event, Notice, OnEvent
 from engine.runtime.loop import Loop
 from engine.schedules import ScheduleFile
+from engine.service import PRUNE_AFTER
 
 _LOOK_EVERY_MS = 5_000
 """Poll interval without file system events, which some (network, container) never send."""

@@ -32,7 +32,6 @@ from engine.cli.output import (
 from engine.cli.target import LazyService, Target
 from engine.cli.up.board import WRONG, Board, BoardLine, FileState, manner
 from engine.ledger.fires import shown_timing
-from engine.ledger.records import NextFire
 from engine.runtime.events import (
     Alert,
     Applied,
@@ -46,6 +45,7 @@ from engine.runtime.events import (
 )
 from engine.runtime.loop import Loop
 from engine.schedules.units import utc_text
+from engine.service import NextFire
 
 # --- table ---
 # Rendering of the live table with rich. Pure: time and terminal size are arguments.
