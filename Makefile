@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 TOGETHER := --max-worker-restart 0 --numprocesses
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-postgres test-python fuzz test-wheel check format house bench prove-time prove-account prove-lines prove-upgrade prove-faults ci lock wheel clean
+.PHONY: help install up test test-fast test-postgres test-python fuzz test-wheel check format house bench prove-time prove-account prove-lines prove-upgrade prove-faults ci lock wheel clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,10 +30,14 @@ test: $(STAMP) ## Run every test, on real servers
 ifdef ARGS
 	$(BIN)/pytest $(ARGS)
 else
-	$(BIN)/pytest $(TOGETHER) 3 --dist loadfile --no-loadscope-reorder --ignore tests/acceptance
-	$(BIN)/pytest $(TOGETHER) 3 --dist load -m waits tests/acceptance
-	$(BIN)/pytest $(TOGETHER) 2 --dist loadfile -m "not waits" tests/acceptance
+	@TIMEFORMAT='CPU seconds: %U and %S in the system, in %R'; time ( \
+	$(BIN)/pytest $(TOGETHER) 3 --dist loadfile --no-loadscope-reorder --ignore tests/acceptance && \
+	$(BIN)/pytest $(TOGETHER) 3 --dist load -m waits tests/acceptance && \
+	$(BIN)/pytest $(TOGETHER) 2 --dist loadfile -m "not waits" tests/acceptance )
 endif
+
+test-fast: $(STAMP) ## Run what needs no server: units, and conformance in memory
+	$(BIN)/pytest $(TOGETHER) 2 --dist loadfile -k "not postgres" tests/unit tests/conformance
 
 test-postgres: $(STAMP) ## Run conformance and the race on another PostgreSQL (POSTGRES=16)
 	SCHED_TEST_POSTGRES=$(or $(POSTGRES),15) $(BIN)/pytest $(TOGETHER) 3 --dist loadfile --no-loadscope-reorder -k "not memory" tests/conformance tests/acceptance/test_race.py
