@@ -57,16 +57,17 @@ class FireInfo:
     data_from: datetime | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a naive fire time or unknown timing; convert to UTC, in whole milliseconds."""
-        if self.fire_time.tzinfo is None:
-            raise ValueError("fire_time has no timezone; give an aware datetime")
+        """Refuse naive datetimes and unknown timing; convert to UTC, in whole milliseconds."""
         if self.timing not in get_args(Timing):
             raise ValueError(
                 f"timing {self.timing!r} is not one of: {', '.join(get_args(Timing))}",
             )
         for name in ("fire_time", "data_from"):
-            if (moment := getattr(self, name)) is not None:
-                object.__setattr__(self, name, _whole_ms(moment))
+            if (moment := getattr(self, name)) is None:
+                continue
+            if moment.tzinfo is None:
+                raise ValueError(f"{name} has no timezone; give an aware datetime")
+            object.__setattr__(self, name, _whole_ms(moment))
 
     @property
     def data_to(self) -> datetime:

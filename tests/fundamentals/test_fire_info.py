@@ -71,9 +71,10 @@ def test_the_fire_time_is_kept_in_utc():
     assert fire(fire_time=datetime(2026, 11, 21, 7, tzinfo=east)) == fire()
 
 
-def test_a_naive_fire_time_is_refused():
-    with pytest.raises(ValueError, match="fire_time has no timezone"):
-        fire(fire_time=datetime(2026, 11, 21, 5))  # noqa: DTZ001 - the mistake under test
+@pytest.mark.parametrize("name", ["fire_time", "data_from"])
+def test_a_naive_moment_is_refused(name: str):
+    with pytest.raises(ValueError, match=f"{name} has no timezone"):
+        fire(**{name: datetime(2026, 11, 21, 5)})  # noqa: DTZ001 - the mistake under test
 
 
 def test_an_unknown_timing_is_refused():
