@@ -41,7 +41,7 @@ from engine.cli.target import (
     open_service,
 )
 from engine.errors import LedgerError, Problem, ScheduleFileError
-from engine.runtime.apply.source import Source, located, placed, unknown_workflows
+from engine.runtime.apply.source import Source, located_remarks, placed, unknown_workflows
 from engine.schedules import Schedule, ScheduleFile
 from engine.schedules.diff import Starts
 from engine.schedules.loader.json_schema import json_schema_text
@@ -245,7 +245,7 @@ def _tell_applied(
     typer.echo(str(report))
     for line in report.queues:
         typer.echo(line)
-    for remark in located(report, Source(path)):
+    for remark in located_remarks(report, Source(path)):
         typer.echo(remark)
     if report.absent and not prune:
         typer.echo(f"not in the file: {', '.join(report.absent)} (--prune retires them)")

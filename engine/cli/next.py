@@ -39,8 +39,10 @@ from engine.cli.target import (
     whole_number,
 )
 from engine.errors import ScheduleNotFound
-from engine.schedules import Cron, Schedule, describe
-from engine.schedules.describe import read_aloud
+from engine.schedules import Cron, Schedule
+from engine.schedules.describe import describe
+from engine.schedules.describe import missing as missing_times
+from engine.schedules.describe import note as clock_note
 from engine.schedules.timing.spec import Spec
 from engine.schedules.units import HORIZON, TICK, first_of, from_seconds
 from engine.service import ScheduleRow, ScheduleService, not_found
@@ -89,7 +91,7 @@ class FireSource:
 
     def aloud(self, now: datetime) -> str:
         """Return a sentence that describes when it fires."""
-        return read_aloud(self.spec if self.schedule is None else self.schedule, now=now)
+        return describe(self.spec if self.schedule is None else self.schedule, now=now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ class Upcoming:
     def note(self) -> str:
         """Note on an unusual fire; empty for an ordinary one."""
         last = "" if next(self.source.starts(self.fire_time), None) else LAST
-        clocks = describe.note(self.source.spec, self.fire_time)
+        clocks = clock_note(self.source.spec, self.fire_time)
         return "; ".join(filter(None, (self.remark, clocks, last)))
 
     def as_json(self) -> dict[str, object]:
@@ -157,7 +159,7 @@ def missing(rows: Sequence[Upcoming], after: datetime) -> list[str]:
     """Return notes on skipped clock times from ``after`` to the last of one source's fires."""
     if not rows:
         return []
-    return [gap.note for gap in describe.missing(rows[0].source.spec, after, rows[-1].fire_time)]
+    return [gap.note for gap in missing_times(rows[0].source.spec, after, rows[-1].fire_time)]
 
 
 def one_of_each(sources: Iterable[FireSource], after: datetime) -> list[Upcoming]:

@@ -32,7 +32,7 @@ from engine.cli.output import (
     without_worker,
 )
 from engine.cli.target import DEFAULT_DATA_DIR, DataDir, Json, Key, Target, open_service, target
-from engine.schedules.describe import read_aloud
+from engine.schedules.describe import describe
 from engine.schedules.policies import Rule
 from engine.service import Backfill, DataGap, Fire, ScheduleRow
 
@@ -209,7 +209,7 @@ class Page:
             f" zone rules {self._tzdata}"
         )
         if row.schedule:
-            sentences.print(f"fires {read_aloud(row.schedule, now=self.now)}")
+            sentences.print(f"fires {describe(row.schedule, now=self.now)}")
             out.print()
             out.print("\n".join(as_yaml(row.schedule)))
         self._print_fires()

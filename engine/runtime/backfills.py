@@ -197,7 +197,7 @@ class _LayingTurn:
             return
         state = await self._as_asked_for(each, state)
         if state.workflow_type is None:
-            raise EngineError(planning.reason(state.schedule))
+            raise EngineError(planning.unresolved_workflow(state.schedule))
         batch = _Batch(self._transaction, each, state)
         await batch.choose(limit)
         windows = [*await batch.split(), *batch.new]

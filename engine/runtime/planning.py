@@ -32,13 +32,13 @@ from engine.schedules.units import utc_text
 # Texts about workflows that no worker can run, or that no living worker serves.
 
 
-def reason(schedule: Schedule) -> Reason:
+def unresolved_workflow(schedule: Schedule) -> Reason:
     """Return the reason that the ledger records for windows of an unknown workflow."""
     text = f"no worker on task queue {schedule.task_queue} knows {schedule.workflow}"
     return Reason("unknown_workflow", text)
 
 
-def explained(schedule: Schedule, announced: Collection[str]) -> str:
+def unresolved_workflow_hint(schedule: Schedule, announced: Collection[str]) -> str:
     """Return the reason and a possible remedy, for display.
 
     Args:
@@ -46,13 +46,13 @@ def explained(schedule: Schedule, announced: Collection[str]) -> str:
         announced: every type that a worker of its task queue ever announced.
     """
     if not announced:
-        return f"{reason(schedule)}; no worker has ever served that task queue"
+        return f"{unresolved_workflow(schedule)}; no worker has ever served that task queue"
     if resolve_type(schedule.workflow, announced):
-        return f"{reason(schedule)}; start a worker that has it, one did know it"
+        return f"{unresolved_workflow(schedule)}; start a worker that has it, one did know it"
     near = nearest_name(schedule.workflow, announced)
     meant = f"did you mean {near}? New" if near else "new"
     code = f"{meant} code is found when `sched up` or the worker starts again"
-    return f"{reason(schedule)}; {code}"
+    return f"{unresolved_workflow(schedule)}; {code}"
 
 
 def unserved_at(project: str, lane: str, workflow: str, served: Served) -> str | None:
@@ -179,7 +179,7 @@ def decided_in_part(state: ScheduleState, now: datetime) -> Plan:
 
 
 def _unable(state: ScheduleState) -> Reason | None:
-    return reason(state.schedule) if state.workflow_type is None else None
+    return unresolved_workflow(state.schedule) if state.workflow_type is None else None
 
 
 # --- splitting of ranges ---

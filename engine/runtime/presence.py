@@ -194,7 +194,9 @@ class Watchdog:
             windows = sum(each.windows for each in step.decisions if each.verdict == "rejected")
             if windows:
                 noun = "window" if windows == 1 else "windows"
-                why = planning.explained(step.state.schedule, announced.get(queue, ()))
+                why = planning.unresolved_workflow_hint(
+                    step.state.schedule, announced.get(queue, ())
+                )
                 text = f"{step.state.key}: {windows} {noun} rejected, {why}"
                 self._emit(Alert(Code.WORKFLOW_UNKNOWN, text))
         tell_decided(without_run(steps), self._emit)
@@ -215,7 +217,8 @@ class Watchdog:
         states = await transaction.read(keys)
         now = await transaction.now()
         steps = [
-            plan(state, now, rows=_ROWS, unable=planning.reason(state.schedule)) for state in states
+            plan(state, now, rows=_ROWS, unable=planning.unresolved_workflow(state.schedule))
+            for state in states
         ]
         await transaction.record(steps)
         return steps

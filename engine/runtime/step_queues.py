@@ -201,12 +201,12 @@ class SlotSupplier(CustomSlotSupplier):
     in its own threads, where the pool must not be touched: a waiter could miss the news for good.
     """
 
-    def __init__(self, book: SlotPool) -> None:
-        self._book, self._loop = book, asyncio.get_running_loop()
+    def __init__(self, pool: SlotPool) -> None:
+        self._pool, self._loop = pool, asyncio.get_running_loop()
 
     async def reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit:  # noqa: ARG002 - the SDK's name
         """See the base class."""
-        await self._book.reserve()
+        await self._pool.reserve()
         return SlotPermit()
 
     def try_reserve_slot(self, ctx: SlotReserveContext) -> SlotPermit | None:  # noqa: ARG002 - the SDK's name
@@ -219,7 +219,7 @@ class SlotSupplier(CustomSlotSupplier):
     def release_slot(self, ctx: SlotReleaseContext) -> None:  # noqa: ARG002 - the SDK's name
         """See the base class."""
         with suppress(RuntimeError):  # the loop and its pool have ended
-            self._loop.call_soon_threadsafe(self._book.release)
+            self._loop.call_soon_threadsafe(self._pool.release)
 
 
 # --- interceptors ---
@@ -268,29 +268,29 @@ class SlotInterceptor(Interceptor):
         patience: how long a step waits for a slot after the lease has ended.
     """
 
-    def __init__(self, book: SlotPool, patience: timedelta) -> None:
-        self._book, self._patience = book, patience
+    def __init__(self, pool: SlotPool, patience: timedelta) -> None:
+        self._pool, self._patience = pool, patience
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
         """See the base class."""
-        return _OnSlot(next, self._book, self._patience)
+        return _OnSlot(next, self._pool, self._patience)
 
 
 class _OnSlot(ActivityInboundInterceptor):
     def __init__(
-        self, following: ActivityInboundInterceptor, book: SlotPool, patience: timedelta
+        self, following: ActivityInboundInterceptor, pool: SlotPool, patience: timedelta
     ) -> None:
         super().__init__(following)
-        self._book, self._patience = book, patience
+        self._pool, self._patience = pool, patience
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
         can_be_ended = inspect.iscoroutinefunction(input.fn)
         try:
-            async with self._book.slot(patience=self._patience, can_be_ended=can_be_ended):
+            async with self._pool.slot(patience=self._patience, can_be_ended=can_be_ended):
                 return await super().execute_activity(input)
         except SlotLost:
             raise ApplicationError(
-                f"this worker lost its slots of queue {self._book.queue}: it could not reach the"
+                f"this worker lost its slots of queue {self._pool.queue}: it could not reach the"
                 " ledger for a lease; the step is tried again",
                 type="SlotLost",
             ) from None
@@ -370,10 +370,10 @@ class QueueWorker:
     """
 
     def __init__(
-        self, beside: Worker, name: str, book: SlotPool | None, patience: timedelta
+        self, beside: Worker, name: str, pool: SlotPool | None, patience: timedelta
     ) -> None:
-        self.name, self.book = name, book
-        self._worker = _worker(beside, name, book, patience)
+        self.name, self.pool = name, pool
+        self._worker = _worker(beside, name, pool, patience)
         self._work = asyncio.create_task(self._worker.run(), name=f"lane {name}")
 
     @property
@@ -391,17 +391,17 @@ class QueueWorker:
         await asyncio.wait({self._work})
 
 
-def _worker(beside: Worker, name: str, book: SlotPool | None, patience: timedelta) -> Worker:
+def _worker(beside: Worker, name: str, pool: SlotPool | None, patience: timedelta) -> Worker:
     config = beside.config()
     config["task_queue"] = name
     config["workflows"], config["nexus_service_handlers"] = [], []
     # The main worker's rate limit does not apply to this queue.
     config["max_task_queue_activities_per_second"] = None
-    if book is not None:
-        config["interceptors"] = [*config.get("interceptors", ()), SlotInterceptor(book, patience)]
+    if pool is not None:
+        config["interceptors"] = [*config.get("interceptors", ()), SlotInterceptor(pool, patience)]
         config["tuner"] = WorkerTuner.create_composite(
             workflow_supplier=_UNUSED,
-            activity_supplier=SlotSupplier(book),
+            activity_supplier=SlotSupplier(pool),
             local_activity_supplier=_UNUSED,
             nexus_supplier=_UNUSED,
         )
@@ -457,8 +457,8 @@ class QueueManager:
         self._told: set[tuple[str, str]] = set()
 
     @property
-    def _books(self) -> list[SlotPool]:
-        return [lane.book for lane in self._lanes.values() if lane.book]
+    def _pools(self) -> list[SlotPool]:
+        return [lane.pool for lane in self._lanes.values() if lane.pool]
 
     async def run_once(self) -> timedelta:
         """Do the due work and wait for the next; without any, no SQL statement is run."""
@@ -478,8 +478,8 @@ class QueueManager:
 
     async def watch(self) -> timedelta:
         """Cancel steps on slots whose lease has ended; return the wait until the next check."""
-        for book in self._books:
-            book.give_up()
+        for pool in self._pools:
+            pool.give_up()
         return self._settings.lease / _LOOKS
 
     @property
@@ -487,7 +487,7 @@ class QueueManager:
         return self._settings.lease.total_seconds() / _RENEWALS
 
     async def _hold_if_due(self) -> None:
-        if not self._books:
+        if not self._pools:
             self._wanted.clear()
         elif self._wanted.is_set() or boottime() >= self._held_at + self._period:
             await self.hold()
@@ -500,7 +500,7 @@ class QueueManager:
             self._touched_since = asked
         in_touch = asked - self._touched_since >= lease.total_seconds()
         self._asked += 1
-        asks = {book: book.ask() for book in self._books}
+        asks = {pool: pool.ask() for pool in self._pools}
         held = await self._ledger.hold_slots(
             self._serving.replica,
             list(asks.values()),
@@ -509,8 +509,8 @@ class QueueManager:
             number=self._asked,
         )
         self._held_at = asked
-        for book, ask in asks.items():
-            book.hold(held.get(book.lane, 0), ask, asked, lease)
+        for pool, ask in asks.items():
+            pool.hold(held.get(pool.lane, 0), ask, asked, lease)
 
     def wake(self) -> None:
         """End the wait of the current turn."""
@@ -518,7 +518,7 @@ class QueueManager:
 
     async def end(self) -> None:
         """Let running steps end, renew their slots meanwhile, and give the slots back."""
-        had_slots = bool(self._books)
+        had_slots = bool(self._pools)
         await self._close(list(self._lanes.values()))
         self._lanes.clear()
         try:
@@ -533,7 +533,7 @@ class QueueManager:
         while not closing.done():
             await asyncio.wait({closing}, timeout=self._period)
             try:
-                if not closing.done() and self._books:
+                if not closing.done() and self._pools:
                     await self.hold()
             except EngineError as error:
                 self._emit(Degraded("queues", str(error)))
@@ -562,8 +562,8 @@ class QueueManager:
         self._limited[queue] = limits
 
     def _lane(self, queue: str, name: str, limits: Queue) -> QueueWorker:
-        book = None if limits.concurrency is None else SlotPool(name, queue, self.wake)
-        return QueueWorker(self._worker, name, book, self._settings.lease / 2)
+        pool = None if limits.concurrency is None else SlotPool(name, queue, self.wake)
+        return QueueWorker(self._worker, name, pool, self._settings.lease / 2)
 
     def _look_after_lanes(self) -> None:
         """Remove a lane whose worker has failed and raise its error; the next turn recreates it."""

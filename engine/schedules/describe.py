@@ -520,7 +520,7 @@ _UNITS: Final = (
 )
 
 
-def read_aloud(what: Schedule | Spec, *, now: datetime | None = None) -> str:
+def describe(what: Schedule | Spec, *, now: datetime | None = None) -> str:
     """Return when ``what`` fires, as in "at 02:30 on Monday to Friday".
 
     The text of a `Schedule` includes its exclusions and spread. Days and times of a cron, and the

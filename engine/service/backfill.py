@@ -183,7 +183,9 @@ async def _requested(
     if first is None or last is None or first > end:
         raise WindowNotFound(f"no window of {state.key} opens between the two")
     if state.workflow_type is None:
-        raise WorkflowUnknown(planning.reason(state.schedule), cure="start a worker that has it")
+        raise WorkflowUnknown(
+            planning.unresolved_workflow(state.schedule), cure="start a worker that has it"
+        )
     for other in await schedule.transaction.backfills(state.key, laying=True):
         if other.first <= last and first <= other.last and other.ends(state) is None:
             raise BackfillOverlaps(

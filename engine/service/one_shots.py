@@ -161,7 +161,9 @@ async def _asked(transaction: Transaction, new: NewDefinition) -> ApplicationSch
         # A worker that announces the workflow concurrently cannot see this row yet.
         await transaction.raise_epoch()
         announced = await transaction.announced([schedule.task_queue])
-        waiting = planning.explained(schedule, announced.get(schedule.task_queue, ()))
+        waiting = planning.unresolved_workflow_hint(
+            schedule, announced.get(schedule.task_queue, ())
+        )
     kind = new.workflow_type
     return ApplicationSchedule(schedule.key, schedule, new.next_fire_at, new.project, kind, waiting)
 

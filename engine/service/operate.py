@@ -431,7 +431,9 @@ async def _ask(
 ) -> Requested:
     state, transaction = schedule.state, schedule.transaction
     if state.workflow_type is None:
-        raise WorkflowUnknown(planning.reason(state.schedule), cure="start a worker that has it")
+        raise WorkflowUnknown(
+            planning.unresolved_workflow(state.schedule), cure="start a worker that has it"
+        )
     _require_one_previous(state.schedule, overlap)
     await schedule.read_line(overlap or state.schedule.overlap)
     resolved = _resolved(schedule, window, workflow_id, overlap)

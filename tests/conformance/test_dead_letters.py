@@ -206,7 +206,9 @@ async def rejected_together(bench) -> None:
     await declare_ago(bench, "everyMs: 60000, firstFire: next", HOUR)
     async with bench.ledger.transaction() as transaction:
         (state,) = await transaction.read(["k"])
-        step = plan(state, await transaction.now(), unable=planning.reason(state.schedule))
+        step = plan(
+            state, await transaction.now(), unable=planning.unresolved_workflow(state.schedule)
+        )
         await transaction.record([step])
 
 

@@ -239,7 +239,7 @@ async def prepare(past: Past, keep: int, cursor: datetime) -> None:
 
 async def round_of(past: Past, at_once: int, keep: int) -> None:
     janitor = past.janitor(retention_keep=keep)
-    janitor._paces = BatchSizers(
+    janitor._sizers = BatchSizers(
         BatchSizer(at_once, most=at_once), BatchSizer(at_once, most=at_once)
     )
     await finish(janitor)

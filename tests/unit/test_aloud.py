@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine.errors import CronInvalid
 from engine.schedules import At, Cron, Interval, Schedule
-from engine.schedules.describe import read_aloud
+from engine.schedules.describe import describe
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
@@ -74,7 +74,7 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
     ],
 )  # fmt: skip
 def test_an_expression_is_read_in_plain_english(expression, sentence):
-    assert read_aloud(Cron(expression)) == sentence
+    assert describe(Cron(expression)) == sentence
 
 
 def test_h_is_read_as_what_it_means_for_the_key():
@@ -82,7 +82,7 @@ def test_h_is_read_as_what_it_means_for_the_key():
         cron = Cron("H H * * *", key=key)
         first = cron.next(NOW)
         assert first is not None
-        assert read_aloud(cron) == f"at {first:%H:%M} every day"
+        assert describe(cron) == f"at {first:%H:%M} every day"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_h_is_read_as_what_it_means_for_the_key():
     ],
 )  # fmt: skip
 def test_intervals_and_moments_are_read(spec, sentence):
-    assert read_aloud(spec, now=NOW) == sentence
+    assert describe(spec, now=NOW) == sentence
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_intervals_and_moments_are_read(spec, sentence):
 def test_bounds_exclusions_and_spread_are_read_too(fields, sentence):
     declared = {"key": "a", "workflow": "w", "timezone": "America/Sao_Paulo", **fields}
     schedule = Schedule.from_json(declared)
-    assert read_aloud(schedule, now=NOW) == sentence
+    assert describe(schedule, now=NOW) == sentence
 
 
 SHIFT = "When the clock goes forward, a skipped time fires at the first moment after it"
@@ -163,15 +163,15 @@ SKIP = "When the clock goes forward, a skipped time does not happen"
 )  # fmt: skip
 def test_clock_changes_are_told_only_where_they_touch_the_schedule(expression, timezone, dst, said):
     cron = Cron(expression, timezone, dst=dst)
-    assert read_aloud(cron, now=NOW) == f"{read_aloud(cron)}{'. ' if said else ''}{said}"
+    assert describe(cron, now=NOW) == f"{describe(cron)}{'. ' if said else ''}{said}"
 
 
 def test_a_schedule_that_ends_before_the_clock_changes_says_nothing_of_it():
     fields = {"key": "a", "workflow": "w", "cron": "30 2 * * *", "timezone": "America/New_York"}
     ended = Schedule.from_json({**fields, "end": "2027-03-13"})
-    assert read_aloud(ended, now=NOW) == "at 02:30 every day, until the end of 2027-03-13"
+    assert describe(ended, now=NOW) == "at 02:30 every day, until the end of 2027-03-13"
     touched = Schedule.from_json({**fields, "end": "2027-03-14"})
-    assert read_aloud(touched, now=NOW).endswith(f". {SHIFT}.")
+    assert describe(touched, now=NOW).endswith(f". {SHIFT}.")
 
 
 def test_special_days_never_read_alike():
@@ -182,7 +182,7 @@ def test_special_days_never_read_alike():
     texts = [f"0 0 {day} * *" for day in days] + [f"0 0 * * {day}" for day in weekdays]
     texts += [f"0 0 {one},{other} * *" for one, other in combinations(days[:9], 2)]
     texts += [f"0 0 {one} * {other}" for one in days[:5] for other in weekdays]
-    spoken = {read_aloud(Cron(text)): text for text in texts}
+    spoken = {describe(Cron(text)): text for text in texts}
     assert len(spoken) == len(texts)
 
 
@@ -303,7 +303,7 @@ def field(low: int, high: int) -> st.SearchStrategy[tuple[str, set[int]]]:
 def test_the_times_of_a_sentence_are_those_of_its_expression(second, minute, hour):
     for seconds in (("0", {0}), second):
         cron = Cron(f"{seconds[0]} {minute[0]} {hour[0]} * * *")
-        told = read_aloud(cron).removesuffix(" every day")
+        told = describe(cron).removesuffix(" every day")
         meant = {h * 3600 + m * 60 + s for h in hour[1] for m in minute[1] for s in seconds[1]}
         assert times(told) == meant, told
 
@@ -315,7 +315,7 @@ def test_the_days_of_a_sentence_are_those_of_its_expression(day, month, weekday,
         cron = Cron(f"{time} {day[0]} {month[0]} {weekday[0]}")
     except CronInvalid:  # the 30th of February
         assume(False)
-    told = read_aloud(cron)
+    told = describe(cron)
     split = re.search(r"(?: every day| on | in |$)", told)
     assert split
     both = day[0][0] == "*" or weekday[0][0] == "*"

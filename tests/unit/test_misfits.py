@@ -11,7 +11,7 @@ from engine.flow import definition_of
 from engine.runtime.apply.attempts import remarks
 from engine.runtime.apply.code_check import mismatches
 from engine.runtime.apply.edits import ApplyReport
-from engine.runtime.apply.source import Source, located, placed
+from engine.runtime.apply.source import Source, located_remarks, placed
 from engine.schedules import load_schedules
 from tests.fundamentals.samples.parcels import Parcels
 from tests.fundamentals.samples.together import Naive
@@ -147,8 +147,8 @@ def test_a_file_that_was_read_before_has_places_as_long_as_it_is_the_same(tmp_pa
     path.write_text("schedules:\n  - {key: typo, workflow: parcel, everyMs: 60000}\n")
     file = Source(path).read()
     report = ApplyReport(refused={"typo": "no worker knows parcel"})
-    (said,) = located(report, file)
+    (said,) = located_remarks(report, file)
     assert said == f"{path}:2:27: SCHEDULE_WORKFLOW_UNKNOWN: typo: no worker knows parcel"
     path.write_text("# saved meanwhile\n" + path.read_text())
-    (said,) = located(report, file)
+    (said,) = located_remarks(report, file)
     assert said == f"{path}: SCHEDULE_WORKFLOW_UNKNOWN: typo: no worker knows parcel"

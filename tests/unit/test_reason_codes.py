@@ -40,7 +40,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/ledger.md"
         ("had passed when it was declared", "expired"),
         (FIRST_SIGHT, "first_sight"),
         ("caught up for 3 missed windows", "caught_up"),
-        (planning.reason(NOOP), "unknown_workflow"),
+        (planning.unresolved_workflow(NOOP), "unknown_workflow"),
         ("foreign run", "foreign_run"),
         ("payload too large", "payload_too_large"),
         ("refused by the server", "refused"),

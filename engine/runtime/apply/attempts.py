@@ -16,7 +16,7 @@ from engine.errors import (
 from engine.flow import registered_workflows
 from engine.runtime.apply.code_check import mismatches
 from engine.runtime.apply.edits import ApplyReport
-from engine.runtime.apply.source import Source, located, placed
+from engine.runtime.apply.source import Source, located_remarks, placed
 from engine.runtime.events import Notice
 from engine.schedules import ScheduleFile
 
@@ -64,7 +64,7 @@ def remarks(
     warnings = [f"warning: {problem.located(file.name)}" for problem in file.warnings]
     return [
         *(Notice(line, good=True) for line in [*_news(file, report), *report.queues, *warnings]),
-        *(Notice(remark, good=False) for remark in located(report, source)),
+        *(Notice(remark, good=False) for remark in located_remarks(report, source)),
         *(
             Notice(each.located(file.name), good=False)
             for each in wrong_inputs(file, source, types)

@@ -170,11 +170,11 @@ async def refused(
         return {}
     announced = await transaction.announced({each.task_queue for each in nameless})
     reasons = {
-        each.key: planning.explained(each, announced[each.task_queue])
+        each.key: planning.unresolved_workflow_hint(each, announced[each.task_queue])
         for each in nameless
         if announced.get(each.task_queue)
     }
-    for key, cause in kin(schedules, reasons).items():
+    for key, cause in linked(schedules, reasons).items():
         if key in written:
             reasons[key] = f"after or needs links it with {cause}, which is refused"
     return {
@@ -190,7 +190,7 @@ def _is_unknown(schedule: Schedule, types: Types) -> bool:
     return types[schedule.task_queue, schedule.workflow] is None
 
 
-def kin(schedules: Iterable[Schedule], keys: Collection[str]) -> dict[str, str]:
+def linked(schedules: Iterable[Schedule], keys: Collection[str]) -> dict[str, str]:
     """Return other keys linked with one of these, directly or not, each with that one key."""
     links: dict[str, list[str]] = defaultdict(list)
     for schedule in schedules:
@@ -531,7 +531,9 @@ class ApplyTransaction:
         queues = {schedule.task_queue for schedule in waiting}
         announced = await self._transaction.announced(queues) if queues else {}
         return {
-            schedule.key: planning.explained(schedule, announced.get(schedule.task_queue, ()))
+            schedule.key: planning.unresolved_workflow_hint(
+                schedule, announced.get(schedule.task_queue, ())
+            )
             for schedule in waiting
         }
 

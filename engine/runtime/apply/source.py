@@ -320,7 +320,7 @@ def unknown_workflows(known: Known) -> list[Mismatch]:
     ]
 
 
-def located(report: ApplyReport, source: Source | ScheduleFile | None) -> list[str]:
+def located_remarks(report: ApplyReport, source: Source | ScheduleFile | None) -> list[str]:
     """Return the remarks of a report, those on unknown workflows with their positions."""
     mismatches = unknown_workflows(report.unknown)
     plain = {f"{each.code}: {each.message}" for each in mismatches}

@@ -206,9 +206,9 @@ _ROW = 10
 """Cost of writing a day's row, in windows."""
 
 
-async def count_days(
+async def rollup_days(
     ledger: Tended,
-    pace: BatchSizer,
+    sizer: BatchSizer,
     chores: KeyMaintenance,
     since: datetime,
     until: datetime,
@@ -220,13 +220,13 @@ async def count_days(
     With ``note`` this progress is recorded in the ledger.
     """
     while since < until:
-        end, windows = stretch(chores.schedule, since, until, pace.amount)
+        end, windows = stretch(chores.schedule, since, until, sizer.amount)
         begun = boottime()
         async with ledger.upkeep() as upkeep:
-            await summarise(upkeep, chores.key, since, end)
+            await rollup(upkeep, chores.key, since, end)
             if note:
                 await upkeep.done(chores.key, summarised=end)
-        pace.took(windows, boottime() - begun)
+        sizer.took(windows, boottime() - begun)
         yield end
         since = end
 
@@ -242,7 +242,7 @@ def stretch(
     return since + _DAY * days, a_day * days
 
 
-async def summarise(upkeep: Upkeep, key: str, since: datetime, until: datetime) -> None:
+async def rollup(upkeep: Upkeep, key: str, since: datetime, until: datetime) -> None:
     """Count the days from one midnight to another."""
     parts = []
     for row in await upkeep.over_days(key, since, until):
@@ -316,9 +316,9 @@ class Compactor:
     """
 
     def __init__(
-        self, ledger: Tended, archive: Archive | None, paces: BatchSizers, now: datetime
+        self, ledger: Tended, archive: Archive | None, sizers: BatchSizers, now: datetime
     ) -> None:
-        self._ledger, self._archive, self._paces, self._now = ledger, archive, paces, now
+        self._ledger, self._archive, self._sizers, self._now = ledger, archive, sizers, now
         self._counted: tuple[str, datetime] | None = None
         self.tally = Tally()
 
@@ -345,7 +345,7 @@ class Compactor:
             begun = boottime()
             async with self._ledger.upkeep() as upkeep:
                 await self._change(upkeep, piece)
-            self._paces.changing.took(len(piece.rows), boottime() - begun)
+            self._sizers.changing.took(len(piece.rows), boottime() - begun)
 
     async def _count(self, piece: Batch) -> None:
         """Count the days a last time: merged rows lose their lags, removed ones cannot be counted.
@@ -356,8 +356,8 @@ class Compactor:
         end = midnight(max(row.last_fire_time for row in piece.rows)) + _DAY
         if not piece.removals and self._counted == (piece.chores.key, begin + _DAY):
             begin += _DAY  # the previous batch has counted the day that both share
-        pace = self._paces.counting
-        async for _ in count_days(self._ledger, pace, piece.chores, begin, end, note=False):
+        sizer = self._sizers.counting
+        async for _ in rollup_days(self._ledger, sizer, piece.chores, begin, end, note=False):
             pass
         self._counted = (piece.chores.key, end)
 
@@ -386,7 +386,7 @@ _BEGINNING = datetime.fromtimestamp(0, UTC)
 
 
 async def removals(
-    ledger: Tended, paces: BatchSizers, chores: KeyMaintenance, cutoffs: Cutoffs
+    ledger: Tended, sizers: BatchSizers, chores: KeyMaintenance, cutoffs: Cutoffs
 ) -> AsyncIterator[tuple[Batch, bool]]:
     """Yield batches of rows that may be removed, each with whether more may follow.
 
@@ -404,10 +404,10 @@ async def removals(
     for end, windows in ends:
         since = _BEGINNING
         while chores.oldest < end:
-            limit, at = paces.rows, boottime()
+            limit, at = sizers.rows, boottime()
             async with ledger.upkeep() as upkeep:
                 rows = await upkeep.old_fires(chores.key, since, end, limit, windows=windows)
-            paces.reading.took(len(rows), boottime() - at)
+            sizers.reading.took(len(rows), boottime() - at)
             leave = [row for row in rows if cutoffs.may_leave(row, chores)
                      and (cutoffs.once or newest is None or row.fire_time < newest)]  # fmt: skip
             full = len(rows) == limit
@@ -419,7 +419,7 @@ async def removals(
 
 
 async def merges(
-    ledger: Tended, paces: BatchSizers, chores: KeyMaintenance, cutoffs: Cutoffs, *, archived: bool
+    ledger: Tended, sizers: BatchSizers, chores: KeyMaintenance, cutoffs: Cutoffs, *, archived: bool
 ) -> AsyncIterator[tuple[Batch, bool]]:
     """Yield batches of rows to merge, each with whether the next one continues after it.
 
@@ -441,11 +441,11 @@ async def merges(
         until = min(cut, edge)
         since = reached = midnight(done)
         while since < until:
-            limit, at = paces.rows, boottime()
+            limit, at = sizers.rows, boottime()
             async with ledger.upkeep() as upkeep:
                 rows = await upkeep.old_fires(chores.key, since, until, limit)
                 specs = await _specs(upkeep, chores.key, rows)
-            paces.reading.took(len(rows), boottime() - at)
+            sizers.reading.took(len(rows), boottime() - at)
             found = _groups(rows, specs, chores, cutoffs, archived=archived)
             full = len(rows) == limit
             following = _behind(rows, found, reached) if full else until

@@ -22,11 +22,11 @@ from engine.runtime.retention.compaction import (
     Compactor,
     Cutoffs,
     Tended,
-    count_days,
     merges,
     midnight,
     removals,
-    summarise,
+    rollup,
+    rollup_days,
 )
 from engine.runtime.settings import Settings
 from engine.schedules.planner.decisions import ScheduleState
@@ -156,7 +156,7 @@ class Janitor:
     ) -> None:
         self._ledger, self._archive = ledger, archive
         self._serving, self._settings, self._emit = serving, settings, on_event
-        self._paces = BatchSizers()
+        self._sizers = BatchSizers()
         self._round: AsyncIterator[None] | None = None
         self._tidied: date | None = None
         self._told: set[str] = set()
@@ -193,7 +193,7 @@ class Janitor:
             now, remembered = await upkeep.now(), await upkeep.remembered_for()
         if remembered is None or self._tidied == now.date():
             return  # the cutoffs move only at midnight
-        tidying = Compactor(self._ledger, self._archive, self._paces, now)
+        tidying = Compactor(self._ledger, self._archive, self._sizers, now)
         try:
             async for _ in self._tidy(now, remembered, tidying):
                 yield
@@ -246,11 +246,11 @@ class Janitor:
             text = "SCHED_ARCHIVE is not set: old fires become ranges, and nothing is deleted"
             self._tell_once("unset", Notice(text, good=True))
         if self._archive is not None:
-            async for piece, _ in removals(self._ledger, self._paces, chores, cutoffs):
+            async for piece, _ in removals(self._ledger, self._sizers, chores, cutoffs):
                 await pending.add(piece)
             yield
         async for piece, goes_on in merges(
-            self._ledger, self._paces, chores, cutoffs, archived=self._archive is not None
+            self._ledger, self._sizers, chores, cutoffs, archived=self._archive is not None
         ):
             await pending.add(piece, now=goes_on)
             yield
@@ -259,8 +259,8 @@ class Janitor:
         """Count the past days that have not been counted yet."""
         since = chores.summarised_until or (chores.oldest and midnight(chores.oldest))
         if since is not None:
-            pace = self._paces.counting
-            async for _ in count_days(self._ledger, pace, chores, since, until, note=True):
+            sizer = self._sizers.counting
+            async for _ in rollup_days(self._ledger, sizer, chores, since, until, note=True):
                 yield
 
     async def _fill_columns(self) -> AsyncIterator[None]:
@@ -268,12 +268,12 @@ class Janitor:
         async with self._ledger.upkeep() as upkeep:
             todo = await upkeep.to_fill()
         for version, filled_from in todo.items():
-            below, pace, rows = filled_from, self._paces.filling, 0
+            below, sizer, rows = filled_from, self._sizers.filling, 0
             while below != 0:
                 begun = boottime()
                 async with self._ledger.upkeep() as upkeep:
-                    done = await upkeep.fill(version, below, pace.amount)
-                pace.took(done.looked_at, boottime() - begun)
+                    done = await upkeep.fill(version, below, sizer.amount)
+                sizer.took(done.looked_at, boottime() - begun)
                 rows += done.filled
                 yield
                 if done.held:
@@ -292,7 +292,7 @@ class Janitor:
                 for after in days:
                     key, day = after
                     begin = midnight(datetime.fromisoformat(f"{day}T00:00:00+00:00"))
-                    await summarise(upkeep, key, begin, begin + _DAY)
+                    await rollup(upkeep, key, begin, begin + _DAY)
                     if boottime() - begun > AIM:
                         break  # the next transaction continues after this day
             if not days:

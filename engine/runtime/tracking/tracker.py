@@ -184,7 +184,7 @@ class CloseWaiter:
         """Look once for blocking runs, and wait for news; return the wait until the next look."""
         self._news.clear()
         if not self._breaker.holds:
-            await self._book()
+            await self._record()
             self._wait_for(await self._look())
         every = _EVERY if self._wanted else self._settings.track
         if not self._leaving:
@@ -198,7 +198,7 @@ class CloseWaiter:
         if self._polls:
             await asyncio.wait([*self._polls.values()])
 
-    async def _book(self) -> None:
+    async def _record(self) -> None:
         """Record the closes that were seen, and wake the windows that waited for them."""
         closed, self._closed = [*self._closed], set()
         if closed:
@@ -496,7 +496,7 @@ class Tracker:
         changed = False
         async for page in self._pages((min if sweep else max)(watermark, now - near)):
             closed = await self._evidence(page)
-            changed |= bool(await self._book([*filter(None, closed.values())]))
+            changed |= bool(await self._record([*filter(None, closed.values())]))
             # Only now: runs that could not be written must be found again.
             self._remember(closed)
             if await self._hold() is None:
@@ -514,7 +514,7 @@ class Tracker:
             if self._polls is not None:
                 await self._polls.look()
 
-    async def _book(self, found: Sequence[ObservedRun]) -> set[str]:
+    async def _record(self, found: Sequence[ObservedRun]) -> set[str]:
         changed = set(
             await reconcile_runs(self._ledger, found, by=self._replica, on_event=self._emit)
         )

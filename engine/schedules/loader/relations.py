@@ -40,7 +40,7 @@ def chain_faults(
     """
     known = {schedule.key: schedule for schedule in schedules}
     for schedule in schedules:
-        for path, rule in placed(schedule):
+        for path, rule in rule_paths(schedule):
             fault = _name_fault(schedule, rule, path, keys)
             if fault is None and not {schedule.key, rule.parent} & {*timeless}:
                 fault = _time_fault(schedule, rule, path, known)
@@ -49,7 +49,7 @@ def chain_faults(
     yield from _cycles(known)
 
 
-def placed(schedule: Schedule) -> Iterator[tuple[tuple[str | int, ...], Rule]]:
+def rule_paths(schedule: Schedule) -> Iterator[tuple[tuple[str | int, ...], Rule]]:
     """Yield the rules of a schedule, each with the path of the field that names its parent."""
     number = -1 if schedule.after else 0
     for rule in schedule.follows:
@@ -131,7 +131,7 @@ def _cycles(known: Mapping[str, Schedule]) -> Iterator[tuple[str, Fault]]:
         trail: dict[str, Iterator[tuple[tuple[str | int, ...], Rule]]] = {}
         key: str | None = start if start not in done else None
         while key is not None:
-            trail.setdefault(key, placed(known[key]))
+            trail.setdefault(key, rule_paths(known[key]))
             path, rule = next(trail[key], ((), None))
             if rule is None:  # all its rules are checked
                 done.add(key)
