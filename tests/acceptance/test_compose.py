@@ -30,6 +30,12 @@ LEDGER, TEMPORAL = "//sched@postgres:5432/sched", "temporal:7233"  # as the file
 
 
 @pytest.fixture
+def database_url(empty_database_url: str) -> str:
+    """As PostgreSQL's image makes it: the first worker, or its owner, makes the ledger."""
+    return empty_database_url
+
+
+@pytest.fixture
 def file(namespace: str) -> ComposeFile:
     return ComposeFile.read(TEMPORAL_NAMESPACE=namespace)
 
