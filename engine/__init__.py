@@ -1,4 +1,4 @@
-"""The lightweight public API of sched-engine.
+"""Lightweight public API of sched-engine.
 
 Workflow code imports this module, and Temporal's sandbox imports it again for every run, so it
 loads only ``engine.errors``, ``engine.flow`` and temporalio. Schedules, ledger and plugin have

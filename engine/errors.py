@@ -1,4 +1,4 @@
-"""The exceptions of sched-engine, in one tree, and all error codes.
+"""Exceptions of sched-engine, in one tree, and all error codes.
 
 ::
 

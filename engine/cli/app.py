@@ -1,4 +1,4 @@
-"""The command-line application: commands, help and exit codes."""
+"""Command-line application: commands, help and exit codes."""
 
 from __future__ import annotations
 

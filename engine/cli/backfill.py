@@ -36,11 +36,11 @@ from engine.cli.target import (
 from engine.service import (
     INCLUDED,
     Backfill,
+    BackfillOverlap,
     BackfillRequested,
     Considered,
     Fire,
     Included,
-    InLine,
     ScheduleService,
 )
 
@@ -49,13 +49,13 @@ _EVERY = 0.5
 """Seconds between two polls of the progress."""
 
 Overlap = Annotated[
-    InLine | None,
+    BackfillOverlap | None,
     typer.Option(
         "--overlap",
         metavar="POLICY",
         help="allow: all as fast as it goes; queue: one after another."
         "  [default: what comes nearer to the schedule's own]",
-        parser=one_of("policy", get_args(InLine)),
+        parser=one_of("policy", get_args(BackfillOverlap)),
         show_default=False,
     ),
 ]

@@ -30,9 +30,6 @@ from engine.schedules.units import EARLIEST, FIRST_YEAR, HORIZON, LAST_YEAR, fro
 from engine.service import ScheduleService
 
 # --- options ---
-# Options and arguments shared by commands.
-
-# --- options ---
 # Options and arguments shared by several commands, so that each has one name and one help text.
 
 DEFAULT_DATA_DIR = Path(".sched")
@@ -302,9 +299,6 @@ def is_date(text: str) -> bool:
 def _midnight(text: str, timezone: str) -> datetime:
     return datetime.combine(date.fromisoformat(text), time(), zone(timezone).tzinfo)
 
-
-# --- target ---
-# Target of a command: the servers of the environment, or those of sched up.
 
 # --- environment ---
 # The ledger that a command uses: the environment's, or that of a ``sched up`` in the same folder.

@@ -1,4 +1,4 @@
-"""The two embedded servers of ``sched up``: PostgreSQL 18 and the Temporal development server.
+"""Two embedded servers of ``sched up``: PostgreSQL 18 and the Temporal development server.
 
 Each runs in its own process session, so that Ctrl-C reaches the workers first, and has a pid file,
 so that the next start finds a server that ``kill -9`` left behind. They are not for production,

@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL server."""
+"""Embedded PostgreSQL server."""
 
 from __future__ import annotations
 

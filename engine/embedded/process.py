@@ -23,9 +23,6 @@ from typing import Self
 
 from engine.errors import EmbeddedError
 
-# --- processes ---
-# Server processes: start, identity, lock and stop.
-
 # --- identity ---
 # A process is identified by more than its pid, so that a recycled pid is never signalled.
 

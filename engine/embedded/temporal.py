@@ -1,4 +1,4 @@
-"""The embedded Temporal development server of ``sched up``."""
+"""Embedded Temporal development server of ``sched up``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The workflow context."""
+"""Workflow context."""
 
 from __future__ import annotations
 

@@ -149,9 +149,6 @@ def _error_name(error: Any) -> str:
 
 
 # --- definitions ---
-# Workflow definitions, their run options, and the registry.
-
-# --- definitions ---
 
 MARK: Final = "__sched_workflow__"
 

@@ -1,4 +1,4 @@
-"""The ledger, the record of every window: one interface, in PostgreSQL or in memory."""
+"""Ledger, the record of every window: one interface, in PostgreSQL or in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger interface: protocols that both ledgers implement."""
+"""Ledger interface: protocols that both ledgers implement."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from engine.ledger.records import (
     Action,
     ActionRow,
     Backfill,
+    BackfillOverlap,
     DriftRow,
-    InLine,
     Lineage,
     NewDefinition,
     NewRequest,
@@ -294,7 +294,7 @@ class Backfilling(Protocol):
         state: ScheduleState,
         windows: Sequence[ToLay],
         *,
-        overlap: InLine,
+        overlap: BackfillOverlap,
         owner: str,
         lease: timedelta,
     ) -> tuple[list[Claim], set[str]]:

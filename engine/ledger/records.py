@@ -1,4 +1,7 @@
-"""Records of schedules, declarations, operator actions, replicas and queues."""
+"""Records of the ledger: schedules, new fires, declarations, actions, replicas, queues, backfills.
+
+All datetimes are timezone-aware and in UTC.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from engine.schedules.policies import Overlap, Reason, ReasonCode, code_of
 from engine.schedules.units import parse_rate
 
 # --- schedules ---
-# Schedules as plans need them and as users read them. All datetimes are timezone-aware and in UTC.
+# Schedules as users read them.
 
 
 State = Literal["active", "paused", "disabled", "ended", "retired"]
@@ -226,7 +229,7 @@ class NewFire:
 
 
 # --- declarations ---
-# Definitions, applied files and drift. All datetimes are timezone-aware and in UTC.
+# Definitions, applied files and drift.
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +289,7 @@ class DriftRow:
 
 
 # --- operator actions ---
-# Requests and actions of operators. All datetimes are timezone-aware and in UTC.
+# Requests and actions of operators.
 
 
 @dataclass(frozen=True, slots=True)
@@ -347,7 +350,7 @@ class ActionRow:
 
 
 # --- replicas ---
-# What a replica serves and what it probes. All datetimes are timezone-aware and in UTC.
+# What a replica serves and what it probes.
 
 
 @dataclass(frozen=True, slots=True)
@@ -524,9 +527,9 @@ class SlotsHeld:
 
 
 # --- backfills ---
-# Ranges of past windows that ticks lay in parts. All datetimes are timezone-aware and in UTC.
+# Ranges of past windows that ticks lay in parts.
 
-InLine = Literal["allow", "queue"]
+BackfillOverlap = Literal["allow", "queue"]
 """The order in which windows of a backfill start: as fast as possible, or one after another."""
 
 BackfillState = Literal["laying", "done", "ended"]
@@ -573,7 +576,7 @@ class Backfill:
     first: datetime
     last: datetime
     cursor: datetime
-    overlap: InLine
+    overlap: BackfillOverlap
     include: tuple[Cause, ...]
     requested_by: str
     requested_at: datetime
@@ -632,7 +635,7 @@ def as_backfill(row: Mapping[str, Any], left_alone: Mapping[str, int]) -> Backfi
 # The state before and after an action, kept as JSON with ISO 8601 timestamps that end in ``Z``.
 
 
-def noted(state: Mapping[str, Any] | None) -> str | None:
+def action_json(state: Mapping[str, Any] | None) -> str | None:
     """Return a state as the JSON text of an action."""
     return None if state is None else json.dumps(state, default=_as_text)
 

@@ -105,16 +105,16 @@ Event = Settled | Decided | Closed | Stopped | Applied | Notice | Alert | Degrad
 OnEvent = Callable[[Event], None]
 
 
-def without_run(steps: Iterable[Plan]) -> list[Decided]:
+def without_run(plans: Iterable[Plan]) -> list[Decided]:
     """Return an event for each decision of these steps that is not a claim."""
     return [
         Decided(
             decision,
-            decision.window.workflow_id(step.state.suffixed),
-            step.state.schedule.timezone,
+            decision.window.workflow_id(planned.state.suffixed),
+            planned.state.schedule.timezone,
         )
-        for step in steps
-        for decision in step.decisions
+        for planned in plans
+        for decision in planned.decisions
         if decision.verdict != "claimed"
     ]
 

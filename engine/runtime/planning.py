@@ -1,4 +1,4 @@
-"""Planning of one schedule under its row lock."""
+"""Planning of one schedule under its row lock, and its workflow's workers."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def left_alone(rows: Iterable[PolledQueue], queues: Collection[str]) -> list[str
     return [nobody_polls(row) for row in rows if row.is_left_alone and row.task_queue in queues]
 
 
-# --- from a row to a step ---
-# The planner turns the row of a schedule into the step that the ledger records.
+# --- from a row to a plan ---
+# The planner turns the row of a schedule into the plan that the ledger records.
 
 LONGEST_WAIT = timedelta(seconds=30)
 """Longest time until a plan that waits for an answer is made again."""
@@ -107,17 +107,17 @@ MOST_OWED: Final = 5000
 """Most windows that one plan may start: 0.2 s of the event loop, and 2 s of one transaction."""
 
 
-async def holding(transaction: Transaction, steps: Sequence[Plan]) -> list[Plan]:
-    """Return the steps whose plans still hold, and lock them so until the transaction ends.
+async def holding(transaction: Transaction, plans: Sequence[Plan]) -> list[Plan]:
+    """Return the plans that still hold, and lock their fires so until the transaction ends.
 
     A sweeper takes no schedule lock: a fire that a plan gives up as unsent may be in flight by
     now, and its replacement would run beside it.
     """
-    given_up = {step.state.key: _given_up(step.moves) for step in steps}
+    given_up = {planned.state.key: _given_up(planned.moves) for planned in plans}
     if not (ids := set().union(*given_up.values())):
-        return [*steps]
+        return [*plans]
     unsent = await transaction.lock_unsent(ids)
-    return [step for step in steps if given_up[step.state.key] <= unsent]
+    return [planned for planned in plans if given_up[planned.state.key] <= unsent]
 
 
 async def holds(transaction: Transaction, moves: Sequence[Move]) -> bool:
@@ -130,15 +130,15 @@ def _given_up(moves: Sequence[Move]) -> set[int]:
     return {move.fire.fire_id for move in moves if move.to == "skip"}
 
 
-def waits(step: Plan) -> bool:
-    """Return whether a step puts windows into the line of their key."""
-    return any(decision.verdict == "queued" for decision in step.decisions)
+def waits(planned: Plan) -> bool:
+    """Return whether a plan puts windows into the line of their key."""
+    return any(decision.verdict == "queued" for decision in planned.decisions)
 
 
-def concerns_others(step: Plan) -> bool:
-    """Return whether windows of other schedules may wait for this step, or it for them."""
-    without_run = any(decision.verdict != "claimed" for decision in step.decisions)
-    return without_run or any(move.to == "skip" for move in step.moves)
+def concerns_others(planned: Plan) -> bool:
+    """Return whether windows of other schedules may wait for this plan, or it for them."""
+    without_run = any(decision.verdict != "claimed" for decision in planned.decisions)
+    return without_run or any(move.to == "skip" for move in planned.moves)
 
 
 def owes_many(state: ScheduleState, now: datetime) -> bool:
@@ -169,8 +169,8 @@ def decided_to_the_end(
     # first sight lies ahead. The next definition begins after it and would not decide it either.
     until = max(now, state.effective_from)
     hold = then if then and owes_many(state, now) else None
-    step = plan(state, until, make_up=make_up, unable=unable, final=True, hold=hold)
-    return replace(step, next_fire_at=None)
+    planned = plan(state, until, make_up=make_up, unable=unable, final=True, hold=hold)
+    return replace(planned, next_fire_at=None)
 
 
 def decided_in_part(state: ScheduleState, now: datetime) -> Plan:
@@ -217,19 +217,19 @@ async def end(
     states: Sequence[ScheduleState],
     decided: Callable[[ScheduleState], Plan],
 ) -> list[Plan]:
-    """Record the steps that ``decided`` returns for these locked schedules.
+    """Record the plans that ``decided`` returns for these locked schedules.
 
-    A fire that a step gives up may be in flight by now. Its schedule is read and decided again.
+    A fire that a plan gives up may be in flight by now. Its schedule is read and decided again.
     """
-    steps = {state.key: decided(state) for state in states}
+    plans = {state.key: decided(state) for state in states}
     while True:
-        held = {step.state.key for step in await holding(transaction, [*steps.values()])}
-        if not (sent := steps.keys() - held):
+        held = {planned.state.key for planned in await holding(transaction, [*plans.values()])}
+        if not (sent := plans.keys() - held):
             break
         for state in await transaction.read(sorted(sent), all_open=True):
-            steps[state.key] = decided(state)
-    await transaction.record([*steps.values()], strict=True)
-    return [*steps.values()]
+            plans[state.key] = decided(state)
+    await transaction.record([*plans.values()], strict=True)
+    return [*plans.values()]
 
 
 async def decide_ahead(ledger: Ledger, key: str) -> None:
@@ -247,10 +247,10 @@ async def decide_ahead(ledger: Ledger, key: str) -> None:
             state = next((each for each in found if owes_many(each, now)), None)
             if state is None:
                 return
-            step = decided_in_part(state, now)
-            if step.cursor <= state.cursor or not await holds(transaction, step.moves):
+            planned = decided_in_part(state, now)
+            if planned.cursor <= state.cursor or not await holds(transaction, planned.moves):
                 return
-            await transaction.record([step], strict=True)
+            await transaction.record([planned], strict=True)
         if not told:
             _log.warning(
                 "%s owes very many windows by its old definition; they are decided first", key
@@ -285,13 +285,13 @@ class Locked:
         ``make_up``: see ``plan``; ``then``: the hold that begins now.
         """
         await self.read_line(self.state.schedule.overlap)
-        (step,) = await end(
+        (planned,) = await end(
             self.transaction,
             [self.state],
             lambda state: decided_to_the_end(state, self.now, make_up=make_up, then=then),
         )
-        self.state = replace(step.state, cursor=step.cursor)
-        return step
+        self.state = replace(planned.state, cursor=planned.cursor)
+        return planned
 
     async def read_line(self, policy: Overlap) -> None:
         """Read the whole line, if a start by this policy replaces all of it."""

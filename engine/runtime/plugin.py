@@ -1,4 +1,4 @@
-"""The Temporal worker plugin, which makes a worker a replica of the scheduler."""
+"""Temporal worker plugin, which makes a worker a replica of the scheduler."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The poller: the loop that decides due windows."""
+"""Poller: the loop that decides due windows."""
 
 from __future__ import annotations
 
@@ -27,45 +27,6 @@ from engine.schedules.planner.decisions import Decision, Plan
 from engine.schedules.planner.planner import MOST_ROWS, plan
 from engine.schedules.units import TICK
 
-# --- full queues ---
-# Alerts for full queues: one each time a queue fills up, not one per window.
-
-_CURE = "`sched show` counts them; raise maxQueued, start fewer, or see why its runs take so long"
-
-
-async def turned_full(transaction: Transaction, steps: Sequence[Plan]) -> list[Alert]:
-    """Return alerts for the queues that these steps are the first to find full.
-
-    The ledger shows which step is the first, so that replicas report it once. ``queue_one``
-    causes no alert: one waiting window is its purpose.
-    """
-    alerts = []
-    for step in steps:
-        excess = [each for each in step.decisions if each.overflows]
-        if excess and step.state.schedule.overlap == "queue":
-            first = min(excess, key=lambda each: each.window.fire_time)
-            if await _is_news(transaction, step, first):
-                alerts.append(_alert(step, sum(each.windows for each in excess)))
-    return alerts
-
-
-async def _is_news(transaction: Transaction, step: Plan, first: Decision) -> bool:
-    """Return whether the window before ``first`` still had room."""
-    at = first.window.fire_time
-    if any(each.verdict == "queued" and each.window.fire_time < at for each in step.decisions):
-        return True
-    before = step.state.schedule.spec.previous(at - TICK)
-    row = None if before is None else await transaction.covering(step.state.key, before)
-    return row is None or not row.overflowed
-
-
-def _alert(step: Plan, windows: int) -> Alert:
-    noun = "window was" if windows == 1 else "windows were"
-    most = step.state.schedule.max_queued
-    text = f"{step.state.key}: its queue is full ({most}), {windows} {noun} skipped"
-    return Alert(Code.QUEUE_FULL, f"{text}, and more will be until a run of it ends; {_CURE}")
-
-
 # --- poller ---
 # The main loop: probes the ledger, decides due windows, hands the claims to the dispatcher.
 #
@@ -84,7 +45,7 @@ _FAR = datetime.max.replace(tzinfo=UTC)
 class Tick:
     """Result of one tick. ``claims`` are with the dispatcher.
 
-    ``woken``: whether its decisions released waiting windows. ``laid``: whether windows of a
+    ``woken``: whether its decisions made waiting keys due. ``laid``: whether windows of a
     backfill were laid or left alone.
     """
 
@@ -130,7 +91,7 @@ class Poller:
         self._unparsed: set[str] = set()
         self._failing: set[str] = set()
         self._wakes = 0
-        self._continuity = FailoverDetector(ledger, on_event=on_event)
+        self._failover = FailoverDetector(ledger, on_event=on_event)
         self._backfills = Backfills(ledger, serving, settings, lookups=lookups, on_event=on_event)
         self.epoch = 0
         self._watch = ClockWatch(settings.max_skew)
@@ -154,7 +115,7 @@ class Poller:
     @property
     def doubted_at(self) -> datetime | None:
         """Time up to which windows may have runs that the ledger does not know."""
-        return self._continuity.doubted_at
+        return self._failover.doubted_at
 
     async def tick(self, now: datetime | None = None) -> Tick:
         """Run one whole tick, until the last outcome is written.
@@ -167,7 +128,7 @@ class Poller:
         """
         if now is not None:
             if not isinstance(self._ledger, MemoryLedger):
-                raise ValueError("the moment is the database's to say")
+                raise ValueError("only the in-memory ledger takes a moment")
             self._ledger.travel(now)
             self._travels = True
         tick, sends = await self._claim()
@@ -191,7 +152,7 @@ class Poller:
         if tick.claims or tick.laid:
             return _NOTHING  # more may be due at once
         probe = tick.probe
-        # Stops that are due by now are in hand.
+        # Stops that are due by now are being carried out.
         stop_at = probe.stop_at if probe.stop_at and probe.stop_at > probe.now else None
         moments = [moment for moment in (probe.due_at, probe.stale_at, stop_at) if moment]
         wait = min(moments, default=_FAR) - self._clock.about()
@@ -221,7 +182,7 @@ class Poller:
         probe = await self._ledger.probe(self._serving, ahead=self._settings.tick)
         answered = boottime()
         self.epoch = probe.epoch
-        if await self._continuity.observe(probe):
+        if await self._failover.observe(probe):
             self._lookups.forget()
         self._read_clock(probe.now, asked, answered)
         sends = await self._send_what_was_committed()
@@ -239,9 +200,9 @@ class Poller:
             # Send before anything else can fail: this replica owns these leases now.
             sends += self._dispatcher.send(claims, lease_ends)
         if room > len(claims) and due_now:
-            due, steps = await self._claim_due(room - len(claims), lease_ends)
+            due, plans = await self._claim_due(room - len(claims), lease_ends)
             claims += due
-            sends += self._hand_over(due, steps, lease_ends, chained=probe.chained)
+            sends += self._hand_over(due, plans, lease_ends, chained=probe.chained)
         if self._apart and room:
             self._beside("planning apart", partial(self._plan_apart, chained=probe.chained))
         if self._unparsed:
@@ -297,7 +258,7 @@ class Poller:
             try:
                 woken = bool(await self._ledger.wake()) or woken
             except Exception as error:  # noqa: BLE001 - the tracker wakes them too, a little later
-                logger.warning("what waits is made due later: %s", error)
+                logger.warning("waiting keys are woken later: %s", error)
         if woken:
             self.rouse()
         return woken
@@ -357,11 +318,11 @@ class Poller:
                     faults.reach("after_due")
                     if not keys:
                         return [], []
-                    steps = await self._plan(transaction, keys, limit, alerts)
-                    steps = await holding(transaction, steps)  # the others remain due
-                    alerts += await turned_full(transaction, steps)
+                    plans = await self._plan(transaction, keys, limit, alerts)
+                    plans = await holding(transaction, plans)  # the others remain due
+                    alerts += await turned_full(transaction, plans)
                     claims += await transaction.record(
-                        steps, owner=self._serving.replica, lease=self._settings.lease
+                        plans, owner=self._serving.replica, lease=self._settings.lease
                     )
                     faults.reach("before_commit")
         except CommitUnknown:
@@ -372,19 +333,19 @@ class Poller:
             raise
         for alert in alerts:
             self._emit(alert)
-        return claims, steps
+        return claims, plans
 
     def _hand_over(
-        self, claims: list[Claim], steps: list[Plan], lease_ends: float, *, chained: bool
+        self, claims: list[Claim], plans: list[Plan], lease_ends: float, *, chained: bool
     ) -> list[asyncio.Task[None]]:
         """Send the claims, then emit events, start lookups and wake waiting keys."""
         if claims:
             faults.reach("after_commit")
         sends = self._dispatcher.send(claims, lease_ends)
         # The rest runs beside the ticks; its failures never affect sends.
-        self._lookups.want(steps)
-        tell_decided(without_run(steps), self._emit)
-        if any(map(waits, steps)) or (chained and any(map(concerns_others, steps))):
+        self._lookups.want(plans)
+        tell_decided(without_run(plans), self._emit)
+        if any(map(waits, plans)) or (chained and any(map(concerns_others, plans))):
             # After the commit: of a waiting window and a run that ends, and of a parent and its
             # child, the one that is written last sees the other.
             self._wake_others()
@@ -400,7 +361,7 @@ class Poller:
                 return
             lease_ends = boottime() + self._settings.lease.total_seconds()
             try:
-                claims, steps = await self._claim_due(room, lease_ends, alone=key)
+                claims, plans = await self._claim_due(room, lease_ends, alone=key)
             except CommitUnknown:
                 logger.debug("%s: its commit is not known yet", key)
             except LedgerUnavailable as error:
@@ -410,8 +371,8 @@ class Poller:
                 if alert := self._fails(key, error):
                     self._emit(alert)
             else:
-                self._hand_over(claims, steps, lease_ends, chained=chained)
-                if steps or key not in self._failing:
+                self._hand_over(claims, plans, lease_ends, chained=chained)
+                if plans or key not in self._failing:
                     del self._apart[key]
 
     async def _prepare(self) -> None:
@@ -451,13 +412,13 @@ class Poller:
         if len(states) < len(keys):
             self._unparsed |= {*keys} - {state.key for state in states}
         now = await transaction.now()
-        steps: list[Plan] = []
+        plans: list[Plan] = []
         room, rows = limit, MOST_ROWS
         for state in states:
             if room <= 0 or rows <= 0:
                 break  # locked in vain: due again as soon as this transaction ends
             try:
-                step = plan(
+                planned = plan(
                     state, now, limit=room, rows=rows,
                     audited=self._lookups.is_audited(state), doubted_at=self.doubted_at,
                 )  # fmt: skip
@@ -466,14 +427,53 @@ class Poller:
                 alerts += filter(None, [self._fails(state.key, error)])
             else:
                 self._failing.discard(state.key)
-                steps.append(self._put_off(step, now))
-                rows -= len(step.decisions)
-                room -= sum(decision.verdict == "claimed" for decision in step.decisions)
-        return steps
+                plans.append(self._put_off(planned, now))
+                rows -= len(planned.decisions)
+                room -= sum(decision.verdict == "claimed" for decision in planned.decisions)
+        return plans
 
-    def _put_off(self, step: Plan, now: datetime) -> Plan:
-        """Postpone the next plan of a step that waits for an answer."""
-        if not step.withheld:
-            return step
-        again, due = now + self._lookups.patience(step), step.next_fire_at
-        return step if due and now < due < again else replace(step, next_fire_at=again)
+    def _put_off(self, planned: Plan, now: datetime) -> Plan:
+        """Postpone the next plan of a schedule that waits for an answer."""
+        if not planned.withheld:
+            return planned
+        again, due = now + self._lookups.patience(planned), planned.next_fire_at
+        return planned if due and now < due < again else replace(planned, next_fire_at=again)
+
+
+# --- full queues ---
+# Alerts for full queues: one each time a queue fills up, not one per window.
+
+_CURE = "`sched show` counts them; raise maxQueued, start fewer, or see why its runs take so long"
+
+
+async def turned_full(transaction: Transaction, plans: Sequence[Plan]) -> list[Alert]:
+    """Return alerts for the queues that these plans are the first to find full.
+
+    The ledger shows which plan is the first, so that replicas report it once. ``queue_one``
+    causes no alert: one waiting window is its purpose.
+    """
+    alerts = []
+    for planned in plans:
+        excess = [each for each in planned.decisions if each.overflows]
+        if excess and planned.state.schedule.overlap == "queue":
+            first = min(excess, key=lambda each: each.window.fire_time)
+            if await _is_news(transaction, planned, first):
+                alerts.append(_queue_full_alert(planned, sum(each.windows for each in excess)))
+    return alerts
+
+
+async def _is_news(transaction: Transaction, planned: Plan, first: Decision) -> bool:
+    """Return whether the window before ``first`` still had room."""
+    at = first.window.fire_time
+    if any(each.verdict == "queued" and each.window.fire_time < at for each in planned.decisions):
+        return True
+    before = planned.state.schedule.spec.previous(at - TICK)
+    row = None if before is None else await transaction.covering(planned.state.key, before)
+    return row is None or not row.overflowed
+
+
+def _queue_full_alert(planned: Plan, windows: int) -> Alert:
+    noun = "window was" if windows == 1 else "windows were"
+    most = planned.state.schedule.max_queued
+    text = f"{planned.state.key}: its queue is full ({most}), {windows} {noun} skipped"
+    return Alert(Code.QUEUE_FULL, f"{text}, and more will be until a run of it ends; {_CURE}")

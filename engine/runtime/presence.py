@@ -187,20 +187,20 @@ class Watchdog:
                 await transaction.lock(keys)
                 # A replica that can may have announced itself during the wait for the lock.
                 keys = await self._unservable(transaction)
-            steps = await self._rejected(transaction, keys) if keys else []
+            plans = await self._rejected(transaction, keys) if keys else []
             queue = self._serving.task_queue
-            announced = await transaction.announced([queue]) if steps else {}
-        for step in steps:
-            windows = sum(each.windows for each in step.decisions if each.verdict == "rejected")
+            announced = await transaction.announced([queue]) if plans else {}
+        for planned in plans:
+            windows = sum(each.windows for each in planned.decisions if each.verdict == "rejected")
             if windows:
                 noun = "window" if windows == 1 else "windows"
                 why = planning.unresolved_workflow_hint(
-                    step.state.schedule, announced.get(queue, ())
+                    planned.state.schedule, announced.get(queue, ())
                 )
-                text = f"{step.state.key}: {windows} {noun} rejected, {why}"
+                text = f"{planned.state.key}: {windows} {noun} rejected, {why}"
                 self._emit(Alert(Code.WORKFLOW_UNKNOWN, text))
-        tell_decided(without_run(steps), self._emit)
-        if any(map(concerns_others, steps)):
+        tell_decided(without_run(plans), self._emit)
+        if any(map(concerns_others, plans)):
             await self._ledger.wake()
         wait = again_after(took, least=self._settings.heartbeat.total_seconds())
         return timedelta(seconds=wait)
@@ -216,9 +216,9 @@ class Watchdog:
     async def _rejected(self, transaction: Transaction, keys: list[str]) -> list[Plan]:
         states = await transaction.read(keys)
         now = await transaction.now()
-        steps = [
+        plans = [
             plan(state, now, rows=_ROWS, unable=planning.unresolved_workflow(state.schedule))
             for state in states
         ]
-        await transaction.record(steps)
-        return steps
+        await transaction.record(plans)
+        return plans

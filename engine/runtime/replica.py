@@ -137,7 +137,7 @@ class Replica:
         worker: Worker | None = None,
     ) -> None:
         self._seen, self._worker = seen or SeenQueues(), worker
-        self._keeper: QueueManager | None = None
+        self._queue_manager: QueueManager | None = None
         self._waiter: CloseWaiter | None = None
         self._client, self._open_ledger, self._source = client, open_ledger, source
         self._serving, self._settings, self._emit = serving, settings, on_event
@@ -149,8 +149,8 @@ class Replica:
         self._stopping.set()
         for loop in self._loops:
             loop.stop()
-        if self._keeper:
-            self._keeper.wake()
+        if self._queue_manager:
+            self._queue_manager.wake()
         if self._waiter:
             self._waiter.stop()
 
@@ -200,7 +200,7 @@ class Replica:
             self.stop()
         async with notifications(ledger, polling.wake), building_indexes(ledger):
             await asyncio.gather(*(loop.run() for loop in self._loops))
-        keeper = self._keeper
+        keeper = self._queue_manager
         others = [keeper.end()] if keeper else []
         await asyncio.gather(self._poller.drain(), *others)
         try:
@@ -244,7 +244,7 @@ class Replica:
             client, ledger, inspector, dispatcher, tracker, polling
         )
         janitor = self._janitor(ledger, identity)
-        keeper = self._keeper = self._queue_keeper(client, ledger, poller)
+        keeper = self._queue_manager = self._make_queue_manager(client, ledger, poller)
         return [
             polling,
             Loop("starts", dispatcher.breaker.run_once, on_event=on_event),
@@ -292,7 +292,9 @@ class Replica:
         if self._waiter:
             self._waiter.on_event(event)
 
-    def _queue_keeper(self, client: Client, ledger: Ledger, poller: Poller) -> QueueManager | None:
+    def _make_queue_manager(
+        self, client: Client, ledger: Ledger, poller: Poller
+    ) -> QueueManager | None:
         """Return the queue manager; None for a worker without steps, which serves no queue."""
         if self._worker is None:
             return None

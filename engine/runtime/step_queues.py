@@ -50,13 +50,6 @@ from engine.schedules.ids import nearest_name
 from engine.schedules.model import Queue
 from engine.schedules.units import Rate
 
-# --- step queues ---
-# Queues of steps on a worker.
-
-
-# --- slots ---
-# Slots of step queues, and the interceptors that enforce them.
-
 # --- slots ---
 # A slot in the ledger is the right to run one step. The SDK reserves one before it polls, so that a
 # step that may not run yet stays in Temporal. Each step checks again before it begins, because the
@@ -295,9 +288,6 @@ class _OnSlot(ActivityInboundInterceptor):
                 type="SlotLost",
             ) from None
 
-
-# --- queue manager ---
-# Queue manager: limits, workers and rates of step queues.
 
 # --- rates ---
 # The Temporal server enforces the rate of a task queue across all replicas; no replica counts.

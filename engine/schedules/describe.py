@@ -27,13 +27,6 @@ from engine.schedules.timing.spec import (
 from engine.schedules.timing.zones import Zone, zone
 from engine.schedules.units import SECONDS_PER_DAY, TICK, epoch_seconds, from_seconds
 
-# --- descriptions ---
-# Descriptions of schedules in plain English.
-
-
-# --- notes on clock changes ---
-# Notes on clock changes that affect a cron schedule.
-
 # --- clock changes of a zone ---
 # Readings are seconds on the local axis, as in `cron_matcher`.
 
@@ -337,9 +330,6 @@ def _moment_text(reading: int, beside: int) -> str:
         return _time(reading)
     return f"{_date(reading)} {_time(reading)}"
 
-
-# --- specs ---
-# English wording of timing specs.
 
 # --- days, months and weekdays ---
 # The day rule (docs/time.md, rule 3) is explicit: ``and on every Friday`` where either field is

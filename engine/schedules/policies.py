@@ -1,8 +1,8 @@
 """Policy words, reason codes and value limits shared by schedules, planner and ledgers.
 
 A fire's ``reason`` is a sentence for people; its reason code, from a closed list, is for code that
-decides, counts or filters. PostgreSQL derives the same codes in a trigger (``reason_code_of`` in
-migration 0011; a test compares the two). The list is in docs/ledger.md.
+decides, counts or filters. For writers of older versions, which give a sentence alone, PostgreSQL
+derives the code (``reason_code_of`` in migrations 0011 and 0023). The list is in docs/ledger.md.
 """
 
 from __future__ import annotations

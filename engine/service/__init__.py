@@ -9,7 +9,7 @@ one_shots.py     Schedules declared by applications at run time
 dead_letters.py  Operations on dead letters
 ===============  =========================================================
 
-The command line asks only this package.
+The command line operates on schedules and runs through this package only.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from engine.ledger.records import (
     INCLUDED,
     ActionRow,
     Backfill,
+    BackfillOverlap,
     DriftRow,
     Included,
-    InLine,
     NextFire,
     ScheduleRow,
     Served,
@@ -42,6 +42,7 @@ __all__ = [
     "ApplicationSchedule",
     "ApplyReport",
     "Backfill",
+    "BackfillOverlap",
     "BackfillRequested",
     "Cancelled",
     "Change",
@@ -51,7 +52,6 @@ __all__ = [
     "DriftRow",
     "DryRun",
     "Fire",
-    "InLine",
     "Included",
     "NextFire",
     "Requested",

@@ -20,7 +20,7 @@ from engine.errors import (
     WorkflowUnknown,
 )
 from engine.ledger.fires import Fire
-from engine.ledger.records import BY_DEFAULT, INCLUDED, Backfill, Included, InLine
+from engine.ledger.records import BY_DEFAULT, INCLUDED, Backfill, BackfillOverlap, Included
 from engine.runtime import planning
 from engine.runtime.past_windows import Considered, consider, count
 from engine.runtime.planning import Locked
@@ -72,7 +72,7 @@ class PastWindows(ReadOperations):
         begin: datetime,
         end: datetime,
         *,
-        overlap: InLine | None = None,
+        overlap: BackfillOverlap | None = None,
         include: Collection[Included] = (),
     ) -> BackfillRequested:
         """Preview a backfill without requesting it; the errors are those of ``backfill``."""
@@ -98,7 +98,7 @@ class PastWindows(ReadOperations):
         end: datetime,
         *,
         reason: str | None = None,
-        overlap: InLine | None = None,
+        overlap: BackfillOverlap | None = None,
         include: Collection[Included] = (),
     ) -> BackfillRequested:
         """Request runs for the windows in ``begin <= t <= end`` that have none; workers lay them.
@@ -168,7 +168,7 @@ async def _requested(
     begin: datetime,
     end: datetime,
     *,
-    overlap: InLine | None,
+    overlap: BackfillOverlap | None,
     include: Collection[Included],
 ) -> Backfill:
     state, now = schedule.state, schedule.now
@@ -212,5 +212,5 @@ async def _requested(
     )
 
 
-def _like(schedule: Schedule) -> InLine:
+def _like(schedule: Schedule) -> BackfillOverlap:
     return "allow" if schedule.overlap == "allow" else "queue"

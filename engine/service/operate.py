@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 from engine.errors import (
@@ -33,8 +33,6 @@ from engine.schedules.units import epoch_ms, from_ms, utc_text
 from engine.service.base import ReadOperations, require_request_id
 
 # --- pause and skip ---
-# Pause, resume, skip and unskip.
-
 # Applying a file never lifts a pause. The row of a skipped window is written at once, ahead of the
 # cursor: the planner passes over windows that have a row, so every replica leaves it alone.
 
@@ -74,7 +72,7 @@ class Skipped:
 
 
 class Holding(ReadOperations):
-    """Operations that hold back coming windows and release them."""
+    """Operations on coming windows: pause, resume, skip, unskip."""
 
     async def pause(self, key: str, *, reason: str | None, until: datetime | None = None) -> Paused:
         """Pause a schedule from now on.
@@ -113,8 +111,8 @@ class Holding(ReadOperations):
                 return Resumed(key, None, _next_window(schedule))
             caught_up = 0
             if state.schedule.enabled:  # else the file still disables it and decides on its windows
-                step = await schedule.decide(make_up or state.schedule.catch_up.after("pause"))
-                caught_up = sum(each.verdict in {"claimed", "queued"} for each in step.decisions)
+                planned = await schedule.decide(make_up or state.schedule.catch_up.after("pause"))
+                caught_up = sum(each.verdict in {"claimed", "queued"} for each in planned.decisions)
             await schedule.transaction.resume(key, _next_look(schedule))
             await schedule.act("resume", reason=reason, before=_shown(state.pause))
             return Resumed(key, state.pause, _next_window(schedule), caught_up)
@@ -206,9 +204,9 @@ def _window(schedule: Locked, at: datetime) -> tuple[Window, str]:
 
 
 # --- runs ---
-# Trigger, rerun and cancel.
+# Cancelling a key also ends its backfills, and retires an application's schedule.
 
-_MOST = 2**63 - 1
+_LARGEST_BUCKET = 2**63 - 1
 """Largest bucket that the ledger can store."""
 
 
@@ -234,7 +232,7 @@ class Cancelled:
         skipped: runs whose start was not yet being sent.
         already: runs that had been asked to stop before.
         retired: whether this retired the schedule; only an application's schedule is.
-        was_retired: the schedule had been cancelled before. That is not an error.
+        was_retired: whether it had been retired before, which is not an error.
         backfills: messages about the backfills that this ended.
     """
 
@@ -317,9 +315,8 @@ class Running(ReadOperations):
                     f"{fire.workflow_id} is {fire.status}", cure="wait for it, or cancel it first"
                 )
             opened = fire.fire_time
-            if (
-                fire.windows > 1
-            ):  # the definition that decided the range gives the bucket its meaning
+            if fire.windows > 1:
+                # The definition that decided the range gives the bucket its meaning.
                 definition = await schedule.transaction.definition(key, fire.definition_version)
                 opened = definition.spec.fire_time(bucket)
             window = Window(key, fire.series, bucket, opened)
@@ -348,7 +345,7 @@ class Running(ReadOperations):
         async with self._locked(key, all_open=True, retired=True) as schedule:
             own = parsed is None and schedule.state.origin == "api"
             was_retired = own and schedule.state.retired_at is not None
-            retires = own and not was_retired and await _is_to_come(schedule)
+            retires = own and not was_retired and await _decide_and_look_ahead(schedule)
             fires = [
                 fire
                 for fire in schedule.state.open_fires
@@ -394,7 +391,7 @@ async def decided_window(schedule: Locked, bucket: int, series: int | None) -> F
     """
     state, transaction = schedule.state, schedule.transaction
     fire = None
-    if possible := abs(bucket) <= _MOST:
+    if possible := abs(bucket) <= _LARGEST_BUCKET:
         fire = await transaction.window(state.key, bucket, series)
     moment = _opens(state.schedule.spec, bucket) if possible and fire is None else None
     if moment is not None and series in {None, state.series}:
@@ -422,7 +419,7 @@ def _opens(spec: Spec, bucket: int) -> datetime | None:
 
 async def _ask(
     schedule: Locked,
-    kind: Any,
+    kind: Literal["manual", "rerun"],
     window: Window,
     workflow_id: str,
     overlap: Overlap | None,
@@ -504,7 +501,7 @@ async def _ended(
     state, transaction = schedule.state, schedule.transaction
     given_up = await transaction.give_up([fire.workflow_id for fire in fires], why)
     left = [fire for fire in fires if fire.workflow_id not in given_up]
-    asked = [fire for fire in left if not _is_asked(fire, stop)]
+    asked = [fire for fire in left if not _was_requested(fire, stop)]
     await transaction.stop([fire.fire_id for fire in asked], stop, reason=why)
     noted = [fire for fire in fires if fire.workflow_id in given_up] + asked
     actions = [
@@ -520,16 +517,16 @@ async def _ended(
         state.key,
         asked=tuple(fire.workflow_id for fire in asked),
         skipped=tuple(fire.workflow_id for fire in fires if fire.workflow_id in given_up),
-        already=tuple(fire.workflow_id for fire in left if _is_asked(fire, stop)),
+        already=tuple(fire.workflow_id for fire in left if _was_requested(fire, stop)),
     )
 
 
-async def _is_to_come(schedule: Locked) -> bool:
+async def _decide_and_look_ahead(schedule: Locked) -> bool:
     """Decide the windows up to now, so they can be skipped; return whether more are to come."""
     await schedule.decide(then="retired")
     (schedule.state,) = await schedule.transaction.read([schedule.state.key], all_open=True)
     return schedule.state.schedule.spec.next(schedule.now) is not None
 
 
-def _is_asked(fire: OpenFire, stop: Stop) -> bool:
+def _was_requested(fire: OpenFire, stop: Stop) -> bool:
     return fire.stop in {stop, "terminate"}

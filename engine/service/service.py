@@ -1,4 +1,4 @@
-"""The service: all operations of operators and applications."""
+"""Service: all operations of operators and applications."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class FileOperations(ReadOperations):
         force: bool = False,
         take_from: str | None = None,
     ) -> DryRun:
-        """Return what ``apply`` would change; see ``dry_run.rehearse``."""
+        """Return what ``apply`` would change; see ``engine.runtime.apply.apply.rehearse``."""
         return await rehearse(
             self._ledger, file, by=self._actor, prune=prune, force=force, take_from=take_from
         )

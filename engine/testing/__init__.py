@@ -1,4 +1,4 @@
-"""The testing kit: fast runs of a schedule's windows, fakes of steps, and replay of histories.
+"""Testing kit: fast runs of a schedule's windows, fakes of steps, and replay of histories.
 
 See ``docs/testing.md``. It is not for production, and no other package imports it.
 

@@ -1,4 +1,4 @@
-"""The worker of the testing kit, and its results."""
+"""Worker of the testing kit, and its results."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from engine.ledger.fires import REPEATS, Claim, Evidence, Outcome
-from engine.ledger.records import InLine, ToLay
+from engine.ledger.records import BackfillOverlap, ToLay
 from engine.runtime.apply.edits import first_definition
 from engine.runtime.dispatch.starter import fire_info
 from engine.schedules import load_schedules
@@ -113,7 +113,7 @@ class Minutes:
             state = await self.state(transaction)
             window = state.window(self.at(number))
             windows = [ToLay(window, window.workflow_id(state.suffixed), again=True)]
-            overlap: InLine = "queue" if queued else "allow"
+            overlap: BackfillOverlap = "queue" if queued else "allow"
             claims, _ = await transaction.lay(
                 state, windows, overlap=overlap, owner="replica-a", lease=LEASE
             )  # fmt: skip

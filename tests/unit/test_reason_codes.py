@@ -11,7 +11,7 @@ import pytest
 from engine.runtime import planning
 from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import Dependencies, Hold
-from engine.schedules.planner.planner import FIRST_SIGHT, NOT_WANTED, TOO_OLD
+from engine.schedules.planner.planner import _NOT_WANTED, _TOO_OLD, FIRST_SIGHT
 from engine.schedules.policies import ReasonCode, Rule
 from tests.reasons import BEGINNINGS, code_of_sentence
 
@@ -34,8 +34,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs/ledger.md"
         (Dependencies((Rule("parent"),)).said, "dependency"),
         ("dependency: the queue is full (100)", "dependency"),
         *((hold, hold) for hold in get_args(Hold)),
-        (TOO_OLD, "expired"),
-        (NOT_WANTED, "expired"),
+        (_TOO_OLD, "expired"),
+        (_NOT_WANTED, "expired"),
         ("beyond catchUp.max 3", "expired"),
         ("had passed when it was declared", "expired"),
         (FIRST_SIGHT, "first_sight"),

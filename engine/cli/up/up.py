@@ -60,9 +60,6 @@ def register(app: typer.Typer) -> None:
     app.command()(up)
 
 
-# --- worker ---
-# Command ``sched worker``, and the worker of ``sched up``.
-
 # --- worker until a signal ---
 # One worker that runs until a signal asks it to drain.
 
@@ -212,9 +209,6 @@ def worker(
     if printer.closed:
         raise BrokenPipeError
 
-
-# --- up ---
-# Command ``sched up``: embedded servers, the schedules and one worker.
 
 # --- browser ---
 

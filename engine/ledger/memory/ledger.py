@@ -1,4 +1,4 @@
-"""The in-memory ledger."""
+"""In-memory ledger."""
 
 from __future__ import annotations
 

@@ -32,13 +32,13 @@ from engine.ledger.records import (
     Action,
     ActionRow,
     Backfill,
-    InLine,
+    BackfillOverlap,
     NewFire,
     NewRequest,
     Serving,
     SkippedAhead,
     ToLay,
-    noted,
+    action_json,
 )
 from engine.schedules.ids import Window, parse_workflow_id
 from engine.schedules.model import Schedule
@@ -192,7 +192,7 @@ class MemoryOperating(MemoryRows):
 
 def _as_noted(state: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return a state as a database would return it."""
-    text = noted(state)
+    text = action_json(state)
     return None if text is None else dict(json.loads(text))
 
 
@@ -290,7 +290,7 @@ class MemoryBackfilling(MemoryRows):
         state: ScheduleState,
         windows: Sequence[ToLay],
         *,
-        overlap: InLine,
+        overlap: BackfillOverlap,
         owner: str,
         lease: timedelta,
     ) -> tuple[list[Claim], set[str]]:

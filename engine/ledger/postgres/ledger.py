@@ -1,4 +1,4 @@
-"""The PostgreSQL ledger."""
+"""PostgreSQL ledger."""
 
 from __future__ import annotations
 

@@ -31,8 +31,8 @@ from engine.ledger.postgres.rows import as_drift, as_fire, as_state, is_parsed, 
 from engine.ledger.records import (
     Action,
     Backfill,
+    BackfillOverlap,
     DriftRow,
-    InLine,
     NewDefinition,
     NewFire,
     NewRequest,
@@ -41,8 +41,8 @@ from engine.ledger.records import (
     Serving,
     SkippedAhead,
     ToLay,
+    action_json,
     as_backfill,
-    noted,
 )
 from engine.schedules.diff import Head
 from engine.schedules.ids import Window, resolve_type
@@ -430,7 +430,7 @@ class PostgresOperating(Statements):
     async def act(self, actions: Sequence[Action], *, by: str) -> None:
         columns = [
             (each.project, each.key, each.verb, each.reason, each.workflow_id,
-             noted(each.before), noted(each.after))
+             action_json(each.before), action_json(each.after))
             for each in actions
         ]  # fmt: skip
         if columns:
@@ -496,7 +496,7 @@ class PostgresBackfilling(Statements):
         state: ScheduleState,
         windows: Sequence[ToLay],
         *,
-        overlap: InLine,
+        overlap: BackfillOverlap,
         owner: str,
         lease: timedelta,
     ) -> tuple[list[Claim], set[str]]:

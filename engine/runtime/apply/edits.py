@@ -135,9 +135,6 @@ def _collides(schedule: Schedule, after: datetime, max_bucket: int | None) -> bo
     return first is None or schedule.spec.bucket(first) <= max_bucket
 
 
-# --- edits ---
-# Edits that one apply writes.
-
 # --- refused schedules ---
 # Schedules whose workflow no worker has are not applied. Otherwise a misspelt name, or a version
 # that is not deployed yet, would replace a working definition, and show only when its windows are
@@ -321,18 +318,18 @@ async def recompute_outdated(ledger: Ledger, serving: Serving) -> int:
         async with ledger.transaction(long=True) as transaction:
             keys = await transaction.lock_outdated(serving, after, _BATCH)
             now = await transaction.now()
-            steps = []
+            plans = []
             for state in await transaction.read(keys):
                 try:
-                    steps.append(plan(state, now, rows=_ROWS))
+                    plans.append(plan(state, now, rows=_ROWS))
                 except Exception as error:  # noqa: BLE001 - one bad schedule never stops the others
                     await transaction.back_off(state.key, f"{type(error).__name__}: {error}")
             # A step that gives up a fire which is in flight is left to a tick, by the same rules.
-            steps = await holding(transaction, steps)
-            await transaction.record(steps)
+            plans = await holding(transaction, plans)
+            await transaction.record(plans)
         if not keys:
             return adopted
-        adopted, after = adopted + len(steps), keys[-1]
+        adopted, after = adopted + len(plans), keys[-1]
 
 
 # --- reports ---
@@ -508,11 +505,11 @@ class ApplyTransaction:
         before = {state.key: state for state in states}
         self._edits |= {key: edits(before[key].schedule, schedules[key]) for key in keys}
         self._rejected += [
-            step.state.key
-            for step in owed
-            if any(decision.verdict == "rejected" for decision in step.decisions)
+            planned.state.key
+            for planned in owed
+            if any(decision.verdict == "rejected" for decision in planned.decisions)
         ]
-        new = [self._next(step, schedules[step.state.key], now) for step in owed]
+        new = [self._next(planned, schedules[planned.state.key], now) for planned in owed]
         lifted = await self._transaction.lift_skips(keys)
         await self._define(new, before, now)
         self._dropped |= await renew_skips(self._transaction, lifted, by=self._by)
@@ -565,14 +562,14 @@ class ApplyTransaction:
                 past[schedule.key] = moment
         if not past:
             return ()
-        steps = []
+        plans = []
         for state in await self._transaction.read(list(past)):
             moment = past[state.key]
             window = Window(state.key, state.series, state.schedule.spec.bucket(moment), moment)
             reason = Reason("expired", "had passed when it was declared")
             decision = Decision(window, "expired", reason)
-            steps.append(Plan(state, (decision,), state.cursor, None))
-        await self._transaction.record(steps, strict=True)
+            plans.append(Plan(state, (decision,), state.cursor, None))
+        await self._transaction.record(plans, strict=True)
         return tuple(past)
 
     def _type(self, schedule: Schedule) -> str | None:

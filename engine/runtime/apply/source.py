@@ -29,9 +29,6 @@ from engine.schedules.loader.loader import (
 from engine.schedules.loader.nodes import MAX_BYTES, ListNode, MapNode, Node, Scalar, Unreadable
 
 # --- sources ---
-# Sources of schedules: a file, several files or a folder.
-
-# --- sources ---
 
 __all__ = ["DEFAULT_PROJECT", "Paths", "Source", "digest_of", "read_file"]
 

@@ -1,4 +1,4 @@
-"""The dispatcher, which sends claims with bounded concurrency."""
+"""Dispatcher, which sends claims with bounded concurrency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The starter, which turns one claim into one run."""
+"""Starter, which turns one claim into one run."""
 
 from __future__ import annotations
 

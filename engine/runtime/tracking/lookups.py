@@ -117,31 +117,31 @@ class RunLookups:
         """
         await self._auditor.look_up(key, since)
 
-    def patience(self, step: Plan) -> timedelta:
+    def patience(self, planned: Plan) -> timedelta:
         """Return the delay after which a withheld plan is made again if no answer comes before.
 
         It starts short if the plan waits for the answer to a start, which does not make the key
         due; an answer to a lookup does. Its maximum grows with the number of withheld plans.
         """
-        now, key = boottime(), step.state.key
+        now, key = boottime(), planned.state.key
         since, _ = self._withheld.pop(key, (now, now))
         self._withheld[key] = (since, now)
         while (first := next(iter(self._withheld.items())))[1][1] < now - _FORGOTTEN:
             del self._withheld[first[0]]  # another replica has decided it
         longest = min(max(_TICK, len(self._withheld) / _PLANS), LONGEST_WAIT.total_seconds())
-        asks = step.looks or step.audit
+        asks = planned.looks or planned.audit
         return timedelta(seconds=longest if asks else min(max(now - since, _SOON), longest))
 
-    def want(self, steps: Sequence[Plan]) -> None:
+    def want(self, plans: Sequence[Plan]) -> None:
         """Begin the lookups that these steps need."""
-        for step in steps:
-            if not step.withheld:
-                self._withheld.pop(step.state.key, None)
-            for fire in step.looks:
-                self._want_look(fire.workflow_id, step.state.key)
-            key, put_off = step.state.key, self._failed_audits.put_off
-            if step.audit and not (put_off(key) or put_off(_ALL)):
-                self._missed[step.state.key] = step.state
+        for planned in plans:
+            if not planned.withheld:
+                self._withheld.pop(planned.state.key, None)
+            for fire in planned.looks:
+                self._want_look(fire.workflow_id, planned.state.key)
+            key, put_off = planned.state.key, self._failed_audits.put_off
+            if planned.audit and not (put_off(key) or put_off(_ALL)):
+                self._missed[planned.state.key] = planned.state
         self._go_on()
 
     def stop_due(self) -> None:

@@ -32,9 +32,6 @@ from engine.runtime.settings import Settings
 from engine.schedules.ids import Window
 from engine.schedules.planner.decisions import ScheduleState
 
-# --- inspection and cancellation ---
-# Inspection and cancellation of single runs.
-
 # --- inspection ---
 # Single runs are described, which is current where visibility lags.
 
@@ -329,9 +326,6 @@ def _has_heard(order: StopOrder, chain: Chain | None) -> bool:
     """Return whether the newest run has the cancel request and is in its grace."""
     return order.stop == "cancel" and chain is not None and chain.cancel_requested
 
-
-# --- audit ---
-# Audit of windows against Temporal after a failover.
 
 # --- reconciliation of runs ---
 # Runs that Temporal has and the ledger lacks are booked (rules L2 and L4): a window inside a range

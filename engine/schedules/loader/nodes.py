@@ -185,9 +185,6 @@ class Tree:
         self.complain(name, message, "keep one of the two", value=shown)
 
 
-# --- problems ---
-# Problem collector of the loader, and spelling suggestions.
-
 # --- problem report ---
 # Collector of the problems of a file while it is read.
 

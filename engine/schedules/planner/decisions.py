@@ -307,9 +307,6 @@ def _piece(spec: Spec, of: Window, begin: datetime, end: datetime) -> Piece | No
     return Piece(window, spec.count(begin - TICK, end), closed)
 
 
-# --- state and plan ---
-# State of a schedule as a plan reads it, the plan itself, and the versions of time rules.
-
 # --- versions of time rules ---
 # Zone rules change several times a year, and an evaluator may be corrected. The ledger records the
 # rules that each schedule was last computed by: a replica with older ones leaves it alone, one
@@ -388,8 +385,8 @@ class ScheduleState:
     """A schedule's row, read under its lock.
 
     ``rules`` are the time rules by which it was computed, ``cursor_reading`` is the local time of
-    its cursor by them; see ``TIME_RULES``. ``known``, ``open_fires`` and
-    ``unread`` are what a plan needs of its fires; see ``engine.schedules.planner.decisions``.
+    its cursor by them; see ``TIME_RULES``. ``known``, ``open_fires`` and ``unread`` are what a plan
+    needs of its fires.
     """
 
     key: str

@@ -196,8 +196,8 @@ def pace_starts(
 # depends on ``max`` and the days off, not on how many windows were missed. The order and rate of
 # the starts are applied afterwards. The table is in docs/decisions.md.
 
-TOO_OLD = Reason("expired", "older than the catch-up window")
-NOT_WANTED = Reason("expired", "missed, and catchUp is none")
+_TOO_OLD = Reason("expired", "older than the catch-up window")
+_NOT_WANTED = Reason("expired", "missed, and catchUp is none")
 _EXCLUDED = Reason("excluded", "excluded")
 
 
@@ -220,7 +220,7 @@ def catch_up(
     # A window that is at most ``grace`` old never expires, even with a shorter ``window``.
     edge = _edge(due, after, until, max(policy.window, due.schedule.grace))
     verdict: Verdict = "skipped" if skipped else "expired"
-    yield from due.settle(after, edge, verdict, skipped or TOO_OLD)
+    yield from due.settle(after, edge, verdict, skipped or _TOO_OLD)
     if policy.policy == "latest":
         yield from _latest(due, edge, until)
         return
@@ -248,7 +248,7 @@ def _leave(
         yield from due.settle_held(after, until, skipped)
         return
     edge = _edge(due, after, until, due.schedule.grace)
-    yield from due.settle(after, edge, "expired", NOT_WANTED)
+    yield from due.settle(after, edge, "expired", _NOT_WANTED)
     yield from due.start_all(edge, until)
 
 
@@ -369,22 +369,32 @@ def plan(
         # back.
         limit = rows = _NO_LIMIT
     hold = hold or state.hold
-    ends = state.pause.until if state.pause and hold == "paused" else None
-    asked = _Planner(
-        state, cursor, hold, ends, make_up, unable, final, limit, audited or final, doubted_at, rows
+    hold_until = state.pause.until if state.pause and hold == "paused" else None
+    planner = _Planner(
+        state,
+        cursor,
+        hold,
+        hold_until,
+        make_up,
+        unable,
+        final,
+        limit,
+        audited or final,
+        doubted_at,
+        rows,
     )
-    decided = asked.plan(now)
+    decided = planner.plan(now)
     proofs = [fire.open_at or cursor for fire in decided.looks]
     if decided.withheld and proofs and cursor < min(proofs) < now:
         # The oldest proof settles the windows up to it. Without this a schedule that fires faster
         # than runs are looked at would wait forever.
-        return replace(asked.plan(min(proofs)), looks=decided.looks, withheld=True)
+        return replace(planner.plan(min(proofs)), looks=decided.looks, withheld=True)
     return decided
 
 
 @dataclass(frozen=True, slots=True)
 class _Planner:
-    """Arguments of `plan`, except the moment; ``hold_until`` is when a pause ends by itself."""
+    """Planner of one schedule; ``hold_until`` is when its pause ends by itself."""
 
     state: ScheduleState
     cursor: datetime

@@ -30,9 +30,6 @@ from engine.schedules.units import (
 if TYPE_CHECKING:
     from engine.schedules.timing.zones import Zone
 
-# --- specs ---
-# Timing specs: intervals, single instants, and their bounds.
-
 # --- intervals and instants ---
 # The when-part of a schedule: `Interval`, `At`, and the protocol they share with `Cron`.
 #
@@ -371,9 +368,6 @@ def moment(name: str, text: str, timezone: str) -> datetime:
         return from_seconds(rules.first_instant(reading))
     return from_seconds(rules.first_instant(reading + SECONDS_PER_DAY)) - TICK
 
-
-# --- cron ---
-# Cron specs: the instants at which a cron expression fires.
 
 # --- local clock ---
 # Conversion of local clock readings to instants, across all changes of offset.
