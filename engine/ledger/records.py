@@ -349,8 +349,23 @@ class ActionRow:
     after: Mapping[str, Any] | None
 
 
+# --- JSON of an action ---
+# The state before and after an action, kept as JSON with ISO 8601 timestamps that end in ``Z``.
+
+
+def action_json(state: Mapping[str, Any] | None) -> str | None:
+    """Return a state as the JSON text of an action."""
+    return None if state is None else json.dumps(state, default=_as_text)
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    raise TypeError(f"nothing says how {type(value).__name__} is noted")
+
+
 # --- replicas ---
-# What a replica serves and what it probes.
+# What a replica serves and probes, what schedules want of workers, and the lineage of the database.
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,33 +486,6 @@ class QueueRow:
         return cls(limits=Queue(concurrency, parse_rate(rate) if rate else None), **rest)
 
 
-UNPOLLED: Final = timedelta(minutes=2)
-"""The time without a poll after which a task queue is reported. A poll lasts a minute at most."""
-
-
-@dataclass(frozen=True, slots=True)
-class PolledQueue:
-    """Temporal's last answer about a task queue of external schedules.
-
-    Attributes:
-        polled_at: when a worker last polled it; None if Temporal remembers no poll.
-        waiting: approximate number of runs that wait there for a worker.
-        since: when it was first looked at.
-        looked_at: when it was last looked at.
-    """
-
-    task_queue: str
-    polled_at: datetime | None
-    waiting: int
-    since: datetime
-    looked_at: datetime
-
-    @property
-    def is_left_alone(self) -> bool:
-        """Whether no worker has polled it for ``UNPOLLED``, counted from ``since`` if never."""
-        return self.looked_at - (self.polled_at or self.since) >= UNPOLLED
-
-
 @dataclass(frozen=True, slots=True)
 class SlotAsk:
     """A replica's demand for slots of one lane.
@@ -524,6 +512,35 @@ class SlotsHeld:
     queue: str
     holder: str
     slots: int
+
+
+# --- task queues of external schedules ---
+
+UNPOLLED: Final = timedelta(minutes=2)
+"""The time without a poll after which a task queue is reported. A poll lasts a minute at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolledQueue:
+    """Temporal's last answer about a task queue of external schedules.
+
+    Attributes:
+        polled_at: when a worker last polled it; None if Temporal remembers no poll.
+        waiting: approximate number of runs that wait there for a worker.
+        since: when it was first looked at.
+        looked_at: when it was last looked at.
+    """
+
+    task_queue: str
+    polled_at: datetime | None
+    waiting: int
+    since: datetime
+    looked_at: datetime
+
+    @property
+    def is_left_alone(self) -> bool:
+        """Whether no worker has polled it for ``UNPOLLED``, counted from ``since`` if never."""
+        return self.looked_at - (self.polled_at or self.since) >= UNPOLLED
 
 
 # --- backfills ---
@@ -629,18 +646,3 @@ class ToLay:
 def as_backfill(row: Mapping[str, Any], left_alone: Mapping[str, int]) -> Backfill:
     """Return the backfill of a row."""
     return Backfill(**{**row, "include": tuple(row["include"]), "left_alone": left_alone})
-
-
-# --- JSON of an action ---
-# The state before and after an action, kept as JSON with ISO 8601 timestamps that end in ``Z``.
-
-
-def action_json(state: Mapping[str, Any] | None) -> str | None:
-    """Return a state as the JSON text of an action."""
-    return None if state is None else json.dumps(state, default=_as_text)
-
-
-def _as_text(value: object) -> str:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
-    raise TypeError(f"nothing says how {type(value).__name__} is noted")

@@ -28,6 +28,7 @@ from engine.schedules.units import TICK, from_seconds
 # --- due windows ---
 # Decisions are made lazily and in ascending order, so that a plan takes no more than it can hold.
 
+_EXCLUDED: Final = Reason("excluded", "excluded")
 FIRST_SIGHT: Final = Reason("first_sight", "first sight")
 """Reason of a window that was open when its schedule was first seen."""
 
@@ -155,42 +156,6 @@ class Due:
         )
 
 
-# --- pacing of starts ---
-
-
-def in_order(decisions: Sequence[Decision], policy: CatchUp) -> list[Decision]:
-    """Return the decisions in start order: under ``newest`` caught-up ones come last, reversed."""
-    if policy.order == "oldest":
-        return [*decisions]
-    caught_up = [each for each in decisions if each.timing == "caught_up"]
-    return [each for each in decisions if each.timing != "caught_up"] + caught_up[::-1]
-
-
-def pace_starts(
-    decisions: Iterable[Decision], policy: CatchUp, limit: int, now: datetime
-) -> tuple[Decision, ...]:
-    """Delay caught-up starts by ``catchUp.rate``, and starts beyond ``limit`` until there is room.
-
-    Only windows that do start count for the rate. A start beyond ``limit`` is claimed but not sent;
-    any replica with room sends it.
-    """
-    distance = policy.rate.distance if policy.rate else timedelta(0)
-    turn, room = now, limit
-    found = []
-    for decision in decisions:
-        moment = decision.not_before
-        if decision.verdict == "claimed":
-            if decision.timing == "caught_up":
-                moment = max(moment or now, turn)
-                turn += distance
-            room -= moment is None or moment <= now
-            moment = moment if moment is not None and moment > now else None
-            if moment is None and room < 0:
-                moment = now
-        found.append(replace(decision, not_before=moment))
-    return tuple(found)
-
-
 # --- catch-up policies ---
 # Every policy decides the whole missed span at once, in ascending order. The number of decisions
 # depends on ``max`` and the days off, not on how many windows were missed. The order and rate of
@@ -198,7 +163,6 @@ def pace_starts(
 
 _TOO_OLD = Reason("expired", "older than the catch-up window")
 _NOT_WANTED = Reason("expired", "missed, and catchUp is none")
-_EXCLUDED = Reason("excluded", "excluded")
 
 
 def catch_up(
@@ -275,11 +239,48 @@ def _latest(due: Due, after: datetime, until: datetime) -> Iterator[Decision]:
     yield from due.settle(newest, until, "skipped", _EXCLUDED)
 
 
+# --- pacing of starts ---
+# Applied to what the catch-up policies and the overlap policy have left.
+
+
+def in_order(decisions: Sequence[Decision], policy: CatchUp) -> list[Decision]:
+    """Return the decisions in start order: under ``newest`` caught-up ones come last, reversed."""
+    if policy.order == "oldest":
+        return [*decisions]
+    caught_up = [each for each in decisions if each.timing == "caught_up"]
+    return [each for each in decisions if each.timing != "caught_up"] + caught_up[::-1]
+
+
+def pace_starts(
+    decisions: Iterable[Decision], policy: CatchUp, limit: int, now: datetime
+) -> tuple[Decision, ...]:
+    """Delay caught-up starts by ``catchUp.rate``, and starts beyond ``limit`` until there is room.
+
+    Only windows that do start count for the rate. A start beyond ``limit`` is claimed but not sent;
+    any replica with room sends it.
+    """
+    distance = policy.rate.distance if policy.rate else timedelta(0)
+    turn, room = now, limit
+    found = []
+    for decision in decisions:
+        moment = decision.not_before
+        if decision.verdict == "claimed":
+            if decision.timing == "caught_up":
+                moment = max(moment or now, turn)
+                turn += distance
+            room -= moment is None or moment <= now
+            moment = moment if moment is not None and moment > now else None
+            if moment is None and room < 0:
+                moment = now
+        found.append(replace(decision, not_before=moment))
+    return tuple(found)
+
+
 # --- limits of one plan ---
 
-_NO_LIMIT: Final = sys.maxsize
 MOST_ROWS: Final = 2000
 """Most decisions of one plan: a transaction of the tick has only seconds."""
+_NO_LIMIT: Final = sys.maxsize
 
 
 class Span(NamedTuple):
@@ -487,6 +488,9 @@ class _Planner:
             return move
         moment = move.fire.fire_time + self.state.schedule.delay(move.fire.fire_time)
         return replace(move, not_before=moment if moment > now else None)
+
+
+# --- first sight and next look ---
 
 
 def wake_at(schedule: Schedule, cursor: datetime) -> datetime | None:
