@@ -91,7 +91,7 @@ async def test_an_idle_tick_is_one_statement_and_no_temporal_call(database_url, 
 
 async def test_the_moment_of_a_tick_is_the_databases_to_say(database_url):
     ledger = await PostgresLedger.connect(database_url, namespace="test")
-    with pytest.raises(ValueError, match="the database's to say"):
+    with pytest.raises(ValueError, match="only the in-memory ledger takes a moment"):
         await idle_poller(ledger).tick(datetime(2026, 11, 21, tzinfo=UTC))
     await ledger.close()
 
