@@ -348,11 +348,11 @@ class _Line:
             return
         waiting = self.queued + len(self.pending) + self.unread.pending + len(self.mine)
         if waiting >= self.most_queued:
-            full = Reason(
-                "queue_full" if self.policy in IN_LINE else REASON,
-                f"{'overlap' if self.policy in IN_LINE else REASON}: the queue is full"
-                f" ({self.most_queued})",
-            )
+            text = f"the queue is full ({self.most_queued})"
+            if self.policy in IN_LINE:
+                full = Reason("queue_full", f"overlap: {text}")
+            else:
+                full = Reason(REASON, f"{REASON}: {text}")
             self.settled.append(_skipped(decision, full))
             return
         awaits = Dependencies(rules, decision.reason)
