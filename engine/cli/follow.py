@@ -13,7 +13,7 @@ from temporalio.service import RPCError
 from engine.cli.target import Target, open_service
 from engine.cli.temporal import connected
 from engine.errors import TemporalUnavailable
-from engine.service import Fire, ScheduleService, Status
+from engine.service import Fire, ReasonCode, ScheduleService, Status
 
 _EVERY = 1.0
 _LOOKED_AT = 200
@@ -31,13 +31,22 @@ class Follower:
     """Follower of fires: reports each status and each progress once, the oldest fire first.
 
     Args:
-        key, status: filters; None is all.
+        key, status, reason_code: filters; None is all.
         limit: how many existing fires to report at the start.
         say: called for each report.
     """
 
-    def __init__(self, key: str | None, status: Status | None, limit: int, *, say: Say) -> None:
-        self._key, self._status, self._limit, self._say = key, status, limit, say
+    def __init__(
+        self,
+        key: str | None,
+        status: Status | None,
+        reason_code: ReasonCode | None,
+        limit: int,
+        *,
+        say: Say,
+    ) -> None:
+        self._key, self._limit, self._say = key, limit, say
+        self._status, self._reason_code = status, reason_code
         self._told: dict[str, tuple[str, str]] = {}
 
     async def run(self, of: Target, *, warn: Callable[[str], None]) -> None:
@@ -77,12 +86,16 @@ class Follower:
 
     async def _fires(self, service: ScheduleService) -> list[Fire]:
         limit = max(_LOOKED_AT, self._limit)
-        return await service.fires(key=self._key, status=self._status, limit=limit)
+        return await service.fires(
+            key=self._key, status=self._status, reason_code=self._reason_code, limit=limit
+        )
 
     async def _ask(self, service: ScheduleService, client: Client) -> None:
         if self._status not in {None, "started"}:
             return
-        fires = await service.fires(key=self._key, status="started", limit=_ASKED)
+        fires = await service.fires(
+            key=self._key, status="started", reason_code=self._reason_code, limit=_ASKED
+        )
         said = await asyncio.gather(*(_progress(client, fire.workflow_id) for fire in fires))
         told = {fire.workflow_id: text for fire, text in zip(fires, said, strict=True) if text}
         self.tell([fire for fire in fires if fire.workflow_id in told], told)

@@ -43,7 +43,15 @@ from engine.cli.target import (
     target,
 )
 from engine.schedules.units import first_of
-from engine.service import ActionRow, Backfill, Fire, ScheduleRow, ScheduleService, Status
+from engine.service import (
+    ActionRow,
+    Backfill,
+    Fire,
+    ReasonCode,
+    ScheduleRow,
+    ScheduleService,
+    Status,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -149,24 +157,27 @@ def _schedule_row(row: ScheduleRow) -> list[object]:
 # --- fires ---
 # ``sched fires``: the outcome of each window.
 
-_STATUSES: tuple[str, ...] = get_args(Status)
 
+def _word_option(flag: str, noun: str, words: Sequence[str]) -> Any:
+    """Return an option that accepts one of these words, and completes them."""
 
-def _completed(typed: str) -> list[str]:
-    return [status for status in _STATUSES if status.startswith(typed)]
+    def completed(typed: str) -> list[str]:
+        return [word for word in words if word.startswith(typed)]
+
+    return typer.Option(
+        flag,
+        metavar=noun.rpartition(" ")[2].upper(),
+        help=f"Only {', '.join(words)}.",
+        parser=one_of(noun, words),
+        autocompletion=completed,
+    )
 
 
 def list_fires(
     key: AnyKey = None,
-    status: Annotated[
-        Status | None,
-        typer.Option(
-            "--status",
-            metavar="STATUS",
-            help=f"Only {', '.join(_STATUSES)}.",
-            parser=one_of("status", _STATUSES),
-            autocompletion=_completed,
-        ),
+    status: Annotated[Status | None, _word_option("--status", "status", get_args(Status))] = None,
+    reason_code: Annotated[
+        ReasonCode | None, _word_option("--reason-code", "reason code", get_args(ReasonCode))
     ] = None,
     limit: Limit = 20,
     follow: Annotated[
@@ -183,10 +194,10 @@ def list_fires(
     --json each line is a document.
     """
     if follow:
-        _follow(key, status, limit, data_dir, as_json=as_json)
+        _follow(key, status, reason_code, limit, data_dir, as_json=as_json)
         return
 
-    fires, laying = asyncio.run(_read(key, status, limit, data_dir))
+    fires, laying = asyncio.run(_read(key, status, reason_code, limit, data_dir))
     if as_json:
         print_json([fire_json(fire, laying) for fire in fires])
     elif fires:
@@ -197,21 +208,33 @@ def list_fires(
         )
     else:
         of = f" of {key}" if key else ""
-        typer.echo(f"no window{of} {f'is {status} now' if status else 'has been decided yet'}")
+        with_code = f" with the reason code {reason_code}" if reason_code else ""
+        became = f"is {status} now" if status else "has been decided yet"
+        typer.echo(f"no window{of}{with_code} {became}")
 
 
 async def _read(
-    key: str | None, status: Status | None, limit: int, data_dir: Path
+    key: str | None,
+    status: Status | None,
+    reason_code: ReasonCode | None,
+    limit: int,
+    data_dir: Path,
 ) -> tuple[list[Fire], list[Backfill]]:
     async with service(data_dir) as opened:
-        found = await opened.fires(key=key, status=status, limit=limit)
+        found = await opened.fires(key=key, status=status, reason_code=reason_code, limit=limit)
         if key and not found:
             await opened.schedule(key)  # raises if there is none
         return found, await opened.laying()
 
 
 def _follow(
-    key: str | None, status: Status | None, limit: int, data_dir: Path, *, as_json: bool
+    key: str | None,
+    status: Status | None,
+    reason_code: ReasonCode | None,
+    limit: int,
+    data_dir: Path,
+    *,
+    as_json: bool,
 ) -> None:
     # Importing the Temporal SDK takes longer than listing fires.
     from engine.cli.follow import Follower  # noqa: PLC0415
@@ -230,7 +253,7 @@ def _follow(
             f"  {fire.workflow_id}" + (f"  {told}" if told else ""),
         ))  # fmt: skip
 
-    follower, of = Follower(key, status, limit, say=say), target(data_dir)
+    follower, of = Follower(key, status, reason_code, limit, say=say), target(data_dir)
 
     async def run() -> None:
         # Exit without cleanup: this only reads, and the Temporal SDK may hang when a call in flight

@@ -679,7 +679,12 @@ class Ledger(Slots, Protocol):
         ...
 
     async def fires(
-        self, *, key: str | None = None, status: Status | None = None, limit: int = 50
+        self,
+        *,
+        key: str | None = None,
+        status: Status | None = None,
+        reason_code: ReasonCode | None = None,
+        limit: int = 50,
     ) -> list[Fire]:
         """Return fires, newest fire time first."""
         ...

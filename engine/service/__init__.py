@@ -29,6 +29,7 @@ from engine.ledger.records import (
 from engine.runtime.apply.apply import PRUNE_AFTER, Change, DryRun
 from engine.runtime.apply.edits import ApplyReport
 from engine.runtime.past_windows import Considered
+from engine.schedules.policies import ReasonCode
 from engine.service.backfill import BackfillRequested
 from engine.service.base import not_found
 from engine.service.one_shots import ApplicationSchedule, as_text
@@ -54,6 +55,7 @@ __all__ = [
     "Fire",
     "Included",
     "NextFire",
+    "ReasonCode",
     "Requested",
     "Resumed",
     "ScheduleRow",

@@ -16,6 +16,7 @@ from engine.runtime.planning import Locked, left_alone, locked
 from engine.runtime.settings import Settings
 from engine.schedules.ids import REQUEST_ID
 from engine.schedules.planner.decisions import Origin
+from engine.schedules.policies import ReasonCode
 
 # --- reads ---
 # Read operations on the ledger, for operators and applications.
@@ -112,10 +113,17 @@ class ReadOperations:
         return await self._ledger.data_gaps(key, limit=limit)
 
     async def fires(
-        self, *, key: str | None = None, status: Status | None = None, limit: int = 50
+        self,
+        *,
+        key: str | None = None,
+        status: Status | None = None,
+        reason_code: ReasonCode | None = None,
+        limit: int = 50,
     ) -> list[Fire]:
-        """Return fires, newest fire time first."""
-        return await self._ledger.fires(key=key, status=status, limit=limit)
+        """Return fires, newest fire time first; of one reason only those that have that code."""
+        return await self._ledger.fires(
+            key=key, status=status, reason_code=reason_code, limit=limit
+        )
 
     async def fire(self, workflow_id: str) -> Fire | None:
         """Return one fire; None if the ledger has none with this id."""

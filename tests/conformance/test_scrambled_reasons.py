@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from typing import get_args
 
 import pytest
 
-from engine.schedules.policies import Reason
+from engine.ledger.fires import Status
+from engine.schedules.policies import Reason, ReasonCode
 from tests.conformance.conftest import Bench
 from tests.conformance.past import declare_ago, declare_file_ago, operator
 from tests.conformance.test_queue_full import turn
@@ -24,6 +27,7 @@ schedules:
      catchUp: {policy: none}}
   - {key: rested, workflow: noop, everyMs: 60000, firstFire: next, grace: 1h}
 """
+KEYS = (None, "full", "rested")
 TEN = timedelta(minutes=10)
 
 
@@ -59,6 +63,18 @@ async def fates(bench: Bench, key: str) -> dict[tuple[str, str | None], int]:
     return dict(found)
 
 
+async def each_reason_lists_its_fires(bench: Bench) -> None:
+    every = await bench.ledger.fires(limit=1000)
+    codes: tuple[ReasonCode, ...] = ("caught_up", "coalesced", "paused", "queue_full", "user")
+    for code, status, key in itertools.product(codes, (None, *get_args(Status)), KEYS):
+        listed = await bench.ledger.fires(key=key, status=status, reason_code=code, limit=1000)
+        with_code = [fire for fire in every if fire.reason_code == code]
+        of_status = [fire for fire in with_code if status in {None, fire.status}]
+        assert listed == [fire for fire in of_status if key in {None, fire.key}]
+        newest = await bench.ledger.fires(key=key, status=status, reason_code=code, limit=1)
+        assert newest == listed[:1]
+
+
 @pytest.mark.usefixtures("sentences")
 async def test_what_becomes_of_windows_does_not_depend_on_what_is_said_of_them(bench):
     await declare_file_ago(bench, FILE, TEN)
@@ -76,6 +92,7 @@ async def test_what_becomes_of_windows_does_not_depend_on_what_is_said_of_them(b
     }
     assert (await fates(bench, "none"))["expired", "expired"] in {9, 10}
     assert await fates(bench, "rested") == {("skipped", "paused"): 10}
+    await each_reason_lists_its_fires(bench)
 
 
 @pytest.mark.usefixtures("sentences")

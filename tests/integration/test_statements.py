@@ -192,6 +192,8 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "follow": [(IDS, ["a", "b"], ["noop@1"] * 2, [None] * 2, [None] * 2, ["{}"] * 2)],
     "followed": [(IDS,)],
     "forget_replicas": [()],
+    "fires_of_reason": [(code, key, [*statuses], 50) for code in ("queue_full", "user")
+                        for key in (None, "busy", QUIET) for statuses in (["queued"], STATUSES)],
     "forgotten_until": [("busy",)],
     "found_run": [
         ("busy", 1, LAST, NOW, 1, "sched:busy:new", "on_time", "run", NOW, "run", NOW),

@@ -116,6 +116,7 @@ def test_the_list_of_commands_is_grouped_and_cuts_no_purpose_short(capsys, monke
         (["next", "--schedule", "x"], "--schedules"),
         (["check", "a.yaml", "--schedules", "b.yaml"], "name one file"),
         (["fires", "--status", "faild"], "'faild' is no status; did you mean failed?"),
+        (["fires", "--reason-code", "pausd"], "'pausd' is no reason code; did you mean paused?"),
         (["fires", "--status", "xyz"], "write one of claimed, queued, starting,"),
         (["fires", "-n", "many"], "'many' is no whole number from 1 to 1000000"),
         (["up", "--temporal-port", "70000"], "'--temporal-port': '70000' is no port; write a"),
@@ -149,6 +150,7 @@ def test_the_file_may_be_named_like_everywhere_else(capsys, monkeypatch, tmp_pat
         ("sched next --schedules other.yaml ", {"other-one"}),
         ("sched next --schedules missing.yaml ", set()),
         ("sched fires --status tim", {"timed_out"}),
+        ("sched fires --reason-code ex", {"excluded", "expired"}),
     ],
 )
 def test_a_shell_completes_commands_options_and_keys_of_the_file(tmp_path, words, offered):

@@ -44,7 +44,7 @@ from engine.ledger.records import (
 )
 from engine.schedules.ids import resolve_type
 from engine.schedules.planner.decisions import TIME_RULES, ScheduleState
-from engine.schedules.policies import Reason
+from engine.schedules.policies import Reason, ReasonCode, code_of
 
 # --- open runs ---
 
@@ -370,10 +370,16 @@ class MemoryFires(MemoryRuns):
         return found
 
     async def fires(
-        self, *, key: str | None = None, status: Status | None = None, limit: int = 50
+        self,
+        *,
+        key: str | None = None,
+        status: Status | None = None,
+        reason_code: ReasonCode | None = None,
+        limit: int = 50,
     ) -> list[Fire]:
         found = [fire.as_fire() for fire in self._tables.fires.values()
-                 if key in {None, fire.new.key} and status in {None, fire.status}]  # fmt: skip
+                 if key in {None, fire.new.key} and status in {None, fire.status}
+                 and reason_code in {None, code_of(fire.reason)}]  # fmt: skip
         found.sort(key=lambda fire: fire.key)
         found.sort(key=lambda fire: fire.fire_time, reverse=True)
         return found[:limit]

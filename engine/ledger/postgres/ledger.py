@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
+from typing import get_args
 
 import asyncpg
 
@@ -55,6 +56,7 @@ from engine.ledger.records import (
     as_served,
 )
 from engine.schedules.planner.decisions import FAILED, TIME_RULES
+from engine.schedules.policies import ReasonCode
 from engine.schedules.timing.zones import TZDATA_VERSION
 
 # --- fires and runs ---
@@ -64,7 +66,7 @@ logger = logging.getLogger("sched")
 
 _SOON = timedelta(seconds=60)
 _FEW = 10_000
-"""The number in ``list_fires.sql`` that makes the query planner expect few rows."""
+"""The number in the statements that list fires that makes the query planner expect few rows."""
 
 
 class PostgresFires:
@@ -149,12 +151,22 @@ class PostgresFires:
         return [OpenRun(row["workflow_id"], row["run_id"], row["started_at"]) for row in rows]
 
     async def fires(
-        self, *, key: str | None = None, status: Status | None = None, limit: int = 50
+        self,
+        *,
+        key: str | None = None,
+        status: Status | None = None,
+        reason_code: ReasonCode | None = None,
+        limit: int = 50,
     ) -> list[Fire]:
-        text = query("list_fires")
+        given: tuple[object, ...]
+        if reason_code is None:
+            text, given = query("list_fires"), (key, status)
+        else:
+            statuses = [status] if status else get_args(Status)
+            text, given = query("fires_of_reason"), (reason_code, key, statuses)
         if limit > _FEW:
             text = text.replace(f"LIMIT {_FEW}", f"LIMIT {limit}")
-        rows = await self._connections.fetch(text, self._namespace, key, status, limit)
+        rows = await self._connections.fetch(text, self._namespace, *given, limit)
         return [as_fire(row) for row in rows]
 
     async def fire(self, workflow_id: str) -> Fire | None:
