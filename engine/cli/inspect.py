@@ -122,7 +122,7 @@ def overdue(rows: Sequence[ScheduleRow], now: datetime) -> str:
         return ""
     keys = [key for _, key in sorted(late)]
     return (
-        f"nobody starts what is due since {instant(min(late)[0])}"
+        f"no worker has started what is due since {instant(min(late)[0])}"
         f" ({first_of(keys, _NAMED)}):"
         " start a worker (`sched up` or `sched worker`), or see what yours says"
     )

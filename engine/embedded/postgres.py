@@ -341,7 +341,7 @@ class PostgresServer(Server):
             return False
         except asyncpg.PostgresError as error:
             raise EmbeddedError(
-                f"the database in {self.data_dir} refuses us ({error})",
+                f"the database in {self.data_dir} refuses the connection ({error})",
                 cure="choose another --data-dir, or move this one away to begin afresh",
             ) from error
         return True

@@ -155,13 +155,13 @@ def _checked_retry(retry: Retry | None) -> Retry | None:
         return None
     if retry.intervals or retry.jitter:
         raise ValueError(
-            "the retry of a workflow has neither intervals nor jitter: Temporal itself begins the "
-            "run again; say initial_interval, backoff and max_interval"
+            "the retry of a workflow has neither intervals nor jitter, because Temporal itself "
+            "restarts the run; give initial_interval, backoff and max_interval"
         )
     if retry.max_attempts is None:
         raise ValueError(
-            "the retry of a workflow has no end: say max_attempts, as a run that fails for a "
-            "reason of its own would begin again for ever"
+            "the retry of a workflow has no limit: give max_attempts, or a run that always "
+            "fails restarts for ever"
         )
     return retry
 
@@ -177,9 +177,9 @@ def _check_constructor(cls: type) -> None:
     needed = [p.name for p in parameters if p.default is empty and p.kind not in variable]
     if needed:
         raise TypeError(
-            f"{cls.__qualname__}.__init__ needs {', '.join(needed)}, and nobody gives that to a "
-            "run: it has its `input` only. Take what differs between runs from there, and let "
-            "steps open what they need",
+            f"{cls.__qualname__}.__init__ needs {', '.join(needed)}, but a run is created "
+            "without arguments. What differs between runs belongs in its `input`; what it works "
+            "with is opened by its steps",
         )
 
 
@@ -246,7 +246,7 @@ def _resolved(
     except NameError as error:
         # Temporal decodes inputs and results by these hints, at run time.
         raise TypeError(
-            f"a type in the signature of {cls.__qualname__}.run is not there at run time "
+            f"a type in the signature of {cls.__qualname__}.run does not exist at run time "
             f"({error}): import it above the class, and not under TYPE_CHECKING",
         ) from None
 

@@ -86,7 +86,7 @@ class Retry:
         object.__setattr__(self, "give_up_on", tuple(map(_error_name, self.give_up_on)))
         if self.intervals and (self.max_interval, self.backoff, self.initial_interval) != _UNSAID:
             raise ValueError(
-                "intervals says every wait; leave out initial_interval, backoff and max_interval"
+                "intervals gives every wait; leave out initial_interval, backoff and max_interval"
             )
 
     def to_policy(self) -> RetryPolicy:

@@ -340,7 +340,7 @@ def _mark(fn: Callable[..., Any], name: str | None, **rules: Any) -> None:
     except NameError as error:
         # Temporal reads the hints now, at run time, to decode the input.
         raise TypeError(
-            f"a type in the signature of {place} is not there at run time ({error}): import it "
+            f"a type in the signature of {place} does not exist at run time ({error}): import it "
             "above the step, and not under TYPE_CHECKING",
         ) from None
     except ValueError:

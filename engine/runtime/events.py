@@ -88,7 +88,7 @@ class Degraded:
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.loop} holds: {self.reason}"
+        return f"{self.loop} suspended: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Recovered:
     loop: str
 
     def __str__(self) -> str:
-        return f"{self.loop} goes on"
+        return f"{self.loop} resumed"
 
 
 Event = Settled | Decided | Closed | Stopped | Applied | Notice | Alert | Degraded | Recovered

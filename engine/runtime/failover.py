@@ -17,7 +17,7 @@ from engine.ledger.records import Lineage, Probe
 from engine.runtime.events import Alert, OnEvent
 
 _THEN = "what has run since is looked up in Temporal before anything is decided"
-_APPLY = "what was applied or asked for last may be gone, too: apply it again"
+_APPLY = "the last changes and requests may be lost too: apply them again"
 
 
 class FailoverDetector:
@@ -60,16 +60,16 @@ class FailoverDetector:
             self._ledger_id = ledger_id
         elif ledger_id != self._ledger_id:
             raise LedgerError(
-                f"ledger {ledger_id} answers where {self._ledger_id} did",
+                f"the database has ledger {ledger_id}, not {self._ledger_id}",
                 cure="restart the replica if the change was meant",
             )
 
     def _fallen(self, probe: Probe) -> Iterator[str]:
         if probe.transactions < self._transactions:
             gone = self._transactions - probe.transactions
-            yield f"the last {gone} transactions that this replica has seen are not there"
+            yield f"the last {gone} transactions that this replica has seen are missing"
         if probe.epoch < self._epoch:
-            yield f"the ledger is at epoch {probe.epoch}, and was at {self._epoch}"
+            yield f"the ledger is at epoch {probe.epoch}, it was at {self._epoch}"
 
     async def _compare(self, signs: list[str]) -> datetime | None:
         """Compare the lineage with the last ones that the ledger and this replica recorded."""
@@ -90,6 +90,6 @@ class FailoverDetector:
 
 def _differences(before: Lineage, here: Lineage) -> Iterator[str]:
     if before.system and here.system and before.system != here.system:
-        yield f"system {here.system} answers where {before.system} did"
+        yield f"system {here.system} has replaced {before.system}"
     elif before.timeline and here.timeline and before.timeline != here.timeline:
-        yield f"timeline {here.timeline} goes on where {before.timeline} did"
+        yield f"timeline {here.timeline} has replaced {before.timeline}"

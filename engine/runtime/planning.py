@@ -48,7 +48,7 @@ def unresolved_workflow_hint(schedule: Schedule, announced: Collection[str]) -> 
     if not announced:
         return f"{unresolved_workflow(schedule)}; no worker has ever served that task queue"
     if resolve_type(schedule.workflow, announced):
-        return f"{unresolved_workflow(schedule)}; start a worker that has it, one did know it"
+        return f"{unresolved_workflow(schedule)}; start a worker that has it, as an earlier one had"
     near = nearest_name(schedule.workflow, announced)
     meant = f"did you mean {near}? New" if near else "new"
     code = f"{meant} code is found when `sched up` or the worker starts again"
@@ -81,7 +81,7 @@ def no_worker_lives(places: Mapping[str, int]) -> str:
         for place, count in sorted(places.items())
     )
     cure = "start a worker (`sched up` or `sched worker`)"
-    return f"no worker lives that starts what comes due of {named}: {cure}"
+    return f"no live worker starts the windows of {named}: {cure}"
 
 
 def nobody_polls(row: PolledQueue) -> str:

@@ -343,7 +343,7 @@ class Replica:
         except REFUSALS as error:
             living = await ledger.count_schedules(self._serving.project)
             self._emit(Applied(str(error), good=False))
-            goes_on = f"the last good definitions go on ({living} schedules)"
+            goes_on = f"the last good definitions stay in force ({living} schedules)"
             self._emit(Notice(goes_on, good=False))
         else:
             self._emit(Applied(str(report), good=True))

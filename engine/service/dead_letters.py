@@ -68,7 +68,7 @@ class DeadLetters(Running):
             )
             raise LetterNotFound(
                 f"no window stands behind {found[0].workflow_id}",
-                cure=f"{another}; `sched dead drop` lets it rest",
+                cure=f"{another}; `sched dead drop` discards it",
             )
         if letter.windows > 1:
             span = (letter.fire_time, letter.last_fire_time)
@@ -124,7 +124,7 @@ async def _none(ledger: Ledger, name: str, bucket: int | None) -> EngineError:
         return ScheduleNotFound(name)
     if bucket is None:
         return LetterNotFound(
-            f"{name} is the key of a schedule, and no letter",
+            f"{name} is the key of a schedule, not a dead letter",
             cure=f"name a window too, `{name} BUCKET`; `sched dead list {name}` shows which",
         )
     return LetterNotFound(

@@ -140,7 +140,7 @@ def _require_movable(state: ScheduleState, now: datetime) -> None:
     if state.retired_at is not None:
         raise NotCancellable(f"{key} was cancelled at {utc_text(state.retired_at)}")
     if state.schedule.spec.next(now) is None:
-        raise NotCancellable(f"the last window of {key} has come", cure="ask for a new one")
+        raise NotCancellable(f"the last window of {key} has passed", cure="request a new one")
 
 
 def _with(schedule: Schedule, when: Mapping[str, Any]) -> Schedule:

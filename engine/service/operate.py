@@ -140,7 +140,7 @@ class Holding(ReadOperations):
                 state = schedule.state
                 if at <= state.cursor:
                     raise MomentInPast(
-                        f"{utc_text(at)} has come already",
+                        f"{utc_text(at)} has passed already",
                         cure=f"see `sched fires {key}` for what became of it",
                     )
                 decision = Decision(window, "skipped", why)
@@ -163,7 +163,7 @@ class Holding(ReadOperations):
             window, workflow_id = _window(schedule, at)
             if at <= schedule.state.cursor:
                 raise MomentInPast(
-                    f"{utc_text(at)} has come already",
+                    f"{utc_text(at)} has passed already",
                     cure="start it with `sched backfill --include user`",
                 )
             changed = await schedule.transaction.unskip(key, window.series, at)
@@ -307,7 +307,7 @@ class Running(ReadOperations):
         async with self._locked(key, all_open=overlap is not None) as schedule:
             if letter is not None and not await schedule.transaction.letters(workflow_id=letter):
                 raise LetterNotFound(
-                    f"somebody has dealt with {letter} meanwhile", cure=f"see `sched fires {key}`"
+                    f"somebody has resolved {letter} meanwhile", cure=f"see `sched fires {key}`"
                 )
             fire = await decided_window(schedule, bucket, series)
             if fire.status in OPEN and fire.windows == 1:

@@ -66,7 +66,7 @@ async def test_a_person_sees_windows_edits_and_mistakes_and_leaves_a_clean_termi
     await eventually(
         shows(
             terminal,
-            r"schedules.yaml is broken; the last good definitions go on \(4 schedules\)",
+            r"schedules.yaml is broken; the last good definitions stay in force \(4 schedules\)",
             r"schedules.yaml:\d+:\d+: SCHEDULE_FIELD_INVALID: everyMs is 'soon'",
         )
     )

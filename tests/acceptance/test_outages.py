@@ -32,8 +32,8 @@ FILE = "schedules:\n" + "\n".join(
     for n, key in enumerate(KEYS)
 )
 
-HOLDS = "WARNING sched starts holds: Temporal does not answer"
-GOES_ON = "INFO sched starts goes on"
+SUSPENDED = "WARNING sched starts suspended: Temporal does not answer"
+RESUMED = "INFO sched starts resumed"
 
 
 @pytest.fixture
@@ -106,11 +106,11 @@ async def test_no_window_is_lost_or_doubled_while_temporal_is_away(
         await fleet.until_all_started_some()
         await killed_for_a_while(server)
         # Each asks again in its own time; the others do its work meanwhile.
-        await eventually(lambda: counted(fleet, GOES_ON) == counted(fleet, HOLDS), timeout=60)
+        await eventually(lambda: counted(fleet, RESUMED) == counted(fleet, SUSPENDED), timeout=60)
         await goes_on_with_every_window(fleet, books)
         # Said once, however many windows met it; a replica that had none to send says nothing.
-        assert max(counted(fleet, HOLDS)) == 1
-        assert counted(fleet, GOES_ON) == counted(fleet, HOLDS)
+        assert max(counted(fleet, SUSPENDED)) == 1
+        assert counted(fleet, RESUMED) == counted(fleet, SUSPENDED)
         assert not any(counted(fleet, "starting: ")), "a line for each window"
         # The cursors stood still: most was claimed when it could be sent, and sent once.
         rows = await books.fires()
@@ -132,7 +132,7 @@ async def test_no_window_is_lost_or_doubled_while_postgresql_is_away(
         await killed_for_a_while(server)
         async with opened_books(server.url, client) as books:
             await goes_on_with_every_window(fleet, books)
-        assert fleet.logged("WARNING sched poller holds:") == 3
+        assert fleet.logged("WARNING sched poller suspended:") == 3
 
 
 async def test_a_server_that_falls_silent_is_taken_for_away_and_its_late_starts_are_no_doubles(
@@ -151,7 +151,7 @@ async def test_a_server_that_falls_silent_is_taken_for_away_and_its_late_starts_
         await fleet.until_all_started_some()
         os.kill(server.pid, signal.SIGSTOP)
         try:
-            await eventually(lambda: fleet.logged("WARNING sched starts holds:"), timeout=20)
+            await eventually(lambda: fleet.logged("WARNING sched starts suspended:"), timeout=20)
             decided = len(await books.fires())
             held_until = time.monotonic() + 3
             await eventually(lambda: time.monotonic() > held_until)

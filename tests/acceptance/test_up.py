@@ -168,7 +168,7 @@ async def test_a_broken_file_goes_on_with_the_last_good_one_or_is_refused_at_fir
     home.schedules.write_text(MISTAKES)
     await home.up()
     await home.until_fired("heartbeat", fired + 2)
-    assert "the last good definitions go on (4 schedules)" in home.log
+    assert "the last good definitions stay in force (4 schedules)" in home.log
     assert await home.stop() == 0
 
 

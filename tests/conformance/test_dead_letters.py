@@ -1,4 +1,4 @@
-"""Dead letters: what ended badly stays on a list until somebody has dealt with it."""
+"""Dead letters: what ended badly stays on a list until somebody has resolved it."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ async def test_a_letter_that_is_dropped_is_gone_and_the_log_says_why(bench):
     ("name", "bucket", "told"),
     [
         ("kk", 1, r"there is no schedule kk; did you mean k\?"),
-        ("k", None, "k is the key of a schedule, and no letter; name a window too, `k BUCKET`"),
+        ("k", None, "k is the key of a schedule, not a dead letter; name a window too, `k BUCKET`"),
         ("k", 1, "no dead letter of window 1 of k; `sched dead list k` shows every one, `sched l"),
         ("sched:k:1", None, "there is no dead letter of sched:k:1; `sched dead list` shows every"),
     ],

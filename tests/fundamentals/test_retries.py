@@ -152,7 +152,7 @@ def test_jitter_goes_with_a_growing_wait_too(jitter, attempt):
     ("values", "sentence"),
     [
         ({"intervals": [1, 0]}, "each of intervals is longer than zero"),
-        ({"intervals": [1], "backoff": 3}, "intervals says every wait"),
+        ({"intervals": [1], "backoff": 3}, "intervals gives every wait"),
         ({"jitter": 1.5}, "a part of the wait, from 0 to 1"),
     ],
 )

@@ -168,8 +168,8 @@ def archiving(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("become", "sign"),
-    [(crashed, "transactions that this replica has seen are not there"),
-     (promoted, "timeline 2 goes on where 1 did")],
+    [(crashed, "transactions that this replica has seen are missing"),
+     (promoted, "timeline 2 has replaced 1")],
 )  # fmt: skip
 async def test_after_a_failover_that_lost_commits_every_run_is_booked_and_none_is_doubled(
     archiving, client, primary, become: Callable[[PostgresServer], None], sign: str

@@ -155,7 +155,7 @@ async def test_a_broken_file_keeps_the_last_good_definitions(
         await eventually(goes_on, timeout=20)
     (applied,) = [event for event in told if isinstance(event, Applied)]
     assert "SCHEDULE_KEY_INVALID" in applied.text
-    assert Notice("the last good definitions go on (3 schedules)", good=False) in told
+    assert Notice("the last good definitions stay in force (3 schedules)", good=False) in told
 
 
 async def test_a_start_says_what_the_file_changed_and_not_all_of_a_new_one(

@@ -106,7 +106,7 @@ async def test_a_broken_file_is_reported_at_each_start(home):
         found, remarks = await home.start(path)
         assert not found.good
         assert "SCHEDULE_FIELD_INVALID" in found.text
-        assert remarks == ["the last good definitions go on (1 schedules)"]
+        assert remarks == ["the last good definitions stay in force (1 schedules)"]
 
 
 async def test_warnings_and_other_task_queues_are_mentioned_at_each_start(home):
@@ -132,7 +132,7 @@ async def test_a_reader_that_crashes_leaves_the_last_good_definitions(home, monk
     found, remarks = await home.start(path)
     assert not found.good
     assert found.text.startswith(f"{path}: SCHEDULE_FILE_UNREADABLE: the process that reads it")
-    assert remarks == ["the last good definitions go on (1 schedules)"]
+    assert remarks == ["the last good definitions stay in force (1 schedules)"]
 
 
 async def test_a_worker_that_is_stopped_while_it_reads_ends_at_once_and_applies_nothing(

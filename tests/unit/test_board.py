@@ -270,7 +270,7 @@ def test_a_broken_file_is_shown_in_place_with_what_goes_on():
     board = Board()
     board.file = FileState("s.yaml", NOON, 4, tuple(f"s.yaml:{n}:1: problem" for n in range(9)))
     text = "\n".join(shown(board))
-    assert "s.yaml is broken; the last good definitions go on (4 schedules)" in text
+    assert "s.yaml is broken; the last good definitions stay in force (4 schedules)" in text
     assert text.count("problem") == 6
     assert "and 3 more: sched check s.yaml" in text
 

@@ -27,7 +27,9 @@ def row(
 
 def test_windows_that_nobody_starts_are_told_with_the_cure():
     told = overdue([row("late", -60), row("later", -90), row("next", 5)], NOW)
-    assert told.startswith("nobody starts what is due since 2026-11-21T11:58:30Z (later, late):")
+    assert told.startswith(
+        "no worker has started what is due since 2026-11-21T11:58:30Z (later, late):"
+    )
     assert "`sched worker`" in told
 
 
@@ -61,7 +63,7 @@ def test_an_external_schedule_is_served_by_any_worker_of_its_project():
     rows = [row("go", 60, taskQueue="golang", external=True)]
     assert without_worker(rows, {SCHED: KIND}) == ""
     assert without_worker(rows, {("other", "golang"): KIND}).startswith(
-        "no worker lives that starts what comes due of project default (1 schedule):"
+        "no live worker starts the windows of project default (1 schedule):"
     )
 
 

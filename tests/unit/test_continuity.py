@@ -82,8 +82,8 @@ async def test_a_ledger_of_before_this_is_no_sign():
 @pytest.mark.parametrize(
     ("here", "said"),
     [
-        (Lineage("s1", 4), "timeline 4 goes on where 3 did"),
-        (Lineage("s2", 1), "system s2 answers where s1 did"),
+        (Lineage("s1", 4), "timeline 4 has replaced 3"),
+        (Lineage("s2", 1), "system s2 has replaced s1"),
     ],
 )
 async def test_a_replica_that_begins_after_a_failover_sees_it_by_what_the_ledger_noted(here, said):
@@ -97,14 +97,14 @@ async def test_a_replica_sees_that_the_old_primary_is_back_though_that_one_noted
     watcher, noted = await watching()
     noted.here = noted.noted = Lineage("s1", 2)
     assert await watcher.observe(RESTARTED)
-    assert "timeline 2 goes on where 3 did" in watcher.alerts[0]
+    assert "timeline 2 has replaced 3" in watcher.alerts[0]
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"transactions": 880}, "the last 20 transactions that this replica has seen"),
-        ({"epoch": 6}, "the ledger is at epoch 6, and was at 7"),
+        ({"epoch": 6}, "the ledger is at epoch 6, it was at 7"),
     ],
 )
 async def test_a_copy_that_lags_is_seen_although_nobody_tells_system_or_timeline(change, said):
@@ -150,5 +150,5 @@ async def test_the_doubt_of_another_replica_counts_and_is_not_told_again():
 
 async def test_another_ledger_under_the_same_address_is_refused():
     watcher, _ = await watching()
-    with pytest.raises(LedgerError, match="answers where"):
+    with pytest.raises(LedgerError, match="the database has ledger"):
         await watcher.observe(replace(PROBE, ledger_id=UUID(int=2)))

@@ -59,7 +59,7 @@ class FileState:
     def trouble(self) -> str:
         """Sentence about what a broken file means for the running schedules."""
         count = counted(self.schedules, "schedule")
-        return f"{self.name} is broken; the last good definitions go on ({count})"
+        return f"{self.name} is broken; the last good definitions stay in force ({count})"
 
 
 @dataclass(slots=True)

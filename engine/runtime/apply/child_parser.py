@@ -154,8 +154,10 @@ class _Child:
         try:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - this very Python, and a text of ours
         except OSError as error:
-            what = f"the process that reads it could not begin: {error.strerror}"
-            problem = Problem(Code.FILE_UNREADABLE, what, "see what the system is short of")
+            what = f"the process that reads it could not be started: {error.strerror}"
+            problem = Problem(
+                Code.FILE_UNREADABLE, what, "check which resource the system is short of"
+            )
             raise ScheduleFileError(self._name, (problem,)) from None
         with process:
             assert process.stdin is not None  # noqa: S101 - for mypy

@@ -140,7 +140,7 @@ def _collides(schedule: Schedule, after: datetime, max_bucket: int | None) -> bo
 # that is not deployed yet, would replace a working definition, and show only when its windows are
 # rejected: docs/adr/0023-what-an-apply-refuses.md.
 
-_GOES_ON = "its last good definition goes on"
+_GOES_ON = "its last good definition stays in force"
 
 Types = Mapping[tuple[str, str], str | None]
 """Temporal type by task queue and ``workflow:`` name; None if no worker announced one."""
@@ -292,7 +292,7 @@ def queue_edits(file: ScheduleFile, rows: Mapping[str, QueueRow]) -> tuple[str, 
         elif row.limits != queue:
             edits.append(f"queue {name}: {queue} (was {row.limits})")
     edits += [
-        f"queue {name} is in no file any more; its limits go on holding: {row.limits}"
+        f"queue {name} is no longer in any file; its limits still apply: {row.limits}"
         for name, row in rows.items()
         if row.project == file.project and row.dropped_at is None and name not in file.queues
     ]
@@ -384,14 +384,14 @@ class ApplyReport:
     def remarks(self) -> list[str]:
         """Remarks on single keys, a sentence each."""
         return [
-            *(f"{key}: its moment had passed, booked as expired" for key in self.expired),
+            *(f"{key}: its time had passed, recorded as expired" for key in self.expired),
             *(
-                f"{key}: owed windows were rejected, no worker knew the workflow it had before"
+                f"{key}: due windows were rejected: no worker has its previous workflow"
                 for key in self.rejected
             ),
             *(f"{WorkflowUnknown.code}: {key}: {what}" for key, what in self.unknown.items()),
             *(
-                f"{key}: no window opens at {', '.join(moments)} any more, which was to be skipped"
+                f"{key}: no window opens at {', '.join(moments)} any more, so its skip is void"
                 for key, moments in self.unskipped.items()
             ),
         ]

@@ -155,7 +155,7 @@ def _files(path: Path) -> list[Path]:
             return [path]
         found = sorted(file for file in path.iterdir() if _is_schedules(file))
     except OSError as error:
-        what, cure = f"it cannot be read: {error.strerror}", "see what it is and who may read it"
+        what, cure = f"it cannot be read: {error.strerror}", "check what it is and who may read it"
         raise ScheduleFileError(str(path), (_unreadable(what, cure),)) from None
     if not found:
         what, cure = "the folder has no schedule file", "put a .yaml, .yml or .json file into it"
@@ -194,7 +194,7 @@ def _text(path: Path) -> str:
         what = "there is no such file"
         cure = "name the file, run in the folder that has it, or let `sched init` write a first one"
     except OSError as error:
-        what, cure = f"it cannot be read: {error.strerror}", "see what it is and who may read it"
+        what, cure = f"it cannot be read: {error.strerror}", "check what it is and who may read it"
     else:
         if size <= MAX_BYTES:
             text = decoded(data, str(path)).removeprefix("\ufeff")

@@ -63,7 +63,7 @@ class Archive:
             raise ArchiveFailed(f"the archive {self._folder}: {error}", cure=_CURE) from error
         if not same:
             raise ArchiveFailed(
-                f"the archive: {path} reads back otherwise than written", cure=_CURE
+                f"the archive: {path} reads back differently from what was written", cure=_CURE
             )
         return path
 

@@ -205,7 +205,7 @@ class Janitor:
             self._emit(Notice("the archive can be written again", good=True))
         self._tidied = now.date()
         if said := str(tidying.tally):
-            self._emit(Notice(f"tidied the ledger: {said}", good=True))
+            self._emit(Notice(f"cleaned up the ledger: {said}", good=True))
 
     async def _name_old_snapshots(self) -> None:
         """Report each holder of an old snapshot once, because it makes the tables grow."""
@@ -231,7 +231,7 @@ class Janitor:
                     async for _ in self._tidy_key(chores, now, remembered, pending):
                         yield
                 except (ScheduleError, DefinitionUnreadable) as error:
-                    logger.warning("%s is not tidied: %s", chores.key, error)
+                    logger.warning("%s cannot be cleaned up: %s", chores.key, error)
             if len(found) < _KEYS:
                 break
         await pending.carry_out()

@@ -134,7 +134,7 @@ _ENDS: Final[dict[int, str]] = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: "its end",
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_FAILED: "its failure",
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED: "its end as cancelled",
-    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW: "its going on as new",
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW: "its continue-as-new",
 }
 
 
