@@ -537,14 +537,14 @@ def require_free(wanted: Mapping[str, int | None]) -> None:
     holders: dict[str, list[str]] = {}
     for port in taken:
         holders.setdefault(_holder(port), []).append(str(port))
-    said = ", ".join(_sentence(numbers, holder) for holder, numbers in holders.items())
+    text = ", ".join(_sentence(numbers, holder) for holder, numbers in holders.items())
     chosen = dict(ports)
     for option, port in ports.items():
         if port in taken:
             chosen[option] = _another(port, option, chosen.values())
     options = " ".join(f"{option} {port}" for option, port in chosen.items())
     what = "it" if len(holders) == 1 else "them"
-    raise EmbeddedError(said, cure=f"stop {what}, or add {options}")
+    raise EmbeddedError(text, cure=f"stop {what}, or add {options}")
 
 
 def _is_taken(port: int, option: str) -> bool:

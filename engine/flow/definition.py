@@ -113,16 +113,16 @@ class Retry:
 
     def told_to_worker(self) -> dict[str, Any]:
         """Return the rules that the worker of an attempt applies (see ``StepNote``)."""
-        told: dict[str, Any] = {"give_up_on": tuple(map(str, self.give_up_on))}
+        given: dict[str, Any] = {"give_up_on": tuple(map(str, self.give_up_on))}
         if self.intervals:
-            told["intervals"] = tuple(_seconds(each) for each in self.intervals)
+            given["intervals"] = tuple(_seconds(each) for each in self.intervals)
         if self.jitter:
-            told["jitter"] = self.jitter
+            given["jitter"] = self.jitter
             if not self.intervals:
                 first = _seconds(self.initial_interval)
                 longest = 100 * first if self.max_interval is None else _seconds(self.max_interval)
-                told["backoff"] = (first, self.backoff, longest)
-        return told
+                given["backoff"] = (first, self.backoff, longest)
+        return given
 
 
 _UNSAID = (None, 2.0, 1.0)
@@ -224,22 +224,22 @@ class RunOptions:
 
     def to_json(self) -> dict[str, Any]:
         """Return the declared options only."""
-        said = {
+        options = {
             "timeout": self.timeout and self.timeout.total_seconds(),
             "retry": self.retry and policy_to_json(self.retry),
             "compensate_on_terminate": self.compensate_on_terminate,
         }
-        return {name: value for name, value in said.items() if value}
+        return {name: value for name, value in options.items() if value}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any] | None) -> RunOptions:
         """Parse what ``to_json`` returned; unknown options are ignored."""
-        said = value or {}
-        timeout, retry = said.get("timeout"), said.get("retry")
+        options = value or {}
+        timeout, retry = options.get("timeout"), options.get("retry")
         return cls(
             timeout=None if timeout is None else timedelta(seconds=timeout),
             retry=None if retry is None else policy_from_json(retry),
-            compensate_on_terminate=bool(said.get("compensate_on_terminate")),
+            compensate_on_terminate=bool(options.get("compensate_on_terminate")),
         )
 
 
@@ -255,15 +255,15 @@ def policy_to_json(policy: RetryPolicy) -> dict[str, Any]:
     }
 
 
-def policy_from_json(said: Mapping[str, Any]) -> RetryPolicy:
+def policy_from_json(options: Mapping[str, Any]) -> RetryPolicy:
     """Parse what ``policy_to_json`` returned."""
-    longest = said.get("maximum_interval")
+    longest = options.get("maximum_interval")
     return RetryPolicy(
-        maximum_attempts=said.get("maximum_attempts", 0),
-        initial_interval=timedelta(seconds=said.get("initial_interval", 1.0)),
-        backoff_coefficient=said.get("backoff_coefficient", 2.0),
+        maximum_attempts=options.get("maximum_attempts", 0),
+        initial_interval=timedelta(seconds=options.get("initial_interval", 1.0)),
+        backoff_coefficient=options.get("backoff_coefficient", 2.0),
         maximum_interval=None if longest is None else timedelta(seconds=longest),
-        non_retryable_error_types=said.get("non_retryable_error_types") or None,
+        non_retryable_error_types=options.get("non_retryable_error_types") or None,
     )
 
 

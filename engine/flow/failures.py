@@ -95,10 +95,10 @@ def ending_of(error: BaseException, policy: RetryPolicy | None) -> BaseException
         return error
     reason = error if isinstance(error, ApplicationError) else _cause_of(error)
     if isinstance(reason, ApplicationError):
-        said, kind, details = reason.message, reason.type, reason.details
+        message, kind, details = reason.message, reason.type, reason.details
     else:
-        said, kind, details = _text(error), type(error).__name__, ()
-    failure = ApplicationError(said, *details, type=kind, non_retryable=final)
+        message, kind, details = _text(error), type(error).__name__, ()
+    failure = ApplicationError(message, *details, type=kind, non_retryable=final)
     # Readers of a failure follow its causes, and a group has none.
     failure.__cause__ = next(_reasons(error)) if isinstance(error, BaseExceptionGroup) else error
     return failure.with_traceback(error.__traceback__)
@@ -138,15 +138,15 @@ def _fatal(kind: type[FatalError]) -> set[str]:
 
 def _text(error: BaseException) -> str:
     try:
-        said = str(error)
+        text = str(error)
     except Exception:  # noqa: BLE001 - it would hold the run up for ever
-        said = "its text could not be made"
+        text = "its text could not be made"
     if not isinstance(error, BaseExceptionGroup):
-        return said
+        return text
     inner = [each for each in _reasons(error) if _cause_of(each) is None]
-    told = (
+    notes = (
         # Its text already begins with its type.
         str(each) if isinstance(each, ApplicationError) else f"{type(each).__name__}: {_text(each)}"
         for each in inner[:_SEVERAL]
     )
-    return f"{said}: {'; '.join(told)}"
+    return f"{text}: {'; '.join(notes)}"

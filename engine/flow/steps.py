@@ -63,8 +63,8 @@ class StepNote:
         if not isinstance(value, Mapping):
             return NOTHING
         known = {each.name for each in fields(cls)}
-        said = {name: _frozen(given) for name, given in value.items() if name in known}
-        return cls(**said)
+        options = {name: _frozen(given) for name, given in value.items() if name in known}
+        return cls(**options)
 
 
 NOTHING: Final = StepNote()

@@ -49,13 +49,13 @@ class Laid:
     Attributes:
         windows: how many were laid or left alone; None where no backfill was due.
         queued: whether some of them wait in line now.
-        told: alerts to emit after the commit.
+        alerts: alerts to emit after the commit.
         look: the key whose runs must be looked up first, and the start and end of that time.
     """
 
     windows: int | None = None
     queued: bool = False
-    told: list[Alert] = field(default_factory=list)
+    alerts: list[Alert] = field(default_factory=list)
     look: tuple[str, datetime, datetime] | None = None
 
 
@@ -111,7 +111,7 @@ class Backfills:
                 # A timeout looks like a ledger that is away; if it is away, this fails as well.
                 await self._put_off(key, f"{type(error).__name__}: {error}")
             return Laid(windows=0)
-        for event in laid.told:
+        for event in laid.alerts:
             self._emit(event)
         if laid.look is not None and (self._looking is None or self._looking.done()):
             self._looking = asyncio.create_task(self._look(*laid.look))
@@ -161,7 +161,7 @@ class _LayingTurn:
         for each in await self._transaction.backfills(key, laying=True):
             if why := each.ends(state):
                 by = self._serving.replica
-                laid.told.append(await end_backfill(self._transaction, each, why, now, by=by))
+                laid.alerts.append(await end_backfill(self._transaction, each, why, now, by=by))
             elif not each.is_halted(state) and each.next_at <= now:
                 if await self._is_sure(each, now, laid):
                     await self._lay(each, state, now, laid)

@@ -97,23 +97,25 @@ class _Past:
         elif event.HasField("activity_task_canceled_event_attributes"):
             self._ended(event.activity_task_canceled_event_attributes.scheduled_event_id)
 
-    async def _scheduled(self, number: int, said: ActivityTaskScheduledEventAttributes) -> None:
+    async def _scheduled(self, number: int, event: ActivityTaskScheduledEventAttributes) -> None:
         self.patience[number] = (
-            said.heartbeat_timeout.ToTimedelta() or said.start_to_close_timeout.ToTimedelta()
+            event.heartbeat_timeout.ToTimedelta() or event.start_to_close_timeout.ToTimedelta()
         )
-        note = await self._note_of(said)
+        note = await self._note_of(event)
         if note.undoes is not None:
             self.undoing[number] = note.undoes
         if note.undo is not None:
-            self.steps.append(_Step(said.activity_type.name, note.undo, list(said.input.payloads)))
+            self.steps.append(
+                _Step(event.activity_type.name, note.undo, list(event.input.payloads))
+            )
 
     def _ended(self, number: int) -> None:
         self.patience.pop(number, None)
 
-    async def _note_of(self, said: ActivityTaskScheduledEventAttributes) -> StepNote:
-        if HEADER not in said.header.fields:
+    async def _note_of(self, event: ActivityTaskScheduledEventAttributes) -> StepNote:
+        if HEADER not in event.header.fields:
             return NOTHING
-        payload = said.header.fields[HEADER]
+        payload = event.header.fields[HEADER]
         codec = self.converter.payload_codec
         if codec and payload.metadata.get("encoding") != _PLAIN:
             (payload,) = await codec.decode([payload])  # a client may encode headers too

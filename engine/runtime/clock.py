@@ -43,18 +43,18 @@ class LedgerClock:
 
         Use it for evidence ("it was open at") and for how far back to search.
         """
-        said, _, answered = self._last()
-        return said + timedelta(seconds=boottime() - answered)
+        reading, _, answered = self._last()
+        return reading + timedelta(seconds=boottime() - answered)
 
     def latest(self) -> datetime:
         """Return the latest possible ledger time, for ages that must not be underestimated."""
-        said, asked, _ = self._last()
-        return said + timedelta(seconds=boottime() - asked)
+        reading, asked, _ = self._last()
+        return reading + timedelta(seconds=boottime() - asked)
 
     def about(self) -> datetime:
         """Return the likeliest ledger time, in the middle, for waits and for display."""
-        said, asked, answered = self._last()
-        return said + timedelta(seconds=boottime() - (asked + answered) / 2)
+        reading, asked, answered = self._last()
+        return reading + timedelta(seconds=boottime() - (asked + answered) / 2)
 
     def _last(self) -> tuple[datetime, float, float]:
         """Return the last reading; ``observe`` must have been called."""
@@ -115,8 +115,8 @@ class ClockWatch:
 
         A step sets ``skew``, in seconds, and holds until the clock has agreed for a minute.
         """
-        said = (now - _EPOCH).total_seconds()
-        look = _Look(asked, said - answered, said - asked)
+        reading = (now - _EPOCH).total_seconds()
+        look = _Look(asked, reading - answered, reading - asked)
         step = max((seen.step_to(look) for seen in self._looks), key=abs, default=0.0)
         if abs(step) > self._most:
             self.skew = step

@@ -74,8 +74,8 @@ class _StepNoteWriter(WorkflowOutboundInterceptor):
     def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002 - the SDK's name
         note = note_of_this_call()
         if note is not None:
-            said = PayloadConverter.default.to_payload(note.to_json())
-            input.headers = {**input.headers, HEADER: said}
+            payload = PayloadConverter.default.to_payload(note.to_json())
+            input.headers = {**input.headers, HEADER: payload}
         return super().start_activity(input)
 
 
@@ -85,10 +85,10 @@ class _StepNoteReader(ActivityInboundInterceptor):
         super().init(self._known)
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
-        said = input.headers.get(HEADER)
-        if said is None:
+        payload = input.headers.get(HEADER)
+        if payload is None:
             return await super().execute_activity(input)
-        note = StepNote.from_json(PayloadConverter.default.from_payload(said))
+        note = StepNote.from_json(PayloadConverter.default.from_payload(payload))
         self._known.note = note
         try:
             return await super().execute_activity(input)
@@ -122,20 +122,20 @@ def answer_to(error: Exception, note: StepNote, attempt: int) -> ApplicationErro
         note: the note of the call.
         attempt: the number of this attempt, from 1.
     """
-    told = error if isinstance(error, ApplicationError) else None
-    if told is not None and (told.non_retryable or told.next_retry_delay is not None):
+    raised = error if isinstance(error, ApplicationError) else None
+    if raised is not None and (raised.non_retryable or raised.next_retry_delay is not None):
         return None  # the step has decided itself
     final = any(cls.__name__ in note.give_up_on for cls in type(error).__mro__)
     wait = None if final else wait_after(note, attempt)
     if not final and wait is None:
         return None
     answer = ApplicationError(
-        told.message if told else str(error),
-        *(told.details if told else ()),
-        type=(told.type if told else None) or type(error).__name__,
+        raised.message if raised else str(error),
+        *(raised.details if raised else ()),
+        type=(raised.type if raised else None) or type(error).__name__,
         non_retryable=final,
         next_retry_delay=wait,
-        category=told.category if told else ApplicationErrorCategory.UNSPECIFIED,
+        category=raised.category if raised else ApplicationErrorCategory.UNSPECIFIED,
     )
     return answer.with_traceback(error.__traceback__)
 
@@ -213,7 +213,7 @@ class _HeartbeatInterceptor(ActivityInboundInterceptor):
         step = step_named(info.activity_type)
         if info.heartbeat_timeout is None or step is None or step.heartbeat is None:
             return await super().execute_activity(input)
-        self._voice.said = info.heartbeat_details  # an attempt inherits them from the last one
+        self._voice.details = info.heartbeat_details  # an attempt inherits them from the last one
         speaking = asyncio.create_task(self._speak(min(_EVERY, info.heartbeat_timeout / 4)))
         try:
             return await super().execute_activity(input)
@@ -229,11 +229,11 @@ class _HeartbeatInterceptor(ActivityInboundInterceptor):
 class _HeartbeatInfo(ActivityOutboundInterceptor):
     """Heartbeats that repeat the details of the step's own last heartbeat."""
 
-    said: Sequence[Any] = ()
+    details: Sequence[Any] = ()
 
     def repeat(self) -> None:
-        super().heartbeat(*self.said)
+        super().heartbeat(*self.details)
 
     def heartbeat(self, *details: Any) -> None:
-        self.said = copy.deepcopy(details)  # a sync step may go on changing them
+        self.details = copy.deepcopy(details)  # a sync step may go on changing them
         super().heartbeat(*details)

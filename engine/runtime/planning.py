@@ -152,7 +152,7 @@ def decided_to_the_end(
     state: ScheduleState,
     now: datetime,
     *,
-    make_up: CatchUp | None = None,
+    on_resume: CatchUp | None = None,
     then: Hold | None = None,
 ) -> Plan:
     """Decide everything that a schedule owes before it changes (rule L3).
@@ -160,7 +160,7 @@ def decided_to_the_end(
     Args:
         state: the schedule.
         now: the ledger's clock.
-        make_up: see ``plan``.
+        on_resume: see ``plan``.
         then: the hold that begins now. It gives up every unsent fire anyway, so where very many
             windows are owed it decides all of them at once.
     """
@@ -169,7 +169,7 @@ def decided_to_the_end(
     # first sight lies ahead. The next definition begins after it and would not decide it either.
     until = max(now, state.effective_from)
     hold = then if then and owes_many(state, now) else None
-    planned = plan(state, until, make_up=make_up, unable=unable, final=True, hold=hold)
+    planned = plan(state, until, on_resume=on_resume, unable=unable, final=True, hold=hold)
     return replace(planned, next_fire_at=None)
 
 
@@ -238,7 +238,7 @@ async def decide_ahead(ledger: Ledger, key: str) -> None:
     Each part is decided as in a tick, and workers begin to start it. Where a decision needs a
     look at Temporal first, the edit decides the rest.
     """
-    told = False
+    announced = False
     while True:
         async with ledger.transaction(long=True) as transaction:
             await transaction.lock([key])
@@ -251,11 +251,11 @@ async def decide_ahead(ledger: Ledger, key: str) -> None:
             if planned.cursor <= state.cursor or not await holds(transaction, planned.moves):
                 return
             await transaction.record([planned], strict=True)
-        if not told:
+        if not announced:
             _log.warning(
                 "%s owes very many windows by its old definition; they are decided first", key
             )
-            told = True
+            announced = True
         await asyncio.sleep(0)
 
 
@@ -279,16 +279,16 @@ class Locked:
     now: datetime
     by: str
 
-    async def decide(self, make_up: CatchUp | None = None, then: Hold | None = None) -> Plan:
+    async def decide(self, on_resume: CatchUp | None = None, then: Hold | None = None) -> Plan:
         """Decide every window up to now under the current definition and state.
 
-        ``make_up``: see ``plan``; ``then``: the hold that begins now.
+        ``on_resume``: see ``plan``; ``then``: the hold that begins now.
         """
         await self.read_line(self.state.schedule.overlap)
         (planned,) = await end(
             self.transaction,
             [self.state],
-            lambda state: decided_to_the_end(state, self.now, make_up=make_up, then=then),
+            lambda state: decided_to_the_end(state, self.now, on_resume=on_resume, then=then),
         )
         self.state = replace(planned.state, cursor=planned.cursor)
         return planned

@@ -382,16 +382,16 @@ class Replica:
 
     async def _patiently(self, name: str, begin: Callable[[], Awaitable[T]]) -> T | None:
         """Retry ``begin`` while a server is away; return None if stopped meanwhile."""
-        told = False
+        announced = False
         while not self._stopping.is_set():
             try:
                 begun = await begin()
             except (LedgerUnavailable, TemporalUnavailable) as error:
-                if not told:
+                if not announced:
                     self._emit(Degraded(name, str(error)))
-                told = True
+                announced = True
             else:
-                if told:
+                if announced:
                     self._emit(Recovered(name))
                 return begun
             try:

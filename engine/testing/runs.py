@@ -25,7 +25,13 @@ from engine.flow.fire import MEMO_KEY
 from engine.flow.saga import UNDO_TYPE
 from engine.flow.step_calls import NOT_GIVEN
 from engine.runtime.interceptors import passing
-from engine.runtime.tracking.replay import CURE, HistoryStep, history_step, told, workflow_type
+from engine.runtime.tracking.replay import (
+    CURE,
+    HistoryStep,
+    explain_nondeterminism,
+    history_step,
+    workflow_type,
+)
 from engine.testing.fakes import Fakes, by_name
 from engine.testing.server import DevServer
 from engine.testing.worker import RunResult, ServedCode, bench, plugin
@@ -72,8 +78,8 @@ async def assert_replayable(
     wrong = []
     for history in found:
         try:
-            if said := await _replayed(replayer, history):
-                wrong.append(f"{workflow_type(history)} {history.workflow_id} {said}")
+            if fault := await _replayed(replayer, history):
+                wrong.append(f"{workflow_type(history)} {history.workflow_id} {fault}")
         finally:
             _asked.pop(history.run_id, None)
     if wrong:
@@ -106,10 +112,10 @@ async def _replayed(replayer: Replayer, history: WorkflowHistory) -> str | None:
         error = refused
     if error is None:
         return None
-    said = str(error)
+    text = str(error)
     if isinstance(error, NondeterminismError):
-        said = told(history, said, _asked[history.run_id])
-    return f"(run {history.run_id}): {said}"
+        text = explain_nondeterminism(history, text, _asked[history.run_id])
+    return f"(run {history.run_id}): {text}"
 
 
 def _has_executed(history: WorkflowHistory) -> bool:

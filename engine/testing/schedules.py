@@ -368,8 +368,8 @@ def _no_window(schedules: Sequence[Schedule], at: datetime) -> str:
     near = []
     for each in schedules[:3]:
         moments = (each.spec.previous(at), each.spec.next(at))
-        said = " and ".join(moment.isoformat() for moment in moments if moment)
-        near.append(f"{each.key} has windows at {said}" if said else f"{each.key} has none")
+        times = " and ".join(moment.isoformat() for moment in moments if moment)
+        near.append(f"{each.key} has windows at {times}" if times else f"{each.key} has none")
     return f"no window opens at {at.isoformat()}: {'; '.join(near)}"
 
 
@@ -411,9 +411,9 @@ def assert_windows_settled(
     wrong = []
     for schedule in file.schedules:
         for moment in schedule.spec.fires(begin - TICK, end - TICK):
-            said = found.get((schedule.key, moment), [])
-            if len(said) != 1 or said[0] in OPEN or said[0] == "starting":
-                what = " and ".join(said) if said else "nothing decided"
+            statuses = found.get((schedule.key, moment), [])
+            if len(statuses) != 1 or statuses[0] in OPEN or statuses[0] == "starting":
+                what = " and ".join(statuses) if statuses else "nothing decided"
                 wrong.append(f"  {schedule.key} {moment.isoformat()}: {what}")
     if wrong:
         more = [f"  and {len(wrong) - _NAMED} more"] if len(wrong) > _NAMED else []

@@ -191,9 +191,9 @@ class _InItsTime(Interceptor):
 
 class _Delaying(OutboundInterceptor):
     async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002 - the SDK's name
-        said = (input.memo or {}).get(MEMO_KEY)
-        if said is not None:
-            wait = FireInfo.from_memo(said).fire_time - datetime.now(UTC)
+        memo = (input.memo or {}).get(MEMO_KEY)
+        if memo is not None:
+            wait = FireInfo.from_memo(memo).fire_time - datetime.now(UTC)
             input.start_delay = wait if wait > timedelta(0) else None
         return await super().start_workflow(input)
 

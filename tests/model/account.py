@@ -218,7 +218,7 @@ class Account:
         most: int = self.entries[state.digest].get("maxConcurrentRuns", 1)
         return most
 
-    def make_up(self, key: str) -> None:
+    def on_resume(self, key: str) -> None:
         """Somebody wants what a pause skips."""
         if rests := self.rests.get(key):
             rests[-1] = replace(rests[-1], made_up=True)

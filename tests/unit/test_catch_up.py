@@ -80,8 +80,8 @@ def test_what_was_missed_becomes_what_the_table_says(row, when):
     declared = schedule({**others, field: policy, "window": "2m"}, **when)
     options: dict[str, Any] = {}
     if cause != "outage":
-        make_up = declared.catch_up.after("pause" if cause == "paused" else "deploy")
-        options = {"hold": cause, "make_up": make_up, "final": True}
+        on_resume = declared.catch_up.after("pause" if cause == "paused" else "deploy")
+        options = {"hold": cause, "on_resume": on_resume, "final": True}
     found = fates(declared, decide(declared, NOW - 181 * SECOND, **options))
     if when.get("cron"):
         found = {age: fate.replace(bucket_of(declared), INTO) for age, fate in found.items()}
@@ -152,9 +152,9 @@ def test_the_newest_fifty_of_two_thousand_start_at_their_rate_and_the_others_exp
 
 def test_what_a_pause_missed_beyond_max_stays_skipped_for_the_pause():
     declared = schedule({"pause": "all", "max": 3})
-    make_up = declared.catch_up.after("pause")
+    on_resume = declared.catch_up.after("pause")
     skipped, *starts = decide(
-        declared, NOW - 10 * MINUTE, hold="paused", make_up=make_up, final=True
+        declared, NOW - 10 * MINUTE, hold="paused", on_resume=on_resume, final=True
     ).decisions
     assert (said(skipped), skipped.windows, len(starts)) == ("skipped paused", 7, 3)
 
@@ -386,6 +386,6 @@ def test_a_definition_that_ends_decides_everything_however_much():
     declared = striped(2500)
     end = START + 5100 * MINUTE
     decided = decide(declared, START - TICK, now=end, final=True, hold="paused",
-                     make_up=CatchUp(policy="all", window=30 * DAY))  # fmt: skip
+                     on_resume=CatchUp(policy="all", window=30 * DAY))  # fmt: skip
     assert sum(each.windows for each in decided.decisions) == 5101
     assert decided.cursor == end

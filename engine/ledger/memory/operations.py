@@ -43,7 +43,7 @@ from engine.ledger.records import (
 from engine.schedules.ids import Window, parse_workflow_id
 from engine.schedules.model import Schedule
 from engine.schedules.planner.decisions import (
-    IN_LINE,
+    FIFO,
     Dependency,
     Hold,
     Move,
@@ -539,7 +539,7 @@ def waits_for_nothing(tables: Tables, number: int, fire: FireEntry) -> bool:
     if fire.awaits:
         found = awaited(tables, fire)
         return unmet(found) is not None or not is_pending(found)
-    if tables.schedules[fire.new.key].state.schedule.overlap not in IN_LINE:
+    if tables.schedules[fire.new.key].state.schedule.overlap not in FIFO:
         return True
     return not any(tables.fires[n].awaits for n in tables.of_key(fire.new.key) if n < number)
 

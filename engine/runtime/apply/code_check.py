@@ -44,8 +44,8 @@ def mismatches(
         elif kind is not None and kind in code:
             found += _input(schedule, code[kind])
     # Most handlers come from `defaults`: each is reported once.
-    told = {each.on_dead: each for each in reversed(schedules) if not each.external}
-    for schedule in reversed(told.values()):
+    handlers = {each.on_dead: each for each in reversed(schedules) if not each.external}
+    for schedule in reversed(handlers.values()):
         found += _handler(schedule, code, types)
     return found
 
@@ -84,10 +84,10 @@ def _input(schedule: Schedule, definition: WorkflowDefinition) -> Iterator[Misma
         what, cure = f"{key}: the workflow {kind} takes no input", "remove input:"
         yield Mismatch(Code.INPUT_INVALID, key, what, cure, ("input",))
         return
-    for path, said in _faults(schedule.input, definition.input_type):
+    for path, fault in _faults(schedule.input, definition.input_type):
         name = ".".join(["input", *map(str, path)])
         cure = f"the workflow {kind} takes {_name(definition.input_type)}"
-        yield Mismatch(Code.INPUT_INVALID, key, f"{key}: {name}: {said}", cure, ("input", *path))
+        yield Mismatch(Code.INPUT_INVALID, key, f"{key}: {name}: {fault}", cure, ("input", *path))
     for name in _left_out(schedule.input, definition.input_type):
         near = nearest_name(name, [each.name for each in fields(definition.input_type)])
         what = f"{key}: input.{name}: {_name(definition.input_type)} has no such field"

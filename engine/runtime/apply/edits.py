@@ -624,8 +624,8 @@ async def readable(transaction: Transaction, keys: Sequence[str]) -> list[Schedu
 def _owed(state: ScheduleState, new: Schedule, now: datetime) -> Plan:
     """Decide everything the present definition still owes before ``new`` replaces it."""
     ended = state.hold == "disabled" and new.enabled
-    make_up = new.catch_up.after("deploy") if ended else None
-    return decided_to_the_end(state, now, make_up=make_up)
+    on_resume = new.catch_up.after("deploy") if ended else None
+    return decided_to_the_end(state, now, on_resume=on_resume)
 
 
 def _decided(before: ScheduleState | None, moment: datetime) -> bool:

@@ -58,16 +58,16 @@ class Cutoffs:
         cls, chores: KeyMaintenance, settings: Settings, now: datetime, remembered: timedelta
     ) -> Cutoffs:
         """Return the cutoffs of a key; ``remembered``: how long Temporal may know a closed run."""
-        said = chores.schedule.retention if chores.schedule else None
-        age = (said and said.age) or settings.retention_age
-        failed = max(age, (said and said.failed_age) or settings.retention_failed_age)
-        longest = (said and said.max_age) or settings.retention_max_age
+        own = chores.schedule.retention if chores.schedule else None
+        age = (own and own.age) or settings.retention_age
+        failed = max(age, (own and own.failed_age) or settings.retention_failed_age)
+        longest = (own and own.max_age) or settings.retention_max_age
 
         def old(at: timedelta) -> datetime:
             return midnight(now - max(at, remembered))
 
         return cls(
-            keep=(said and said.keep) or settings.retention_keep,
+            keep=(own and own.keep) or settings.retention_keep,
             merge=old(min(age, longest)),
             settle=old(min(failed, longest)),
             remove=old(longest),
@@ -302,9 +302,9 @@ class Tally:
     files: int = 0
 
     def __str__(self) -> str:
-        said = [f"{self.merged} rows of fires became {self.ranges}"] if self.merged else []
-        said += [f"{self.removed} were removed"] if self.removed else []
-        return "; ".join([*said, f"{self.files} files of archive"] if self.files else said)
+        counts = [f"{self.merged} rows of fires became {self.ranges}"] if self.merged else []
+        counts += [f"{self.removed} were removed"] if self.removed else []
+        return "; ".join([*counts, f"{self.files} files of archive"] if self.files else counts)
 
 
 class Compactor:

@@ -204,8 +204,8 @@ class Janitor:
             self._told.discard("failed")
             self._emit(Notice("the archive can be written again", good=True))
         self._tidied = now.date()
-        if said := str(tidying.tally):
-            self._emit(Notice(f"cleaned up the ledger: {said}", good=True))
+        if summary := str(tidying.tally):
+            self._emit(Notice(f"cleaned up the ledger: {summary}", good=True))
 
     async def _name_old_snapshots(self) -> None:
         """Report each holder of an old snapshot once, because it makes the tables grow."""

@@ -71,7 +71,9 @@ def workflow_type(history: WorkflowHistory) -> str:
     return started.workflow_type.name
 
 
-def told(history: WorkflowHistory, error: str, asked: Sequence[HistoryStep]) -> str:
+def explain_nondeterminism(
+    history: WorkflowHistory, error: str, asked: Sequence[HistoryStep]
+) -> str:
     """Return one sentence: the event, what the history has there, and what the code does.
 
     Args:
@@ -82,8 +84,8 @@ def told(history: WorkflowHistory, error: str, asked: Sequence[HistoryStep]) -> 
     past = history_steps(history)
     where = _where(past, error)
     if where is None:
-        said = _SAID.search(error)
-        return said[1] if said else error
+        match = _SAID.search(error)
+        return match[1] if match else error
     instead = _instead(past, where, error, asked)
     return f"event {where.number}: the history has {where.text}, the code {instead}"
 
@@ -105,8 +107,8 @@ def _instead(
         other = next((each for each in asked if each.place == named[2]), None)
         return f"begins {other.text if other else named[2]}"
     machine = _MACHINE.search(error)
-    if machine and (said := _DONE_INSTEAD.get(machine[1])):
-        return f"{said} there"
+    if machine and (ending := _DONE_INSTEAD.get(machine[1])):
+        return f"{ending} there"
     begun = {each.place for each in past if each.place and each.number < where.number}
     new = next((each for each in asked if each.place not in begun), None)
     return f"begins {new.text}" if new else "does something else there"
@@ -187,10 +189,10 @@ def _failure(history: WorkflowHistory) -> str | None:
             return None
         if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED:
             failed = event.workflow_task_failed_event_attributes
-            said = failed.failure.message
+            message = failed.failure.message
             if failed.cause == _DIFFERS:
-                return f"{told(history, said, ())}; {CURE}"
-            return said or WorkflowTaskFailedCause.Name(failed.cause)
+                return f"{explain_nondeterminism(history, message, ())}; {CURE}"
+            return message or WorkflowTaskFailedCause.Name(failed.cause)
     return None
 
 

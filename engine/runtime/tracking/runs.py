@@ -356,14 +356,14 @@ async def reconcile_runs(
     for each, info in found:
         if info is not None and each.workflow_id in unknown:
             try:
-                said = await _make_room(ledger, each, info, by=by)
+                before = await _make_room(ledger, each, info, by=by)
             except ScheduleNotFound:
                 continue  # its schedule was lost too, and owes nothing
-            if said is not None:
+            if before is not None:
                 on_event(
                     Alert(
                         Code.RUN_FOUND,
-                        f"{each.workflow_id} has a run, and the ledger had it {said}",
+                        f"{each.workflow_id} has a run, and the ledger had it {before}",
                     )
                 )
     return await ledger.record_evidence([each for each, _ in found])

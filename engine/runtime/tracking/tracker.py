@@ -82,7 +82,7 @@ def follow_ups(fire: Ended, announced: Collection[str]) -> Iterator[FollowUp]:
         text = f"no worker on task queue {fire.task_queue} knows {fire.on_dead}"
         reason = Reason("unknown_workflow", text)
         yield FollowUp(
-            fire.fire_id, f"{fire.workflow_id}:dead", found, told(fire),
+            fire.fire_id, f"{fire.workflow_id}:dead", found, handler_input(fire),
             reason=None if found else reason,
         )  # fmt: skip
 
@@ -96,7 +96,7 @@ def follow_ups(fire: Ended, announced: Collection[str]) -> Iterator[FollowUp]:
         yield FollowUp(fire.fire_id, f"{fire.workflow_id}:undo", UNDO_TYPE, dead)
 
 
-def told(fire: Ended) -> dict[str, object]:
+def handler_input(fire: Ended) -> dict[str, object]:
     """Return the input of an ``onDead`` handler."""
     return {
         "key": fire.key,

@@ -73,7 +73,7 @@ class Dependencies:
     reason: Reason | None = None
 
     @property
-    def said(self) -> Reason:
+    def waiting_reason(self) -> Reason:
         """Reason of the fire while it waits."""
         names = [rule.parent for rule in self.rules]
         return Reason(REASON, f"{REASON}: waits for {first_of(names, _NAMED)}")
@@ -117,8 +117,8 @@ class Dependency:
         if self.became == "pending" or self.is_met:
             return None
         why = f": {self.reason}" if self.reason and self.became in _SAYS_WHY else ""
-        said = f"{self.parent} {_WORDS.get(self.became, self.became)}{why}"
-        return Reason(REASON, shorten(f"{REASON}: {said}", _LONGEST))
+        text = f"{self.parent} {_WORDS.get(self.became, self.became)}{why}"
+        return Reason(REASON, shorten(f"{REASON}: {text}", _LONGEST))
 
 
 def unmet(awaited: Sequence[Dependency]) -> Reason | None:
@@ -142,7 +142,7 @@ Verdict = Literal["claimed", "queued", "skipped", "expired", "rejected"]
 Hold = Literal["paused", "disabled", "retired"]
 StartTiming = Literal["on_time", "caught_up"]
 
-IN_LINE: Final[frozenset[Overlap]] = frozenset({"queue", "queue_one"})
+FIFO: Final[frozenset[Overlap]] = frozenset({"queue", "queue_one"})
 """Policies that keep the order of the line: a queued fire blocks those behind it."""
 
 READ_AHEAD: Final = 100

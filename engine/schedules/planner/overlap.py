@@ -8,7 +8,7 @@ from datetime import datetime
 
 from engine.schedules.planner.decisions import (
     ALL_READ,
-    IN_LINE,
+    FIFO,
     READ_AHEAD,
     REASON,
     Decision,
@@ -36,7 +36,7 @@ def is_confirmed_open(fire: OpenFire, at: datetime) -> bool:
     return fire.status != "starting"
 
 
-def is_asked(fire: OpenFire) -> bool:
+def awaits_look(fire: OpenFire) -> bool:
     """Return whether ``fire`` waits only for a look at the runs that may block it."""
     return fire.status == "queued" and fire.overlap == "skip" and not fire.awaited
 
@@ -75,14 +75,14 @@ def ahead(
         kind = "running"
         if fire.status == "queued":
             kind = "pending" if fire.awaited else "waiting"
-        in_line = kind != "running" and overlap in IN_LINE
+        in_line = kind != "running" and overlap in FIFO
         place = "waiting" if in_line else kind
         if room[place] > 0:
             room[place] -= 1
             left[kind] -= 1
             read.append(fire)
     counted = {kind: max(0, count) for kind, count in left.items()}
-    if overlap in IN_LINE:
+    if overlap in FIFO:
         return tuple(read), Unread(counted["running"], counted["waiting"] + counted["pending"])
     return tuple(read), Unread(**counted)
 
@@ -106,7 +106,7 @@ def oldest_unconfirmed(looks: Sequence[OpenFire]) -> tuple[OpenFire, ...]:
 # start. If the last proof is older, the run is looked at first, and nothing is decided until then.
 # Under ``skip`` a run that is being started proves nothing, so nothing is decided until its outcome
 # is known. A request, and a window whose definition ends, cannot stay undecided: they are queued
-# and decided after a look (``is_asked``). The table is in docs/decisions.md.
+# and decided after a look (``awaits_look``). The table is in docs/decisions.md.
 #
 # Overlap of a window that waits for other schedules is decided once their runs have ended, as if
 # the window opened then.
@@ -168,7 +168,7 @@ def resolve(
         line.most_queued = 1 if policy == "queue_one" else most_queued
         for decision in decisions:
             line.wait(decision, rules)
-        line.let_behind()
+        line.promote_behind()
         return line.resolved()
     starts = [each.window.fire_time for each in decisions if each.verdict == "claimed"]
     if policy in STOPS and starts and unread.waiting and line.waiting and not final:
@@ -184,8 +184,8 @@ def resolve(
         if decision.verdict == "claimed":
             line.add(decision)
         else:
-            line.settled.append(decision)
-    line.let_behind()
+            line.decided.append(decision)
+    line.promote_behind()
     return line.resolved()
 
 
@@ -201,7 +201,7 @@ class _Line:
     unread: Unread = ALL_READ
     running: list[OpenFire] = field(default_factory=list)
     waiting: list[OpenFire] = field(default_factory=list)
-    settled: list[Decision] = field(default_factory=list)
+    decided: list[Decision] = field(default_factory=list)
     moves: list[Move] = field(default_factory=list)
     pending: list[OpenFire] = field(default_factory=list)
     """Fires that wait for other schedules and block no start."""
@@ -211,7 +211,7 @@ class _Line:
     unsettled: bool = False
     """Whether a waiting fire has to be decided again soon."""
     mine: list[int] = field(default_factory=list)
-    """Indexes in ``settled`` of this plan's starts and queued windows."""
+    """Indexes in ``decided`` of this plan's starts and queued windows."""
 
     @property
     def open(self) -> int:
@@ -226,7 +226,7 @@ class _Line:
     def resolved(self) -> Resolved:
         unread = self.unread.waiting + self.unread.pending
         return Resolved(
-            tuple(self.settled), tuple(self.moves), oldest_unconfirmed(looked_at(self.looks)),
+            tuple(self.decided), tuple(self.moves), oldest_unconfirmed(looked_at(self.looks)),
             unsettled=self.unsettled,
             more=unread > 0 and not (self.waiting or self.pending or self.behind),
         )  # fmt: skip
@@ -239,7 +239,7 @@ class _Line:
                 self.behind.append(fire)
             elif why := unmet(fire.awaited):
                 self.moves.append(Move(fire, "skip", why))
-            elif is_pending(fire.awaited) and self.standing not in IN_LINE:
+            elif is_pending(fire.awaited) and self.standing not in FIFO:
                 self.pending.append(fire)
             else:
                 self.waiting.append(fire)
@@ -251,10 +251,10 @@ class _Line:
             own = fire.overlap or self.standing
             if is_pending(fire.awaited):
                 blocked = True
-            elif is_asked(fire):
+            elif awaits_look(fire):
                 if not (blocked or self.open >= self.places):
                     self._start(fire)  # else `release` decides; those behind it are blocked too
-            elif fire.awaited and own not in IN_LINE and own != "allow":
+            elif fire.awaited and own not in FIFO and own != "allow":
                 continue  # `release` decides
             elif own == "allow" or not (blocked or self.open >= self.places):
                 self._start(fire)
@@ -263,7 +263,7 @@ class _Line:
                 if fire.awaited:
                     self.moves.append(Move(fire, "release"))
 
-    def let_behind(self) -> None:
+    def promote_behind(self) -> None:
         """Start fires laid by a backfill, on places that no other fire needs.
 
         If more of them lead the line than are read, the fires behind them are unknown; the backfill
@@ -287,7 +287,7 @@ class _Line:
         ready = [
             fire
             for fire in self.waiting
-            if is_asked(fire) or (fire.awaited and (fire.overlap or self.standing) not in IN_LINE)
+            if awaits_look(fire) or (fire.awaited and (fire.overlap or self.standing) not in FIFO)
         ]
         for fire in sorted(ready, key=lambda each: each.fire_time):
             if fire not in self.waiting:
@@ -327,10 +327,10 @@ class _Line:
 
     def _ahead(self, fire: OpenFire) -> list[OpenFire]:
         """Return the fires in line that a fire waiting for a look would have to wait for."""
-        if not is_asked(fire):
+        if not awaits_look(fire):
             return []
         before = self.waiting[: self.waiting.index(fire)]
-        return [each for each in before if not is_asked(each)]
+        return [each for each in before if not awaits_look(each)]
 
     def _doubtful(self, at: datetime, policy: Overlap) -> list[OpenFire]:
         """Return the running fires that did not certainly block a start at ``at``.
@@ -344,19 +344,19 @@ class _Line:
     def wait(self, decision: Decision, rules: tuple[Rule, ...]) -> None:
         """Queue a start until its parents have ended, if there is room."""
         if decision.verdict != "claimed":
-            self.settled.append(decision)
+            self.decided.append(decision)
             return
         waiting = self.queued + len(self.pending) + self.unread.pending + len(self.mine)
         if waiting >= self.most_queued:
             text = f"the queue is full ({self.most_queued})"
-            if self.policy in IN_LINE:
+            if self.policy in FIFO:
                 full = Reason("queue_full", f"overlap: {text}")
             else:
                 full = Reason(REASON, f"{REASON}: {text}")
-            self.settled.append(_skipped(decision, full))
+            self.decided.append(_skipped(decision, full))
             return
         awaits = Dependencies(rules, decision.reason)
-        self._put(replace(decision, verdict="queued", reason=awaits.said, awaits=awaits))
+        self._put(replace(decision, verdict="queued", reason=awaits.waiting_reason, awaits=awaits))
 
     def doubts(self, newest: datetime, starts: int) -> tuple[OpenFire, ...]:
         """Return the fires to clarify before ``starts`` windows up to ``newest`` are decided."""
@@ -367,7 +367,7 @@ class _Line:
         if self.policy == "allow" or proven >= self.places:
             return ()
         if self.policy == "skip":
-            asked = tuple(filter(is_asked, self.waiting))
+            asked = tuple(filter(awaits_look, self.waiting))
             proven += len(self.waiting) - len(asked)
             all_fit = self.open + self.queued + starts <= self.places
             return () if all_fit or proven >= self.places else (*doubtful, *asked)
@@ -391,15 +391,15 @@ class _Line:
     def _has_place(self) -> bool:
         """Return whether one more run may start, behind all that came before it."""
         taken = self.open + self.queued + len(self.mine)
-        in_line = self.queued and self.policy in IN_LINE
+        in_line = self.queued and self.policy in FIFO
         return taken < self.places and not in_line
 
     def _give_way(self, decision: Decision) -> None:
         """Skip a start that enough fires certainly block; queue it for a look otherwise."""
         at = decision.window.fire_time
-        mine = sum(self.settled[place].overlap is None for place in self.mine)
+        mine = sum(self.decided[place].overlap is None for place in self.mine)
         if len(self._certain(at)) + mine >= self.places:
-            self.settled.append(
+            self.decided.append(
                 _skipped(decision, Reason("overlap", f"overlap: {self._in_the_way(at)}"))
             )
         else:
@@ -407,13 +407,13 @@ class _Line:
 
     def _certain(self, at: datetime) -> list[OpenFire]:
         runs = [each for each in self.running if is_confirmed_open(each, at)]
-        return [*runs, *(each for each in self.waiting if not is_asked(each))]
+        return [*runs, *(each for each in self.waiting if not awaits_look(each))]
 
     def _queue(self, decision: Decision) -> None:
-        waiting = self.queued + sum(self.settled[at].verdict == "queued" for at in self.mine)
+        waiting = self.queued + sum(self.decided[at].verdict == "queued" for at in self.mine)
         if waiting >= self.most_queued:
             full = Reason("queue_full", f"overlap: the queue is full ({self.most_queued})")
-            self.settled.append(_skipped(decision, full))
+            self.decided.append(_skipped(decision, full))
         else:
             self._put(replace(decision, verdict="queued"))
 
@@ -423,7 +423,7 @@ class _Line:
         stopped = self._end((*self.running, *self.waiting), stop, given_up)
         self.running, self.waiting = stopped, []
         for at in self.mine:
-            self.settled[at] = _skipped(self.settled[at], given_up)
+            self.decided[at] = _skipped(self.decided[at], given_up)
         self.mine = []
         self._put(replace(decision, verdict="queued") if self.running else decision)
 
@@ -448,15 +448,15 @@ class _Line:
         return stopped
 
     def _put(self, decision: Decision) -> None:
-        self.mine.append(len(self.settled))
-        self.settled.append(decision)
+        self.mine.append(len(self.decided))
+        self.decided.append(decision)
 
     def _in_the_way(self, at: datetime) -> str:
         """Describe what certainly blocks a start: the oldest run, or else the first fire."""
         fires = sorted(self._certain(at), key=lambda each: each.status != "started")
         names = [each.workflow_id for each in fires]
-        names += [self.named(self.settled[place]) for place in self.mine
-                  if self.settled[place].overlap is None]  # fmt: skip
+        names += [self.named(self.decided[place]) for place in self.mine
+                  if self.decided[place].overlap is None]  # fmt: skip
         runs = fires and fires[0].status == "started"
         if self.places > 1:
             more = f"and {len(names) - 1} more"

@@ -82,28 +82,28 @@ class Due:
         """Start every window in ``(after, until]``."""
         for begin, end, excluded in self.stretches(after, until):
             if excluded is not None:
-                yield from self.settle_whole(begin, end, "skipped", excluded)
+                yield from self.decide_as_one(begin, end, "skipped", excluded)
                 continue
             for at in self.schedule.spec.fires(begin, end):
                 # A definition owes no earlier window; one at ``effective_from`` is of first sight.
                 yield self.start(at, timing, FIRST_SIGHT if at == self.effective_from else None)
 
-    def settle(
+    def decide(
         self, after: datetime, until: datetime, verdict: Verdict, reason: Reason
     ) -> Iterator[Decision]:
         """Decide all windows in ``(after, until]``, with one row per stretch of one reason."""
         for begin, end, excluded in self.stretches(after, until):
             if excluded is None:
-                yield from self.settle_whole(begin, end, verdict, reason)
+                yield from self.decide_as_one(begin, end, verdict, reason)
             else:
-                yield from self.settle_whole(begin, end, "skipped", excluded)
+                yield from self.decide_as_one(begin, end, "skipped", excluded)
 
-    def settle_held(self, after: datetime, until: datetime, hold: Reason) -> Iterator[Decision]:
+    def decide_held(self, after: datetime, until: datetime, hold: Reason) -> Iterator[Decision]:
         """Skip all windows in ``(after, until]`` for a hold; it overrides any exclusion."""
         for begin, end in self._unknown(after, until):
-            yield from self.settle_whole(begin, end, "skipped", hold)
+            yield from self.decide_as_one(begin, end, "skipped", hold)
 
-    def settle_whole(
+    def decide_as_one(
         self, after: datetime, until: datetime, verdict: Verdict, reason: Reason
     ) -> Iterator[Decision]:
         """Yield one decision, and so one row, for all windows in ``(after, until]``."""
@@ -184,14 +184,14 @@ def catch_up(
     # A window that is at most ``grace`` old never expires, even with a shorter ``window``.
     edge = _edge(due, after, until, max(policy.window, due.schedule.grace))
     verdict: Verdict = "skipped" if skipped else "expired"
-    yield from due.settle(after, edge, verdict, skipped or _TOO_OLD)
+    yield from due.decide(after, edge, verdict, skipped or _TOO_OLD)
     if policy.policy == "latest":
         yield from _latest(due, edge, until)
         return
     chosen = due.newest(edge, until, policy.max)
     begin = chosen[-1] - TICK if chosen else until
     beyond = Reason("expired", f"beyond catchUp.max {policy.max}")
-    yield from due.settle(edge, begin, verdict, skipped or beyond)
+    yield from due.decide(edge, begin, verdict, skipped or beyond)
     yield from due.start_all(begin, until, "caught_up")
 
 
@@ -209,10 +209,10 @@ def _leave(
 ) -> Iterator[Decision]:
     """Apply ``none``: windows older than ``grace`` expire; the others are not missed and start."""
     if skipped:
-        yield from due.settle_held(after, until, skipped)
+        yield from due.decide_held(after, until, skipped)
         return
     edge = _edge(due, after, until, due.schedule.grace)
-    yield from due.settle(after, edge, "expired", _NOT_WANTED)
+    yield from due.decide(after, edge, "expired", _NOT_WANTED)
     yield from due.start_all(edge, until)
 
 
@@ -220,14 +220,14 @@ def _latest(due: Due, after: datetime, until: datetime) -> Iterator[Decision]:
     """Apply ``latest``: one run, of the newest window, for all of them."""
     newest = next(iter(due.newest(after, until, 1)), None)
     if newest is None:
-        yield from due.settle(after, until, "skipped", _EXCLUDED)
+        yield from due.decide(after, until, "skipped", _EXCLUDED)
         return
     ran = max((at for at, run in due.known.items() if run and newest < at <= until), default=None)
     reason = Reason("coalesced", f"coalesced into {due.schedule.spec.bucket(ran or newest)}")
     if ran:  # a window newer than all missed ones already has its run
-        yield from due.settle(after, until, "skipped", reason)
+        yield from due.decide(after, until, "skipped", reason)
         return
-    coalesced = [*due.settle(after, newest - TICK, "skipped", reason)]
+    coalesced = [*due.decide(after, newest - TICK, "skipped", reason)]
     yield from coalesced
     mine = [each for each in coalesced if each.reason == reason]
     missed = sum(each.windows for each in mine)
@@ -236,7 +236,7 @@ def _latest(due: Due, after: datetime, until: datetime) -> Iterator[Decision]:
         newest, "caught_up", for_all if missed else None,
         missed=missed, missed_from=mine[0].window.fire_time if mine else None,
     )  # fmt: skip
-    yield from due.settle(newest, until, "skipped", _EXCLUDED)
+    yield from due.decide(newest, until, "skipped", _EXCLUDED)
 
 
 # --- pacing of starts ---
@@ -331,7 +331,7 @@ def plan(
     state: ScheduleState,
     now: datetime,
     *,
-    make_up: CatchUp | None = None,
+    on_resume: CatchUp | None = None,
     unable: Reason | None = None,
     final: bool = False,
     limit: int = 1000,
@@ -350,7 +350,7 @@ def plan(
     Args:
         state: the schedule, with what is known of its fires.
         now: the ledger's clock.
-        make_up: the policy for the windows of a hold that ends at ``now``; None skips them. For a
+        on_resume: the policy for the windows of a hold that ends at ``now``; None skips them. For a
             pause that has ended by itself the default is ``catchUp.pause``.
         unable: why no worker can run the workflow; windows older than ``grace`` are rejected for
             that reason, and younger ones stay open for a replica that can.
@@ -376,7 +376,7 @@ def plan(
         cursor,
         hold,
         hold_until,
-        make_up,
+        on_resume,
         unable,
         final,
         limit,
@@ -387,7 +387,7 @@ def plan(
     decided = planner.plan(now)
     proofs = [fire.open_at or cursor for fire in decided.looks]
     if decided.withheld and proofs and cursor < min(proofs) < now:
-        # The oldest proof settles the windows up to it. Without this a schedule that fires faster
+        # The oldest proof decides the windows up to it. Without this a schedule that fires faster
         # than runs are looked at would wait forever.
         return replace(planner.plan(min(proofs)), looks=decided.looks, withheld=True)
     return decided
@@ -401,7 +401,7 @@ class _Planner:
     cursor: datetime
     hold: Hold | None
     hold_until: datetime | None
-    make_up: CatchUp | None
+    on_resume: CatchUp | None
     unable: Reason | None
     final: bool
     limit: int
@@ -416,10 +416,10 @@ class _Planner:
         spans = [self._held(due, self.hold)] if self.hold else []
         if ends or not self.hold:
             spans.append(self._owed(due, max([self.cursor, *(span.until for span in spans)])))
-        policy = self.make_up or self.state.schedule.catch_up
+        policy = self.on_resume or self.state.schedule.catch_up
         decisions, until = take(spans, None if self.final else self.rows)
         resolved = Resolved(tuple(decisions))
-        if ends or not self.hold or self.make_up is not None:
+        if ends or not self.hold or self.on_resume is not None:
             resolved = self._resolve(in_order(decisions, policy))
         if resolved.withheld:
             until = self.cursor
@@ -446,13 +446,13 @@ class _Planner:
 
     def _held(self, due: Due, hold: Hold) -> Span:
         """Decide the windows of a hold."""
-        until, make_up = due.now, self.make_up
+        until, on_resume = due.now, self.on_resume
         if self.hold_until is not None and self.hold_until <= due.now:
             until = self.hold_until - TICK
-            make_up = make_up or self.state.schedule.catch_up.after("pause")
-        if make_up is None:
-            return Span(due.settle_held(self.cursor, until, Reason(hold, hold)), until)
-        return Span(catch_up(due, make_up, self.cursor, until, skipped=Reason(hold, hold)), until)
+            on_resume = on_resume or self.state.schedule.catch_up.after("pause")
+        if on_resume is None:
+            return Span(due.decide_held(self.cursor, until, Reason(hold, hold)), until)
+        return Span(catch_up(due, on_resume, self.cursor, until, skipped=Reason(hold, hold)), until)
 
     def _owed(self, due: Due, after: datetime) -> Span:
         """Decide the windows outside any hold."""
@@ -460,10 +460,10 @@ class _Planner:
         edge = now - schedule.grace
         oldest = due.oldest(after)
         if oldest is None:
-            return Span(due.settle(after, now, "skipped", _EXCLUDED), now)
+            return Span(due.decide(after, now, "skipped", _EXCLUDED), now)
         if self.unable is not None:
             until = now if self.final else max(edge - TICK, after)
-            return Span(due.settle(after, until, "rejected", self.unable), until)
+            return Span(due.decide(after, until, "rejected", self.unable), until)
         if self.doubted_at is not None and oldest <= self.doubted_at and not self.audited:
             return Span(iter(()), after, audit=True)
         first_seen = oldest == self.state.effective_from and oldest == schedule.spec.previous(now)
