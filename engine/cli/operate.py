@@ -149,8 +149,8 @@ def resume(
     asked = _asked(policy, most=most, order=order, rate=rate, window=window)
 
     async def act(opened: ScheduleService) -> Resumed:
-        on_resume = await _made_up(opened, key, asked) if asked else None
-        return await opened.resume(key, reason=reason, on_resume=on_resume)
+        catch_up = await _made_up(opened, key, asked) if asked else None
+        return await opened.resume(key, reason=reason, catch_up=catch_up)
 
     done = ask_service(data_dir, act)
     if as_json:

@@ -95,23 +95,23 @@ class Holding(ReadOperations):
             return Paused(key, after, before)
 
     async def resume(
-        self, key: str, *, reason: str | None = None, on_resume: CatchUp | None = None
+        self, key: str, *, reason: str | None = None, catch_up: CatchUp | None = None
     ) -> Resumed:
         """Resume a schedule from its next window on.
 
         Args:
             key: the schedule's key.
             reason: the reason, for the audit log.
-            on_resume: catch-up of the windows of this pause; the default is the schedule's
+            catch_up: catch-up of the windows of this pause; the default is the schedule's
                 ``catchUp.pause``, which by default starts none of them.
         """
-        async with self._locked(key, all_open=on_resume is not None) as schedule:
+        async with self._locked(key, all_open=catch_up is not None) as schedule:
             state = schedule.state
             if state.pause is None:
                 return Resumed(key, None, _next_window(schedule))
             caught_up = 0
             if state.schedule.enabled:  # else the file still disables it and decides on its windows
-                planned = await schedule.decide(on_resume or state.schedule.catch_up.after("pause"))
+                planned = await schedule.decide(catch_up or state.schedule.catch_up.after("pause"))
                 caught_up = sum(each.verdict in {"claimed", "queued"} for each in planned.decisions)
             await schedule.transaction.resume(key, _next_look(schedule))
             await schedule.act("resume", reason=reason, before=_shown(state.pause))

@@ -96,7 +96,7 @@ async def test_resume_replays_nothing_unless_asked(bench):
 
 async def test_resume_with_latest_starts_one_run_for_the_whole_pause(bench):
     await declare_ago(bench, MINUTES, AGE, paused=True)
-    resumed = await operator(bench).resume("k", on_resume=CatchUp(policy="latest"))
+    resumed = await operator(bench).resume("k", catch_up=CatchUp(policy="latest"))
     assert resumed.caught_up == 1
     decided = await windows(bench)
     assert [at for at, _ in decided] == [decided[0][0] + n * MINUTE for n in range(600)]
@@ -109,7 +109,7 @@ async def test_resume_with_latest_starts_one_run_for_the_whole_pause(bench):
 
 async def test_resume_with_all_starts_the_newest_of_them_up_to_max(bench):
     await declare_ago(bench, MINUTES, AGE, paused=True)
-    resumed = await operator(bench).resume("k", on_resume=CatchUp(policy="all", max=50))
+    resumed = await operator(bench).resume("k", catch_up=CatchUp(policy="all", max=50))
     assert resumed.caught_up == 50
     decided = await windows(bench)
     assert [at for at, _ in decided][-50:] == [fire.fire_time for fire in await starts(bench)]
@@ -119,8 +119,8 @@ async def test_resume_with_all_starts_the_newest_of_them_up_to_max(bench):
 
 async def test_resume_with_a_rate_and_the_newest_first_begins_with_the_newest(bench):
     await declare_ago(bench, MINUTES, AGE, paused=True)
-    on_resume = CatchUp(policy="all", max=5, rate=parse_rate("1/1h"), order="newest")
-    await operator(bench).resume("k", on_resume=on_resume)
+    catch_up = CatchUp(policy="all", max=5, rate=parse_rate("1/1h"), order="newest")
+    await operator(bench).resume("k", catch_up=catch_up)
     (claim,) = await taken(bench)
     assert claim.fire_time == (await windows(bench))[-1][0]
     assert len(await starts(bench)) == 4
@@ -128,7 +128,7 @@ async def test_resume_with_a_rate_and_the_newest_first_begins_with_the_newest(be
 
 async def test_resume_with_a_window_starts_nothing_older(bench):
     await declare_ago(bench, MINUTES, AGE, paused=True)
-    await operator(bench).resume("k", on_resume=CatchUp(policy="all", window=HOUR))
+    await operator(bench).resume("k", catch_up=CatchUp(policy="all", window=HOUR))
     assert len(await starts(bench)) in {60, 61}
 
 
@@ -138,7 +138,7 @@ async def test_a_schedule_can_say_for_itself_what_follows_a_pause_and_an_operato
     ops = operator(bench)
     assert (await ops.resume("k")).caught_up == 1
     await ops.pause("k", reason="again")
-    assert (await ops.resume("k", on_resume=CatchUp(policy="none"))).caught_up == 0
+    assert (await ops.resume("k", catch_up=CatchUp(policy="none"))).caught_up == 0
 
 
 async def test_resuming_what_is_not_paused_changes_nothing_and_is_no_action(bench):

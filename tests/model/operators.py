@@ -61,13 +61,13 @@ class Operators(Base):
         self.world.ask(lambda: self.service.pause(key, reason=reason, until=end))
         self.then()
 
-    @rule(seed=seeds, key=keys, on_resume=st.one_of(st.none(), catch_ups))
-    def resume(self, seed: int, key: str, on_resume: dict[str, Any] | None) -> None:
+    @rule(seed=seeds, key=keys, catch_up=st.one_of(st.none(), catch_ups))
+    def resume(self, seed: int, key: str, catch_up: dict[str, Any] | None) -> None:
         self.go("resume", seed)
-        policy = None if on_resume is None else CatchUp(**on_resume)
-        if on_resume is not None:
+        policy = None if catch_up is None else CatchUp(**catch_up)
+        if catch_up is not None:
             self.world.account.on_resume(key)
-        self.world.ask(lambda: self.service.resume(key, on_resume=policy))
+        self.world.ask(lambda: self.service.resume(key, catch_up=policy))
         self.then()
 
     @rule(seed=seeds, key=keys, request=st.sampled_from([None, "one", "two"]),

@@ -139,12 +139,12 @@ class Operator:
 
     async def _resume(self, act: Act) -> None:
         policy = act.given.get("catch_up")
-        on_resume = CatchUp(policy=policy) if policy else None
-        await self.resume(act.target, on_resume)
+        catch_up = CatchUp(policy=policy) if policy else None
+        await self.resume(act.target, catch_up)
 
-    async def resume(self, key: str, on_resume: CatchUp | None = None) -> None:
-        given = {"catch_up": on_resume.policy if on_resume else None}
-        await self.say("resume", key, lambda s: s.resume(key, on_resume=on_resume), **given)
+    async def resume(self, key: str, catch_up: CatchUp | None = None) -> None:
+        given = {"catch_up": catch_up.policy if catch_up else None}
+        await self.say("resume", key, lambda s: s.resume(key, catch_up=catch_up), **given)
 
     async def _trigger(self, act: Act) -> None:
         key, overlap = act.target, act.given["overlap"]
