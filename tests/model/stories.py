@@ -253,6 +253,19 @@ class Stories(Base):
         world.live(4, self.chance.choice([0.3, 2]))
         self.then()
 
+    @rule(seed=seeds, key=keys, most=st.integers(1, 3))
+    def outage(self, seed: int, key: str, most: int) -> None:
+        """No replica lives for longer than a catch-up reaches."""
+        self.go("outage", seed)
+        world = self.world
+        self.calm()
+        self.declare_as(key, {**BRISK, "catchUp": {"policy": "all", "max": most}})
+        for member in [*world.members]:
+            world.kill(member)
+        world.sleep(self.chance.choice([60, 300]) * SECOND)
+        world.join()
+        world.live(3, 1)
+
     @rule(seed=seeds, key=keys, length=st.sampled_from([5, 40, 70]))
     def rest(self, seed: int, key: str, length: int) -> None:
         """A schedule whose starts wait for their turn is paused, or its hold ends."""
