@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 
 from engine.errors import Code
@@ -14,11 +14,9 @@ from engine.schedules.loader.nodes import ListNode, MapNode, Node, Report, Scala
 from engine.schedules.model import (
     FIELDS,
     FIELDS_ONLY,
-    After,
-    CatchUp,
+    NESTED,
     Defaults,
     Queue,
-    Retention,
     Schedule,
 )
 from engine.schedules.policies import BROKEN
@@ -33,22 +31,21 @@ from engine.schedules.rules import (
 )
 from engine.schedules.timing import croniter_check
 from engine.schedules.timing.calendars import Calendar, is_item
-from engine.schedules.units import Rate, parse_rate
-from engine.schedules.validators import Expectation, calendar_of, key_check, refuse, shorten, show
+from engine.schedules.validators import (
+    calendar_of,
+    count,
+    key_check,
+    rate,
+    refuse,
+    shorten,
+    show,
+)
 
 # --- schedules and defaults ---
 # Readers of one schedule, and of the ``defaults:`` that schedules share.
 
 _CROWD = 200
 _MERGED = ("metadata", "catchUp", "retention")
-_NESTED = {
-    "after": (tuple(After.model_fields), "{schedule: nightly-extract, when: success}"),
-    "catchUp": (tuple(CatchUp.model_fields), "{policy: latest, window: 24h}"),
-    "retention": (tuple(map(to_camel, Retention.model_fields)), "{keep: 1000, age: 90d}"),
-    "expect": (tuple(Expectation.model_fields), '{on: 2027-03-14, fires: ["03:00"]}'),
-}
-"""Fields with nested fields: the names of those, and an example."""
-
 _NEUTRAL = {"spread": "0s", "exclude": "[]"}
 """Values by which a schedule overrides a default that does not suit it."""
 
@@ -246,7 +243,7 @@ def _all_faults(values: dict[str, Any]) -> list[Fault]:
     return faults + relation_faults(judged) + spec_faults(judged)
 
 
-def _field_faults(model: type[Schedule | Defaults], values: dict[str, Any]) -> list[Fault]:
+def _field_faults(model: type[BaseModel], values: dict[str, Any]) -> list[Fault]:
     try:
         model.model_validate(values, by_alias=True, by_name=False, context=FIELDS_ONLY)
     except ValidationError as error:
@@ -281,10 +278,9 @@ def report_faults(
         message, cure = fault.message, fault.cure
         if fault.code == Code.FIELD_UNKNOWN:  # a nested field
             name, owner = str(fault.path[-1]), str(fault.path[0])
-            known, example = _NESTED[owner]
-            meant = nearest(name, known)
+            meant = nearest(name, [*map(to_camel, NESTED[owner].model_fields)])
             message = f"{shorten(name)} is not a field of {owner}"
-            cure = f"did you mean {meant.name}?" if meant else f"write {example}"
+            cure = f"did you mean {meant.name}?" if meant else f"write {NESTED[owner].example}"
         report.add(place, fault.code, message, cure, key=key, value=value)
 
 
@@ -416,21 +412,10 @@ def _read(name: str, node: Node, report: Report) -> Queue | None:
         field: value for field, (_, value) in read_fields(node, _FIELDS, owner, report).items()
     }
     checked: dict[str, Any] = {}
-    for field, check in (("concurrency", _concurrency), ("rate", _rate)):
+    for field in _FIELDS:
         if field in given and given[field].plain() is not BROKEN:
+            what = f"{field} of {owner}"
+            check = rate(what) if field == "rate" else count(what, MOST_AT_ONCE)
             with report.refusals(given[field]):
-                checked[field] = check(f"{field} of {owner}", given[field].plain())
+                checked[field] = check.func(given[field].plain())  # type: ignore[call-arg]  # ours takes the value alone
     return Queue(**checked) if checked else None
-
-
-def _concurrency(what: str, value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_AT_ONCE:
-        return value
-    raise refuse(f"{what} is {show(value)}", f"write a whole number from 1 to {MOST_AT_ONCE}")
-
-
-def _rate(what: str, value: Any) -> Rate:
-    try:
-        return parse_rate(value if isinstance(value, str) else "")
-    except ValueError as error:
-        raise refuse(f"{what} is {show(value)}", str(error)) from None
