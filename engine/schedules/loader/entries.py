@@ -322,9 +322,7 @@ def read_calendars(node: Node | None, open_ics: OpenIcs | None, report: Report) 
     if node is None or node.plain() is None:
         return {}
     if not isinstance(node, MapNode):
-        if node.plain() is not BROKEN:
-            message, cure = f"calendars is {show(node.plain())}", f"write {_EXAMPLE}"
-            report.add(node, Code.FIELD_INVALID, message, cure, value=node)
+        report.add_wrong(node, "calendars", f"write {_EXAMPLE}")
         return {}
     found: dict[str, Any] = {}
     for name, (written, value) in node.entries.items():
@@ -381,12 +379,7 @@ def read_queues(node: Node | None, report: Report) -> dict[str, Queue]:
     if node is None or node.plain() is None:
         return {}
     if not isinstance(node, MapNode):
-        if node.plain() is not BROKEN:
-            message, cure = (
-                f"queues is {show(node.plain())}",
-                f"write {{emails: {_QUEUES_EXAMPLE}}}",
-            )
-            report.add(node, Code.FIELD_INVALID, message, cure, value=node)
+        report.add_wrong(node, "queues", f"write {{emails: {_QUEUES_EXAMPLE}}}")
         return {}
     found = {}
     for name, (written, value) in node.entries.items():
@@ -401,9 +394,7 @@ def read_queues(node: Node | None, report: Report) -> dict[str, Queue]:
 def _read(name: str, node: Node, report: Report) -> Queue | None:
     owner = f"queue {shorten(name)}"
     if not isinstance(node, MapNode):
-        if node.plain() is not BROKEN:
-            message, cure = f"{owner} is {show(node.plain())}", f"write {_QUEUES_EXAMPLE}"
-            report.add(node, Code.FIELD_INVALID, message, cure, value=node)
+        report.add_wrong(node, owner, f"write {_QUEUES_EXAMPLE}")
         return None
     if not node.entries:
         report.add(node, Code.FIELD_INVALID, f"{owner} has no limit", f"write {_QUEUES_EXAMPLE}")

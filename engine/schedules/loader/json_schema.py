@@ -12,7 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from engine.schedules.loader.entries import MOST_AT_ONCE
 from engine.schedules.model import CatchUp, Defaults, Schedule
-from engine.schedules.rules import KINDS
+from engine.schedules.rules import BY_CLOCK, KINDS
 from engine.schedules.units import format_duration
 from engine.schedules.validators import (
     CALENDAR_NAME,
@@ -95,7 +95,7 @@ def json_schema() -> Shape:
         "dependencies": {
             "offsetMs": ["everyMs"],
             "dst": ["cron"],
-            **{name: {"not": {"required": ["at"]}} for name in ("start", "end", "exclude")},
+            **{name: {"not": {"required": ["at"]}} for name in BY_CLOCK},
         },
     }
     top = {name: {"description": words, **shape} for name, (shape, words) in TOP.items()}

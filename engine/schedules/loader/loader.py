@@ -100,9 +100,8 @@ class FileReader:
         elif root is None or root.value is None:
             if not self.tree.problems:
                 self._empty(Scalar(None, 0, 0), "the file is empty")
-        elif root.value is not BROKEN and not self.tree.problems:
-            message = f"the file is {show(root.value)}"
-            self.report.add(root, Code.FIELD_INVALID, message, _WRITE_LIST, value=root)
+        elif not self.tree.problems:
+            self.report.add_wrong(root, "the file", _WRITE_LIST)
 
     def _read_top(self, root: MapNode) -> None:
         report = Report() if self.tree.references else self.report
@@ -129,9 +128,8 @@ class FileReader:
             self.report.add(listed, Code.FIELD_INVALID, message, cure, value=listed)
         elif listed.value is None:
             self._empty(fields["schedules"][0], "the file has no schedules")
-        elif listed.value is not BROKEN:
-            message = f"schedules is {show(listed.value)}"
-            self.report.add(listed, Code.FIELD_INVALID, message, _WRITE_LIST, value=listed)
+        else:
+            self.report.add_wrong(listed, "schedules", _WRITE_LIST)
 
     def _open_ics(self, calendar: str) -> str:
         assert self.asked.open_ics is not None  # noqa: S101 - it is asked only where there is one
@@ -183,10 +181,8 @@ class FileReader:
             )
 
     def _check_version(self, node: Node | None) -> None:
-        version = 1 if node is None else node.plain()
-        if node is not None and version is not BROKEN and (version != 1 or version is True):
-            message = f"version is {show(version)}"
-            self.report.add(node, Code.FIELD_INVALID, message, "write version: 1", value=node)
+        if node is not None and (node.plain() != 1 or node.plain() is True):
+            self.report.add_wrong(node, "version", "write version: 1")
 
     def _read_project(self, node: Node | None) -> None:
         if node is None or node.plain() is BROKEN:
@@ -196,32 +192,23 @@ class FileReader:
 
     def _read_revision(self, node: Node | None) -> None:
         revision = None if node is None else node.plain()
-        if node is None or revision is BROKEN:
-            return
         if type(revision) is int and 0 <= revision <= _MAX_REVISION:  # a bool is an int too
             self.revision = revision
-            return
-        message = f"revision is {show(revision)}"
-        self.report.add(
-            node, Code.FIELD_INVALID, message, "write a whole number from 0 upwards", value=node
-        )
+        elif node is not None:
+            self.report.add_wrong(node, "revision", "write a whole number from 0 upwards")
 
     def _check_schema(self, node: Node | None) -> None:
         """Accept a text, for editors: JSON has no comments that could name the schema."""
-        if node is not None and not isinstance(named := node.plain(), str) and named is not BROKEN:
-            message, cure = (
-                f"$schema is {show(named)}",
-                'write "schedules.schema.json", or remove it',
-            )
-            self.report.add(node, Code.FIELD_INVALID, message, cure, value=node)
+        if node is not None and not isinstance(node.plain(), str):
+            cure = 'write "schedules.schema.json", or remove it'
+            self.report.add_wrong(node, "$schema", cure)
 
     def _read_defaults(self, node: Node | None, shared: Shared) -> None:
         if isinstance(node, MapNode):
             shared.read(node, self.report)
-        elif node is not None and node.plain() not in (None, BROKEN):
-            message = f"defaults is {show(node.plain())}"
+        elif node is not None and node.plain() is not None:
             cure = "write a mapping, for example {timezone: America/Sao_Paulo}"
-            self.report.add(node, Code.FIELD_INVALID, message, cure, value=node)
+            self.report.add_wrong(node, "defaults", cure)
 
     def _empty(self, place: Node, message: str) -> None:
         self.report.add(place, Code.FILE_EMPTY, message, _WRITE_LIST)

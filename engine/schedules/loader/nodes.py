@@ -224,6 +224,12 @@ class Report:
         shown = None if value is None else _shown(value)
         self._problems.append(Problem(code, message, cure, place.line, place.column, key, shown))
 
+    def add_wrong(self, node: Node, what: str, cure: str) -> None:
+        """Record that the value of a field has the wrong type, unless it is BROKEN."""
+        value = node.plain()
+        if value is not BROKEN:
+            self.add(node, Code.FIELD_INVALID, f"{what} is {show(value)}", cure, value=node)
+
     @contextmanager
     def refusals(self, place: Node) -> Iterator[None]:
         """Record a field check's refusal within the block as a problem at ``place``."""
