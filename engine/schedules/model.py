@@ -486,9 +486,9 @@ class Schedule(BaseModel):
 
     @property
     def _given(self) -> dict[str, Any]:
-        """The given fields that the rules between fields use, by their names in a file."""
+        """The given fields, by their names in a file."""
         given = self.model_fields_set
-        values = {name: getattr(self, field) for name, field in _DECLARED.items() if field in given}
+        values = {name: getattr(self, field) for name, field in FIELDS.items() if field in given}
         return {name: value for name, value in values.items() if value is not None}
 
     def to_json(self) -> dict[str, Any]:
@@ -603,15 +603,6 @@ WHEN_PART: Final = (
     "everyMs", "offsetMs", "cron", "timezone", "at", "start", "end", "dst",
 )  # fmt: skip
 """Fields that determine the fire times."""
-
-_DECLARED: Final = {
-    name: FIELDS[name]
-    for name in (
-        *("key", "workflow", "external", "everyMs", "offsetMs", "cron", "timezone", "at"),
-        *("start", "end", "dst", "exclude", "spread", "overlap", "maxConcurrentRuns"),
-    )
-}
-"""Fields that the rules between fields use."""
 
 
 @lru_cache(maxsize=100_000)

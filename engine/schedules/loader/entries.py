@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 
 from engine.errors import Code
-from engine.schedules.loader.nodes import ListNode, MapNode, Node, Report, Scalar, nearest
+from engine.schedules.loader.nodes import MapNode, Node, Report, Scalar, descend, nearest
 from engine.schedules.model import (
     FIELDS,
     FIELDS_ONLY,
@@ -32,6 +33,7 @@ from engine.schedules.rules import (
 from engine.schedules.timing import croniter_check
 from engine.schedules.timing.calendars import Calendar, is_item
 from engine.schedules.validators import (
+    Check,
     calendar_of,
     count,
     key_check,
@@ -286,20 +288,16 @@ def report_faults(
 
 def _locate(fault: Fault, node: Node, given: _Given) -> tuple[Node, Node | None]:
     """Return the place of a fault and the value to show, as deep as its path leads."""
-    place: Node = node
-    value: Node | None = None
-    fields: _Given = given
-    for step in fault.path:
-        if isinstance(value, ListNode) and isinstance(step, int) and step < len(value.items):
-            place = value = value.items[step]
-        elif (pair := fields.get(str(step))) is not None:
-            place = value = pair[1]
-            if fault.code == Code.FIELD_UNKNOWN:
-                place = pair[0]
-        else:
-            break
-        fields = value.entries if isinstance(value, MapNode) else {}
-    return place, value
+    first, *inner = fault.path or ("",)
+    if str(first) not in given:
+        return node, None
+    field = given[str(first)][1]
+    value = descend(field, inner)
+    if fault.code == Code.FIELD_UNKNOWN:  # its name is wrong, not its value
+        around = descend(field, inner[:-1])
+        if isinstance(around, MapNode) and str(inner[-1]) in around.entries:
+            return around.entries[str(inner[-1])][0], value
+    return value, value
 
 
 _DEFAULTS = tuple(name for name, field in FIELDS.items() if field in Defaults.model_fields)
@@ -368,9 +366,12 @@ def _dates(name: str, value: Any, open_ics: OpenIcs | None) -> Any:
 # --- queues ---
 # Reader of ``queues:``: by name, how many steps may run at once and how fast they may begin.
 
-MOST_AT_ONCE: Final = 10_000
+QUEUE_FIELDS: Final[Mapping[str, Callable[[str], Check]]] = {
+    "concurrency": partial(count, most=10_000),
+    "rate": rate,
+}
+"""Limits of a queue, each with the check of a field of that name."""
 
-_FIELDS: Final = ("concurrency", "rate")
 _QUEUES_EXAMPLE: Final = "{concurrency: 5, rate: 100/1m}"
 
 
@@ -400,13 +401,12 @@ def _read(name: str, node: Node, report: Report) -> Queue | None:
         report.add(node, Code.FIELD_INVALID, f"{owner} has no limit", f"write {_QUEUES_EXAMPLE}")
         return None
     given = {
-        field: value for field, (_, value) in read_fields(node, _FIELDS, owner, report).items()
+        field: value for field, (_, value) in read_fields(node, QUEUE_FIELDS, owner, report).items()
     }
     checked: dict[str, Any] = {}
-    for field in _FIELDS:
+    for field, check in QUEUE_FIELDS.items():
         if field in given and given[field].plain() is not BROKEN:
-            what = f"{field} of {owner}"
-            check = rate(what) if field == "rate" else count(what, MOST_AT_ONCE)
+            func = check(f"{field} of {owner}").func
             with report.refusals(given[field]):
-                checked[field] = check.func(given[field].plain())  # type: ignore[call-arg]  # ours takes the value alone
+                checked[field] = func(given[field].plain())  # type: ignore[call-arg]  # ours takes the value alone
     return Queue(**checked) if checked else None

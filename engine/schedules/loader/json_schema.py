@@ -10,7 +10,7 @@ from typing import Any, Final, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.alias_generators import to_camel
 
-from engine.schedules.loader.entries import MOST_AT_ONCE
+from engine.schedules.loader.entries import QUEUE_FIELDS
 from engine.schedules.model import CatchUp, Defaults, Schedule
 from engine.schedules.rules import BY_CLOCK, KINDS
 from engine.schedules.units import format_duration
@@ -18,7 +18,6 @@ from engine.schedules.validators import (
     CALENDAR_NAME,
     DAYS_OFF_LIST,
     KEY_PATTERN,
-    RATE,
     Check,
     Shape,
     list_of,
@@ -57,12 +56,7 @@ TOP: Final[dict[str, tuple[Shape, str]]] = {
             "type": ["object", "null"],
             "propertyNames": {"pattern": KEY_PATTERN},
             "additionalProperties": {
-                **mapping(
-                    {
-                        "concurrency": whole_number(1, MOST_AT_ONCE),
-                        "rate": RATE,
-                    }
-                ),
+                **mapping({name: check(name).shape or {} for name, check in QUEUE_FIELDS.items()}),
                 "minProperties": 1,
             },
         },

@@ -95,6 +95,18 @@ class MapNode:
 Node = Scalar | ListNode | MapNode
 
 
+def descend(node: Node, path: Iterable[str | int]) -> Node:
+    """Return the deepest node on a path of names and indexes that exists."""
+    for step in path:
+        if isinstance(node, MapNode) and step in node.entries:
+            node = node.entries[str(step)][1]
+        elif isinstance(node, ListNode) and isinstance(step, int) and step < len(node.items):
+            node = node.items[step]
+        else:
+            break
+    return node
+
+
 class Tree:
     """Tree built from a stream of values, bottom up, without recursion.
 
