@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from engine.errors import Code, Problem, ScheduleFileError, WorkflowUnknown
-from engine.runtime.apply.child_parser import CancelToken, calendars_beside, parse
+from engine.runtime.apply.child_parser import CancelToken, calendars_beside, parse, unreadable
 from engine.runtime.apply.edits import ApplyReport
 from engine.schedules import ScheduleFile
 from engine.schedules.loader.loader import (
@@ -94,8 +94,7 @@ class Source:
         """
         files = [file for path in self._paths for file in _files(path)]
         if not files:
-            what, cure = "no schedule file is named", "name one, or a folder"
-            raise ScheduleFileError(self.name, (_unreadable(what, cure),))
+            raise unreadable(self.name, "no schedule file is named", "name one, or a folder")
         return [NamedText(str(file), _text(file)) for file in files]
 
 
@@ -163,10 +162,10 @@ def _files(path: Path) -> list[Path]:
         found = sorted(file for file in path.iterdir() if _is_schedules(file))
     except OSError as error:
         what, cure = f"it cannot be read: {error.strerror}", "see what it is and who may read it"
-        raise ScheduleFileError(str(path), (_unreadable(what, cure),)) from None
+        raise unreadable(str(path), what, cure) from None
     if not found:
         what, cure = "the folder has no schedule file", "put a .yaml, .yml or .json file into it"
-        raise ScheduleFileError(str(path), (_unreadable(what, cure),))
+        raise unreadable(str(path), what, cure)
     return found
 
 
@@ -209,7 +208,7 @@ def _text(path: Path) -> str:
         what = f"the file is larger than {MAX_BYTES // 1_000_000} MB ({size // 1_000_000} MB)"
         too_large = Problem(Code.FILE_TOO_LARGE, what, "split it into several projects")
         raise ScheduleFileError(str(path), (too_large,))
-    raise ScheduleFileError(str(path), (_unreadable(what, cure),))
+    raise unreadable(str(path), what, cure)
 
 
 def _read(path: Path) -> bytes:
@@ -227,10 +226,6 @@ def _read(path: Path) -> bytes:
                     raise OSError(errno.EPIPE, "a pipe that nobody writes to")
         os.set_blocking(file.fileno(), True)
         return begun + file.read(MAX_BYTES + 1 - len(begun))
-
-
-def _unreadable(what: str, cure: str) -> Problem:
-    return Problem(Code.FILE_UNREADABLE, what, cure)
 
 
 # --- reading beside an event loop ---

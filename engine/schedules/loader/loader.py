@@ -297,37 +297,25 @@ def decoded(data: str | bytes, name: str) -> str:
     Raises:
         ScheduleFileError: ``data`` is too large or not UTF-8; the problem has the place.
     """
-    try:
-        return _decoded(data)
-    except Unreadable as stop:
-        raise ScheduleFileError(name, (stop.problem,)) from None
-
-
-def _decoded(text: str | bytes) -> str:
-    if len(text) > MAX_BYTES:
-        raise _too_large()
-    if isinstance(text, str):
-        # Lone surrogates are refused later; here they must not raise.
-        if len(text.encode("utf-8", errors="surrogatepass")) > MAX_BYTES:
-            raise _too_large()
-        return text
-    if text.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise Unreadable(Problem(Code.YAML_INVALID, "the file is UTF-16", "save it as UTF-8"))
-    try:
-        return text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = text.count(b"\n", 0, error.start) + 1
-        before = text[text.rfind(b"\n", 0, error.start) + 1 : error.start]
-        column = len(before.decode("utf-8", errors="replace")) + 1
-        message = f"the byte 0x{text[error.start]:02x} is not UTF-8"
-        raise Unreadable(
-            Problem(Code.YAML_INVALID, message, "save it as UTF-8", line, column)
-        ) from None
-
-
-def _too_large() -> Unreadable:
-    message = f"the file is larger than {MAX_BYTES // 1_000_000} MB"
-    return Unreadable(Problem(Code.FILE_TOO_LARGE, message, "split it into several projects"))
+    code, cure, line, column = Code.YAML_INVALID, "save it as UTF-8", 0, 0
+    # Lone surrogates are refused later; here they must not raise.
+    encoded = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
+    if len(encoded) > MAX_BYTES:
+        code, cure = Code.FILE_TOO_LARGE, "split it into several projects"
+        message = f"the file is larger than {MAX_BYTES // 1_000_000} MB"
+    elif isinstance(data, str):
+        return data
+    elif data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        message = "the file is UTF-16"
+    else:
+        try:
+            return data.decode("utf-8")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            before = data[data.rfind(b"\n", 0, error.start) + 1 : error.start]
+            column = len(before.decode("utf-8", errors="replace")) + 1
+            message = f"the byte 0x{data[error.start]:02x} is not UTF-8"
+    raise ScheduleFileError(name, (Problem(code, message, cure, line, column),))
 
 
 def _read_soundly(text: str, name: str, asked: ReadOptions) -> FileReader | None:
