@@ -163,6 +163,11 @@ def refuse(message: str, cure: str, code: str = Code.FIELD_INVALID) -> PydanticC
     return PydanticCustomError(code, template, {"message": message, "cure": cure})
 
 
+def wrong(what: str, value: Any, cure: str, code: str = Code.FIELD_INVALID) -> PydanticCustomError:
+    """Return the error for a value that a field cannot have."""
+    return refuse(f"{what} is {show(value)}", cure, code)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Check(BeforeValidator):
     """Check of a field's value before its type is checked.
@@ -182,14 +187,12 @@ def text(name: str, *examples: str, shape: Shape | None = None) -> Check:
         shape["maxLength"] = 1000
 
     def check(value: Any) -> str:
-        cure = f"write a text, for example {example}"
+        in_quotes = " in quotes" if isinstance(value, int | float) else ""
+        cure = f"write a text{in_quotes}, for example {example}"
         if not isinstance(value, str):
-            in_quotes = " in quotes" if isinstance(value, int | float) else ""
-            raise refuse(
-                f"{name} is {show(value)}", f"write a text{in_quotes}, for example {example}"
-            )
+            raise wrong(name, value, cure)
         if not value or value.strip() != value:
-            raise refuse(f"{name} is {show(value)}", f"{cure}, without blanks around it")
+            raise wrong(name, value, f"{cure}, without blanks around it")
         if len(value.encode(errors="replace")) > _MAX_NAME_BYTES:
             raise refuse(f"{name} is longer than {_MAX_NAME_BYTES} bytes", "write a shorter one")
         if not value.isprintable():
@@ -204,7 +207,7 @@ def prose(name: str) -> Check:
 
     def check(value: Any) -> str | None:
         if value is not None and not isinstance(value, str):
-            raise refuse(f"{name} is {show(value)}", "write a text, in quotes if need be")
+            raise wrong(name, value, "write a text, in quotes if need be")
         if value is not None and not is_storable(value):
             raise refuse(f"{name}: {UNSTORABLE}", "remove it")
         return value
@@ -229,7 +232,7 @@ def key_check(name: str) -> Callable[[Any], str]:
                 cure += f", for example {proposal}"
         elif isinstance(value, int | float):
             cure = "put it in quotes"
-        raise refuse(f"{name} is {show(value)}", cure, Code.KEY_INVALID)
+        raise wrong(name, value, cure, Code.KEY_INVALID)
 
     return check
 
@@ -246,7 +249,7 @@ def switch(name: str) -> Check:
         if isinstance(value, bool):
             return value
         meant = _YAML_1_1_BOOLEANS.get(value.lower()) if isinstance(value, str) else None
-        raise refuse(f"{name} is {show(value)}", f"write {meant or 'true or false'}")
+        raise wrong(name, value, f"write {meant or 'true or false'}")
 
     return Check(check, shape={"type": "boolean"})
 
@@ -256,14 +259,12 @@ def milliseconds(name: str, lowest: int, *examples: int) -> Check:
 
     def check(value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise refuse(f"{name} is {show(value)}", _whole(value))
+            raise wrong(name, value, _whole(value))
         if value < lowest and name == "everyMs":
             code, cure = Code.INTERVAL_TOO_SHORT, "write 1000 (one second) or more"
             raise refuse(f"everyMs is {show(value)}, which is below 1000", cure, code)
         if not lowest <= value <= MAX_MS:
-            raise refuse(
-                f"{name} is {show(value)}", "write at most a hundred years in milliseconds"
-            )
+            raise wrong(name, value, "write at most a hundred years in milliseconds")
         return value
 
     shape = whole_number(lowest, MAX_MS)
@@ -295,19 +296,15 @@ def duration(name: str) -> Check:
             try:
                 format_duration(value)
             except ValueError:
-                raise refuse(
-                    f"{name} is {show(value)}", "use whole milliseconds from 0 upwards"
-                ) from None
+                raise wrong(name, value, "use whole milliseconds from 0 upwards") from None
             return value
         if not isinstance(value, str):
             unit = f"write a unit too, for example {value}s" if _is_small(value) else ""
-            raise refuse(
-                f"{name} is {show(value)}", unit or "write a duration, for example 90s or 15m"
-            )
+            raise wrong(name, value, unit or "write a duration, for example 90s or 15m")
         try:
             return parse_duration(value)
         except ValueError as error:
-            raise refuse(f"{name} is {show(value)}", str(error)) from None
+            raise wrong(name, value, str(error)) from None
 
     return Check(check, shape=_LENGTH)
 
@@ -325,7 +322,7 @@ def choice(name: str, words: Any) -> Check:
             return value
         meant = re.sub(r"[\s-]+", "_", value.strip().lower()) if isinstance(value, str) else ""
         listed = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
-        raise refuse(f"{name} is {show(value)}", f"write {meant if meant in allowed else listed}")
+        raise wrong(name, value, f"write {meant if meant in allowed else listed}")
 
     return Check(check, shape={"enum": list(allowed)})
 
@@ -336,7 +333,7 @@ def count(name: str, most: int) -> Check:
     def check(value: Any) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
             return value
-        raise refuse(f"{name} is {show(value)}", f"write a whole number from 1 to {most}")
+        raise wrong(name, value, f"write a whole number from 1 to {most}")
 
     return Check(check, shape=whole_number(1, most))
 
@@ -350,7 +347,7 @@ def rate(name: str) -> Check:
         try:
             return parse_rate(value if isinstance(value, str) else "")
         except ValueError as error:
-            raise refuse(f"{name} is {show(value)}", str(error)) from None
+            raise wrong(name, value, str(error)) from None
 
     return Check(check, shape=RATE)
 
@@ -360,7 +357,7 @@ def list_check(name: str, example: str, most: int) -> Check:
 
     def check(value: Any) -> Any:
         if not isinstance(value, list | tuple):
-            raise refuse(f"{name} is {show(value)}", f"write a list, for example {example}")
+            raise wrong(name, value, f"write a list, for example {example}")
         if len(value) > most:
             raise refuse(f"{name} has {len(value):,} items", f"write at most {most:,}")
         return value
@@ -380,7 +377,7 @@ def nested(name: str, example: str, meant: Callable[[str], str | None] = lambda 
     def check(value: Any) -> Any:
         if value is None or isinstance(value, str | int | float | list):
             guess = meant(value) if isinstance(value, str) else None
-            raise refuse(f"{name} is {show(value)}", f"write {guess or example}")
+            raise wrong(name, value, f"write {guess or example}")
         return value
 
     return Check(check)
@@ -424,7 +421,7 @@ def plain_json(value: Any, levels: int) -> Any:
 
 def _metadata(value: Any) -> Any:
     if not isinstance(value, dict):
-        raise refuse(f"metadata is {show(value)}", "write a mapping, for example {owner: billing}")
+        raise wrong("metadata", value, "write a mapping, for example {owner: billing}")
     for name, item in value.items():
         if not isinstance(name, str) or (
             item is not None and not isinstance(item, str | int | float)
@@ -480,17 +477,13 @@ def calendar_of(name: str, dates: Any) -> Calendar:
     Raises:
         PydanticCustomError: an item is invalid; the error has our code, message and cure.
     """
+    what = f"calendar {shorten(name)}"
     if isinstance(dates, str) and dates.lower().endswith(".ics"):
-        raise refuse(
-            f"calendar {shorten(name)} is {show(dates)}", f"write {{ics: {shorten(dates)}}}"
-        )
+        raise wrong(what, dates, f"write {{ics: {shorten(dates)}}}")
     if not isinstance(dates, list | tuple) or not all(isinstance(text, str) for text in dates):
-        raise refuse(
-            f"calendar {shorten(name)} is {show(dates)}", f"write a list, for example {_EXAMPLE}"
-        )
+        raise wrong(what, dates, f"write a list, for example {_EXAMPLE}")
     if len(dates) > MAX_ITEMS:
-        what = f"calendar {shorten(name)} has {len(dates):,} items"
-        raise refuse(what, f"write at most {MAX_ITEMS:,}")
+        raise refuse(f"{what} has {len(dates):,} items", f"write at most {MAX_ITEMS:,}")
     for text in dates:
         _check(text)
     return Calendar(name, tuple(dates))
@@ -511,7 +504,7 @@ def _day(value: Any) -> str:
             return str(day)
     except ValueError:
         pass  # not a date
-    raise refuse(f"on is {show(value)}", "write a day of 1970 to 2100, as 2027-03-14")
+    raise wrong("on", value, "write a day of 1970 to 2100, as 2027-03-14")
 
 
 def _time(value: Any) -> str:
@@ -577,15 +570,13 @@ MOST_NEEDED: Final = 100
 def _needs(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, list | tuple):
         cure = f"write [{value}]" if isinstance(value, str) else "write a list of keys, as [a, b]"
-        raise refuse(f"needs is {show(value)}", cure)
+        raise wrong("needs", value, cure)
     check = key_check("a key in needs")
     keys = tuple(check(key) for key in value)
     if value == []:
         raise refuse("needs is empty", "name a schedule, or remove the line")
     if len(keys) > MOST_NEEDED:
-        raise refuse(
-            f"needs has {len(keys)} keys", f"name at most {MOST_NEEDED}", Code.FIELD_INVALID
-        )
+        raise refuse(f"needs has {len(keys)} keys", f"name at most {MOST_NEEDED}")
     for place, key in enumerate(keys):
         if key in keys[:place]:
             raise refuse(f"needs names {key} twice", "name it once")

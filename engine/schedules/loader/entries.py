@@ -40,7 +40,7 @@ from engine.schedules.validators import (
     rate,
     refuse,
     shorten,
-    show,
+    wrong,
 )
 
 # --- schedules and defaults ---
@@ -345,7 +345,7 @@ def _dates(name: str, value: Any, open_ics: OpenIcs | None) -> Any:
         return value
     file = value.get("ics")
     if value.keys() != {"ics"} or not isinstance(file, str):
-        raise refuse(f"calendar {shorten(name)} is {show(value)}", f"write {_EXAMPLE}")
+        raise wrong(f"calendar {shorten(name)}", value, f"write {_EXAMPLE}")
     if "://" in file:
         raise refuse(f"{shorten(file)} is an address", "save the calendar here, and name that file")
     if open_ics is None:
@@ -355,9 +355,8 @@ def _dates(name: str, value: Any, open_ics: OpenIcs | None) -> Any:
     try:
         return read_ics(open_ics(file))
     except OSError as error:
-        raise refuse(
-            f"{shorten(file)} cannot be read: {error.strerror}", "correct its name"
-        ) from None
+        what = f"{shorten(file)} cannot be read: {error.strerror}"
+        raise refuse(what, "correct its name") from None
     except ValueError as error:
         what, cure = error.args if len(error.args) == len(("what", "cure")) else (error, "")
         raise refuse(f"{shorten(file)}: {what}", str(cure)) from None
