@@ -194,12 +194,6 @@ class After(Part):
     window: Annotated[Which, checks.choice("after.window", Which)] = "same"
 
 
-def rules(after: After | None, needs: tuple[str, ...]) -> tuple[Rule, ...]:
-    """Return the rules of ``after`` and ``needs``."""
-    first = (Rule(after.schedule, after.when, after.window),) if after else ()
-    return (*first, *(Rule(key) for key in needs))
-
-
 # --- canonical JSON and digest ---
 
 
@@ -428,7 +422,9 @@ class Schedule(BaseModel):
     @property
     def follows(self) -> tuple[Rule, ...]:
         """Rules that each window waits for; empty without parents."""
-        return rules(self.after, self.needs)
+        after = self.after
+        first = (Rule(after.schedule, after.when, after.window),) if after else ()
+        return (*first, *(Rule(key) for key in self.needs))
 
     @property
     def declared_when(self) -> dict[str, Any]:

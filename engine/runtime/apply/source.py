@@ -203,7 +203,7 @@ def _text(path: Path) -> str:
         what, cure = f"it cannot be read: {error.strerror}", "see what it is and who may read it"
     else:
         if size <= MAX_BYTES:
-            text = decoded(data, str(path)).removeprefix("\ufeff")
+            text = decoded(data, str(path))
             return text.replace("\r\n", "\n").replace("\r", "\n")
         what = f"the file is larger than {MAX_BYTES // 1_000_000} MB ({size // 1_000_000} MB)"
         too_large = Problem(Code.FILE_TOO_LARGE, what, "split it into several projects")

@@ -27,7 +27,9 @@ from engine.schedules.validators import (
 )
 
 # --- file ---
-# Shape and description of what is not a schedule; those of its fields stand in `model`.
+# Fields of the file, with shape and description; those of a schedule stand in `model`.
+
+MAX_REVISION: Final = 2**63 - 1  # PostgreSQL's bigint
 
 TOP: Final[dict[str, tuple[Shape, str]]] = {
     "$schema": ({"type": "string"}, "Where this schema is, for editors; nothing else reads it."),
@@ -37,7 +39,7 @@ TOP: Final[dict[str, tuple[Shape, str]]] = {
         "The owner of the schedules; without it `default`.",
     ),
     "revision": (
-        whole_number(0, 2**63 - 1),
+        whole_number(0, MAX_REVISION),
         "Orders the files of a project: a lower one than the last applied is refused.",
     ),
     "calendars": (

@@ -20,6 +20,7 @@ from engine.schedules.loader.entries import (
     report_faults,
 )
 from engine.schedules.loader.json_reader import JsonText, read_sound_json
+from engine.schedules.loader.json_schema import MAX_REVISION, TOP
 from engine.schedules.loader.nodes import (
     MAX_BYTES,
     ListNode,
@@ -42,10 +43,6 @@ from engine.schedules.validators import key_check, show
 # --- head and list of schedules ---
 # Reader of the tree of one file: its head, and its list of schedules.
 
-_TOP: Final = (
-    "$schema", "version", "project", "revision", "calendars", "defaults", "queues", "schedules",
-)  # fmt: skip
-_MAX_REVISION: Final = 2**63 - 1  # PostgreSQL's bigint
 _WRITE_LIST: Final = "write schedules: and below it a list of '- key: …'"
 
 
@@ -105,7 +102,7 @@ class FileReader:
 
     def _read_top(self, root: MapNode) -> None:
         report = Report() if self.tree.references else self.report
-        fields = read_fields(root, _TOP, "the file", report)
+        fields = read_fields(root, TOP, "the file", report)
         nodes = {name: value for name, (_, value) in fields.items()}
         self._check_schema(nodes.get("$schema"))
         self._check_version(nodes.get("version"))
@@ -192,7 +189,7 @@ class FileReader:
 
     def _read_revision(self, node: Node | None) -> None:
         revision = None if node is None else node.plain()
-        if type(revision) is int and 0 <= revision <= _MAX_REVISION:  # a bool is an int too
+        if type(revision) is int and 0 <= revision <= MAX_REVISION:  # a bool is an int too
             self.revision = revision
         elif node is not None:
             self.report.add_wrong(node, "revision", "write a whole number from 0 upwards")
@@ -283,7 +280,7 @@ def load_schedules(
         ScheduleFileError: the text is invalid; ``problems`` lists all problems, sorted by
             place.
     """
-    only = NamedText(name, decoded(text, name).removeprefix("\ufeff"))
+    only = NamedText(name, decoded(text, name))
     return load_several([only], name, open_ics=lambda _: open_ics, expectations=expectations)
 
 
@@ -292,7 +289,7 @@ def _read_text(text: str, name: str, asked: ReadOptions) -> FileReader:
 
 
 def decoded(data: str | bytes, name: str) -> str:
-    """Return the text of the file ``name``.
+    """Return the text of the file ``name``, without a byte order mark.
 
     Raises:
         ScheduleFileError: ``data`` is too large or not UTF-8; the problem has the place.
@@ -304,12 +301,12 @@ def decoded(data: str | bytes, name: str) -> str:
         code, cure = Code.FILE_TOO_LARGE, "split it into several projects"
         message = f"the file is larger than {MAX_BYTES // 1_000_000} MB"
     elif isinstance(data, str):
-        return data
+        return data.removeprefix("\ufeff")
     elif data.startswith((b"\xff\xfe", b"\xfe\xff")):
         message = "the file is UTF-16"
     else:
         try:
-            return data.decode("utf-8")
+            return data.decode("utf-8").removeprefix("\ufeff")
         except UnicodeDecodeError as error:
             line = data.count(b"\n", 0, error.start) + 1
             before = data[data.rfind(b"\n", 0, error.start) + 1 : error.start]
