@@ -180,18 +180,13 @@ def spec_faults(given: Mapping[str, Any]) -> list[Fault]:
 
 def _kind_faults(kind: str, sound: Mapping[str, Any]) -> list[Fault]:
     value = sound.get(kind)
-    wanted = int if kind == "everyMs" else str
-    if not isinstance(value, wanted) or isinstance(value, bool):
-        return []  # reported by the field's own check
+    if not isinstance(value, str):
+        return []  # the field's own check is all that an interval needs
     try:
-        match kind:
-            case "everyMs":
-                offset = sound.get("offsetMs", 0)
-                Interval(value, offset if isinstance(offset, int) else 0)  # type: ignore[arg-type]  # mypy does not follow `wanted`
-            case "cron":
-                Cron(value, key=str(sound.get("key", "")))  # type: ignore[arg-type]  # likewise
-            case _:
-                At(value, timezone=sound.get("timezone"))  # type: ignore[arg-type]  # likewise
+        if kind == "cron":
+            Cron(value, key=str(sound.get("key", "")))
+        elif kind == "at":
+            At(value, timezone=sound.get("timezone"))
     except ScheduleError as error:
         return [_fault((kind,), error)]
     return []
