@@ -77,7 +77,7 @@ def read_fields(
         meant = None if name in FIELDS or crowded else nearest(name, allowed)
         cure = "write it in a schedule" if name in FIELDS else "remove it"
         if meant is not None:
-            cure = f"did you mean {meant.name}?"
+            cure = meant.cure
         message = f"{shorten(name)} is not a field of {owner}"
         report.add(written, Code.FIELD_UNKNOWN, message, cure, key=key, value=written)
         if meant is not None and meant.name not in given:
@@ -148,7 +148,7 @@ class Shared:
                 item = listed[index]
                 if isinstance(item, str) and not is_item(item):
                     meant = nearest(item, self._calendars)
-                    return replace(fault, cure=f"did you mean {meant.name}?") if meant else fault
+                    return replace(fault, cure=meant.cure) if meant else fault
         return fault
 
     def _resolve(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -282,7 +282,7 @@ def report_faults(
             name, owner = str(fault.path[-1]), str(fault.path[0])
             meant = nearest(name, [*map(to_camel, NESTED[owner].model_fields)])
             message = f"{shorten(name)} is not a field of {owner}"
-            cure = f"did you mean {meant.name}?" if meant else f"write {NESTED[owner].example}"
+            cure = meant.cure if meant else f"write {NESTED[owner].example}"
         report.add(place, fault.code, message, cure, key=key, value=value)
 
 

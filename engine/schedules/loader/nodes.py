@@ -313,12 +313,21 @@ _ELSEWHERE = {
 }  # fmt: skip
 
 
+MAX_PROPOSED: Final = 200
+"""Maximum characters of a name that a cure proposes: those of a key."""
+
+
 @dataclass(frozen=True, slots=True)
 class Suggestion:
     """Field that was meant; ``certain`` if only case or punctuation differs."""
 
     name: str
     certain: bool
+
+    @property
+    def cure(self) -> str:
+        """The question that proposes it. Names in a file may be long, or not printable."""
+        return f"did you mean {shorten(self.name, MAX_PROPOSED)}?"
 
 
 def nearest(name: str, allowed: Collection[str]) -> Suggestion | None:
