@@ -42,9 +42,9 @@ from engine.cli.target import (
     whole_number,
 )
 from engine.errors import LedgerError
-from engine.schedules.model import CatchUp
+from engine.schedules.model import MOST_CAUGHT_UP, CatchUp
+from engine.schedules.policies import CatchUpOrder, CatchUpPolicy
 from engine.schedules.units import Rate, parse_duration, parse_rate
-from engine.schedules.validators import MOST_CAUGHT_UP, Order, Policy
 from engine.service import Cancelled, Requested, Resumed, ScheduleService, Skipped
 
 
@@ -62,8 +62,8 @@ def register(app: typer.Typer) -> None:
 # --- pause and resume ---
 # ``sched pause`` and ``sched resume``.
 
-_POLICIES: tuple[str, ...] = get_args(get_args(Policy)[0])
-_ORDERS: tuple[str, ...] = get_args(get_args(Order)[0])
+_POLICIES: tuple[str, ...] = get_args(CatchUpPolicy)
+_ORDERS: tuple[str, ...] = get_args(CatchUpOrder)
 
 Made = Annotated[
     str | None,

@@ -158,7 +158,7 @@ def around(values: Sequence[int], names: Sequence[str], begin: int) -> list[str]
 
 _FEW: Final = 4  # times that are listed one by one
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
-_ORDINALS: Final = ("first", "second", "third", "fourth")
+_ORDINALS: Final = ("first", "second", "third", "fourth", "fifth")
 _NUMBERS: Final = ("no", "one", "two", "three", "four")
 
 
@@ -343,7 +343,6 @@ _MONTH_NAMES: Final = (
     *("January", "February", "March", "April", "May", "June"),
     *("July", "August", "September", "October", "November", "December"),
 )
-_COUNTED: Final = ("first", "second", "third", "fourth", "fifth")
 _ALL_DAYS: Final = 0xFFFF_FFFE
 _ALL_WEEKDAYS: Final = 0x7F
 _ALL_MONTHS: Final = 0x1FFE
@@ -395,7 +394,7 @@ def _weekdays(fields: DayFields, word: str, within: str, of: str) -> list[str]:
     plain = [day for day in range(7) if fields.weekdays >> day & 1]
     groups = [listed(around(plain, WEEKDAY_NAMES, 1), word) + within] if plain else []
     for special in fields.weekday_specials:
-        which = "last" if special.kind == "nL" else _COUNTED[special.k - 1]
+        which = "last" if special.kind == "nL" else _ORDINALS[special.k - 1]
         groups.append(f"the {which} {WEEKDAY_NAMES[special.n]} of {of}")
     return groups
 

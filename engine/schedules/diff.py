@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from itertools import islice, takewhile
 from typing import Any, Final
 
-from engine.schedules.model import FIELDS, Schedule
+from engine.schedules.model import FIELDS, WHEN_PART, Schedule
 from engine.schedules.units import epoch_ms, first_of
 
 # --- differences ---
@@ -19,10 +19,7 @@ _SHOWN: Final = 60
 _BEFORE: Final = 10  # characters shown of the common prefix of two long values
 _NAMED: Final = 3  # days off named of those removed, and of those added
 
-WHEN: Final = (
-    *("everyMs", "offsetMs", "cron", "at", "timezone"),
-    *("start", "end", "dst", "exclude"),
-)
+WHEN: Final = (*WHEN_PART, "exclude")
 """Fields that decide when windows open and which of them start, by their names in a file."""
 
 

@@ -8,14 +8,32 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property, lru_cache
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    create_model,
+    model_validator,
+)
 from pydantic.alias_generators import to_camel
+from pydantic.fields import FieldInfo
 
 from engine.errors import Code, Problem, ScheduleError
-from engine.schedules import validators
-from engine.schedules.policies import Rule
+from engine.schedules import validators as checks
+from engine.schedules.policies import (
+    CatchUpOrder,
+    CatchUpPolicy,
+    FirstFire,
+    Overlap,
+    Rule,
+    When,
+    Which,
+)
 from engine.schedules.rules import (
     Fault,
     as_validation_error,
@@ -26,7 +44,8 @@ from engine.schedules.rules import (
     relation_faults,
     spec_faults,
 )
-from engine.schedules.timing.calendars import Exclusions, exclusions
+from engine.schedules.timing.calendars import Calendar, Exclusions, Item, exclusions
+from engine.schedules.timing.cron_parser import plain
 from engine.schedules.timing.spec import Dst, Spec
 from engine.schedules.units import TICK, Rate, format_duration, from_seconds
 
@@ -48,97 +67,9 @@ class Queue:
         return ", ".join([*said, *([f"rate {self.rate}"] if self.rate else [])])
 
 
-# --- catch-up policy ---
-
-Cause = Literal["pause", "deploy"]
-
-
-class CatchUp(BaseModel):
-    """Policy for windows missed by more than ``grace``: the field ``catchUp``.
-
-    Attributes:
-        policy: after an outage, ``latest`` runs the newest missed window, ``all`` runs each of
-            them, ``none`` runs none.
-        window: the age beyond which windows expire.
-        max: with ``all``, how many of the newest windows run; the others expire.
-        order: with ``all``, whether the ``oldest`` or the ``newest`` of them starts first.
-        rate: with ``all``, how fast they start; None is unlimited.
-        pause: the policy after an operator's pause.
-        deploy: the policy after a time in which the file had disabled the schedule.
-    """
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=to_camel,
-        validate_by_name=True,
-        validate_by_alias=True,
-    )
-
-    policy: validators.Policy = "latest"
-    window: validators.Window = timedelta(hours=24)
-    max: validators.Max = validators.MOST_CAUGHT_UP
-    order: validators.Order = "oldest"
-    rate: validators.StartRate = None
-    pause: validators.AfterPause = "none"
-    deploy: validators.AfterDeploy = "none"
-
-    def after(self, cause: Cause) -> CatchUp | None:
-        """Return the policy after a pause or a deploy, or None if it catches up nothing."""
-        policy = self.pause if cause == "pause" else self.deploy
-        return None if policy == "none" else self.model_copy(update={"policy": policy})
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields that differ from the defaults, by their names in a file."""
-        return {
-            name: _jsonable(value)
-            for name, field in type(self).model_fields.items()
-            if (value := getattr(self, name)) != field.default
-        }
-
-
-def _jsonable(value: object) -> object:
-    if isinstance(value, timedelta):
-        return format_duration(value)
-    return str(value) if isinstance(value, Rate) else value
-
-
-# --- retention policy ---
-
-
-class Retention(BaseModel):
-    """Retention of one schedule's fires: the field ``retention``. None takes the fleet's setting.
-
-    Attributes:
-        keep: how many of the newest rows keep their details at any age.
-        age: how long other rows keep their details.
-        failed_age: the same for failed ones.
-        max_age: the maximum age of any row.
-    """
-
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        alias_generator=to_camel,
-        validate_by_name=True,
-        validate_by_alias=True,
-    )
-
-    keep: validators.Keep = None
-    age: validators.Age = None
-    failed_age: validators.FailedAge = None
-    max_age: validators.MaxAge = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the given fields, by their names in a file."""
-        return {
-            to_camel(name): format_duration(value) if isinstance(value, timedelta) else value
-            for name in type(self).model_fields
-            if (value := getattr(self, name)) is not None
-        }
-
-
-# --- shared defaults ---
+# --- fields with nested fields ---
+# In this table and in that of `Schedule` each field of the file stands once: its type, its check
+# with the shape of its values for editors, its default, and the sentence that editors show.
 
 CONFIG: Final = ConfigDict(
     frozen=True,
@@ -149,33 +80,105 @@ CONFIG: Final = ConfigDict(
 )
 """Configuration of the models: camelCase in files, snake_case in Python, no extra fields."""
 
+Cause = Literal["pause", "deploy"]
 
-class Defaults(BaseModel):
-    """The ``defaults:`` of a file: fields that schedules commonly share."""
+
+def doc(words: str, *, default: Any = None) -> Any:
+    """Return an optional field with the sentence that editors show."""
+    return Field(default, description=words)
+
+
+MOST_CAUGHT_UP: Final = 1500
+"""More than a day of minutes, and as many as one transaction of the tick can hold."""
+
+
+class Part(BaseModel):
+    """Field with nested fields; ``example`` is what a cure proposes to write."""
 
     model_config = CONFIG
+    example: ClassVar[str]
 
-    timezone: validators.Timezone | None = None
-    task_queue: validators.TaskQueue | None = None
-    overlap: validators.OverlapPolicy | None = None
-    max_concurrent_runs: validators.MaxConcurrentRuns | None = None
-    catch_up: Annotated[CatchUp, validators.IsCatchUp] | None = None
-    grace: validators.Grace | None = None
-    enabled: validators.Enabled | None = None
-    external: validators.External | None = None
-    first_fire: validators.FirstFire = None
-    dst: validators.DstPolicy | None = None
-    exclude: validators.Exclude | None = None
-    spread: validators.Spread | None = None
-    on_dead: validators.OnDead = None
-    retention: Annotated[Retention, validators.IsRetention] | None = None
-    metadata: validators.Metadata | None = None
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields that differ from the defaults, by their names in a file."""
+        return {
+            to_camel(name): jsonable(value)
+            for name, field in type(self).model_fields.items()
+            if (value := getattr(self, name)) != field.default
+        }
 
 
-# --- links to other schedules ---
+class CatchUp(Part):
+    """Policy for windows missed by more than ``grace``: the field ``catchUp``."""
+
+    example = "{policy: latest, window: 24h}"
+
+    policy: Annotated[CatchUpPolicy, checks.choice("catchUp.policy", CatchUpPolicy)] = doc(
+        "After an outage. `latest`: one run, of the newest missed window, stands for all of them.",
+        default="latest",
+    )
+    window: Annotated[timedelta, checks.duration("catchUp.window")] = doc(
+        "Windows older than this expire instead of being caught up.", default=timedelta(hours=24)
+    )
+    max: Annotated[int, checks.count("catchUp.max", MOST_CAUGHT_UP)] = doc(
+        "With `all`, the newest so many run and the others expire.", default=MOST_CAUGHT_UP
+    )
+    order: Annotated[CatchUpOrder, checks.choice("catchUp.order", CatchUpOrder)] = doc(
+        "With `all`, which of them starts first.", default="oldest"
+    )
+    rate: Annotated[Rate, checks.rate("catchUp.rate")] | None = doc(
+        "With `all`, how fast they start."
+    )
+    pause: Annotated[CatchUpPolicy, checks.choice("catchUp.pause", CatchUpPolicy)] = doc(
+        "The policy after an operator's pause.", default="none"
+    )
+    deploy: Annotated[CatchUpPolicy, checks.choice("catchUp.deploy", CatchUpPolicy)] = doc(
+        "The policy after `enabled: false`.", default="none"
+    )
+
+    def after(self, cause: Cause) -> CatchUp | None:
+        """Return the policy after a pause or a deploy, or None if it catches up nothing."""
+        policy = self.pause if cause == "pause" else self.deploy
+        return None if policy == "none" else self.model_copy(update={"policy": policy})
 
 
-class After(BaseModel):
+def _catch_up_of(text: str) -> str | None:
+    known = text in get_args(CatchUpPolicy)
+    return CatchUp.example.replace("latest", text) if known else None
+
+
+class Retention(Part):
+    """Retention of one schedule's fires: the field ``retention``; None is the fleet's setting."""
+
+    example = "{keep: 1000, age: 90d}"
+
+    keep: Annotated[int, checks.count("retention.keep", 1_000_000)] | None = doc(
+        "So many of the newest rows keep their details, whatever their age."
+    )
+    age: Annotated[timedelta, checks.duration("retention.age")] | None = doc(
+        "How old other rows become with all their details."
+    )
+    failed_age: Annotated[timedelta, checks.duration("retention.failedAge")] | None = doc(
+        "The same of runs that failed."
+    )
+    max_age: Annotated[timedelta, checks.duration("retention.maxAge")] | None = doc(
+        "No row becomes older."
+    )
+
+
+class Expectation(Part):
+    """Expected fire times of a schedule on one day: an item of the field ``expect``."""
+
+    example = checks.EXPECTED
+
+    on: Annotated[str, checks.ON] = Field(description="The day, by the schedule's own clock.")
+    fires: Annotated[
+        tuple[Annotated[str, checks.TIME], ...], checks.list_check("fires", '["03:00"]', 1000)
+    ] = Field(
+        description="The local times at which runs start on that day, in their order; [] is never."
+    )
+
+
+class After(Part):
     """Parent of a schedule: the field ``after``.
 
     Attributes:
@@ -184,36 +187,31 @@ class After(BaseModel):
         window: which of its windows is awaited.
     """
 
-    model_config = CONFIG
+    example = "{schedule: nightly-extract, when: success}"
 
-    schedule: validators.Parent
-    when: validators.ParentWhen = "success"
-    window: validators.ParentWindow = "same"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the fields that differ from the defaults, by their names in a file."""
-        return self.model_dump(exclude_defaults=True)
-
-
-def rules(after: After | None, needs: tuple[str, ...]) -> tuple[Rule, ...]:
-    """Return the rules of ``after`` and ``needs``."""
-    first = (Rule(after.schedule, after.when, after.window),) if after else ()
-    return (*first, *(Rule(key) for key in needs))
+    schedule: Annotated[str, checks.key("after.schedule", checks.PARENT, "nightly-extract")]
+    when: Annotated[When, checks.choice("after.when", When)] = "success"
+    window: Annotated[Which, checks.choice("after.window", Which)] = "same"
 
 
 # --- canonical JSON and digest ---
 
 
-def jsonable(value: Any) -> Any:
+def jsonable(value: Any) -> Any:  # noqa: PLR0911 - a table of one line each
     """Return the value of a field as JSON, without nested defaults."""
-    if isinstance(value, timedelta):
-        return format_duration(value)
-    if isinstance(value, tuple):
-        return validators.jsonable(value)
-    if isinstance(value, Dst):
-        return asdict(value)
-    if isinstance(value, After | CatchUp | Retention):
-        return value.to_json()
+    match value:
+        case timedelta():
+            return format_duration(value)
+        case Calendar():
+            return {"name": value.name, "dates": list(value.dates)}
+        case tuple():
+            return [jsonable(item) for item in value]
+        case Dst():
+            return asdict(value)
+        case Rate():
+            return str(value)
+        case Part():
+            return value.to_json()
     return value
 
 
@@ -239,6 +237,9 @@ def _canonical(value: Any) -> Any:
 # --- schedule ---
 # An existing `Schedule` is valid: its when-part has been built, and it needs no further check.
 
+MOST_OPEN: Final = 10_000
+"""Most concurrent runs of one schedule; a plan counts them up to its limit."""
+
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _BEGINNING: Final = from_seconds(0)
 
@@ -250,72 +251,118 @@ class Schedule(BaseModel):
     """One schedule: the workflow to start, and when.
 
     Schedules are equal when their definitions and initial states are. ``input`` and ``metadata``
-    are copies of the given values; do not change them.
-
-    Attributes:
-        key: the schedule's name; unique within the ledger.
-        workflow: ``name`` (the newest version), ``name@version``, or any Temporal type.
-        input: the workflow's argument; absent differs from null, see ``has_input``.
-        task_queue: the task queue of its workers.
-        external: ``workflow`` is the Temporal type as written, without a lookup of announced types.
-        every_ms, offset_ms: an interval, epoch-aligned and shifted.
-        cron, timezone: a cron expression and the IANA zone of its clock.
-        at: one moment; without an offset it is local to ``timezone``.
-        enabled: set by the file, and stronger than any pause or resume.
-        paused: the initial state only; an operator's pause or resume overrides it.
-        first_fire: overrides whether the window open at first sight fires.
-        overlap: whether a window starts while an older run is open.
-        max_concurrent_runs: how many runs may be open before ``overlap`` applies; irrelevant with
-            ``allow``. If it is given without ``overlap``, the policy is ``queue``.
-        max_queued: how many windows may wait, with ``overlap: queue`` or for other schedules.
-        cancel_grace: with ``overlap: cancel_previous``, how long a cancelled run has to undo its
-            work before it is terminated.
-        catch_up: the policy for missed windows.
-        grace: how old the oldest undecided window may be while every window still starts.
-        start, end: bounds of the fire times, both included; see `bounded`.
-        dst: how a fixed-time cron treats times that its clock skips or repeats.
-        exclude: days and stretches whose windows are skipped; see `exclusions`.
-        spread: the longest delay of a run after its window; the key decides its share of it.
-        on_dead: the workflow started for each fire that failed, timed out or was rejected.
-        after, needs: the schedules whose windows come before this one's; see `follows`.
-        retention: how long its fires keep their details, and how long their rows.
-        expect: expected fire times on certain days, for ``sched check``; no effect on fires.
-        description, metadata: for people, and for tenant, owner or correlation ids.
+    are copies of the given values; do not change them. Each field has its sentence
+    beside it; docs/schedules.md explains them all.
     """
 
     model_config = CONFIG
 
-    key: validators.Key
-    workflow: validators.Workflow
-    input: validators.Json = None
-    task_queue: validators.TaskQueue = "sched"
-    external: validators.External = False
-    every_ms: validators.EveryMs = None
-    offset_ms: validators.OffsetMs = 0
-    cron: validators.CronText | None = None
-    timezone: validators.Timezone = "UTC"
-    at: validators.AtText | None = None
-    enabled: validators.Enabled = True
-    paused: validators.Paused = False
-    first_fire: validators.FirstFire = None
-    overlap: validators.OverlapPolicy = "allow"
-    max_concurrent_runs: validators.MaxConcurrentRuns = 1
-    max_queued: validators.MaxQueued = 1000
-    cancel_grace: validators.CancelGrace = timedelta(minutes=10)
-    catch_up: Annotated[CatchUp, validators.IsCatchUp] = CatchUp()
-    grace: validators.Grace = timedelta(seconds=60)
-    start: validators.StartText | None = None
-    end: validators.EndText | None = None
-    dst: validators.DstPolicy = "standard"
-    exclude: validators.Exclude = ()
-    spread: validators.Spread = timedelta(0)
-    on_dead: validators.OnDead = None
-    after: Annotated[After | None, validators.IsAfter] = None
-    needs: validators.Needs = ()
-    retention: Annotated[Retention, validators.IsRetention] = Retention()
-    expect: validators.Expect = ()
-    description: validators.Prose = None
-    metadata: validators.Metadata = {}  # pydantic copies it for each instance
+    key: Annotated[str, checks.key("key", checks.KEY_SHAPE)] = Field(
+        description="Names the schedule, once in the ledger's namespace, "
+        "and begins the id of each run."
+    )
+    workflow: Annotated[str, checks.text("workflow", "daily-report", "daily-report@1")] = Field(
+        description="What is started: a name (its newest version), name@1.2, or any Temporal type."
+    )
+    input: Annotated[Any, checks.INPUT] = doc(
+        "The workflow's argument, any JSON value; without the field there is none."
+    )
+    task_queue: Annotated[str, checks.text("taskQueue", "sched")] = doc(
+        "Where the workflow's workers listen.", default="sched"
+    )
+    external: Annotated[bool, checks.switch("external")] = doc(
+        "Whether `workflow` is a Temporal type as written, which nobody looks up.", default=False
+    )
+    every_ms: Annotated[int, checks.milliseconds("everyMs", 1000, 60000, 300000)] | None = doc(
+        "An interval in milliseconds, aligned to 1970-01-01T00:00:00Z: 300000 is :00, :05, :10."
+    )
+    offset_ms: Annotated[int, checks.milliseconds("offsetMs", -checks.MAX_MS)] = doc(
+        "Shifts an interval, in milliseconds; it may be negative.", default=0
+    )
+    cron: (
+        Annotated[str, checks.text("cron", '"0 2 * * *"', shape=checks.CRON), AfterValidator(plain)]
+        | None
+    ) = doc("Five fields `minute hour day month weekday`, in quotes; six have leading seconds.")
+    timezone: Annotated[str, checks.text("timezone", "America/Sao_Paulo", shape=checks.ZONE)] = doc(
+        "The IANA zone whose clock the cron, the local moment and the days are meant on.",
+        default="UTC",
+    )
+    at: Annotated[str, checks.text("at", '"2027-01-01T09:00:00Z"', shape=checks.MOMENT)] | None = (
+        doc("One moment: with an offset, or without and local to `timezone`.")
+    )
+    enabled: Annotated[bool, checks.switch("enabled")] = doc(
+        "Whether it fires; this always wins over the ledger.", default=True
+    )
+    paused: Annotated[bool, checks.switch("paused")] = doc(
+        "Whether it is paused when first seen; later edits change nothing.", default=False
+    )
+    first_fire: Annotated[FirstFire, checks.choice("firstFire", FirstFire)] | None = doc(
+        "Whether the window open at first sight is owed; without it, that of an interval is."
+    )
+    overlap: Annotated[Overlap, checks.choice("overlap", Overlap)] = doc(
+        "What happens to a window while an older run is open; `allow` starts it.", default="allow"
+    )
+    max_concurrent_runs: Annotated[int, checks.count("maxConcurrentRuns", MOST_OPEN)] = doc(
+        "How many runs may be open at once; what becomes of more, `overlap` says: else `queue`.",
+        default=1,
+    )
+    max_queued: Annotated[int, checks.count("maxQueued", 100_000)] = doc(
+        "With `overlap: queue`, how many windows may wait; the others are skipped.", default=1000
+    )
+    cancel_grace: Annotated[timedelta, checks.duration("cancelGrace")] = doc(
+        "With `overlap: cancel_previous`, how long a cancelled run has until it is terminated.",
+        default=timedelta(minutes=10),
+    )
+    catch_up: Annotated[CatchUp, checks.nested("catchUp", CatchUp.example, _catch_up_of)] = doc(
+        "What happens to windows that were missed for longer than `grace`.", default=CatchUp()
+    )
+    grace: Annotated[timedelta, checks.duration("grace")] = doc(
+        "How old a window may be and still start in any case.", default=timedelta(seconds=60)
+    )
+    start: Annotated[str, checks.text("start", "2027-01-01", shape=checks.BOUND)] | None = doc(
+        "It fires from then on, included; a day begins at its midnight."
+    )
+    end: Annotated[str, checks.text("end", "2027-12-31", shape=checks.BOUND)] | None = doc(
+        "It fires until then, included; a day counts as the whole of it."
+    )
+    dst: Annotated[Literal["standard"] | Dst, checks.DST] = doc(
+        "What a fixed-time cron does where its clock skips (gap) or repeats (fold) a time.",
+        default="standard",
+    )
+    exclude: Annotated[
+        tuple[Annotated[Item, checks.EXCLUDED], ...],
+        checks.EXCLUDE,
+        AfterValidator(checks.whole_list),
+    ] = doc(
+        "Weekdays, days, ranges, stretches and names from `calendars` whose windows are skipped.",
+        default=(),
+    )
+    spread: Annotated[timedelta, checks.duration("spread")] = doc(
+        "Each run starts later than its window by the key's part of this.", default=timedelta(0)
+    )
+    on_dead: Annotated[str | None, checks.text("onDead", "alert-team", "alert-team@1")] = doc(
+        "The workflow that is told of each fire that failed, timed out or was rejected."
+    )
+    after: (
+        Annotated[After, checks.nested("after", After.example, "{{schedule: {}}}".format)] | None
+    ) = doc("The schedule before this one: a window starts once that one's has ended like this.")
+    needs: Annotated[tuple[str, ...], checks.NEEDS] = doc(
+        "Schedules whose windows of the same fire time have to complete first.", default=()
+    )
+    retention: Annotated[Retention, checks.nested("retention", Retention.example)] = doc(
+        "How long its fires keep their details, and how long their rows.", default=Retention()
+    )
+    expect: Annotated[
+        tuple[Annotated[Expectation, checks.EXPECTATION], ...],
+        checks.list_check("expect", f"[{Expectation.example}]", 1000),
+    ] = doc("When it should fire, for `sched check`.", default=())
+    description: Annotated[str | None, checks.prose("description")] = doc(
+        "Shown above the details of each run."
+    )
+    metadata: Annotated[dict[str, Any], checks.METADATA] = doc(
+        "Names with texts, numbers, true, false or null; kept with the definition, for people.",
+        default={},
+    )  # pydantic copies it for each instance
 
     @model_validator(mode="before")
     @classmethod
@@ -375,7 +422,9 @@ class Schedule(BaseModel):
     @property
     def follows(self) -> tuple[Rule, ...]:
         """Rules that each window waits for; empty without parents."""
-        return rules(self.after, self.needs)
+        after = self.after
+        first = (Rule(after.schedule, after.when, after.window),) if after else ()
+        return (*first, *(Rule(key) for key in self.needs))
 
     @property
     def declared_when(self) -> dict[str, Any]:
@@ -433,9 +482,9 @@ class Schedule(BaseModel):
 
     @property
     def _given(self) -> dict[str, Any]:
-        """The given fields that the rules between fields use, by their names in a file."""
+        """The given fields, by their names in a file."""
         given = self.model_fields_set
-        values = {name: getattr(self, field) for name, field in _DECLARED.items() if field in given}
+        values = {name: getattr(self, field) for name, field in FIELDS.items() if field in given}
         return {name: value for name, value in values.items() if value is not None}
 
     def to_json(self) -> dict[str, Any]:
@@ -470,7 +519,7 @@ class Schedule(BaseModel):
             ScheduleError: the dump is not, or no longer, a valid schedule.
         """
         try:
-            context = validators.STORED if stored else None
+            context = checks.STORED if stored else None
             return cls.model_validate(dict(dump), by_alias=True, by_name=False, context=context)
         except ValidationError as error:
             faults = faults_of(error)
@@ -517,19 +566,39 @@ _BUILT: Final = ("spec", "exclusions")
 FIELDS: Final = {to_camel(name): name for name in Schedule.model_fields}
 """Fields of a schedule by their names in a file."""
 
+NESTED: Final[dict[str, type[Part]]] = {
+    "after": After,
+    "catchUp": CatchUp,
+    "retention": Retention,
+    "expect": Expectation,
+}
+"""Fields with nested fields, by their names in a file."""
+
+_SHARED: Final = (
+    *("timezone", "task_queue", "overlap", "max_concurrent_runs", "catch_up", "grace", "enabled"),
+    *("external", "first_fire", "dst", "exclude", "spread", "on_dead", "retention", "metadata"),
+)
+
+
+def _optional(field: FieldInfo) -> Any:
+    """Return the type, the checks and the sentence of a field, with None as the default."""
+    checked: Any = field.annotation
+    if field.metadata:
+        checked = Annotated[(checked, *field.metadata)]
+    return checked | None, doc(field.description or "")
+
+
+Defaults: Final[type[BaseModel]] = create_model(
+    "Defaults",
+    __config__=CONFIG,
+    __doc__="The ``defaults:`` of a file: fields that schedules commonly share.",
+    **{name: _optional(Schedule.model_fields[name]) for name in _SHARED},
+)
+
 WHEN_PART: Final = (
     "everyMs", "offsetMs", "cron", "timezone", "at", "start", "end", "dst",
 )  # fmt: skip
 """Fields that determine the fire times."""
-
-_DECLARED: Final = {
-    name: FIELDS[name]
-    for name in (
-        *("key", "workflow", "external", "everyMs", "offsetMs", "cron", "timezone", "at"),
-        *("start", "end", "dst", "exclude", "spread", "overlap", "maxConcurrentRuns"),
-    )
-}
-"""Fields that the rules between fields use."""
 
 
 @lru_cache(maxsize=100_000)

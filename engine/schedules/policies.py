@@ -50,6 +50,12 @@ def is_storable(text: str) -> bool:
     return True
 
 
+FirstFire = Literal["now", "next"]
+
+CatchUpPolicy = Literal["latest", "all", "none"]
+
+CatchUpOrder = Literal["oldest", "newest"]
+
 Overlap = Literal["allow", "skip", "queue", "queue_one", "cancel_previous", "terminate_previous"]
 
 Stop = Literal["cancel", "terminate"]

@@ -29,7 +29,7 @@ KINDS: Final = {"everyMs": "interval", "cron": "cron", "at": "at"}
 _VERSIONED = re.compile(r"[^@]+@[0-9]{1,9}(?:\.[0-9]{1,9}){0,9}")
 _OFFSET = re.compile(r"(?:Z|[+-][0-9]{2}:?[0-9]{2})\Z")
 BY_CLOCK: Final = ("start", "end", "exclude")
-"""Fields for which an interval needs a timezone."""
+"""Fields for which an interval needs a timezone; a single moment has none of them."""
 
 _GIVES_TIMES: Final = ("after", "needs")
 """Fields from which a schedule without times of its own takes those of its parents."""
@@ -65,31 +65,25 @@ def relation_faults(given: Mapping[str, Any]) -> list[Fault]:
         message = f"{' and '.join(kinds)} are given together"
         faults.append(Fault((kinds[1],), Code.KIND_INVALID, message, _KEEP_ONE))
     elif "offsetMs" in given and kinds != ["everyMs"]:
-        message = f"offsetMs does not belong to a schedule with {kinds[0]}"
-        faults.append(Fault(("offsetMs",), Code.FIELD_INVALID, message, "remove it"))
+        faults.append(_misplaced("offsetMs", f"schedule with {kinds[0]}"))
     elif "timezone" in given and kinds == ["everyMs"] and not any(map(given.get, BY_CLOCK)):
         message = "an interval without start, end or exclude has no timezone"
         cure = "remove it, or use cron"
         faults.append(Fault(("timezone",), Code.FIELD_INVALID, message, cure))
     elif kinds == ["at"]:
-        faults += [
-            Fault(
-                (name,),
-                Code.FIELD_INVALID,
-                f"{name} does not belong to a single moment",
-                "remove it",
-            )
-            for name in ("start", "end", "exclude")
-            if name in given
-        ]
+        faults += [_misplaced(name, "single moment") for name in BY_CLOCK if name in given]
     if "dst" in given and kinds and kinds != ["cron"]:
-        message = f"dst does not belong to a schedule with {kinds[0]}"
-        faults.append(Fault(("dst",), Code.FIELD_INVALID, message, "remove it"))
+        faults.append(_misplaced("dst", f"schedule with {kinds[0]}"))
     faults += _spread_faults(given) + limit_faults(given)
     workflow = given.get("workflow")
     if isinstance(workflow, str) and "@" in workflow and given.get("external", False) is False:
         faults += _workflow_faults(workflow)
     return faults
+
+
+def _misplaced(name: str, owner: str) -> Fault:
+    message = f"{name} does not belong to a {owner}"
+    return Fault((name,), Code.FIELD_INVALID, message, "remove it")
 
 
 def _spread_faults(given: Mapping[str, Any]) -> list[Fault]:
@@ -186,18 +180,13 @@ def spec_faults(given: Mapping[str, Any]) -> list[Fault]:
 
 def _kind_faults(kind: str, sound: Mapping[str, Any]) -> list[Fault]:
     value = sound.get(kind)
-    wanted = int if kind == "everyMs" else str
-    if not isinstance(value, wanted) or isinstance(value, bool):
-        return []  # reported by the field's own check
+    if not isinstance(value, str):
+        return []  # the field's own check is all that an interval needs
     try:
-        match kind:
-            case "everyMs":
-                offset = sound.get("offsetMs", 0)
-                Interval(value, offset if isinstance(offset, int) else 0)  # type: ignore[arg-type]  # mypy does not follow `wanted`
-            case "cron":
-                Cron(value, key=str(sound.get("key", "")))  # type: ignore[arg-type]  # likewise
-            case _:
-                At(value, timezone=sound.get("timezone"))  # type: ignore[arg-type]  # likewise
+        if kind == "cron":
+            Cron(value, key=str(sound.get("key", "")))
+        elif kind == "at":
+            At(value, timezone=sound.get("timezone"))
     except ScheduleError as error:
         return [_fault((kind,), error)]
     return []

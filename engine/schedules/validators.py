@@ -1,13 +1,14 @@
-"""Validators of single schedule fields, with the message for each mistake."""
+"""Checks of single schedule fields: the message for each mistake, and the JSON Schema shape."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Any, Final, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from engine.errors import Code, ScheduleError
@@ -16,20 +17,17 @@ from engine.schedules.policies import (
     MAX_DEPTH,
     MAX_DIGITS,
     UNSTORABLE,
-    Overlap,
-    When,
-    Which,
     is_storable,
 )
 from engine.schedules.timing.calendars import (
     MAX_DAYS,
     MAX_ITEMS,
+    WEEKDAYS,
     Calendar,
     check_item,
     days_covered,
 )
-from engine.schedules.timing.cron_parser import plain
-from engine.schedules.timing.spec import STANDARD, Dst, dst_policy
+from engine.schedules.timing.spec import STANDARD, Fold, Gap, dst_policy
 from engine.schedules.units import (
     FIRST_YEAR,
     LAST_YEAR,
@@ -39,6 +37,84 @@ from engine.schedules.units import (
     parse_duration,
     parse_rate,
 )
+
+# --- shapes ---
+# JSON Schema of single values: texts, lists and mappings.
+
+Shape = dict[str, Any]
+
+# JSON Schema patterns are ECMAScript regular expressions; these mean the same in Python.
+KEY_PATTERN: Final = f"^{KEY.pattern}$"
+_DURATION: Final = r"^(?=.)([0-9]+d)?([0-9]+h)?([0-9]+m)?([0-9]+s)?([0-9]+ms)?$"
+_DAY: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_CLOCK: Final = r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?"
+_MOMENT: Final = rf"{_DAY}[T ]{_CLOCK}(Z|[+-][0-9]{{2}}:[0-9]{{2}})?"
+_INSTANT: Final = rf"{_DAY}T[0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}Z"
+_DAYS_OFF: Final = rf"^({_DAY}(\.\.{_DAY})?|{_INSTANT}\.\.{_INSTANT})$"
+CALENDAR_NAME: Final = "^[a-z][a-z0-9._-]{0,199}$"
+
+
+def pattern(expression: str, cure: str, *examples: str) -> Shape:
+    """Return the shape of a text; editors show ``cure`` if it does not match ``expression``."""
+    shape = {"type": "string", "pattern": expression, "patternErrorMessage": cure}
+    return {**shape, "examples": list(examples)} if examples else shape
+
+
+def list_of(items: Shape) -> Shape:
+    """Return the shape of a list of ``items``."""
+    return {"type": "array", "items": items}
+
+
+def mapping(properties: dict[str, Shape], *required: str) -> Shape:
+    """Return the shape of a mapping that allows only these fields."""
+    return {
+        "type": "object",
+        "properties": properties,
+        **({"required": list(required)} if required else {}),
+        "additionalProperties": False,
+    }
+
+
+def whole_number(lowest: int, highest: int) -> Shape:
+    """Return the shape of a whole number between two bounds, both included."""
+    return {"type": "integer", "minimum": lowest, "maximum": highest}
+
+
+CRON: Final = pattern(
+    "^(@[^ ]+|[^ ]+( +[^ ]+){4,5})$",
+    "Write five fields (minute hour day month weekday), six with seconds first, or a macro as "
+    "@daily.",
+    *("0 2 * * *", "*/15 * * * *", "0 9 * * MON-FRI", "@hourly"),
+)
+# Only `sched check` verifies the names themselves: they change with each release of tzdata.
+ZONE: Final = pattern(
+    "^[A-Z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+)*$",
+    "Write an IANA name, as America/Sao_Paulo.",
+    *("UTC", "America/Sao_Paulo", "America/New_York", "America/Los_Angeles"),
+    *("Europe/London", "Europe/Paris", "Asia/Kolkata", "Asia/Tokyo", "Australia/Sydney"),
+)
+MOMENT: Final = pattern(
+    f"^{_MOMENT}$",
+    'Write "2027-01-01T09:00:00Z", or without Z and with a timezone.',
+    "2027-01-01T09:00:00Z",
+)
+BOUND: Final = pattern(
+    f"^({_DAY}|{_MOMENT})$", "Write 2027-01-01 or 2027-01-01T09:00:00.", "2027-01-01"
+)
+RATE: Final = pattern("^[1-9][0-9]*/[0-9a-z]+$", "Write a number and a duration, as 5/1m.", "5/1m")
+_LENGTH: Final = pattern(_DURATION, "Write a duration, as 500ms, 90s, 15m, 1h30m or 2d.")
+_ANY_CASE: Final = "|".join(
+    "".join(f"[{sign}{sign.lower()}]" for sign in weekday) for weekday in WEEKDAYS
+)
+_DAY_OFF: Final[list[Shape]] = [
+    {"enum": list(WEEKDAYS)},
+    {"type": "string", "pattern": f"^({_ANY_CASE})$"},
+    pattern(_DAYS_OFF, "Write a day, a range of days, or a weekday.", "2026-12-25"),
+]
+DAYS_OFF_LIST: Final = {**list_of({"anyOf": _DAY_OFF}), "maxItems": MAX_ITEMS}
+_WRITTEN_OUT: Final = mapping({"name": {"type": "string"}, "dates": DAYS_OFF_LIST}, "name", "dates")
+"""Calendar as `sched show` prints it inside a definition."""
+
 
 # --- general fields ---
 # Every check raises a ``PydanticCustomError`` whose type is one of our codes and whose context
@@ -50,7 +126,7 @@ MAX_SHOWN: Final = 60
 _MAX_NAME_BYTES = 1000
 """Temporal's limit on ids, types and task queues."""
 
-_MAX_MS = LONGEST // timedelta(milliseconds=1)
+MAX_MS = LONGEST // timedelta(milliseconds=1)
 _YAML_1_1_BOOLEANS = {"yes": "true", "on": "true", "y": "true"} | {
     "no": "false", "off": "false", "n": "false",
 }  # fmt: skip
@@ -87,36 +163,60 @@ def refuse(message: str, cure: str, code: str = Code.FIELD_INVALID) -> PydanticC
     return PydanticCustomError(code, template, {"message": message, "cure": cure})
 
 
-def text_check(name: str, example: str) -> BeforeValidator:
+def wrong(what: str, value: Any, cure: str, code: str = Code.FIELD_INVALID) -> PydanticCustomError:
+    """Return the error for a value that a field cannot have."""
+    return refuse(f"{what} is {show(value)}", cure, code)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Check(BeforeValidator):
+    """Check of a field's value before its type is checked.
+
+    Attributes:
+        shape: the JSON Schema of the values that it accepts; None is that of the type.
+    """
+
+    shape: Shape | None = None
+
+
+def text(name: str, *examples: str, shape: Shape | None = None) -> Check:
     """Return the check of a printable text of at most 1000 bytes, without blanks around it."""
+    example = " or ".join(examples)
+    if shape is None:
+        shape = pattern(r"^[^\s](.*[^\s])?$", "Write a text without blanks around it.", *examples)
+        shape["maxLength"] = 1000
 
     def check(value: Any) -> str:
-        cure = f"write a text, for example {example}"
+        in_quotes = " in quotes" if isinstance(value, int | float) else ""
+        cure = f"write a text{in_quotes}, for example {example}"
         if not isinstance(value, str):
-            in_quotes = " in quotes" if isinstance(value, int | float) else ""
-            raise refuse(
-                f"{name} is {show(value)}", f"write a text{in_quotes}, for example {example}"
-            )
+            raise wrong(name, value, cure)
         if not value or value.strip() != value:
-            raise refuse(f"{name} is {show(value)}", f"{cure}, without blanks around it")
+            raise wrong(name, value, f"{cure}, without blanks around it")
         if len(value.encode(errors="replace")) > _MAX_NAME_BYTES:
             raise refuse(f"{name} is longer than {_MAX_NAME_BYTES} bytes", "write a shorter one")
         if not value.isprintable():
             raise refuse(f"{name} holds a control character", "remove it")
         return value
 
-    return BeforeValidator(check)
+    return Check(check, shape=shape)
 
 
-def _prose(name: str) -> BeforeValidator:
+def prose(name: str) -> Check:
+    """Return the check of any text, or None."""
+
     def check(value: Any) -> str | None:
         if value is not None and not isinstance(value, str):
-            raise refuse(f"{name} is {show(value)}", "write a text, in quotes if need be")
+            raise wrong(name, value, "write a text, in quotes if need be")
         if value is not None and not is_storable(value):
             raise refuse(f"{name}: {UNSTORABLE}", "remove it")
         return value
 
-    return BeforeValidator(check)
+    return Check(check, shape={"type": "string"})
+
+
+_KEY_CURE: Final = "use 1 to 200 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
+KEY_SHAPE: Final = pattern(KEY_PATTERN, f"{_KEY_CURE.capitalize()}.", "nightly-report")
 
 
 def key_check(name: str) -> Callable[[Any], str]:
@@ -125,44 +225,50 @@ def key_check(name: str) -> Callable[[Any], str]:
     def check(value: Any) -> str:
         if isinstance(value, str) and KEY.fullmatch(value):
             return value
-        cure = "use 1 to 200 of a-z, 0-9, '.', '_' and '-', beginning with a letter or digit"
+        cure = _KEY_CURE
         if isinstance(value, str):
             proposal = re.sub(r"[^a-z0-9._-]+", "-", value.lower()).strip("-._")[:200]
             if KEY.fullmatch(proposal) and len(proposal) <= MAX_SHOWN:
                 cure += f", for example {proposal}"
         elif isinstance(value, int | float):
             cure = "put it in quotes"
-        raise refuse(f"{name} is {show(value)}", cure, Code.KEY_INVALID)
+        raise wrong(name, value, cure, Code.KEY_INVALID)
 
     return check
 
 
-def _switch(name: str) -> BeforeValidator:
+def key(name: str, shape: Shape, *examples: str) -> Check:
+    """Return ``key_check(name)`` with the shape that the field shows."""
+    return Check(key_check(name), shape={**shape, "examples": [*examples]} if examples else shape)
+
+
+def switch(name: str) -> Check:
+    """Return the check of true or false."""
+
     def check(value: Any) -> bool:
         if isinstance(value, bool):
             return value
         meant = _YAML_1_1_BOOLEANS.get(value.lower()) if isinstance(value, str) else None
-        raise refuse(f"{name} is {show(value)}", f"write {meant or 'true or false'}")
+        raise wrong(name, value, f"write {meant or 'true or false'}")
 
-    return BeforeValidator(check)
+    return Check(check, shape={"type": "boolean"})
 
 
-def _milliseconds(name: str, lowest: int) -> BeforeValidator:
-    def check(value: Any) -> int | None:
-        if value is None:
-            return None
+def milliseconds(name: str, lowest: int, *examples: int) -> Check:
+    """Return the check of a whole number of milliseconds, up to a hundred years."""
+
+    def check(value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise refuse(f"{name} is {show(value)}", _whole(value))
+            raise wrong(name, value, _whole(value))
         if value < lowest and name == "everyMs":
             code, cure = Code.INTERVAL_TOO_SHORT, "write 1000 (one second) or more"
             raise refuse(f"everyMs is {show(value)}, which is below 1000", cure, code)
-        if not lowest <= value <= _MAX_MS:
-            raise refuse(
-                f"{name} is {show(value)}", "write at most a hundred years in milliseconds"
-            )
+        if not lowest <= value <= MAX_MS:
+            raise wrong(name, value, "write at most a hundred years in milliseconds")
         return value
 
-    return BeforeValidator(check)
+    shape = whole_number(lowest, MAX_MS)
+    return Check(check, shape={**shape, "examples": list(examples)} if examples else shape)
 
 
 def _whole(value: Any) -> str:
@@ -177,12 +283,12 @@ def _whole(value: Any) -> str:
                 return f"write {digits}"
         else:
             return f"write {length // timedelta(milliseconds=1)}"
-    elif isinstance(value, float) and value.is_integer() and abs(value) <= _MAX_MS:
+    elif isinstance(value, float) and value.is_integer() and abs(value) <= MAX_MS:
         return f"write {int(value)}"
     return f"write a whole number of milliseconds, {example}"
 
 
-def duration(name: str) -> BeforeValidator:
+def duration(name: str) -> Check:
     """Return the check of a duration."""
 
     def check(value: Any) -> timedelta:
@@ -190,43 +296,91 @@ def duration(name: str) -> BeforeValidator:
             try:
                 format_duration(value)
             except ValueError:
-                raise refuse(
-                    f"{name} is {show(value)}", "use whole milliseconds from 0 upwards"
-                ) from None
+                raise wrong(name, value, "use whole milliseconds from 0 upwards") from None
             return value
         if not isinstance(value, str):
             unit = f"write a unit too, for example {value}s" if _is_small(value) else ""
-            raise refuse(
-                f"{name} is {show(value)}", unit or "write a duration, for example 90s or 15m"
-            )
+            raise wrong(name, value, unit or "write a duration, for example 90s or 15m")
         try:
             return parse_duration(value)
         except ValueError as error:
-            raise refuse(f"{name} is {show(value)}", str(error)) from None
+            raise wrong(name, value, str(error)) from None
 
-    return BeforeValidator(check)
+    return Check(check, shape=_LENGTH)
 
 
 def _is_small(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9
 
 
-def choice(name: str, allowed: tuple[str, ...]) -> BeforeValidator:
-    """Return the check of a word from a fixed set."""
+def choice(name: str, words: Any) -> Check:
+    """Return the check of one of the words of a Literal type."""
+    allowed: tuple[str, ...] = get_args(words)
 
     def check(value: Any) -> Any:
-        if (isinstance(value, str) and value in allowed) or (value is None and None in allowed):
+        if isinstance(value, str) and value in allowed:
             return value
         meant = re.sub(r"[\s-]+", "_", value.strip().lower()) if isinstance(value, str) else ""
-        words = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
-        raise refuse(f"{name} is {show(value)}", f"write {meant if meant in allowed else words}")
+        listed = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
+        raise wrong(name, value, f"write {meant if meant in allowed else listed}")
 
-    return BeforeValidator(check)
+    return Check(check, shape={"enum": list(allowed)})
 
 
-def _optional_choice(name: str, allowed: tuple[str, ...]) -> BeforeValidator:
-    checked = choice(name, allowed).func
-    return BeforeValidator(lambda value: None if value is None else checked(value))  # type: ignore[call-arg]  # ours takes the value alone
+def count(name: str, most: int) -> Check:
+    """Return the check of a whole number from 1 to ``most``."""
+
+    def check(value: Any) -> int:
+        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
+            return value
+        raise wrong(name, value, f"write a whole number from 1 to {most}")
+
+    return Check(check, shape=whole_number(1, most))
+
+
+def rate(name: str) -> Check:
+    """Return the check of a rate, as ``5/1m``."""
+
+    def check(value: Any) -> Rate:
+        if isinstance(value, Rate):
+            return value
+        try:
+            return parse_rate(value if isinstance(value, str) else "")
+        except ValueError as error:
+            raise wrong(name, value, str(error)) from None
+
+    return Check(check, shape=RATE)
+
+
+def list_check(name: str, example: str, most: int) -> Check:
+    """Return the check of a list of at most ``most`` items."""
+
+    def check(value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            raise wrong(name, value, f"write a list, for example {example}")
+        if len(value) > most:
+            raise refuse(f"{name} has {len(value):,} items", f"write at most {most:,}")
+        return value
+
+    return Check(check)
+
+
+def nested(name: str, example: str, meant: Callable[[str], str | None] = lambda _: None) -> Check:
+    """Return the check that a value can be a mapping, whose fields its model checks.
+
+    Args:
+        name: the field.
+        example: the mapping that the cure proposes.
+        meant: returns the mapping that a text probably stands for, if it can be guessed.
+    """
+
+    def check(value: Any) -> Any:
+        if value is None or isinstance(value, str | int | float | list):
+            guess = meant(value) if isinstance(value, str) else None
+            raise wrong(name, value, f"write {guess or example}")
+        return value
+
+    return Check(check)
 
 
 STORED: Final = {"check": "stored"}
@@ -267,7 +421,7 @@ def plain_json(value: Any, levels: int) -> Any:
 
 def _metadata(value: Any) -> Any:
     if not isinstance(value, dict):
-        raise refuse(f"metadata is {show(value)}", "write a mapping, for example {owner: billing}")
+        raise wrong("metadata", value, "write a mapping, for example {owner: billing}")
     for name, item in value.items():
         if not isinstance(name, str) or (
             item is not None and not isinstance(item, str | int | float)
@@ -282,30 +436,19 @@ def _digits(value: int) -> str:
     return str(value) if abs(value) < 10**MAX_DIGITS else "a number of hundreds of digits"
 
 
-Key = Annotated[str, BeforeValidator(key_check("key"))]
-Workflow = Annotated[str, text_check("workflow", "daily-report or daily-report@1")]
-OnDead = Annotated[str | None, text_check("onDead", "alert-team or alert-team@1")]
-TaskQueue = Annotated[str, text_check("taskQueue", "sched")]
-External = Annotated[bool, _switch("external")]
-Enabled = Annotated[bool, _switch("enabled")]
-Paused = Annotated[bool, _switch("paused")]
-EveryMs = Annotated[int | None, _milliseconds("everyMs", 1000)]
-OffsetMs = Annotated[int, _milliseconds("offsetMs", -_MAX_MS)]
-CronText = Annotated[str, text_check("cron", '"0 2 * * *"'), AfterValidator(plain)]
-Timezone = Annotated[str, text_check("timezone", "America/Sao_Paulo")]
-AtText = Annotated[str, text_check("at", '"2027-01-01T09:00:00Z"')]
-FirstFire = Annotated[Literal["now", "next"] | None, _optional_choice("firstFire", ("now", "next"))]
-Grace = Annotated[timedelta, duration("grace")]
-Spread = Annotated[timedelta, duration("spread")]
-Prose = Annotated[str | None, _prose("description")]
-Json = Annotated[Any, BeforeValidator(_json)]
-Metadata = Annotated[dict[str, Any], BeforeValidator(_metadata)]
+INPUT: Final = Check(_json, shape={})
+METADATA: Final = Check(
+    _metadata,
+    shape={
+        "type": "object",
+        "additionalProperties": {"type": ["string", "number", "boolean", "null"]},
+    },
+)
 
 
 # --- timing fields ---
 
 _EXAMPLE: Final = "[SAT, SUN, 2026-12-25]"
-_MAX_EXPECTED: Final = 1000
 _TIME: Final = re.compile(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?", re.ASCII)
 
 
@@ -334,17 +477,13 @@ def calendar_of(name: str, dates: Any) -> Calendar:
     Raises:
         PydanticCustomError: an item is invalid; the error has our code, message and cure.
     """
+    what = f"calendar {shorten(name)}"
     if isinstance(dates, str) and dates.lower().endswith(".ics"):
-        raise refuse(
-            f"calendar {shorten(name)} is {show(dates)}", f"write {{ics: {shorten(dates)}}}"
-        )
+        raise wrong(what, dates, f"write {{ics: {shorten(dates)}}}")
     if not isinstance(dates, list | tuple) or not all(isinstance(text, str) for text in dates):
-        raise refuse(
-            f"calendar {shorten(name)} is {show(dates)}", f"write a list, for example {_EXAMPLE}"
-        )
+        raise wrong(what, dates, f"write a list, for example {_EXAMPLE}")
     if len(dates) > MAX_ITEMS:
-        what = f"calendar {shorten(name)} has {len(dates):,} items"
-        raise refuse(what, f"write at most {MAX_ITEMS:,}")
+        raise refuse(f"{what} has {len(dates):,} items", f"write at most {MAX_ITEMS:,}")
     for text in dates:
         _check(text)
     return Calendar(name, tuple(dates))
@@ -358,17 +497,6 @@ def _check(text: str) -> None:
         raise refuse(str(message), str(cure)) from None
 
 
-def _list(name: str, example: str, most: int) -> BeforeValidator:
-    def check(value: Any) -> Any:
-        if not isinstance(value, list | tuple):
-            raise refuse(f"{name} is {show(value)}", f"write a list, for example {example}")
-        if len(value) > most:
-            raise refuse(f"{name} has {len(value):,} items", f"write at most {most:,}")
-        return value
-
-    return BeforeValidator(check)
-
-
 def _day(value: Any) -> str:
     try:
         day = date.fromisoformat(value) if isinstance(value, str) else None
@@ -376,7 +504,7 @@ def _day(value: Any) -> str:
             return str(day)
     except ValueError:
         pass  # not a date
-    raise refuse(f"on is {show(value)}", "write a day of 1970 to 2100, as 2027-03-14")
+    raise wrong("on", value, "write a day of 1970 to 2100, as 2027-03-14")
 
 
 def _time(value: Any) -> str:
@@ -387,31 +515,14 @@ def _time(value: Any) -> str:
     raise refuse(f"fires holds {show(value)}", 'write times in quotes, as "03:00" or "03:00:30"')
 
 
-class Expectation(BaseModel):
-    """Expected fire times of a schedule on one day, on its local clock.
-
-    Attributes:
-        on: the day, as ``2027-03-14``.
-        fires: the times, as ``03:00`` or ``03:00:30``, in order; a repeated one is given twice.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    on: Annotated[str, BeforeValidator(_day)]
-    fires: Annotated[
-        tuple[Annotated[str, BeforeValidator(_time)], ...],
-        _list("fires", '["03:00"]', _MAX_EXPECTED),
-    ]
-
-
 def _expectation(value: Any) -> Any:
-    if isinstance(value, dict | Expectation):
+    if isinstance(value, dict | BaseModel):
         return value
-    raise refuse(f"expect holds {show(value)}", 'write {on: 2027-03-14, fires: ["03:00"]}')
+    raise refuse(f"expect holds {show(value)}", f"write {EXPECTED}")
 
 
-def _whole_list(items: tuple[str | Calendar, ...]) -> tuple[str | Calendar, ...]:
-    """Drop duplicates, and refuse lists that would fill the memory."""
+def whole_list(items: tuple[str | Calendar, ...]) -> tuple[str | Calendar, ...]:
+    """Return ``exclude`` without duplicates; refuse a list that would fill the memory."""
     kept = tuple(dict.fromkeys(items))
     total = sum(1 if isinstance(item, str) else len(item.dates) for item in kept)
     if total > MAX_ITEMS:
@@ -423,135 +534,57 @@ def _whole_list(items: tuple[str | Calendar, ...]) -> tuple[str | Calendar, ...]
     return kept
 
 
-def jsonable(items: Iterable[Any]) -> list[Any]:
-    """Return items of ``exclude`` or ``expect`` as JSON."""
-    return [
-        {"name": item.name, "dates": list(item.dates)} if isinstance(item, Calendar)
-        else item.model_dump(mode="json") if isinstance(item, Expectation)
-        else item
-        for item in items
-    ]  # fmt: skip
+EXPECTED: Final = '{on: 2027-03-14, fires: ["03:00"]}'
+
+DST: Final = Check(
+    _dst,
+    shape={
+        "anyOf": [
+            {"const": "standard"},
+            mapping({"gap": {"enum": [*get_args(Gap)]}, "fold": {"enum": [*get_args(Fold)]}}),
+        ]
+    },
+)
+EXCLUDED: Final = Check(
+    _excluded,
+    shape={"anyOf": [*_DAY_OFF, {"type": "string", "pattern": CALENDAR_NAME}, _WRITTEN_OUT]},
+)
+EXCLUDE: Final = list_check("exclude", _EXAMPLE, MAX_ITEMS)
+EXPECTATION: Final = Check(_expectation)
+ON: Final = Check(_day, shape=pattern(f"^{_DAY}$", "Write a day, as 2027-03-14.", "2027-03-14"))
+TIME: Final = Check(
+    _time,
+    shape=pattern(
+        "^([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9])?$",
+        'Write times in quotes, as "03:00" or "03:00:30".',
+        "03:00",
+    ),
+)
 
 
-StartText = Annotated[str, text_check("start", "2027-01-01")]
-EndText = Annotated[str, text_check("end", "2027-12-31")]
-DstPolicy = Annotated[Literal["standard"] | Dst, BeforeValidator(_dst)]
-Exclude = Annotated[
-    tuple[Annotated[str | Calendar, BeforeValidator(_excluded)], ...],
-    _list("exclude", _EXAMPLE, MAX_ITEMS),
-    AfterValidator(_whole_list),
-]
-Expect = Annotated[
-    tuple[Annotated[Expectation, BeforeValidator(_expectation)], ...],
-    _list("expect", '[{on: 2027-03-14, fires: ["03:00"]}]', _MAX_EXPECTED),
-]
-
-
-# --- overlap, catch-up and retention fields ---
-
-MOST_QUEUED: Final = 100_000
-MOST_OPEN: Final = 10_000
-"""Most concurrent runs of one schedule; a plan counts them up to its limit."""
-
-MOST_CAUGHT_UP: Final = 1500
-"""More than a day of minutes, and as many as one transaction of the tick can hold."""
-
-MOST_KEPT: Final = 1_000_000
-
-_Policy = Literal["latest", "all", "none"]
-_Order = Literal["oldest", "newest"]
-
-
-def _count(name: str, most: int) -> BeforeValidator:
-    def check(value: Any) -> int:
-        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most:
-            return value
-        raise refuse(f"{name} is {show(value)}", f"write a whole number from 1 to {most}")
-
-    return BeforeValidator(check)
-
-
-def _rate(value: Any) -> Rate | None:
-    if value is None or isinstance(value, Rate):
-        return value
-    try:
-        return parse_rate(value if isinstance(value, str) else "")
-    except ValueError as error:
-        raise refuse(f"catchUp.rate is {show(value)}", str(error)) from None
-
-
-def _optional(check: BeforeValidator) -> BeforeValidator:
-    return BeforeValidator(lambda value: None if value is None else check.func(value))  # type: ignore[call-arg]  # ours takes the value alone
-
-
-def _retention(value: Any) -> Any:
-    if isinstance(value, str | int | float | list) or value is None:
-        raise refuse(f"retention is {show(value)}", "write {keep: 1000, age: 90d}")
-    return value
-
-
-def _catch_up(value: Any) -> Any:
-    if isinstance(value, str | int | float | list) or value is None:
-        policy = value if value in get_args(_Policy) else "latest"
-        raise refuse(f"catchUp is {show(value)}", f"write {{policy: {policy}, window: 24h}}")
-    return value
-
-
-OverlapPolicy = Annotated[Overlap, choice("overlap", get_args(Overlap))]
-MaxQueued = Annotated[int, _count("maxQueued", MOST_QUEUED)]
-MaxConcurrentRuns = Annotated[int, _count("maxConcurrentRuns", MOST_OPEN)]
-CancelGrace = Annotated[timedelta, duration("cancelGrace")]
-
-IsCatchUp = BeforeValidator(_catch_up)
-Policy = Annotated[_Policy, choice("catchUp.policy", get_args(_Policy))]
-Window = Annotated[timedelta, duration("catchUp.window")]
-Max = Annotated[int, _count("catchUp.max", MOST_CAUGHT_UP)]
-Order = Annotated[_Order, choice("catchUp.order", get_args(_Order))]
-StartRate = Annotated[Rate | None, BeforeValidator(_rate)]
-AfterPause = Annotated[_Policy, choice("catchUp.pause", get_args(_Policy))]
-AfterDeploy = Annotated[_Policy, choice("catchUp.deploy", get_args(_Policy))]
-
-IsRetention = BeforeValidator(_retention)
-Keep = Annotated[int | None, _optional(_count("retention.keep", MOST_KEPT))]
-Age = Annotated[timedelta | None, _optional(duration("retention.age"))]
-FailedAge = Annotated[timedelta | None, _optional(duration("retention.failedAge"))]
-MaxAge = Annotated[timedelta | None, _optional(duration("retention.maxAge"))]
-
-
-# --- after and needs fields ---
+# --- needs ---
 
 MOST_NEEDED: Final = 100
-
-_CHAIN_EXAMPLE: Final = "write {schedule: nightly-extract, when: success}"
-
-
-def _after(value: Any) -> Any:
-    if value is None or not isinstance(value, str | int | float | list):
-        return value
-    cure = f"write {{schedule: {value}}}" if isinstance(value, str) else _CHAIN_EXAMPLE
-    raise refuse(f"after is {show(value)}", cure)
 
 
 def _needs(value: Any) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, list | tuple):
         cure = f"write [{value}]" if isinstance(value, str) else "write a list of keys, as [a, b]"
-        raise refuse(f"needs is {show(value)}", cure)
+        raise wrong("needs", value, cure)
     check = key_check("a key in needs")
     keys = tuple(check(key) for key in value)
     if value == []:
         raise refuse("needs is empty", "name a schedule, or remove the line")
     if len(keys) > MOST_NEEDED:
-        raise refuse(
-            f"needs has {len(keys)} keys", f"name at most {MOST_NEEDED}", Code.FIELD_INVALID
-        )
+        raise refuse(f"needs has {len(keys)} keys", f"name at most {MOST_NEEDED}")
     for place, key in enumerate(keys):
         if key in keys[:place]:
             raise refuse(f"needs names {key} twice", "name it once")
     return keys
 
 
-Parent = Annotated[str, BeforeValidator(key_check("after.schedule"))]
-ParentWhen = Annotated[When, choice("after.when", get_args(When))]
-ParentWindow = Annotated[Which, choice("after.window", get_args(Which))]
-IsAfter = BeforeValidator(_after)
-Needs = Annotated[tuple[str, ...], BeforeValidator(_needs)]
+PARENT: Final = pattern(KEY_PATTERN, "Write the key of a schedule.")
+NEEDS: Final = Check(
+    _needs,
+    shape={**list_of(PARENT), "minItems": 1, "maxItems": MOST_NEEDED, "uniqueItems": True},
+)

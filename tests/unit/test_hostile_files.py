@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from engine.errors import Problem, ScheduleFileError
 from engine.schedules import load_schedules
 from engine.schedules.loader.nodes import MAX_BYTES
-from tests.unit.schedule_files import GOOD, TEN_MISTAKES, entry, only
+from tests.unit.schedule_files import GOOD, TEN_MISTAKES, entry, only, problems
 
 _LEVELS = "".join(f"l{n}: &l{n} [{','.join([f'*l{n - 1}'] * 9)}]\n" for n in range(1, 20))
 
@@ -50,6 +50,18 @@ def test_hostile_input_is_one_clear_problem_and_quick(text, code):
     assert found.code == code
     assert len(found.message) < 200
     assert time.perf_counter() - began < 10
+
+
+def test_a_name_that_cannot_be_printed_is_not_proposed_as_it_is():
+    text = """
+    calendars: {holi\ufeffdays: [SAT]}
+    schedules:
+    - {key: extr\ufeffact, workflow: w, everyMs: 1000, exclude: [holidays]}
+    - {key: b, workflow: w, needs: [extract]}
+    """
+    shown = [problem.located("a.yaml") for problem in problems(text)]
+    assert sum("did you mean" in line for line in shown) == 2
+    assert all(line.isprintable() for line in shown), shown
 
 
 def test_a_million_problems_are_cut_to_a_list_that_can_be_read():

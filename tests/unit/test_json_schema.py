@@ -18,9 +18,8 @@ from engine.errors import ScheduleFileError
 from engine.schedules import load_schedules
 from engine.schedules.loader.json_schema import json_schema, json_schema_text
 from engine.schedules.loader.yaml_reader import read_yaml
-from engine.schedules.model import CatchUp, Defaults, Schedule
+from engine.schedules.model import CatchUp, Defaults, Expectation, Schedule
 from engine.schedules.timing.zones import zone_names
-from engine.schedules.validators import Expectation
 from tests.unit.schedule_files import GOOD
 
 ROOT = Path(__file__).resolve().parents[2]

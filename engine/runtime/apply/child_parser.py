@@ -24,6 +24,12 @@ from engine.schedules import Schedule, ScheduleFile
 from engine.schedules.loader.entries import OpenIcs
 from engine.schedules.loader.loader import NamedText, load_several
 
+
+def unreadable(name: str, what: str, cure: str) -> ScheduleFileError:
+    """Return the error for a file that cannot be read."""
+    return ScheduleFileError(name, (Problem(Code.FILE_UNREADABLE, what, cure),))
+
+
 # --- calendar files ---
 # Opening of the .ics files that schedule files name.
 
@@ -155,10 +161,9 @@ class _Child:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - this very Python, and a text of ours
         except OSError as error:
             what = f"the process that reads it could not be started: {error.strerror}"
-            problem = Problem(
-                Code.FILE_UNREADABLE, what, "check which resource the system is short of"
-            )
-            raise ScheduleFileError(self._name, (problem,)) from None
+            raise unreadable(
+                self._name, what, "check which resource the system is short of"
+            ) from None
         with process:
             assert process.stdin is not None  # noqa: S101 - for mypy
             assert process.stdout is not None  # noqa: S101 - for mypy
@@ -203,8 +208,7 @@ class _Child:
                 end = f"by {Signals(-code).name} ({strsignal(-code)})"
             what = f"the process that reads it was ended {end}"
             cure = "see whether memory is short, or split the file"
-        problem = Problem(Code.FILE_UNREADABLE, what, cure)
-        return ScheduleFileError(self._name, (problem,))
+        return unreadable(self._name, what, cure)
 
 
 def _messages(pipe: IO[bytes]) -> Iterator[tuple[str, Any]]:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import collections.abc
 import errno
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from engine.errors import Code, Problem, ScheduleFileError, WorkflowUnknown
-from engine.runtime.apply.child_parser import CancelToken, calendars_beside, parse
+from engine.runtime.apply.child_parser import CancelToken, calendars_beside, parse, unreadable
 from engine.runtime.apply.edits import ApplyReport
 from engine.schedules import ScheduleFile
 from engine.schedules.loader.loader import (
@@ -26,7 +25,15 @@ from engine.schedules.loader.loader import (
     joint_digest,
     parse_text,
 )
-from engine.schedules.loader.nodes import MAX_BYTES, ListNode, MapNode, Node, Scalar, Unreadable
+from engine.schedules.loader.nodes import (
+    MAX_BYTES,
+    ListNode,
+    MapNode,
+    Node,
+    Scalar,
+    Unreadable,
+    descend,
+)
 
 # --- sources ---
 
@@ -87,8 +94,7 @@ class Source:
         """
         files = [file for path in self._paths for file in _files(path)]
         if not files:
-            what, cure = "no schedule file is named", "name one, or a folder"
-            raise ScheduleFileError(self.name, (_unreadable(what, cure),))
+            raise unreadable(self.name, "no schedule file is named", "name one, or a folder")
         return [NamedText(str(file), _text(file)) for file in files]
 
 
@@ -156,10 +162,10 @@ def _files(path: Path) -> list[Path]:
         found = sorted(file for file in path.iterdir() if _is_schedules(file))
     except OSError as error:
         what, cure = f"it cannot be read: {error.strerror}", "check what it is and who may read it"
-        raise ScheduleFileError(str(path), (_unreadable(what, cure),)) from None
+        raise unreadable(str(path), what, cure) from None
     if not found:
         what, cure = "the folder has no schedule file", "put a .yaml, .yml or .json file into it"
-        raise ScheduleFileError(str(path), (_unreadable(what, cure),))
+        raise unreadable(str(path), what, cure)
     return found
 
 
@@ -197,12 +203,12 @@ def _text(path: Path) -> str:
         what, cure = f"it cannot be read: {error.strerror}", "check what it is and who may read it"
     else:
         if size <= MAX_BYTES:
-            text = decoded(data, str(path)).removeprefix("\ufeff")
+            text = decoded(data, str(path))
             return text.replace("\r\n", "\n").replace("\r", "\n")
         what = f"the file is larger than {MAX_BYTES // 1_000_000} MB ({size // 1_000_000} MB)"
         too_large = Problem(Code.FILE_TOO_LARGE, what, "split it into several projects")
         raise ScheduleFileError(str(path), (too_large,))
-    raise ScheduleFileError(str(path), (_unreadable(what, cure),))
+    raise unreadable(str(path), what, cure)
 
 
 def _read(path: Path) -> bytes:
@@ -220,10 +226,6 @@ def _read(path: Path) -> bytes:
                     raise OSError(errno.EPIPE, "a pipe that nobody writes to")
         os.set_blocking(file.fileno(), True)
         return begun + file.read(MAX_BYTES + 1 - len(begun))
-
-
-def _unreadable(what: str, cure: str) -> Problem:
-    return Problem(Code.FILE_UNREADABLE, what, cure)
 
 
 # --- reading beside an event loop ---
@@ -267,9 +269,6 @@ async def read_unless(stopping: asyncio.Event, source: Source) -> ScheduleFile |
 # --- positions ---
 # Source positions of fields in schedule files, found again when there is something to report.
 
-Known: TypeAlias = "collections.abc.Mapping[str, str]"
-"""What is known of each key's workflow."""
-
 _LARGEST: Final = 500_000
 """Largest text, in characters, that is parsed again: about a second."""
 
@@ -296,8 +295,8 @@ def placed(found: Sequence[Mismatch], source: Source | ScheduleFile | None) -> l
     if not found:
         return []
     files = _still_there(source) if isinstance(source, ScheduleFile) else source
-    places = _Places(files) if files else None
-    return [_problem(each, places) for each in found]
+    nodes = _schedule_nodes(files) if files else {}
+    return [_problem(each, nodes) for each in found]
 
 
 def _still_there(file: ScheduleFile) -> Source | None:
@@ -309,8 +308,8 @@ def _still_there(file: ScheduleFile) -> Source | None:
         return None
 
 
-def unknown_workflows(known: Known) -> list[Mismatch]:
-    """Return a mismatch for each key whose workflow no worker can run."""
+def unknown_workflows(known: Mapping[str, str]) -> list[Mismatch]:
+    """Return a mismatch for each key whose workflow no worker can run; ``known`` says why."""
     return [
         Mismatch(WorkflowUnknown.code, key, f"{key}: {what}", "", ("workflow",))
         for key, what in known.items()
@@ -328,53 +327,29 @@ def located_remarks(report: ApplyReport, source: Source | ScheduleFile | None) -
     ]
 
 
-class _Places:
-    """Parsed schedule nodes of a source, by key."""
-
-    def __init__(self, source: Source) -> None:
-        self._schedules: dict[str, tuple[str, MapNode]] = {}
-        try:
-            texts = source.texts()
-        except ScheduleFileError:
-            return
-        for each in texts:
-            if len(each.text) > _LARGEST:
-                continue
-            try:
-                root = parse_text(each.text, each.name).root
-            except Unreadable:
-                continue
-            for node in _schedules(root):
-                key = node.entries["key"][1].plain() if "key" in node.entries else None
-                if isinstance(key, str):
-                    self._schedules.setdefault(key, (each.name, node))
-
-    def of(self, key: str, path: Sequence[str | int]) -> tuple[str, Node] | None:
-        """Return the file, and the deepest node on the path that exists."""
-        if key not in self._schedules:
-            return None
-        file, node = self._schedules[key]
-        found: Node = node
-        for part in path:
-            if isinstance(found, MapNode) and part in found.entries:
-                found = found.entries[str(part)][1]
-            elif isinstance(found, ListNode) and isinstance(part, int) and part < len(found.items):
-                found = found.items[part]
-            else:
-                break
-        return file, found
+def _schedule_nodes(source: Source) -> dict[str, tuple[str, Node]]:
+    """Return the schedules of a source by key, each with the name of its file."""
+    found: dict[str, tuple[str, Node]] = {}
+    with suppress(ScheduleFileError):
+        for each in source.texts():
+            with suppress(Unreadable):
+                for node in _schedules(each) if len(each.text) <= _LARGEST else ():
+                    key = node.entries["key"][1].plain() if "key" in node.entries else None
+                    if isinstance(key, str):
+                        found.setdefault(key, (each.name, node))
+    return found
 
 
-def _schedules(root: Node | None) -> list[MapNode]:
-    if isinstance(root, MapNode) and "schedules" in root.entries:
-        root = root.entries["schedules"][1]
-    items = root.items if isinstance(root, ListNode) else []
+def _schedules(file: NamedText) -> list[MapNode]:
+    root = parse_text(file.text, file.name).root
+    listed = root and descend(root, ["schedules"])
+    items = listed.items if isinstance(listed, ListNode) else []
     return [item for item in items if isinstance(item, MapNode)]
 
 
-def _problem(each: Mismatch, places: _Places | None) -> Problem:
-    place = places.of(each.key, each.path) if places else None
-    file, node = place or (None, Scalar(None, 0, 0))
+def _problem(each: Mismatch, nodes: Mapping[str, tuple[str, Node]]) -> Problem:
+    file, node = nodes.get(each.key, (None, Scalar(None, 0, 0)))
+    place = descend(node, each.path)
     return Problem(
-        each.code, each.message, each.cure, node.line, node.column, key=each.key, file=file
+        each.code, each.message, each.cure, place.line, place.column, key=each.key, file=file
     )

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from pydantic.alias_generators import to_camel
 
 from engine.errors import Code
-from engine.schedules.loader.nodes import ListNode, MapNode, Node, Report, Scalar, nearest
+from engine.schedules.loader.nodes import MapNode, Node, Report, Scalar, descend, nearest
 from engine.schedules.model import (
     FIELDS,
     FIELDS_ONLY,
-    After,
-    CatchUp,
+    NESTED,
     Defaults,
     Queue,
-    Retention,
     Schedule,
 )
 from engine.schedules.policies import BROKEN
@@ -33,22 +32,22 @@ from engine.schedules.rules import (
 )
 from engine.schedules.timing import croniter_check
 from engine.schedules.timing.calendars import Calendar, is_item
-from engine.schedules.units import Rate, parse_rate
-from engine.schedules.validators import Expectation, calendar_of, key_check, refuse, shorten, show
+from engine.schedules.validators import (
+    Check,
+    calendar_of,
+    count,
+    key_check,
+    rate,
+    refuse,
+    shorten,
+    wrong,
+)
 
 # --- schedules and defaults ---
 # Readers of one schedule, and of the ``defaults:`` that schedules share.
 
 _CROWD = 200
 _MERGED = ("metadata", "catchUp", "retention")
-_NESTED = {
-    "after": (tuple(After.model_fields), "{schedule: nightly-extract, when: success}"),
-    "catchUp": (tuple(CatchUp.model_fields), "{policy: latest, window: 24h}"),
-    "retention": (tuple(map(to_camel, Retention.model_fields)), "{keep: 1000, age: 90d}"),
-    "expect": (tuple(Expectation.model_fields), '{on: 2027-03-14, fires: ["03:00"]}'),
-}
-"""Fields with nested fields: the names of those, and an example."""
-
 _NEUTRAL = {"spread": "0s", "exclude": "[]"}
 """Values by which a schedule overrides a default that does not suit it."""
 
@@ -78,7 +77,7 @@ def read_fields(
         meant = None if name in FIELDS or crowded else nearest(name, allowed)
         cure = "write it in a schedule" if name in FIELDS else "remove it"
         if meant is not None:
-            cure = f"did you mean {meant.name}?"
+            cure = meant.cure
         message = f"{shorten(name)} is not a field of {owner}"
         report.add(written, Code.FIELD_UNKNOWN, message, cure, key=key, value=written)
         if meant is not None and meant.name not in given:
@@ -149,7 +148,7 @@ class Shared:
                 item = listed[index]
                 if isinstance(item, str) and not is_item(item):
                     meant = nearest(item, self._calendars)
-                    return replace(fault, cure=f"did you mean {meant.name}?") if meant else fault
+                    return replace(fault, cure=meant.cure) if meant else fault
         return fault
 
     def _resolve(self, values: dict[str, Any]) -> dict[str, Any]:
@@ -246,7 +245,7 @@ def _all_faults(values: dict[str, Any]) -> list[Fault]:
     return faults + relation_faults(judged) + spec_faults(judged)
 
 
-def _field_faults(model: type[Schedule | Defaults], values: dict[str, Any]) -> list[Fault]:
+def _field_faults(model: type[BaseModel], values: dict[str, Any]) -> list[Fault]:
     try:
         model.model_validate(values, by_alias=True, by_name=False, context=FIELDS_ONLY)
     except ValidationError as error:
@@ -281,29 +280,24 @@ def report_faults(
         message, cure = fault.message, fault.cure
         if fault.code == Code.FIELD_UNKNOWN:  # a nested field
             name, owner = str(fault.path[-1]), str(fault.path[0])
-            known, example = _NESTED[owner]
-            meant = nearest(name, known)
+            meant = nearest(name, [*map(to_camel, NESTED[owner].model_fields)])
             message = f"{shorten(name)} is not a field of {owner}"
-            cure = f"did you mean {meant.name}?" if meant else f"write {example}"
+            cure = meant.cure if meant else f"write {NESTED[owner].example}"
         report.add(place, fault.code, message, cure, key=key, value=value)
 
 
 def _locate(fault: Fault, node: Node, given: _Given) -> tuple[Node, Node | None]:
     """Return the place of a fault and the value to show, as deep as its path leads."""
-    place: Node = node
-    value: Node | None = None
-    fields: _Given = given
-    for step in fault.path:
-        if isinstance(value, ListNode) and isinstance(step, int) and step < len(value.items):
-            place = value = value.items[step]
-        elif (pair := fields.get(str(step))) is not None:
-            place = value = pair[1]
-            if fault.code == Code.FIELD_UNKNOWN:
-                place = pair[0]
-        else:
-            break
-        fields = value.entries if isinstance(value, MapNode) else {}
-    return place, value
+    first, *inner = fault.path or ("",)
+    if str(first) not in given:
+        return node, None
+    field = given[str(first)][1]
+    value = descend(field, inner)
+    if fault.code == Code.FIELD_UNKNOWN:  # its name is wrong, not its value
+        around = descend(field, inner[:-1])
+        if isinstance(around, MapNode) and str(inner[-1]) in around.entries:
+            return around.entries[str(inner[-1])][0], value
+    return value, value
 
 
 _DEFAULTS = tuple(name for name, field in FIELDS.items() if field in Defaults.model_fields)
@@ -326,9 +320,7 @@ def read_calendars(node: Node | None, open_ics: OpenIcs | None, report: Report) 
     if node is None or node.plain() is None:
         return {}
     if not isinstance(node, MapNode):
-        if node.plain() is not BROKEN:
-            message, cure = f"calendars is {show(node.plain())}", f"write {_EXAMPLE}"
-            report.add(node, Code.FIELD_INVALID, message, cure, value=node)
+        report.add_wrong(node, "calendars", f"write {_EXAMPLE}")
         return {}
     found: dict[str, Any] = {}
     for name, (written, value) in node.entries.items():
@@ -353,7 +345,7 @@ def _dates(name: str, value: Any, open_ics: OpenIcs | None) -> Any:
         return value
     file = value.get("ics")
     if value.keys() != {"ics"} or not isinstance(file, str):
-        raise refuse(f"calendar {shorten(name)} is {show(value)}", f"write {_EXAMPLE}")
+        raise wrong(f"calendar {shorten(name)}", value, f"write {_EXAMPLE}")
     if "://" in file:
         raise refuse(f"{shorten(file)} is an address", "save the calendar here, and name that file")
     if open_ics is None:
@@ -363,9 +355,8 @@ def _dates(name: str, value: Any, open_ics: OpenIcs | None) -> Any:
     try:
         return read_ics(open_ics(file))
     except OSError as error:
-        raise refuse(
-            f"{shorten(file)} cannot be read: {error.strerror}", "correct its name"
-        ) from None
+        what = f"{shorten(file)} cannot be read: {error.strerror}"
+        raise refuse(what, "correct its name") from None
     except ValueError as error:
         what, cure = error.args if len(error.args) == len(("what", "cure")) else (error, "")
         raise refuse(f"{shorten(file)}: {what}", str(cure)) from None
@@ -374,9 +365,12 @@ def _dates(name: str, value: Any, open_ics: OpenIcs | None) -> Any:
 # --- queues ---
 # Reader of ``queues:``: by name, how many steps may run at once and how fast they may begin.
 
-MOST_AT_ONCE: Final = 10_000
+QUEUE_FIELDS: Final[Mapping[str, Callable[[str], Check]]] = {
+    "concurrency": partial(count, most=10_000),
+    "rate": rate,
+}
+"""Limits of a queue, each with the check of a field of that name."""
 
-_FIELDS: Final = ("concurrency", "rate")
 _QUEUES_EXAMPLE: Final = "{concurrency: 5, rate: 100/1m}"
 
 
@@ -385,12 +379,7 @@ def read_queues(node: Node | None, report: Report) -> dict[str, Queue]:
     if node is None or node.plain() is None:
         return {}
     if not isinstance(node, MapNode):
-        if node.plain() is not BROKEN:
-            message, cure = (
-                f"queues is {show(node.plain())}",
-                f"write {{emails: {_QUEUES_EXAMPLE}}}",
-            )
-            report.add(node, Code.FIELD_INVALID, message, cure, value=node)
+        report.add_wrong(node, "queues", f"write {{emails: {_QUEUES_EXAMPLE}}}")
         return {}
     found = {}
     for name, (written, value) in node.entries.items():
@@ -405,32 +394,18 @@ def read_queues(node: Node | None, report: Report) -> dict[str, Queue]:
 def _read(name: str, node: Node, report: Report) -> Queue | None:
     owner = f"queue {shorten(name)}"
     if not isinstance(node, MapNode):
-        if node.plain() is not BROKEN:
-            message, cure = f"{owner} is {show(node.plain())}", f"write {_QUEUES_EXAMPLE}"
-            report.add(node, Code.FIELD_INVALID, message, cure, value=node)
+        report.add_wrong(node, owner, f"write {_QUEUES_EXAMPLE}")
         return None
     if not node.entries:
         report.add(node, Code.FIELD_INVALID, f"{owner} has no limit", f"write {_QUEUES_EXAMPLE}")
         return None
     given = {
-        field: value for field, (_, value) in read_fields(node, _FIELDS, owner, report).items()
+        field: value for field, (_, value) in read_fields(node, QUEUE_FIELDS, owner, report).items()
     }
     checked: dict[str, Any] = {}
-    for field, check in (("concurrency", _concurrency), ("rate", _rate)):
+    for field, check in QUEUE_FIELDS.items():
         if field in given and given[field].plain() is not BROKEN:
+            func = check(f"{field} of {owner}").func
             with report.refusals(given[field]):
-                checked[field] = check(f"{field} of {owner}", given[field].plain())
+                checked[field] = func(given[field].plain())  # type: ignore[call-arg]  # ours takes the value alone
     return Queue(**checked) if checked else None
-
-
-def _concurrency(what: str, value: Any) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_AT_ONCE:
-        return value
-    raise refuse(f"{what} is {show(value)}", f"write a whole number from 1 to {MOST_AT_ONCE}")
-
-
-def _rate(what: str, value: Any) -> Rate:
-    try:
-        return parse_rate(value if isinstance(value, str) else "")
-    except ValueError as error:
-        raise refuse(f"{what} is {show(value)}", str(error)) from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
+from collections.abc import Callable
 from math import isfinite
 from typing import Any, NoReturn
 
@@ -60,43 +61,34 @@ class JsonText:
         # Recursion is bounded: the tree refuses to open its 21st level.
         opening = self._text[at : at + 1]
         if opening == "{":
-            return self._mapping(at)
+            return self._items(at, MapNode(*self._place(at)), "}", self._pair)
         if opening == "[":
-            return self._sequence(at)
+            return self._items(at, ListNode(*self._place(at)), "]", self._value)
         value, end = self._scalar(at)
         self.tree.add(Scalar(value, *self._place(at)))
         return end
 
-    def _mapping(self, at: int) -> int:
-        self.tree.open(MapNode(*self._place(at)))
+    def _items(
+        self, at: int, node: MapNode | ListNode, end: str, item: Callable[[int], int]
+    ) -> int:
+        """Read the items of ``node`` up to the sign that ends it."""
+        self.tree.open(node)
         at = self._skip(at + 1)
         first = True
-        while self._text[at : at + 1] != "}":
+        while self._text[at : at + 1] != end:
             if not first:
-                at = self._expect(at, ",", "a comma or } is missing here")
-            if self._text[at : at + 1] != '"':
-                raise self._stop(
-                    at, "a name in double quotes is missing here", 'write "name": value'
-                )
-            name, end = self._scalar(at)
-            self.tree.add(Scalar(name, *self._place(at)))
-            at = self._expect(self._skip(end), ":", "a colon is missing here")
-            at = self._skip(self._value(at))
+                at = self._expect(at, ",", f"a comma or {end} is missing here")
+            at = self._skip(item(at))
             first = False
         self.tree.close()
         return at + 1
 
-    def _sequence(self, at: int) -> int:
-        self.tree.open(ListNode(*self._place(at)))
-        at = self._skip(at + 1)
-        first = True
-        while self._text[at : at + 1] != "]":
-            if not first:
-                at = self._expect(at, ",", "a comma or ] is missing here")
-            at = self._skip(self._value(at))
-            first = False
-        self.tree.close()
-        return at + 1
+    def _pair(self, at: int) -> int:
+        if self._text[at : at + 1] != '"':
+            raise self._stop(at, "a name in double quotes is missing here", 'write "name": value')
+        name, end = self._scalar(at)
+        self.tree.add(Scalar(name, *self._place(at)))
+        return self._value(self._expect(self._skip(end), ":", "a colon is missing here"))
 
     def _scalar(self, at: int) -> tuple[Any, int]:
         if self._text[at : at + 1] == '"':
@@ -210,20 +202,18 @@ class _Nodes:
         self._names: dict[str, Scalar] = {}
 
     def of(self, value: Any, levels: int) -> Node:
-        if isinstance(value, dict):
-            mapping = MapNode(0, 0)
-            if not levels:
-                raise ValueError
-            for name, item in value.items():
-                node = self._names.get(name)
-                if node is None:
-                    node = self._names[name] = Scalar(name, 0, 0)
-                mapping.entries[name] = (node, self.of(item, levels - 1))
-            return mapping
+        if not isinstance(value, dict | list):
+            return Scalar(value, 0, 0)
+        if not levels:
+            raise ValueError
         if isinstance(value, list):
             sequence = ListNode(0, 0)
-            if not levels:
-                raise ValueError
             sequence.items = [self.of(item, levels - 1) for item in value]
             return sequence
-        return Scalar(value, 0, 0)
+        mapping = MapNode(0, 0)
+        for name, item in value.items():
+            node = self._names.get(name)
+            if node is None:
+                node = self._names[name] = Scalar(name, 0, 0)
+            mapping.entries[name] = (node, self.of(item, levels - 1))
+        return mapping

@@ -6,7 +6,6 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -21,6 +20,7 @@ from engine.schedules.loader.entries import (
     report_faults,
 )
 from engine.schedules.loader.json_reader import JsonText, read_sound_json
+from engine.schedules.loader.json_schema import MAX_REVISION, TOP
 from engine.schedules.loader.nodes import (
     MAX_BYTES,
     ListNode,
@@ -43,15 +43,16 @@ from engine.schedules.validators import key_check, show
 # --- head and list of schedules ---
 # Reader of the tree of one file: its head, and its list of schedules.
 
-_TOP: Final = (
-    "$schema", "version", "project", "revision", "calendars", "defaults", "queues", "schedules",
-)  # fmt: skip
-_MAX_REVISION: Final = 2**63 - 1  # PostgreSQL's bigint
 _WRITE_LIST: Final = "write schedules: and below it a list of '- key: …'"
 
 
 class ReadOptions(NamedTuple):
-    """Options of a `FileReader`; see ``read_file_text``."""
+    """Options of a `FileReader`.
+
+    Attributes:
+        open_ics, expectations: see ``load_schedules``.
+        alone: whether there is no other file in which a parent could be.
+    """
 
     open_ics: OpenIcs | None = None
     expectations: bool = False
@@ -69,6 +70,8 @@ class FileReader:
         project, revision: None if the file does not set them.
         schedules: in file order.
         queues: by name.
+        keys: the first node of each key, valid or not.
+        calendars: the texts of the .ics files, by name; None of one that could not be read.
     """
 
     tree: Tree
@@ -80,6 +83,8 @@ class FileReader:
         self.report = Report()
         self.schedules: list[Schedule] = []
         self.queues: dict[str, Queue] = {}
+        self.keys: dict[str, Node] = {}
+        self.calendars: dict[str, str | None] = {}
         self.families = Families()
 
     def read(self) -> None:
@@ -92,20 +97,20 @@ class FileReader:
         elif root is None or root.value is None:
             if not self.tree.problems:
                 self._empty(Scalar(None, 0, 0), "the file is empty")
-        elif root.value is not BROKEN and not self.tree.problems:
-            message = f"the file is {show(root.value)}"
-            self.report.add(root, Code.FIELD_INVALID, message, _WRITE_LIST, value=root)
+        elif not self.tree.problems:
+            self.report.add_wrong(root, "the file", _WRITE_LIST)
 
     def _read_top(self, root: MapNode) -> None:
         report = Report() if self.tree.references else self.report
-        fields = read_fields(root, _TOP, "the file", report)
+        fields = read_fields(root, TOP, "the file", report)
         nodes = {name: value for name, (_, value) in fields.items()}
         self._check_schema(nodes.get("$schema"))
         self._check_version(nodes.get("version"))
         self._read_project(nodes.get("project"))
         self._read_revision(nodes.get("revision"))
         self.queues = read_queues(nodes.get("queues"), self.report)
-        shared = Shared(read_calendars(nodes.get("calendars"), self.asked.open_ics, self.report))
+        open_ics = self._open_ics if self.asked.open_ics else None
+        shared = Shared(read_calendars(nodes.get("calendars"), open_ics, self.report))
         self._read_defaults(nodes.get("defaults"), shared)
         listed = nodes.get("schedules")
         if isinstance(listed, ListNode):
@@ -120,14 +125,18 @@ class FileReader:
             self.report.add(listed, Code.FIELD_INVALID, message, cure, value=listed)
         elif listed.value is None:
             self._empty(fields["schedules"][0], "the file has no schedules")
-        elif listed.value is not BROKEN:
-            message = f"schedules is {show(listed.value)}"
-            self.report.add(listed, Code.FIELD_INVALID, message, _WRITE_LIST, value=listed)
+        else:
+            self.report.add_wrong(listed, "schedules", _WRITE_LIST)
+
+    def _open_ics(self, calendar: str) -> str:
+        assert self.asked.open_ics is not None  # noqa: S101 - it is asked only where there is one
+        self.calendars[calendar] = None
+        self.calendars[calendar] = found = self.asked.open_ics(calendar)
+        return found
 
     def _read_list(self, listed: ListNode, shared: Shared) -> None:
         if not listed.items and not listed.partial:
             self._empty(listed, "the file has no schedules")
-        first: dict[str, Node] = {}
         items, listed.items = listed.items[::-1], []
         found: list[Schedule | None] = []
         while items:
@@ -136,15 +145,13 @@ class FileReader:
             schedule = None if late else read_schedule(node, shared, self.report)
             found.append(schedule)
             self._check_expectations(schedule, node)
-            self._check_twin(node, first)
-        self._read_families(found, shared, first)
+            self._check_twin(node)
+        self._read_families(found, shared)
 
-    def _read_families(
-        self, found: list[Schedule | None], shared: Shared, first: dict[str, Node]
-    ) -> None:
+    def _read_families(self, found: list[Schedule | None], shared: Shared) -> None:
         """Read the schedules that take their parents' times, and check all relations."""
         alone, families = self.asked.alone, self.families
-        families.keys = first.keys()
+        families.keys = self.keys.keys()
         for place, node, schedule in families.read(found, shared, self.report, alone=alone):
             found[place] = schedule
             self._check_expectations(schedule, node)
@@ -156,13 +163,13 @@ class FileReader:
         if schedule is not None and self.asked.expectations and schedule.expect:
             report_faults(unmet(schedule), node, self.report, schedule.key)
 
-    def _check_twin(self, node: Node, first: dict[str, Node]) -> None:
+    def _check_twin(self, node: Node) -> None:
         """Report a key that an earlier schedule has, even if either schedule is invalid."""
         pair = node.entries.get("key") if isinstance(node, MapNode) else None
         if pair is None or not isinstance(pair[1], Scalar) or not isinstance(pair[1].value, str):
             return
         value = pair[1]
-        earlier = first.setdefault(value.value, value)
+        earlier = self.keys.setdefault(value.value, value)
         if earlier is not value:
             message = f"key {show(value.value)} is taken by the schedule on line {earlier.line}"
             cure = "give every schedule a key of its own"
@@ -171,10 +178,8 @@ class FileReader:
             )
 
     def _check_version(self, node: Node | None) -> None:
-        version = 1 if node is None else node.plain()
-        if node is not None and version is not BROKEN and (version != 1 or version is True):
-            message = f"version is {show(version)}"
-            self.report.add(node, Code.FIELD_INVALID, message, "write version: 1", value=node)
+        if node is not None and (node.plain() != 1 or node.plain() is True):
+            self.report.add_wrong(node, "version", "write version: 1")
 
     def _read_project(self, node: Node | None) -> None:
         if node is None or node.plain() is BROKEN:
@@ -184,32 +189,23 @@ class FileReader:
 
     def _read_revision(self, node: Node | None) -> None:
         revision = None if node is None else node.plain()
-        if node is None or revision is BROKEN:
-            return
-        if type(revision) is int and 0 <= revision <= _MAX_REVISION:  # a bool is an int too
+        if type(revision) is int and 0 <= revision <= MAX_REVISION:  # a bool is an int too
             self.revision = revision
-            return
-        message = f"revision is {show(revision)}"
-        self.report.add(
-            node, Code.FIELD_INVALID, message, "write a whole number from 0 upwards", value=node
-        )
+        elif node is not None:
+            self.report.add_wrong(node, "revision", "write a whole number from 0 upwards")
 
     def _check_schema(self, node: Node | None) -> None:
         """Accept a text, for editors: JSON has no comments that could name the schema."""
-        if node is not None and not isinstance(named := node.plain(), str) and named is not BROKEN:
-            message, cure = (
-                f"$schema is {show(named)}",
-                'write "schedules.schema.json", or remove it',
-            )
-            self.report.add(node, Code.FIELD_INVALID, message, cure, value=node)
+        if node is not None and not isinstance(node.plain(), str):
+            cure = 'write "schedules.schema.json", or remove it'
+            self.report.add_wrong(node, "$schema", cure)
 
     def _read_defaults(self, node: Node | None, shared: Shared) -> None:
         if isinstance(node, MapNode):
             shared.read(node, self.report)
-        elif node is not None and node.plain() not in (None, BROKEN):
-            message = f"defaults is {show(node.plain())}"
+        elif node is not None and node.plain() is not None:
             cure = "write a mapping, for example {timezone: America/Sao_Paulo}"
-            self.report.add(node, Code.FIELD_INVALID, message, cure, value=node)
+            self.report.add_wrong(node, "defaults", cure)
 
     def _empty(self, place: Node, message: str) -> None:
         self.report.add(place, Code.FILE_EMPTY, message, _WRITE_LIST)
@@ -284,108 +280,39 @@ def load_schedules(
         ScheduleFileError: the text is invalid; ``problems`` lists all problems, sorted by
             place.
     """
-    read = read_file_text(text, name, open_ics=open_ics, expectations=expectations)
-    warnings = tuple(read.reading.tree.warnings)
-    return ScheduleFile(
-        project=read.reading.project or DEFAULT_PROJECT,
-        revision=read.reading.revision,
-        schedules=tuple(read.reading.schedules),
-        name=name,
-        digest=joint_digest([read.digest], warned=bool(warnings)),
-        warnings=warnings,
-        calendars=read.calendars,
-        queues=read.reading.queues,
-    )
-
-
-class FileText(NamedTuple):
-    """Content of a valid text, its digest, and the calendars it names; see `ScheduleFile`."""
-
-    reading: FileReader
-    digest: str
-    calendars: tuple[tuple[str, str], ...]
-
-
-def read_file_text(
-    text: str | bytes,
-    name: str,
-    *,
-    open_ics: OpenIcs | None = None,
-    expectations: bool = False,
-    alone: bool = True,
-) -> FileText:
-    """Return the content of a text, with the arguments and errors of ``load_schedules``.
-
-    Unless the text is ``alone``, its schedules may name parents in other files.
-    """
-    calendars: dict[str, str | None] = {}
-
-    def opened(calendar: str) -> str:
-        assert open_ics is not None  # noqa: S101 - it is asked only where there is one
-        calendars[calendar] = None
-        calendars[calendar] = found = open_ics(calendar)
-        return found
-
-    text = decoded(text, name).removeprefix("\ufeff")
-    try:
-        asked = ReadOptions(open_ics and opened, expectations, alone)
-        reading = _read_text(text, name, asked)
-        problems = reading.report.sorted()
-    except Unreadable as stop:
-        reading, problems = FileReader(Tree()), (stop.problem,)
-    digest = file_digest(text, name, calendars)
-    named = tuple((name, calendar) for calendar in calendars)
-    if problems:
-        raise ScheduleFileError(name, problems, digest, named)
-    return FileText(reading, digest, named)
+    only = NamedText(name, decoded(text, name))
+    return load_several([only], name, open_ics=lambda _: open_ics, expectations=expectations)
 
 
 def _read_text(text: str, name: str, asked: ReadOptions) -> FileReader:
-    reading = _read_soundly(text, name, asked)
-    if reading is None:
-        reading = FileReader(parse_text(text, name), asked)
-        reading.read()
-        reading.report.add_found(reading.tree.problems)
-    return reading
+    return _read_soundly(text, name, asked) or _read_with_places(text, name, asked)
 
 
 def decoded(data: str | bytes, name: str) -> str:
-    """Return the text of the file ``name``.
+    """Return the text of the file ``name``, without a byte order mark.
 
     Raises:
         ScheduleFileError: ``data`` is too large or not UTF-8; the problem has the place.
     """
-    try:
-        return _decoded(data)
-    except Unreadable as stop:
-        raise ScheduleFileError(name, (stop.problem,)) from None
-
-
-def _decoded(text: str | bytes) -> str:
-    if len(text) > MAX_BYTES:
-        raise _too_large()
-    if isinstance(text, str):
-        # Lone surrogates are refused later; here they must not raise.
-        if len(text.encode("utf-8", errors="surrogatepass")) > MAX_BYTES:
-            raise _too_large()
-        return text
-    if text.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise Unreadable(Problem(Code.YAML_INVALID, "the file is UTF-16", "save it as UTF-8"))
-    try:
-        return text.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = text.count(b"\n", 0, error.start) + 1
-        before = text[text.rfind(b"\n", 0, error.start) + 1 : error.start]
-        column = len(before.decode("utf-8", errors="replace")) + 1
-        message = f"the byte 0x{text[error.start]:02x} is not UTF-8"
-        raise Unreadable(
-            Problem(Code.YAML_INVALID, message, "save it as UTF-8", line, column)
-        ) from None
-
-
-def _too_large() -> Unreadable:
-    message = f"the file is larger than {MAX_BYTES // 1_000_000} MB"
-    return Unreadable(Problem(Code.FILE_TOO_LARGE, message, "split it into several projects"))
+    code, cure, line, column = Code.YAML_INVALID, "save it as UTF-8", 0, 0
+    # Lone surrogates are refused later; here they must not raise.
+    encoded = data if isinstance(data, bytes) else data.encode(errors="surrogatepass")
+    if len(encoded) > MAX_BYTES:
+        code, cure = Code.FILE_TOO_LARGE, "split it into several projects"
+        message = f"the file is larger than {MAX_BYTES // 1_000_000} MB"
+    elif isinstance(data, str):
+        return data.removeprefix("\ufeff")
+    elif data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        message = "the file is UTF-16"
+    else:
+        try:
+            return data.decode("utf-8").removeprefix("\ufeff")
+        except UnicodeDecodeError as error:
+            line = data.count(b"\n", 0, error.start) + 1
+            before = data[data.rfind(b"\n", 0, error.start) + 1 : error.start]
+            column = len(before.decode("utf-8", errors="replace")) + 1
+            message = f"the byte 0x{data[error.start]:02x} is not UTF-8"
+    raise ScheduleFileError(name, (Problem(code, message, cure, line, column),))
 
 
 def _read_soundly(text: str, name: str, asked: ReadOptions) -> FileReader | None:
@@ -399,6 +326,13 @@ def _read_soundly(text: str, name: str, asked: ReadOptions) -> FileReader | None
     reading = FileReader(tree, asked)
     reading.read()
     return None if reading.report.sorted() else reading
+
+
+def _read_with_places(text: str, name: str, asked: ReadOptions) -> FileReader:
+    reading = FileReader(parse_text(text, name), asked)
+    reading.read()
+    reading.report.add_found(reading.tree.problems)
+    return reading
 
 
 def parse_text(text: str, name: str) -> Tree:
@@ -419,7 +353,7 @@ def parse_text(text: str, name: str) -> Tree:
 # Loader of all files of one project: unique keys, one project name, one revision.
 
 _MOST: Final = 20
-"""Maximum duplicate keys listed: locating each one searches the files again."""
+"""Maximum duplicate keys listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,7 +368,7 @@ def load_several(
     texts: Sequence[NamedText],
     name: str,
     *,
-    open_ics: Callable[[str], OpenIcs],
+    open_ics: Callable[[str], OpenIcs | None],
     expectations: bool = False,
 ) -> ScheduleFile:
     """Return the schedules that several files declare together, each read as a single file.
@@ -453,16 +387,8 @@ def load_several(
     """
     joined = _Joined(alone=len(texts) == 1)
     for each in texts:
-        try:
-            found = read_file_text(
-                each.text, each.name, open_ics=open_ics(each.name), expectations=expectations,
-                alone=joined.alone,
-            )  # fmt: skip
-        except ScheduleFileError as error:
-            joined.add_broken(each, error)
-        else:
-            joined.add(each, found)
-    joined.problems += _contradictions(joined.read)
+        joined.add(each, ReadOptions(open_ics(each.name), expectations, joined.alone))
+    joined.add_contradictions()
     if not joined.alone and not joined.problems:  # an unreadable schedule may be a parent
         joined.add_family_problems()
     name = texts[0].name if joined.alone else name
@@ -483,14 +409,26 @@ class _Joined:
     digests: list[str] = field(default_factory=list)
     calendars: list[tuple[str, str]] = field(default_factory=list)
 
-    def add(self, each: NamedText, found: FileText) -> None:
-        self.read.append((each, found.reading))
-        self.warnings += self._named(each, found.reading.tree.warnings)
-        self._add_digest(found)
+    def add(self, each: NamedText, asked: ReadOptions) -> None:
+        """Read one file."""
+        try:
+            reading = _read_text(each.text, each.name, asked)
+            problems = reading.report.sorted()
+        except Unreadable as stop:
+            reading, problems = FileReader(Tree()), (stop.problem,)
+        self.digests.append(file_digest(each.text, each.name, reading.calendars))
+        self.calendars += ((each.name, calendar) for calendar in reading.calendars)
+        self.problems += self._named(each, problems)
+        self.warnings += self._named(each, reading.tree.warnings)
+        if not problems:
+            self.read.append((each, reading))
 
-    def add_broken(self, each: NamedText, error: ScheduleFileError) -> None:
-        self.problems += self._named(each, error.problems)
-        self._add_digest(error)
+    def add_contradictions(self) -> None:
+        """Check that files that are valid by themselves agree."""
+        found = _contradictions(self.read)
+        if found:
+            found = _contradictions([_with_places(*read) for read in self.read])
+        self.problems += found
 
     def add_family_problems(self) -> None:
         """Check the relations between the schedules of all files."""
@@ -498,10 +436,6 @@ class _Joined:
         keys = {schedule.key for schedule in schedules}
         for each, reading in self.read:
             self.problems += self._named(each, reading.families.problems(schedules, keys))
-
-    def _add_digest(self, found: FileText | ScheduleFileError) -> None:
-        self.digests.append(found.digest)
-        self.calendars += found.calendars
 
     def _named(self, each: NamedText, problems: Sequence[Problem]) -> Sequence[Problem]:
         return problems if self.alone else [replace(found, file=each.name) for found in problems]
@@ -520,28 +454,39 @@ class _Joined:
         )
 
 
+def _with_places(each: NamedText, reading: FileReader) -> tuple[NamedText, FileReader]:
+    """Read a file again if the quick reader of JSON, which knows no places, has read it."""
+    root = reading.tree.root
+    is_placed = root is not None and root.line > 0
+    return each, reading if is_placed else _read_with_places(each.text, each.name, reading.asked)
+
+
 def _contradictions(read: Sequence[tuple[NamedText, FileReader]]) -> list[Problem]:
     """Return the contradictions between files that are valid by themselves."""
     problems: list[Problem] = []
     for name in ("project", "revision"):
-        stating = [(each, getattr(reading, name)) for each, reading in read]
-        stating = [(each, value) for each, value in stating if value is not None]
-        for each, value in stating[1:]:
-            first, agreed = stating[0]
+        stating = [(each, reading) for each, reading in read if getattr(reading, name) is not None]
+        for each, reading in stating[1:]:
+            value, agreed = getattr(reading, name), getattr(stating[0][1], name)
             if value != agreed:
-                message = f"{name} is {value} here and {agreed} in {first.name}"
+                message = f"{name} is {value} here and {agreed} in {stating[0][0].name}"
                 cure = "write the same in both, or in one of them only"
-                problems.append(_at(_top(each, name), each, Code.FIELD_INVALID, message, cure))
+                place = _top(reading, name)
+                problems.append(_at(place, each, Code.FIELD_INVALID, message, cure))
     problems += _twin_queues(read)
-    owners: dict[str, NamedText] = {}
+    first: dict[str, tuple[NamedText, FileReader]] = {}
     twins = (
-        (schedule, each, owners[schedule.key])
+        (schedule.key, each, reading)
         for each, reading in read
         for schedule in reading.schedules
-        if owners.setdefault(schedule.key, each) is not each
+        if first.setdefault(schedule.key, (each, reading))[0] is not each
     )
-    problems += (_twin(*twin) for twin in islice(twins, _MOST))
-    _root.cache_clear()  # megabytes that are not needed again
+    for key, each, reading in islice(twins, _MOST):
+        owner, earlier = first[key]
+        message = f"key '{key}' is taken by the schedule at {owner.name}:{earlier.keys[key].line}"
+        cure = "give every schedule a key of its own"
+        found = _at(reading.keys[key], each, Code.KEY_DUPLICATE, message, cure)
+        problems.append(replace(found, key=key))
     return problems
 
 
@@ -552,7 +497,7 @@ def _twin_queues(read: Sequence[tuple[NamedText, FileReader]]) -> list[Problem]:
         for name in reading.queues:
             if (owner := first.setdefault(name, each)) is not each:
                 message = f"queue {name} is declared in {owner.name}, too"
-                place = _top(each, "queues")
+                place = _top(reading, "queues")
                 if isinstance(place, MapNode):
                     place = place.entries[name][0]
                 cure = "declare it in one of them; it holds for the whole project"
@@ -560,38 +505,13 @@ def _twin_queues(read: Sequence[tuple[NamedText, FileReader]]) -> list[Problem]:
     return problems
 
 
-def _twin(schedule: Schedule, later: NamedText, first: NamedText) -> Problem:
-    place = _key_of(first, schedule.key)
-    where = f"{first.name}:{place.line}" if place else first.name
-    message = f"key '{schedule.key}' is taken by the schedule at {where}"
-    cure = "give every schedule a key of its own"
-    node = _key_of(later, schedule.key)
-    return replace(_at(node, later, Code.KEY_DUPLICATE, message, cure), key=schedule.key)
+def _top(reading: FileReader, field: str) -> Node | None:
+    root = reading.tree.root
+    pair = root.entries.get(field) if isinstance(root, MapNode) else None
+    return pair[1] if pair else None
 
 
 def _at(node: Node | None, file: NamedText, code: Code, message: str, cure: str) -> Problem:
     line, column = (node.line, node.column) if node else (0, 0)
     value = str(node.value) if isinstance(node, Scalar) else None
     return Problem(code, message, cure, line, column, value=value, file=file.name)
-
-
-@lru_cache(maxsize=4)
-def _root(file: NamedText) -> Node | None:
-    """Return a file's tree, parsed again with positions, since files rarely disagree."""
-    return parse_text(file.text, file.name).root
-
-
-def _top(file: NamedText, field: str) -> Node | None:
-    root = _root(file)
-    pair = root.entries.get(field) if isinstance(root, MapNode) else None
-    return pair[1] if pair else None
-
-
-def _key_of(file: NamedText, key: str) -> Node | None:
-    root = _root(file)
-    listed = root if isinstance(root, ListNode) else _top(file, "schedules")
-    for node in listed.items if isinstance(listed, ListNode) else ():
-        pair = node.entries.get("key") if isinstance(node, MapNode) else None
-        if pair is not None and pair[1].plain() == key:
-            return pair[1]
-    return None

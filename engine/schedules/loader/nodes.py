@@ -95,6 +95,18 @@ class MapNode:
 Node = Scalar | ListNode | MapNode
 
 
+def descend(node: Node, path: Iterable[str | int]) -> Node:
+    """Return the deepest node on a path of names and indexes that exists."""
+    for step in path:
+        if isinstance(node, MapNode) and step in node.entries:
+            node = node.entries[str(step)][1]
+        elif isinstance(node, ListNode) and isinstance(step, int) and step < len(node.items):
+            node = node.items[step]
+        else:
+            break
+    return node
+
+
 class Tree:
     """Tree built from a stream of values, bottom up, without recursion.
 
@@ -224,6 +236,12 @@ class Report:
         shown = None if value is None else _shown(value)
         self._problems.append(Problem(code, message, cure, place.line, place.column, key, shown))
 
+    def add_wrong(self, node: Node, what: str, cure: str) -> None:
+        """Record that the value of a field has the wrong type, unless it is BROKEN."""
+        value = node.plain()
+        if value is not BROKEN:
+            self.add(node, Code.FIELD_INVALID, f"{what} is {show(value)}", cure, value=node)
+
     @contextmanager
     def refusals(self, place: Node) -> Iterator[None]:
         """Record a field check's refusal within the block as a problem at ``place``."""
@@ -295,12 +313,21 @@ _ELSEWHERE = {
 }  # fmt: skip
 
 
+MAX_PROPOSED: Final = 200
+"""Maximum characters of a name that a cure proposes: those of a key."""
+
+
 @dataclass(frozen=True, slots=True)
 class Suggestion:
     """Field that was meant; ``certain`` if only case or punctuation differs."""
 
     name: str
     certain: bool
+
+    @property
+    def cure(self) -> str:
+        """The question that proposes it. Names in a file may be long, or not printable."""
+        return f"did you mean {shorten(self.name, MAX_PROPOSED)}?"
 
 
 def nearest(name: str, allowed: Collection[str]) -> Suggestion | None:

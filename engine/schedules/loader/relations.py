@@ -70,7 +70,7 @@ def _name_fault(
         return Fault(path, Code.FIELD_INVALID, message, "keep one of the two")
     if rule.parent not in keys:
         meant = nearest(rule.parent, keys) if len(keys) <= _GUESSED else None
-        cure = f"did you mean {meant.name}?" if meant else "name a schedule of this project"
+        cure = meant.cure if meant else "name a schedule of this project"
         return Fault(path, Code.PARENT_UNKNOWN, f"no schedule has the key {rule.parent}", cure)
     return None
 

@@ -79,11 +79,14 @@ class Spec(Protocol):
         ...
 
     def bucket(self, fire_time: datetime) -> int:
-        """Return the number of the window that opens at ``fire_time``."""
+        """Return the number of the window that opens at ``fire_time``.
+
+        For `Cron` and `At` it is the fire time in milliseconds since the epoch.
+        """
         ...
 
     def fire_time(self, bucket: int) -> datetime:
-        """Return the fire time of window ``bucket``."""
+        """Return the fire time of window ``bucket``; the inverse of ``bucket``."""
         ...
 
 
@@ -116,27 +119,22 @@ class Interval:
             )
 
     def fires(self, after: datetime, until: datetime) -> Iterator[datetime]:
-        """Return the fires with ``after < t <= until``, strictly increasing."""
         first, last = self._buckets(epoch_ms(after), epoch_ms(until))
         return (self.fire_time(bucket) for bucket in range(first, last + 1))
 
     def next(self, after: datetime) -> datetime | None:
-        """Return the first fire strictly after ``after``."""
         first, last = self._buckets(epoch_ms(after), _HORIZON_MS)
         return self.fire_time(first) if first <= last else None
 
     def previous(self, at: datetime) -> datetime | None:
-        """Return the last fire at or before ``at``."""
         first, last = self._buckets(_EARLIEST_MS - 1, epoch_ms(at))
         return self.fire_time(last) if first <= last else None
 
     def latest(self, before: datetime, n: int) -> list[datetime]:
-        """Return the last ``n`` fires at or before ``before``, newest first."""
         first, last = self._buckets(_EARLIEST_MS - 1, epoch_ms(before))
         return [self.fire_time(bucket) for bucket in range(last, max(first - 1, last - n), -1)]
 
     def count(self, after: datetime, until: datetime) -> int:
-        """Return how many fires ``fires(after, until)`` has, in O(1)."""
         first, last = self._buckets(epoch_ms(after), epoch_ms(until))
         return max(0, last - first + 1)
 
@@ -145,7 +143,6 @@ class Interval:
         return (epoch_ms(fire_time) - self.offset_ms) // self.every_ms
 
     def fire_time(self, bucket: int) -> datetime:
-        """Return the instant at which window ``bucket`` opens."""
         return from_ms(bucket * self.every_ms + self.offset_ms)
 
     def _buckets(self, after: int, until: int) -> tuple[int, int]:
@@ -194,32 +191,25 @@ class At:
         object.__setattr__(self, "instant", from_ms(milliseconds))
 
     def fires(self, after: datetime, until: datetime) -> Iterator[datetime]:
-        """Return the moment if ``after < moment <= until``, else nothing."""
         return iter([self.instant] if self.count(after, until) else [])
 
     def next(self, after: datetime) -> datetime | None:
-        """Return the moment if it is after ``after``."""
         return self.instant if epoch_ms(after) < self.bucket(self.instant) else None
 
     def previous(self, at: datetime) -> datetime | None:
-        """Return the moment if it is at or before ``at``."""
         return self.instant if self.bucket(self.instant) <= epoch_ms(at) else None
 
     def latest(self, before: datetime, n: int) -> list[datetime]:
-        """Return the moment if it is at or before ``before`` and ``n`` is positive."""
         fire = self.previous(before)
         return [fire] if fire is not None and n > 0 else []
 
     def count(self, after: datetime, until: datetime) -> int:
-        """Return 1 if ``after < moment <= until``, else 0."""
         return int(epoch_ms(after) < self.bucket(self.instant) <= epoch_ms(until))
 
     def bucket(self, fire_time: datetime) -> int:
-        """Return the bucket of a window: its fire time in milliseconds since the epoch."""
         return epoch_ms(fire_time)
 
     def fire_time(self, bucket: int) -> datetime:
-        """Return the fire time of window ``bucket``; the inverse of `bucket`."""
         return from_ms(bucket)
 
 
@@ -278,35 +268,27 @@ class Bounded:
 
     @property
     def kind(self) -> str:
-        """See `Spec`."""
         return self.spec.kind
 
     def fires(self, after: datetime, until: datetime) -> Iterator[datetime]:
-        """See `Spec`."""
         return self.spec.fires(self._after(after), self._until(until))
 
     def next(self, after: datetime) -> datetime | None:
-        """See `Spec`."""
         return self._within(self.spec.next(self._after(after)))
 
     def previous(self, at: datetime) -> datetime | None:
-        """See `Spec`."""
         return self._within(self.spec.previous(self._until(at)))
 
     def latest(self, before: datetime, n: int) -> list[datetime]:
-        """See `Spec`."""
         return [fire for fire in self.spec.latest(self._until(before), n) if self._within(fire)]
 
     def count(self, after: datetime, until: datetime) -> int:
-        """See `Spec`."""
         return self.spec.count(self._after(after), self._until(until))
 
     def bucket(self, fire_time: datetime) -> int:
-        """See `Spec`."""
         return self.spec.bucket(fire_time)
 
     def fire_time(self, bucket: int) -> datetime:
-        """See `Spec`."""
         return self.spec.fire_time(bucket)
 
     def _within(self, fire: datetime | None) -> datetime | None:
@@ -537,21 +519,17 @@ class Cron:
         return Cron, (self.expression, self.timezone, self.dst, self.key)
 
     def fires(self, after: datetime, until: datetime) -> Iterator[datetime]:
-        """Return the fires with ``after < t <= until``, strictly increasing."""
         return self._walk(epoch_seconds(after), epoch_seconds(until))
 
     def next(self, after: datetime) -> datetime | None:
-        """Return the first fire strictly after ``after``."""
         fire = self._next(epoch_seconds(after))
         return None if fire is None else from_seconds(fire)
 
     def previous(self, at: datetime) -> datetime | None:
-        """Return the last fire at or before ``at``."""
         fire = self._previous(epoch_seconds(at))
         return None if fire is None else from_seconds(fire)
 
     def latest(self, before: datetime, n: int) -> list[datetime]:
-        """Return the last ``n`` fires at or before ``before``, newest first, in O(n)."""
         found: list[datetime] = []
         fire = self._previous(epoch_seconds(before)) if n > 0 else None
         while fire is not None:
@@ -574,11 +552,9 @@ class Cron:
         return sum(self._count_in_piece(piece, start, end) for piece in range(first, last))
 
     def bucket(self, fire_time: datetime) -> int:
-        """Return the bucket of a window: its fire time in milliseconds since the epoch."""
         return epoch_ms(fire_time)
 
     def fire_time(self, bucket: int) -> datetime:
-        """Return the fire time of window ``bucket``; the inverse of `bucket`."""
         return from_ms(bucket)
 
     def _walk(self, after: int, until: int) -> Iterator[datetime]:
