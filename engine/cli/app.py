@@ -265,10 +265,9 @@ def _require_text(argument: str) -> None:
 
 def load(name: str) -> TyperCommand | TyperGroup:
     """Load a command or a group of commands."""
-    loaded = typer.Typer(rich_markup_mode=None)
-    import_module(f"engine.cli.{MODULES[name]}").register(loaded)
-    dress(loaded)
-    command = typer.main.get_group(loaded).commands[name]
+    commands: typer.Typer = import_module(f"engine.cli.{MODULES[name]}").commands
+    dress(commands)
+    command = typer.main.get_group(commands).commands[name]
     assert isinstance(command, TyperCommand | TyperGroup)  # noqa: S101 - `dress` has made it one
     return command
 

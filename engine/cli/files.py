@@ -27,15 +27,14 @@ from engine.cli.output import (
     wait_for_worker,
 )
 from engine.cli.target import (
-    DEFAULT_DATA_DIR,
     DEFAULT_FILE,
     CodeToo,
-    DataDir,
     File,
     Json,
     SameFile,
+    Session,
     TakeFrom,
-    ask_service,
+    command,
     find_target,
     one_file,
     open_service,
@@ -48,20 +47,14 @@ from engine.schedules.loader.json_schema import json_schema_text
 from engine.schedules.units import first_of
 from engine.service import PRUNE_AFTER, ApplyReport, Change, DriftRow, DryRun, ScheduleService
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("schema")(print_schema)
-    app.command()(check)
-    app.command("apply")(apply_file)
-    app.command()(migrate)
-    app.command("plan")(plan)
+commands = typer.Typer(rich_markup_mode=None)
 
 
 # --- schema ---
 # ``sched schema``: the schema by which editors check and complete a schedule file.
 
 
+@commands.command("schema")
 def print_schema() -> None:
     """Print the JSON Schema of the schedule file, for editors.
 
@@ -112,6 +105,7 @@ _WAITS_FOR_SESSIONS = 60.0
 """Seconds that ``migrate`` waits for other sessions, such as a dump, before deferring an index."""
 
 
+@commands.command()
 def check(
     context: typer.Context,
     path: File = DEFAULT_FILE,
@@ -141,10 +135,10 @@ def check(
         else:
             typer.echo(str(error), err=True)
         raise typer.Exit(code) from None
-    _tell_good(file, path, as_json=as_json)
+    _print_good(file, path, as_json=as_json)
 
 
-def _tell_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
+def _print_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
     over, unsaid = _over(file, datetime.now(UTC)), missing_timezones(file)
     if as_json:
         keys = [schedule.key for schedule in file.schedules]
@@ -179,7 +173,9 @@ def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
         raise ScheduleFileError(file.name, tuple(placed(found, Source(path))))
 
 
+@command(commands, "apply")
 def apply_file(
+    session: Session,
     context: typer.Context,
     path: File = DEFAULT_FILE,
     schedules: SameFile = None,
@@ -194,8 +190,6 @@ def apply_file(
     take_from: TakeFrom = None,
     imports: CodeToo = None,
     wait: WaitForWorker = False,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Apply a schedule file: make it the newest word on its project.
 
@@ -205,11 +199,11 @@ def apply_file(
     warns where no worker lives that starts what comes due.
     """
     path = one_file(context, path, schedules)
-    more = as_json or prune or force or take_from or imports or wait
-    if not more and asyncio.run(_is_unchanged(path, data_dir)):
+    more = session.as_json or prune or force or take_from or imports or wait
+    if not more and asyncio.run(_is_unchanged(path, session.data_dir)):
         return
     file = ScheduleService.check(path)
-    if not as_json:
+    if not session.as_json:
         _warn(file)
 
     async def write(opened: ScheduleService) -> tuple[ApplyReport, tuple[str, ...], str]:
@@ -222,35 +216,31 @@ def apply_file(
 
     # Before the apply, so that code that fails to import changes nothing.
     wrong = wrong_inputs_of(file, path, imports)
-    report, retired, alone = ask_service(data_dir, write)
-    if as_json:
-        lists = {"warnings": map(asdict, file.warnings), "problems": map(asdict, wrong)}
-        told = {name: [*problems] for name, problems in lists.items()}
-        print_json({**asdict(report), "retired": retired, **told})
-    else:
-        _tell_applied(report, path, retired, prune=prune)
-        for problem in wrong:
-            typer.echo(problem.located(file.name))
+    report, retired, alone = session.ask(write)
+    warnings, problems = ([*map(asdict, each)] for each in (file.warnings, wrong))
+    session.print(
+        {**asdict(report), "retired": retired, "warnings": warnings, "problems": problems},
+        *_describe_applied(report, path, retired, prune=prune),
+        *(problem.located(file.name) for problem in wrong),
+    )
     if alone:
         typer.echo(alone, err=True)
     if wait:
-        ask_service(data_dir, wait_for_workers)
+        session.ask(wait_for_workers)
     if report.refused:
         raise typer.Exit(1)
 
 
-def _tell_applied(
+def _describe_applied(
     report: ApplyReport, path: Path, retired: tuple[str, ...], *, prune: bool
-) -> None:
-    typer.echo(str(report))
-    for line in report.queues:
-        typer.echo(line)
-    for remark in located_remarks(report, Source(path)):
-        typer.echo(remark)
+) -> Iterator[str]:
+    yield str(report)
+    yield from report.queues
+    yield from located_remarks(report, Source(path))
     if report.absent and not prune:
-        typer.echo(f"not in the file: {', '.join(report.absent)} (--prune retires them)")
+        yield f"not in the file: {', '.join(report.absent)} (--prune retires them)"
     if retired:
-        typer.echo(f"retired: {', '.join(retired)}")
+        yield f"retired: {', '.join(retired)}"
 
 
 def wrong_inputs_of(file: ScheduleFile, path: Path, imports: list[str] | None) -> list[Problem]:
@@ -314,7 +304,8 @@ async def _prune(
     return (await opened.prune(file, force=force)).retired
 
 
-def migrate(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) -> None:
+@command(commands)
+def migrate(session: Session) -> None:
     """Bring the ledger's schema up to date.
 
     Every other command does so too when it connects, but leaves large indexes to this one and to
@@ -324,13 +315,13 @@ def migrate(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) -> None
     async def connect(opened: ScheduleService) -> tuple[tuple[int, ...], list[str]]:
         return opened.migrated, await opened.build_indexes(patience=_WAITS_FOR_SESSIONS)
 
-    applied, left = ask_service(data_dir, connect)
-    if as_json:
-        print_json({"applied": applied, "indexes_left": left})
-        return
+    applied, left = session.ask(connect)
     names = ", ".join(f"{version:04}" for version in applied)
-    typer.echo(f"applied {names}" if applied else "the ledger is up to date")
-    if left:
+    session.print(
+        {"applied": applied, "indexes_left": left},
+        f"applied {names}" if applied else "the ledger is up to date",
+    )
+    if left and not session.as_json:
         text = f"left for later: the indexes {', '.join(left)}"
         typer.echo(f"{text}; workers that may build them, and `sched migrate`", err=True)
 
@@ -347,7 +338,9 @@ _LINES = 12
 """Most lines or fires shown of one kind; a project may have thousands."""
 
 
+@command(commands)
 def plan(
+    session: Session,
     context: typer.Context,
     path: File = DEFAULT_FILE,
     schedules: SameFile = None,
@@ -358,8 +351,6 @@ def plan(
     *,
     take_from: TakeFrom = None,
     imports: CodeToo = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Show what applying a schedule file would change, and which fires move.
 
@@ -370,18 +361,17 @@ def plan(
     path = one_file(context, path, schedules)
     file = ScheduleService.check(path)
 
-    found = ask_service(
-        data_dir, lambda opened: opened.plan(file, prune=prune, force=force, take_from=take_from)
+    found = session.ask(
+        lambda opened: opened.plan(file, prune=prune, force=force, take_from=take_from)
     )
     problems = placed(unknown_workflows(found.unknown), Source(path))
     problems += wrong_inputs_of(file, path, imports)
-    if as_json:
-        told = [asdict(problem) for problem in problems]
-        print_json({**as_document(found, file), "problems": told})
+    if session.as_json:
+        print_json({**as_document(found, file), "problems": [*map(asdict, problems)]})
     else:
         _show(found, file, problems)
     if found.refused is not None:
-        if not as_json:
+        if not session.as_json:
             typer.echo(f"sched: {found.refused.code}: {found.refused}", err=True)
         raise typer.Exit(2)
     if found.changes or found.queues:
@@ -449,8 +439,8 @@ def _some(all_of_them: Sequence[str]) -> list[str]:
 
 def drift(found: DryRun) -> list[str]:
     """Return a sentence for each difference between the ledger and the file alone."""
-    told = [sentence for row in found.drift for sentence in _drift(row)]
-    return [*told, *(f"{key}: the file says paused, and it was resumed" for key in found.resumed)]
+    texts = [sentence for row in found.drift for sentence in _drift(row)]
+    return [*texts, *(f"{key}: the file says paused, and it was resumed" for key in found.resumed)]
 
 
 def _drift(row: DriftRow) -> Iterator[str]:

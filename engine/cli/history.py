@@ -8,17 +8,15 @@ from typing import Annotated, Final
 
 import typer
 
-from engine.cli.output import counted, print_json
+from engine.cli.output import counted
 from engine.cli.target import (
-    DEFAULT_DATA_DIR,
-    DataDir,
-    Json,
     Limit,
+    Session,
     Target,
+    command,
     keys_in_the_file,
     one_of,
     open_service,
-    target,
 )
 from engine.cli.temporal import connected
 from engine.runtime.tracking.replay import Exported, export
@@ -26,12 +24,12 @@ from engine.runtime.tracking.replay import Exported, export
 _DEFAULT_OUT: Final = Path("histories")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(history)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@command(commands)
 def history(
+    session: Session,
     action: Annotated[  # noqa: ARG001 - there is one as yet, and its parser refuses others
         str,
         typer.Argument(
@@ -52,23 +50,19 @@ def history(
     out: Annotated[
         Path, typer.Option("--out", metavar="FOLDER", help="Where the files go.")
     ] = _DEFAULT_OUT,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Write the histories of runs into files, to be replayed against new code.
 
     One file for each run, as Temporal's JSON. Inputs and results are in it. Ends with 1 when
     Temporal has none of the runs any more.
     """
-    written = asyncio.run(_export(name, limit, out, target(data_dir)))
+    written = asyncio.run(_export(name, limit, out, session.target))
     kept = [each for each in written if each.file is not None]
-    if as_json:
-        print_json([_as_json(each) for each in written])
-    else:
-        for each in written:
-            said = f"{each.file}" if each.file else "Temporal has forgotten it"
-            typer.echo(f"{each.workflow_id}: {said}")
-        typer.echo(f"{counted(len(kept), 'run')} written to {out}" if kept else "nothing written")
+    session.print(
+        [_as_json(each) for each in written],
+        *(f"{each.workflow_id}: {each.file or 'Temporal has forgotten it'}" for each in written),
+        f"{counted(len(kept), 'run')} written to {out}" if kept else "nothing written",
+    )
     raise typer.Exit(0 if kept else 1)
 
 

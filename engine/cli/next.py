@@ -25,13 +25,12 @@ from engine.cli.output import (
     relative,
 )
 from engine.cli.target import (
-    DEFAULT_DATA_DIR,
     DEFAULT_FILE,
     AnyKey,
-    DataDir,
-    Json,
     Schedules,
+    Session,
     Target,
+    command,
     find_target,
     is_date,
     moment,
@@ -47,10 +46,7 @@ from engine.schedules.timing.spec import Spec
 from engine.schedules.units import HORIZON, TICK, first_of, from_seconds
 from engine.service import ScheduleRow, ScheduleService, not_found
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("next")(show_next)
+commands = typer.Typer(rich_markup_mode=None)
 
 
 # --- next fires ---
@@ -89,7 +85,7 @@ class FireSource:
         between = (at for at in sorted(self.skips) if after < at < until)
         return "; ".join(f"{instant(at)} is skipped ({self.skips[at]})" for at in between)
 
-    def aloud(self, now: datetime) -> str:
+    def describe(self, now: datetime) -> str:
         """Return a sentence that describes when it fires."""
         return describe(self.spec if self.schedule is None else self.schedule, now=now)
 
@@ -198,7 +194,9 @@ _H = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])")
 _NAMED = 5
 
 
+@command(commands, "next")
 def show_next(
+    session: Session,
     context: typer.Context,
     key: AnyKey = None,
     *,
@@ -207,8 +205,6 @@ def show_next(
     start: Start = None,
     count: Count = 10,
     schedules: Schedules = DEFAULT_FILE,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Show what fires next: each schedule once, or so many fires of one.
 
@@ -227,12 +223,12 @@ def show_next(
         raise typer.BadParameter("--timezone is the zone of --cron; a schedule has its own")
     else:
         named = context.get_parameter_source("schedules")
-        ledger = None if named and named.name == "COMMANDLINE" else find_target(data_dir)
+        ledger = None if named and named.name == "COMMANDLINE" else find_target(session.data_dir)
         found = asyncio.run(_of_ledger(ledger, key)) if ledger else _of_file(schedules, key)
     if key is None and cron is None:
-        _print_each(found, after, now, count, as_json=as_json)
+        _print_each(session, found, after, now, count)
     else:
-        _print_one(found, after, now, count, as_json=as_json)
+        _print_one(session, found, after, now, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,39 +308,39 @@ def in_words(silent: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     )
 
 
-def _print_one(found: Found, after: datetime, now: datetime, count: int, *, as_json: bool) -> None:
+def _print_one(session: Session, found: Found, after: datetime, now: datetime, count: int) -> None:
     rows = [row for source in found.sources for row in upcoming(source, after, count)]
-    said = [*missing(rows, after), *found.silent]
+    notes = [*missing(rows, after), *found.silent]
     if found.sources and len(rows) < count:
-        said.append(_ended(len(rows), after))
-    if not as_json:
+        notes.append(_ended(len(rows), after))
+    if not session.as_json:
         for source in found.sources:
-            typer.echo(source.aloud(now))
-    _print(found, rows, said, now, as_json=as_json, with_key=False)
+            typer.echo(source.describe(now))
+    _print(session, found, rows, notes, now, with_key=False)
 
 
-def _print_each(found: Found, after: datetime, now: datetime, count: int, *, as_json: bool) -> None:
+def _print_each(session: Session, found: Found, after: datetime, now: datetime, count: int) -> None:
     rows = one_of_each(found.sources, after)
     fire = {row.source.key for row in rows}
     over = [(one.key, "over") for one in found.sources if one.key not in fire]
-    said = [*found.silent, *in_words(over)]
-    if not found.sources and not said:
-        said.append("there is no schedule yet")
+    notes = [*found.silent, *in_words(over)]
+    if not found.sources and not notes:
+        notes.append("there is no schedule yet")
     if len(rows) > count:
-        said.append(f"and {len(rows) - count} more later; -n {len(rows)} shows them all")
-    _print(found, rows[:count], said, now, as_json=as_json, with_key=True)
+        notes.append(f"and {len(rows) - count} more later; -n {len(rows)} shows them all")
+    _print(session, found, rows[:count], notes, now, with_key=True)
 
 
 def _print(
+    session: Session,
     found: Found,
     rows: Sequence[Upcoming],
-    said: Sequence[str],
+    notes: Sequence[str],
     now: datetime,
     *,
-    as_json: bool,
     with_key: bool,
 ) -> None:
-    if as_json:
+    if session.as_json:
         print_json([row.as_json() for row in rows])
         if rows:
             return  # the note of the last fire has it; an empty list needs an explanation
@@ -352,9 +348,9 @@ def _print(
         if rows:
             columns, cells = table(rows, now, with_key=with_key)
             print_table(columns, cells, spare=SPARE)
-        said = [*said, f"({found.origin})"]
-    for sentence in said:
-        typer.echo(sentence, err=as_json)
+        notes = [*notes, f"({found.origin})"]
+    for sentence in notes:
+        typer.echo(sentence, err=session.as_json)
 
 
 def _ended(shown: int, after: datetime) -> str:

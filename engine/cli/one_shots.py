@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -15,24 +14,19 @@ from engine.cli.output import (
     clock,
     instant,
     nobody_starts_key,
-    print_json,
     wait_for_worker,
 )
 from engine.cli.target import (
-    DEFAULT_DATA_DIR,
-    DataDir,
-    Json,
     Key,
     Reason,
-    ask_service,
+    Session,
+    command,
     is_date,
-    open_service,
     parse_json_input,
     project_here,
-    target,
 )
 from engine.schedules.units import parse_duration
-from engine.service import ApplicationSchedule
+from engine.service import ApplicationSchedule, ScheduleService
 
 Moment = Annotated[
     str,
@@ -67,13 +61,12 @@ Project = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("at")(at)
-    app.command("reschedule")(reschedule)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@command(commands)
 def at(
+    session: Session,
     moment: Moment,
     workflow: Annotated[str, typer.Argument(metavar="WORKFLOW", help="What to start.")],
     *,
@@ -90,8 +83,6 @@ def at(
     project: Project = None,
     wait: WaitForWorker = False,
     reason: Reason = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Start a workflow once, at a moment to come.
 
@@ -105,21 +96,21 @@ def at(
     if timezone is not None:
         fields["timezone"] = timezone
 
-    async def ask() -> None:
-        of = target(data_dir)
-        async with open_service(of) as opened:
-            asked = await opened.schedule_at(
-                workflow, moment, key=key, request_id=request_id,
-                project=project or project_here(of), reason=reason, **fields,
-            )  # fmt: skip
-            _tell(asked, as_json=as_json)
-            if wait:
-                await wait_for_worker(partial(nobody_starts_key, opened, asked.key))
+    async def ask(opened: ScheduleService) -> None:
+        asked = await opened.schedule_at(
+            workflow, moment, key=key, request_id=request_id,
+            project=project or project_here(session.target), reason=reason, **fields,
+        )  # fmt: skip
+        _print(session, asked)
+        if wait:
+            await wait_for_worker(partial(nobody_starts_key, opened, asked.key))
 
-    asyncio.run(ask())
+    session.ask(ask)
 
 
+@command(commands)
 def reschedule(
+    session: Session,
     key: Key,
     moment: Annotated[
         str | None, typer.Argument(metavar="MOMENT", help="When now, as for `sched at`.")
@@ -133,8 +124,6 @@ def reschedule(
     ] = None,
     timezone: Zone = None,
     reason: Reason = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Move what an application or `sched at` has scheduled to other times.
 
@@ -146,10 +135,7 @@ def reschedule(
     if timezone is not None:
         when["timezone"] = timezone
 
-    _tell(
-        ask_service(data_dir, lambda opened: opened.reschedule(key, reason=reason, **when)),
-        as_json=as_json,
-    )
+    _print(session, session.ask(lambda opened: opened.reschedule(key, reason=reason, **when)))
 
 
 def _when(moment: str | None, every: str | None, cron: str | None) -> dict[str, Any]:
@@ -182,22 +168,16 @@ def _require_place(moment: str, timezone: str | None) -> None:
             )
 
 
-def _tell(asked: ApplicationSchedule, *, as_json: bool) -> None:
-    if as_json:
-        print_json(
-            {
-                "key": asked.key,
-                "project": asked.project,
-                "next_fire_at": instant(asked.next_fire_at),
-                "definition": asked.schedule.to_json(),
-                "waiting": asked.waiting,
-            }
-        )
-    else:
-        typer.echo(f"{asked.key}: {asked.schedule.workflow}, {_clock(asked.next_fire_at, asked)}")
+def _print(session: Session, asked: ApplicationSchedule) -> None:
+    at, timezone = asked.next_fire_at, asked.schedule.timezone
+    when = "paused" if at is None else clock(at, timezone, seconds=True)
+    document = {
+        "key": asked.key,
+        "project": asked.project,
+        "next_fire_at": instant(at),
+        "definition": asked.schedule.to_json(),
+        "waiting": asked.waiting,
+    }
+    session.print(document, f"{asked.key}: {asked.schedule.workflow}, {when}")
     if asked.waiting:
         typer.echo(asked.waiting, err=True)
-
-
-def _clock(moment: datetime | None, asked: ApplicationSchedule) -> str:
-    return "paused" if moment is None else clock(moment, asked.schedule.timezone, seconds=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,10 +30,10 @@ from engine.cli.output import (
     why,
     without_worker,
 )
-from engine.cli.target import DEFAULT_DATA_DIR, DataDir, Json, Key, Target, open_service, target
+from engine.cli.target import Key, Session, Target, command
 from engine.schedules.describe import describe
 from engine.schedules.policies import Rule
-from engine.service import Backfill, DataGap, Fire, ScheduleRow
+from engine.service import Backfill, DataGap, Fire, ScheduleRow, ScheduleService
 
 SHOWN = 5
 _ASKED = 100
@@ -48,40 +47,32 @@ _NOTHING_WILL = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("show")(show)
+commands = typer.Typer(rich_markup_mode=None)
 
 
-def show(
-    key: Key,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
-) -> None:
+@command(commands)
+def show(session: Session, key: Key) -> None:
     """Show one schedule: its definition, state, last and next fires, and links."""
-    found = target(data_dir)
 
-    async def read() -> Page:
-        async with open_service(found) as opened:
-            row = await opened.schedule(key)
-            now = datetime.now(UTC)
-            skipped = await opened.fires(key=key, status="skipped", limit=_ASKED)
-            skips = [fire for fire in reversed(skipped) if fire.fire_time > now]
-            fires = (await opened.fires(key=key, limit=SHOWN + len(skips)))[len(skips) :]
-            queued = await opened.fires(key=key, status="queued", limit=_ASKED)
-            lacks = [without_worker([row], await opened.served()), *await opened.left_alone([row])]
-            alone = "\n".join(filter(None, lacks))
-            overflow = await opened.overflow(key)
-            children = tuple(await opened.children(key))
-            backfills = tuple(await opened.backfills(key, limit=SHOWN))
-            gaps = tuple(await opened.data_gaps(key))
-            return Page(
-                row, fires, queued[::-1], skips, found, now, alone, overflow, children, backfills,
-                gaps,
-            )  # fmt: skip
+    async def read(opened: ScheduleService) -> Page:
+        row = await opened.schedule(key)
+        now = datetime.now(UTC)
+        skipped = await opened.fires(key=key, status="skipped", limit=_ASKED)
+        skips = [fire for fire in reversed(skipped) if fire.fire_time > now]
+        fires = (await opened.fires(key=key, limit=SHOWN + len(skips)))[len(skips) :]
+        queued = await opened.fires(key=key, status="queued", limit=_ASKED)
+        lacks = [without_worker([row], await opened.served()), *await opened.left_alone([row])]
+        return Page(
+            row, fires, queued[::-1], skips, session.target, now,
+            alone="\n".join(filter(None, lacks)),
+            overflow=await opened.overflow(key),
+            children=tuple(await opened.children(key)),
+            backfills=tuple(await opened.backfills(key, limit=SHOWN)),
+            gaps=tuple(await opened.data_gaps(key)),
+        )  # fmt: skip
 
-    page = asyncio.run(read())
-    if as_json:
+    page = session.ask(read)
+    if session.as_json:
         print_json(page.as_json())
         if page.alone:
             typer.echo(page.alone, err=True)

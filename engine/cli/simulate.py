@@ -38,11 +38,10 @@ Html = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("simulate")(simulate)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@commands.command()
 def simulate(
     path: File = DEFAULT_FILE,
     *,

@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
+import inspect
 import json
 import os
 import re
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, time
 from difflib import get_close_matches
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, Self, TypeVar, get_args
 
 import typer
 
+from engine.cli.output import print_json, print_table
 from engine.errors import LedgerRequired, LedgerTimeout, LedgerUnavailable, ScheduleFileError
 from engine.runtime.apply.source import DEFAULT_PROJECT, Source
 from engine.runtime.settings import database_schema, unknown_names
@@ -412,31 +415,6 @@ def warn_of_unknown_names() -> None:
 
 
 @asynccontextmanager
-async def service(data_dir: Path = DEFAULT_DATA_DIR) -> AsyncIterator[ScheduleService]:
-    """Open the service on the target of a command.
-
-    Raises:
-        LedgerRequired: neither the environment nor ``data_dir`` names a ledger.
-    """
-    async with open_service(target(data_dir)) as opened:
-        yield opened
-
-
-def ask_service(data_dir: Path, question: Callable[[ScheduleService], Awaitable[T]]) -> T:
-    """Open the service on the target of a command and return its answer to one question.
-
-    Raises:
-        LedgerRequired: neither the environment nor ``data_dir`` names a ledger.
-    """
-
-    async def answer() -> T:
-        async with service(data_dir) as opened:
-            return await question(opened)
-
-    return asyncio.run(answer())
-
-
-@asynccontextmanager
 async def open_service(of: Target) -> AsyncIterator[ScheduleService]:
     """Open the service on the ledger of this target.
 
@@ -466,6 +444,91 @@ def actor() -> str:
     except (OSError, KeyError):
         user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"
+
+
+# --- commands on a ledger ---
+# What all commands share that ask a ledger: two options, the service and the output.
+
+
+class Session:
+    """One call of a command: the ledger that it asks, and how it prints the answer.
+
+    Args:
+        data_dir: where `sched up` keeps its servers.
+        as_json: whether to print JSON.
+    """
+
+    def __init__(self, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) -> None:
+        self.data_dir, self.as_json = data_dir, as_json
+
+    @cached_property
+    def target(self) -> Target:
+        """Target of the command; see ``target`` for its errors."""
+        return target(self.data_dir)
+
+    def ask(self, question: Callable[[ScheduleService], Awaitable[T]]) -> T:
+        """Open the service on the target and return its answer to one question.
+
+        Raises:
+            LedgerRequired: neither the environment nor ``data_dir`` names a ledger.
+            LedgerUnavailable: the ledger cannot be reached.
+        """
+
+        async def answer() -> T:
+            async with open_service(self.target) as opened:
+                return await question(opened)
+
+        return asyncio.run(answer())
+
+    def print(self, document: object, *lines: str) -> None:
+        """Print the document with ``--json``, and otherwise the lines."""
+        if self.as_json:
+            print_json(document)
+        else:
+            for line in lines:
+                typer.echo(line)
+
+    def print_rows(
+        self,
+        documents: Sequence[object],
+        columns: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        spare: Sequence[str],
+        none: str,
+    ) -> None:
+        """Print the documents with ``--json``, and otherwise a table with a row for each.
+
+        Without any document the text output is ``none``.
+        """
+        if self.as_json or not documents:
+            self.print(documents, none)
+        else:
+            print_table(columns, rows, spare=spare)
+
+
+def command(
+    commands: typer.Typer, name: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that registers a function as a command on a ledger.
+
+    The function gets a `Session` as its first argument. The command has the options of the session
+    instead, after its own.
+    """
+    options = inspect.signature(Session, eval_str=True).parameters.values()
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def run(*, data_dir: Path, as_json: bool, **arguments: Any) -> None:
+            function(Session(data_dir, as_json), **arguments)
+
+        _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        every = [each.replace(kind=each.KEYWORD_ONLY) for each in (*own, *options)]
+        run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined] # typer reads it
+        commands.command(name)(run)
+        return function
+
+    return register
 
 
 # --- service of sched up ---

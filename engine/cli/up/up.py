@@ -53,11 +53,7 @@ from engine.runtime.temporal_client import connect_temporal
 from engine.schedules import ScheduleFile
 from engine.service import ScheduleService
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(worker)
-    app.command()(up)
+commands = typer.Typer(rich_markup_mode=None)
 
 
 # --- worker until a signal ---
@@ -179,6 +175,7 @@ async def serve(
 # --- command ---
 
 
+@commands.command()
 def worker(
     schedules: Schedules = DEFAULT_FILE,
     task_queue: TaskQueue = "sched",
@@ -245,6 +242,7 @@ Lines = Annotated[
 ]
 
 
+@commands.command()
 def up(
     schedules: Schedules = DEFAULT_FILE,
     task_queue: TaskQueue = "sched",
