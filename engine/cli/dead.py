@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from engine.cli.operate import bucket_number, request_run
-from engine.cli.output import console, counted, instant, print_json, run_link
+from engine.cli.output import console, counted, fields, instant, print_json, run_link
 from engine.cli.target import (
     AnyKey,
     AsOverlap,
@@ -132,23 +132,11 @@ def drop(
 def letter_json(letter: DeadLetter, where: Target) -> dict[str, object]:
     """Return one letter as in ``sched dead list --json``."""
     return {
-        "key": letter.key,
-        "series": letter.series,
-        "bucket": letter.bucket,
-        "fire_time": instant(letter.fire_time),
-        "windows": letter.windows,
-        "last_fire_time": instant(letter.last_fire_time),
-        "kind": letter.kind,
-        "workflow_id": letter.workflow_id,
-        "run_id": letter.run_id,
+        **fields(
+            letter, "key series bucket fire_time windows last_fire_time kind workflow_id run_id"
+        ),
         "workflow": letter.workflow_type,
-        "status": letter.status,
-        "reason": letter.reason,
-        "error": letter.error,
-        "attempts": letter.attempts,
-        "started_at": instant(letter.started_at),
-        "died_at": instant(letter.died_at),
-        "definition_version": letter.definition_version,
+        **fields(letter, "status reason error attempts started_at died_at definition_version"),
         "has_input": bool(letter.arguments),
         "input": letter.arguments[0] if letter.arguments else None,
         "not_undone": list(letter.not_undone),

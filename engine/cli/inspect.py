@@ -19,6 +19,7 @@ from rich.text import Text
 from engine.cli.output import (
     colour_of,
     console,
+    fields,
     fire_json,
     fire_lag,
     instant,
@@ -259,17 +260,7 @@ def list_actions(session: Session, key: AnyKey = None, limit: Limit = 20) -> Non
 
 def action_json(row: ActionRow) -> dict[str, object]:
     """Return one action as in ``sched log --json``."""
-    return {
-        "at": instant(row.at),
-        "by": row.by,
-        "verb": row.verb,
-        "key": row.key,
-        "project": row.project,
-        "reason": row.reason,
-        "workflow_id": row.workflow_id,
-        "before": row.before,
-        "after": row.after,
-    }
+    return fields(row, "at by verb key project reason workflow_id before after")
 
 
 def _action_row(row: ActionRow) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ import typer
 from engine.cli.output import (
     WaitForWorker,
     clock,
-    instant,
+    fields,
     nobody_starts_key,
     wait_for_worker,
 )
@@ -89,17 +89,17 @@ def at(
     It prints the key by which `sched show`, `reschedule` and `cancel` know it, and warns where no
     worker lives that would start it.
     """
-    fields: dict[str, Any] = {"taskQueue": task_queue, "external": external}
+    given: dict[str, Any] = {"taskQueue": task_queue, "external": external}
     _require_place(moment, timezone)
     if argument := parse_json_input(own_input):
-        (fields["input"],) = argument
+        (given["input"],) = argument
     if timezone is not None:
-        fields["timezone"] = timezone
+        given["timezone"] = timezone
 
     async def ask(opened: ScheduleService) -> None:
         asked = await opened.schedule_at(
             workflow, moment, key=key, request_id=request_id,
-            project=project or project_here(session.target), reason=reason, **fields,
+            project=project or project_here(session.target), reason=reason, **given,
         )  # fmt: skip
         _print(session, asked)
         if wait:
@@ -171,13 +171,8 @@ def _require_place(moment: str, timezone: str | None) -> None:
 def _print(session: Session, asked: ApplicationSchedule) -> None:
     at, timezone = asked.next_fire_at, asked.schedule.timezone
     when = "paused" if at is None else clock(at, timezone, seconds=True)
-    document = {
-        "key": asked.key,
-        "project": asked.project,
-        "next_fire_at": instant(at),
-        "definition": asked.schedule.to_json(),
-        "waiting": asked.waiting,
-    }
+    document = fields(asked, "key project next_fire_at")
+    document |= {"definition": asked.schedule.to_json(), "waiting": asked.waiting}
     session.print(document, f"{asked.key}: {asked.schedule.workflow}, {when}")
     if asked.waiting:
         typer.echo(asked.waiting, err=True)

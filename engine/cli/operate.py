@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict, replace
-from datetime import timedelta
 from functools import partial
 from time import monotonic
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import typer
 
 from engine.cli.output import (
     WaitForWorker,
     counted,
+    fields,
     fire_json,
     instant,
     nobody_starts_key,
@@ -39,11 +39,12 @@ from engine.cli.target import (
 )
 from engine.errors import LedgerError
 from engine.schedules.model import CatchUp
-from engine.schedules.units import Rate, parse_duration, parse_rate
+from engine.schedules.units import parse_duration, parse_rate
 from engine.schedules.validators import MOST_CAUGHT_UP, Order, Policy
 from engine.service import Cancelled, Requested, Resumed, ScheduleService, Skipped
 
 commands = typer.Typer(rich_markup_mode=None)
+T = TypeVar("T")
 
 
 # --- pause and resume ---
@@ -139,13 +140,8 @@ def resume(
         return await opened.resume(key, reason=reason, make_up=make_up)
 
     done = session.ask(act)
-    document = {
-        "key": key,
-        "before": pause_json(done.before),
-        "next_fire_at": instant(done.next_fire_at),
-        "caught_up": done.caught_up,
-    }
-    session.print(document, _describe_resume(done))
+    before, after = pause_json(done.before), fields(done, "next_fire_at caught_up")
+    session.print({"key": key, "before": before, **after}, _describe_resume(done))
 
 
 def _asked(
@@ -172,22 +168,20 @@ def _asked(
             f"{most} is more than one resume can hold; write at most {MOST_CAUGHT_UP}",
             param_hint="'--max'",
         )
-    asked = {"policy": policy, **of_all, "rate": _rate(rate), "window": _window(window)}
+    asked = {
+        "policy": policy,
+        **of_all,
+        "rate": _parsed(rate, parse_rate, "--rate"),
+        "window": _parsed(window, parse_duration, "--window"),
+    }
     return {name: value for name, value in asked.items() if value is not None}
 
 
-def _rate(text: str | None) -> Rate | None:
+def _parsed(text: str | None, parse: Callable[[str], T], option: str) -> T | None:
     try:
-        return None if text is None else parse_rate(text)
+        return None if text is None else parse(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r}; {error}", param_hint="'--rate'") from None
-
-
-def _window(text: str | None) -> timedelta | None:
-    try:
-        return None if text is None else parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r}; {error}", param_hint="'--window'") from None
+        raise typer.BadParameter(f"{text!r}; {error}", param_hint=f"'{option}'") from None
 
 
 async def _made_up(opened: ScheduleService, key: str, asked: dict[str, Any]) -> CatchUp:
@@ -230,7 +224,7 @@ def unskip(session: Session, key: Key, at: At, reason: Reason = None) -> None:
 
 
 def _print_skip(session: Session, done: Skipped, outcome: str) -> None:
-    document = {**asdict(done), "fire_time": instant(done.fire_time)}
+    document = fields(done, "key fire_time workflow_id changed")
     session.print(document, f"{done.workflow_id} of {instant(done.fire_time)} {outcome}")
 
 

@@ -79,6 +79,15 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def fields(record: object, names: str) -> dict[str, Any]:
+    """Return attributes of a record, by their names in this order, with instants as ISO 8601."""
+    values = {name: getattr(record, name) for name in names.split()}
+    return {
+        name: instant(value) if isinstance(value, datetime) else value
+        for name, value in values.items()
+    }
+
+
 def print_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[object]],
@@ -142,32 +151,20 @@ def schedule_json(row: ScheduleRow) -> dict[str, object]:
     """Return one schedule as in ``sched list --json``."""
     schedule = row.schedule
     return {
-        "key": row.key,
-        "project": row.project,
-        "workflow": row.workflow,
+        **fields(row, "key project workflow"),
         "kind": schedule.kind if schedule else None,
         "spec": schedule.when if schedule else None,
         "timezone": schedule.timezone if schedule else None,
         "state": row.state,
         "next_fire_at": instant(row.next_start_at),
-        "last_fire_at": instant(row.last_fire_at),
-        "last_status": row.last_status,
-        "workflow_type": row.workflow_type,
-        "origin": row.origin,
+        **fields(row, "last_fire_at last_status workflow_type origin"),
         "error": problem_of(row),
     }
 
 
 def pause_json(pause: Pause | None) -> dict[str, object] | None:
     """Return a pause with its start, reason, actor and end."""
-    if pause is None:
-        return None
-    return {
-        "at": instant(pause.at),
-        "reason": pause.reason,
-        "by": pause.by,
-        "until": instant(pause.until),
-    }
+    return fields(pause, "at reason by until") if pause else None
 
 
 def paused_until(pause: Pause) -> str:
@@ -192,24 +189,12 @@ def fire_lag(fire: Fire) -> str | None:
 def backfill_json(of: Backfill) -> dict[str, object]:
     """Return a backfill as in ``sched show --json``."""
     return {
-        "id": of.id,
-        "key": of.key,
-        "state": of.state,
-        "ended_reason": of.ended_reason,
+        **fields(of, "id key state ended_reason"),
         "from": instant(of.first),
         "to": instant(of.last),
-        "cursor": instant(of.cursor),
-        "overlap": of.overlap,
-        "include": list(of.include),
-        "windows": of.windows,
-        "done": of.done,
-        "laid": of.laid,
+        **fields(of, "cursor overlap include windows done laid"),
         "left_alone": dict(of.left_alone),
-        "requested_by": of.requested_by,
-        "requested_at": instant(of.requested_at),
-        "ended_at": instant(of.ended_at),
-        "reason": of.reason,
-        "error": of.error,
+        **fields(of, "requested_by requested_at ended_at reason error"),
     }
 
 
@@ -223,27 +208,11 @@ def is_to_be_laid(fire: Fire, laying: Iterable[Backfill]) -> bool:
 
 def fire_json(fire: Fire, laying: Iterable[Backfill] = ()) -> dict[str, object]:
     """Return one fire as in ``sched fires --json``; ``laying``: see `is_to_be_laid`."""
-    return {
-        "key": fire.key,
-        "series": fire.series,
-        "bucket": fire.bucket,
-        "fire_time": instant(fire.fire_time),
-        "windows": fire.windows,
-        "last_fire_time": instant(fire.last_fire_time),
-        "workflow_id": fire.workflow_id,
-        "run_id": fire.run_id,
-        "status": fire.status,
-        "reason": fire.reason,
-        "reason_code": fire.reason_code,
-        "timing": fire.timing,
-        "started_at": instant(fire.started_at),
-        "closed_at": instant(fire.closed_at),
-        "lag_ms": fire.lag_ms,
-        "error": fire.error,
-        "replica": fire.replica,
-        "definition_version": fire.definition_version,
-        "backfill_pending": is_to_be_laid(fire, laying),
-    }
+    names = (
+        "key series bucket fire_time windows last_fire_time workflow_id run_id status reason"
+        " reason_code timing started_at closed_at lag_ms error replica definition_version"
+    )
+    return {**fields(fire, names), "backfill_pending": is_to_be_laid(fire, laying)}
 
 
 # --- times ---

@@ -15,6 +15,7 @@ from engine.cli.output import (
     clock,
     console,
     counted,
+    fields,
     fire_json,
     fire_lag,
     instant,
@@ -141,9 +142,7 @@ class Page:
         return {
             **schedule_json(row),
             "definition": row.schedule.to_json() if row.schedule else None,
-            "definition_version": row.definition_version,
-            "effective_from": instant(row.effective_from),
-            "series": row.series,
+            **fields(row, "definition_version effective_from series"),
             "tzdata": self._tzdata,
             "paused": pause_json(row.pause),
             "overlap": row.schedule.overlap if row.schedule else None,
@@ -154,14 +153,7 @@ class Page:
             "queue_full": {"windows": self.overflow[0], "last": instant(self.overflow[1])},
             "skips": [fire_json(fire) for fire in self.skips],
             "backfills": [backfill_json(each) for each in self.backfills],
-            "data_gaps": [
-                {
-                    "bucket": gap.bucket,
-                    "data_from": instant(gap.data_from),
-                    "data_to": instant(gap.data_to),
-                }
-                for gap in self.gaps
-            ],
+            "data_gaps": [fields(gap, "bucket data_from data_to") for gap in self.gaps],
             "last_fires": fires,
             "next": [fire.as_json() for fire in self.next],
             "links": {"runs": links["runs"]} if links else {},

@@ -213,7 +213,12 @@ def masked(text: str) -> str:
     return text.replace(TZDATA_VERSION, "TZDATA")
 
 
-class Frozen(datetime):
+class _Datetime(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, datetime)
+
+
+class Frozen(datetime, metaclass=_Datetime):
     """The clock of the commands."""
 
     @classmethod
