@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from engine.cli.operate import bucket_number, request_run
+from engine.cli.operate import request_run
 from engine.cli.output import console, counted, fields, instant, print_json, run_link
 from engine.cli.target import (
     AnyKey,
@@ -17,6 +17,7 @@ from engine.cli.target import (
     Reason,
     Session,
     Target,
+    bucket_number,
     command,
     parse_json_input,
 )

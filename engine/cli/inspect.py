@@ -106,29 +106,29 @@ def overdue(rows: Sequence[ScheduleRow], now: datetime) -> str:
 
 
 def _print(rows: Sequence[ScheduleRow]) -> None:
-    columns = ["KEY", "WORKFLOW", "WHEN", "STATE", "NEXT FIRE", "LAST FIRE", "LAST STATUS"]
-    problems = [problem_of(row) for row in rows]
-    cells = [_schedule_row(row) for row in rows]
-    if len({row.project for row in rows}) > 1:
-        columns.append("PROJECT")
-        cells = [[*cell, row.project] for cell, row in zip(cells, rows, strict=True)]
-    if any(row.origin == "api" for row in rows):
-        columns.append("ORIGIN")
-        cells = [[*cell, row.origin] for cell, row in zip(cells, rows, strict=True)]
-    if any(problems):
-        columns.append("PROBLEM")
-        cells = [[*cell, problem] for cell, problem in zip(cells, problems, strict=True)]
-    print_table(columns, cells, spare=_SPARE)
+    projects, origins = {row.project for row in rows}, {row.origin for row in rows}
+    print_table(
+        ("KEY", "WORKFLOW", "WHEN", "STATE", "NEXT FIRE", "LAST FIRE", "LAST STATUS", "PROJECT",
+         "ORIGIN", "PROBLEM"),
+        (
+            (
+                row.key, row.workflow, _when(row), row.state,
+                instant(row.next_start_at), instant(row.last_fire_at), row.last_status,
+                row.project if len(projects) > 1 else "", row.origin if "api" in origins else "",
+                problem_of(row),
+            )
+            for row in rows
+        ),
+        optional=("PROJECT", "ORIGIN", "PROBLEM"),
+        spare=_SPARE,
+    )  # fmt: skip
 
 
-def _schedule_row(row: ScheduleRow) -> list[object]:
-    when = row.schedule.when if row.schedule else "?"
-    if row.schedule and row.schedule.kind == "cron" and row.schedule.timezone != "UTC":
-        when += f" {row.schedule.timezone}"
-    return [
-        row.key, row.workflow, when, row.state,
-        instant(row.next_start_at), instant(row.last_fire_at), row.last_status,
-    ]  # fmt: skip
+def _when(row: ScheduleRow) -> str:
+    if row.schedule is None:
+        return "?"
+    zoned = row.schedule.kind == "cron" and row.schedule.timezone != "UTC"
+    return row.schedule.when + (f" {row.schedule.timezone}" if zoned else "")
 
 
 # --- fires ---

@@ -53,9 +53,6 @@ commands = typer.Typer(rich_markup_mode=None)
 # Computation of the next fires. Pure: ``after`` and ``now`` are arguments.
 
 LAST = "last fire"
-SPARE = ("TIMEZONE", "LOCAL TIME", "FROM NOW")
-"""Columns to drop on a narrow terminal; the least important first."""
-
 _NONE: Mapping[datetime, str] = MappingProxyType({})
 _END = from_seconds(HORIZON)
 
@@ -120,28 +117,6 @@ class Upcoming:
             "bucket": self.source.spec.bucket(self.fire_time),
             "note": self.note,
         }
-
-
-def table(
-    rows: Sequence[Upcoming], now: datetime, *, with_key: bool
-) -> tuple[list[str], list[list[str | None]]]:
-    """Return the columns and cells of the table of these fires."""
-    columns = ["FIRE TIME", "LOCAL TIME", "TIMEZONE", "FROM NOW"]
-    cells = [
-        [
-            instant(row.fire_time), clock(row.fire_time, row.source.timezone),
-            row.source.timezone, relative(row.fire_time, now),
-        ]
-        for row in rows
-    ]  # fmt: skip
-    if with_key:
-        columns = ["KEY", *columns]
-        cells = [[row.source.key, *cell] for row, cell in zip(rows, cells, strict=True)]
-    notes = [row.note for row in rows]
-    if any(notes):
-        columns = [*columns, "NOTE"]
-        cells = [[*cell, note] for cell, note in zip(cells, notes, strict=True)]
-    return columns, cells
 
 
 def upcoming(source: FireSource, after: datetime, count: int) -> list[Upcoming]:
@@ -346,11 +321,29 @@ def _print(
             return  # the note of the last fire has it; an empty list needs an explanation
     else:
         if rows:
-            columns, cells = table(rows, now, with_key=with_key)
-            print_table(columns, cells, spare=SPARE)
+            print_upcoming(rows, now, with_key=with_key)
         notes = [*notes, f"({found.origin})"]
     for sentence in notes:
         typer.echo(sentence, err=session.as_json)
+
+
+def print_upcoming(
+    rows: Sequence[Upcoming], now: datetime, heading: str = "FIRE TIME", *, with_key: bool = False
+) -> None:
+    """Print a table of these fires; ``heading`` is that of the fire times."""
+    print_table(
+        ("KEY", heading, "LOCAL TIME", "TIMEZONE", "FROM NOW", "NOTE"),
+        (
+            (
+                row.source.key if with_key else "",
+                instant(row.fire_time), clock(row.fire_time, row.source.timezone),
+                row.source.timezone, relative(row.fire_time, now), row.note,
+            )
+            for row in rows
+        ),
+        optional=("KEY", "NOTE"),
+        spare=("TIMEZONE", "LOCAL TIME", "FROM NOW"),
+    )  # fmt: skip
 
 
 def _ended(shown: int, after: datetime) -> str:

@@ -30,6 +30,7 @@ from engine.cli.target import (
     Key,
     Reason,
     Session,
+    bucket_number,
     command,
     keys_in_the_file,
     moment,
@@ -232,28 +233,12 @@ def _print_skip(session: Session, done: Skipped, outcome: str) -> None:
 # ``sched trigger`` and ``sched rerun``.
 
 _NO_RUN = {"skipped", "rejected"}
-_LONGEST = 18
-"""Most digits of a bucket; any number with 18 digits fits the database's 64-bit integer."""
 _SOON = {"claimed": "starts at once", "queued": "starts when what is open has ended"}
 _ASKS = "starts at once, unless a run is open: that is looked at first"
 _HELD = "waits for the end of the pause"
 _LOOK_TAKES = 5.0
 """Seconds for which a command waits until a worker has checked for an open run."""
 _EVERY = 0.1
-
-
-def bucket_number(text: str | int) -> int:
-    """Parse a window's number.
-
-    Raises:
-        typer.BadParameter: it is not a bucket.
-    """
-    digits = str(text)
-    if not digits.isascii() or not digits.isdigit() or len(digits) > _LONGEST:
-        raise typer.BadParameter(
-            f"{text!r} is no bucket; write the number in the run's id, as `sched fires` shows it"
-        )
-    return int(digits)
 
 
 @command(commands)

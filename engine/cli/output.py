@@ -92,16 +92,19 @@ def print_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[object]],
     *,
+    optional: Sequence[str] = (),
     spare: Sequence[str] = (),
     whole: bool = False,
 ) -> None:
     """Print a table without folding cells, so that times and ids can be copied.
 
-    On a narrower terminal the ``spare`` columns are dropped in order, then lines are truncated;
-    ``whole`` prevents both. A pipe gets everything. On a terminal statuses are coloured.
+    ``optional`` columns are left out if all of their cells are empty. On a narrower terminal the
+    ``spare`` columns are dropped in order, then lines are truncated; ``whole`` prevents both. A
+    pipe gets everything. On a terminal statuses are coloured.
     """
     table = [["" if cell is None else str(cell) for cell in row] for row in rows]
     shown = {heading: (heading, *cells) for heading, *cells in zip(columns, *table, strict=True)}
+    shown = {name: shown[name] for name in shown if name not in optional or any(shown[name][1:])}
     out = console()
     room = out.width if sys.stdout.isatty() and not whole else None
     for name in spare:

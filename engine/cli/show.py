@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import typer
 
-from engine.cli.next import SPARE, FireSource, Upcoming, table, upcoming
+from engine.cli.next import FireSource, Upcoming, print_upcoming, upcoming
 from engine.cli.output import (
     as_yaml,
     backfill_json,
@@ -255,13 +255,17 @@ class Page:
         out = console()
         out.print()
         if self.fires:
-            print_table(*_fire_rows(self.fires), spare=("TIMING", "LAG", "RUN"))
+            print_table(
+                ("LAST FIRES", "STATUS", "TIMING", "LAG", "RUN", "REASON"),
+                map(_fire_row, self.fires),
+                optional=("REASON",),
+                spare=("TIMING", "LAG", "RUN"),
+            )
         else:
             out.print("no window has been decided yet")
         if shown := self.next:
-            columns, cells = table(shown, self.now, with_key=False)
             out.print()
-            print_table(["NEXT FIRES", *columns[1:]], cells, spare=SPARE)
+            print_upcoming(shown, self.now, "NEXT FIRES")
 
 
 def _backfill(of: Backfill) -> str:
@@ -276,17 +280,8 @@ def _backfill(of: Backfill) -> str:
     return f"{period}: ended ({of.ended_reason}), {laid}, {of.windows - of.done} not laid"
 
 
-def _fire_rows(fires: list[Fire]) -> tuple[list[str], list[list[object]]]:
-    columns = ["LAST FIRES", "STATUS", "TIMING", "LAG", "RUN"]
-    rows: list[list[object]] = [
-        [
-            instant(fire.fire_time), fire.status, fire.timing, fire_lag(fire),
-            fire.run_id and fire.workflow_id,
-        ]
-        for fire in fires
-    ]  # fmt: skip
-    reasons = [why(fire) for fire in fires]
-    if any(reasons):
-        columns.append("REASON")
-        rows = [[*row, reason] for row, reason in zip(rows, reasons, strict=True)]
-    return columns, rows
+def _fire_row(fire: Fire) -> tuple[object, ...]:
+    return (
+        instant(fire.fire_time), fire.status, fire.timing, fire_lag(fire),
+        fire.run_id and fire.workflow_id, why(fire),
+    )  # fmt: skip

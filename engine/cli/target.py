@@ -40,8 +40,9 @@ DEFAULT_FILE = Path("schedules.yaml")
 
 _MOST = 1_000_000
 _LAST_PORT = 65_535
-_LONG = 10
-"""A number with this many digits is too large for any option here."""
+_DIGITS = 18
+_LAST_BUCKET = 10**_DIGITS - 1
+"""Any number with 18 digits fits the database's 64-bit integer."""
 
 _KEY = re.compile(r"(?:^|[\s{,-])key:\s*[\"']?([a-z0-9][a-z0-9._-]*)", re.MULTILINE)
 
@@ -60,36 +61,29 @@ def keys_in_the_file(context: typer.Context) -> list[str]:
     return sorted(set(_KEY.findall(code)))
 
 
-def whole_number(text: str | int) -> int:
-    """Parse a number of items to show, from typed text or a default.
+def _number(least: int, most: int, refusal: str) -> Callable[[str | int], int]:
+    """Return a parser of whole numbers, from typed text or a default.
 
-    Raises:
-        typer.BadParameter: it is not a whole number from 1 to 1,000,000.
+    ``refusal`` follows the text in the error for one that is none from ``least`` to ``most``.
     """
-    number = _number(text)
-    if not 1 <= number <= _MOST:
-        raise typer.BadParameter(f"{text!r} is no whole number from 1 to {_MOST}; write one, as 20")
-    return number
+
+    def read(text: str | int) -> int:
+        digits = str(text)
+        typed = digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS
+        if not typed or not least <= int(digits) <= most:
+            raise typer.BadParameter(f"{text!r} {refusal}")
+        return int(digits)
+
+    return read
 
 
-def port_number(text: str | int) -> int:
-    """Parse a port, from typed text or a default; 0 is any free port.
-
-    Raises:
-        typer.BadParameter: it is not a port number.
-    """
-    number = _number(text)
-    if not 0 <= number <= _LAST_PORT:
-        raise typer.BadParameter(
-            f"{text!r} is no port; write a whole number up to {_LAST_PORT}, or 0 for any free one"
-        )
-    return number
-
-
-def _number(text: str | int) -> int:
-    """Parse a whole number; return -1 if it is not one."""
-    digits = str(text)
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < _LONG else -1
+whole_number = _number(1, _MOST, f"is no whole number from 1 to {_MOST}; write one, as 20")
+port_number = _number(
+    0, _LAST_PORT, f"is no port; write a whole number up to {_LAST_PORT}, or 0 for any free one"
+)
+bucket_number = _number(
+    0, _LAST_BUCKET, "is no bucket; write the number in the run's id, as `sched fires` shows it"
+)
 
 
 def one_of(noun: str, words: Sequence[str]) -> Callable[[str], str]:
