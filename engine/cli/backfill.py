@@ -54,7 +54,6 @@ Overlap = Annotated[
         help="allow: all as fast as it goes; queue: one after another."
         "  [default: what comes nearer to the schedule's own]",
         parser=one_of("policy", get_args(BackfillOverlap)),
-        show_default=False,
     ),
 ]
 
@@ -65,7 +64,6 @@ Include = Annotated[
         metavar="CAUSE",
         help=f"Windows to start besides: {', '.join(INCLUDED)}. May be given several times.",
         parser=one_of("cause", INCLUDED),
-        show_default=False,
     ),
 ]
 

@@ -27,8 +27,7 @@ Name = Annotated[
     str, typer.Argument(metavar="KEY|RUN-ID", help="A schedule's key and a bucket, or a run's id.")
 ]
 Bucket = Annotated[
-    int | None,
-    typer.Argument(metavar="BUCKET", help="The window's number.", parser=bucket_number),
+    int | None, typer.Argument(metavar="BUCKET", help="The window's number.", parser=bucket_number)
 ]
 AnyName = Annotated[
     str | None,

@@ -457,8 +457,7 @@ def _drift(row: DriftRow) -> Iterator[str]:
 
 
 def _sum(found: DryRun) -> str:
-    kinds = ("added", "changed", "returned", "retired")
-    counts = {kind: sum(each.kind == kind for each in found.changes) for kind in kinds}
+    counts = {kind: sum(each.kind == kind for each in found.changes) for kind in _SIGNS}
     named = [f"{count} {kind}" for kind, count in counts.items() if count]
     named.append(f"{len(found.unchanged)} unchanged")
     if found.refused_keys:

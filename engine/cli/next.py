@@ -145,8 +145,7 @@ def one_of_each(sources: Iterable[FireSource], after: datetime) -> list[Upcoming
 # --- command ---
 
 Expression = Annotated[
-    str | None,
-    typer.Option("--cron", metavar="EXPR", help="Of this cron expression; asks nobody."),
+    str | None, typer.Option("--cron", metavar="EXPR", help="Of this cron expression; asks nobody.")
 ]
 Zone = Annotated[
     str | None,

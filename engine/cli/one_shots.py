@@ -56,7 +56,6 @@ Project = Annotated[
         "--project",
         metavar="NAME",
         help="Whose workers start it.  [default: that of `sched up`, or of the file, here]",
-        show_default=False,
     ),
 ]
 

@@ -62,30 +62,22 @@ Made = Annotated[
         help=f"What becomes of the windows of the pause: {', '.join(_POLICIES)}."
         "  [default: the schedule's catchUp.pause]",
         parser=one_of("policy", _POLICIES),
-        show_default=False,
     ),
 ]
 Most = Annotated[
     int | None,
-    typer.Option(
-        "--max", metavar="N", help="Of `all`: the newest so many.", parser=whole_number,
-        show_default=False,
-    ),
-]  # fmt: skip
+    typer.Option("--max", metavar="N", help="Of `all`: the newest so many.", parser=whole_number),
+]
 Ordered = Annotated[
     str | None,
     typer.Option(
         "--order", metavar="ORDER", help="Of `all`: oldest or newest first.",
-        parser=one_of("order", _ORDERS), show_default=False,
+        parser=one_of("order", _ORDERS),
     ),
 ]  # fmt: skip
-Paced = Annotated[
-    str | None,
-    typer.Option("--rate", metavar="RATE", help="Of `all`: so fast.", show_default=False),
-]
+Paced = Annotated[str | None, typer.Option("--rate", metavar="RATE", help="Of `all`: so fast.")]
 Within = Annotated[
-    str | None,
-    typer.Option("--window", metavar="TIME", help="No window older than this.", show_default=False),
+    str | None, typer.Option("--window", metavar="TIME", help="No window older than this.")
 ]
 
 
@@ -95,8 +87,7 @@ def pause(
     key: Key,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why.")],
     until: Annotated[
-        str | None,
-        typer.Option("--until", metavar="ISO", help="When it ends by itself.", show_default=False),
+        str | None, typer.Option("--until", metavar="ISO", help="When it ends by itself.")
     ] = None,
 ) -> None:
     """Let a schedule rest; no deploy wakes it.
@@ -249,7 +240,6 @@ def trigger(
         str | None,
         typer.Option(
             "--request-id", metavar="ID", help="Names the run: one run, however often asked.",
-            show_default=False,
         ),
     ] = None,
     overlap: AsOverlap = None,
@@ -287,7 +277,7 @@ def rerun(
         int | None,
         typer.Option(
             "--series", metavar="N", help="Where several series have that number.",
-            parser=whole_number, show_default=False,
+            parser=whole_number,
         ),
     ] = None,
     overlap: AsOverlap = None,

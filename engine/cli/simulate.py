@@ -127,7 +127,7 @@ def _as_json(found: Simulation) -> dict[str, object]:
         "outages": [
             {"from": instant(each.begin), "to": instant(each.end)} for each in found.outages
         ],
-        "windows": sum(fate.windows for fate in found.fates),
+        "windows": found.total.windows,
         "totals": found.totals,
         "schedules": [
             {

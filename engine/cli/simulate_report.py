@@ -127,6 +127,33 @@ def utc(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
+def _period(start: datetime, end: datetime) -> str:
+    return f"{utc(start)} to {utc(end)}"
+
+
+def _size(found: Simulation) -> str:
+    return f"{counted(len(found.fates), 'schedule')}, {found.total.windows:,} windows"
+
+
+def remarks(found: Simulation) -> list[str]:
+    """Return notes on schedules whose overlap is unknown, or whose dependencies are left out."""
+    notes = []
+    if unknown := [fate.key for fate in found.fates if fate.overlap_unknown]:
+        cure = "say with --duration how long its runs take"
+        if found.outages:
+            cure = "overlap is not simulated across an --outage"
+        notes.append(
+            f"not known how runs get in each other's way: {first_of(unknown, _NAMED)};"
+            f" counted as with `overlap: allow`; {cure}"
+        )
+    if follows := [fate.key for fate in found.fates if fate.follows]:
+        notes.append(
+            f"not simulated that they wait for other schedules: {first_of(follows, _NAMED)};"
+            " counted as if each started at its window"
+        )
+    return notes
+
+
 # --- text ---
 # Text output of ``sched simulate``: a table, and maps of bars.
 
@@ -141,13 +168,9 @@ _UNUSUAL: tuple[Outcome, ...] = (
 
 def print_simulation(found: Simulation) -> None:
     """Print the outcomes of the windows, and maps of starts and of open runs."""
-    windows = sum(fate.windows for fate in found.fates)
-    typer.echo(
-        f"{utc(found.start)} to {utc(found.end)}: "
-        f"{counted(len(found.fates), 'schedule')}, {windows:,} windows"
-    )
+    typer.echo(f"{_period(found.start, found.end)}: {_size(found)}")
     for gap in found.outages:
-        typer.echo(f"outage {utc(gap.begin)} to {utc(gap.end)}")
+        typer.echo(f"outage {_period(gap.begin, gap.end)}")
     typer.echo()
     _print_fates(found)
     if any(found.starts):
@@ -172,36 +195,8 @@ def _print_fates(found: Simulation) -> None:
     print_table(columns, map(row, [*fates[:_SHOWN], *total]))
     if len(fates) > _SHOWN:
         typer.echo(f"({len(fates) - _SHOWN:,} more schedules are in `all`; --json lists them)")
-    for remark in (overlap_remark(found), dependency_remark(found)):
-        if remark:
-            typer.echo(remark)
-
-
-def overlap_remark(found: Simulation) -> str:
-    """Return a note on schedules whose overlap is unknown; empty if there are none."""
-    unknown = [fate.key for fate in found.fates if fate.overlap_unknown]
-    if not unknown:
-        return ""
-    cure = (
-        "overlap is not simulated across an --outage"
-        if found.outages
-        else "say with --duration how long its runs take"
-    )
-    return (
-        f"not known how runs get in each other's way: {first_of(unknown, _NAMED)};"
-        f" counted as with `overlap: allow`; {cure}"
-    )
-
-
-def dependency_remark(found: Simulation) -> str:
-    """Return a note on schedules that follow others, which is not simulated; empty if none do."""
-    follows = [fate.key for fate in found.fates if fate.follows]
-    if not follows:
-        return ""
-    return (
-        f"not simulated that they wait for other schedules: {first_of(follows, _NAMED)};"
-        " counted as if each started at its window"
-    )
+    for remark in remarks(found):
+        typer.echo(remark)
 
 
 def _unusual(fate: Fate) -> int:
@@ -291,8 +286,6 @@ td.zero { color: var(--quiet); }
 
 def page(found: Simulation, name: str) -> str:
     """Return the page about a simulated file called ``name``."""
-    windows = sum(fate.windows for fate in found.fates)
-    said = f"{counted(len(found.fates), 'schedule')}, {windows:,} windows"
     charts = [_section(found, found.starts, "Starts per minute", "starts")]
     if any(found.most_open):
         charts.append(_section(found, found.most_open, "Open runs", "open at once"))
@@ -300,14 +293,14 @@ def page(found: Simulation, name: str) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(name)} simulated</title><style>{_STYLE}</style></head><body>"
-        f"<header><h1>{escape(name)}</h1><p>Simulated from {utc(found.start)} to "
-        f"{utc(found.end)}: {said}{_outages(found)}</p></header>"
+        f"<header><h1>{escape(name)}</h1><p>Simulated from "
+        f"{_period(found.start, found.end)}: {_size(found)}{_outages(found)}</p></header>"
         f"{''.join(charts)}{_table(found)}</body></html>\n"
     )
 
 
 def _outages(found: Simulation) -> str:
-    gaps = [f"{utc(gap.begin)} to {utc(gap.end)}" for gap in found.outages]
+    gaps = [_period(gap.begin, gap.end) for gap in found.outages]
     return f"<br>Outages: {'; '.join(gaps)}" if gaps else ""
 
 
@@ -411,13 +404,8 @@ def _table(found: Simulation) -> str:
     return (
         f"<section><h2>What becomes of each window</h2>{note}<table><tr><th>key</th>"
         f"<th>windows</th>{heads}</tr>{rows}{_table_row(found.total, names)}</table>"
-        f"{_remark(found)}</section>"
+        f"{''.join(f'<p>{escape(remark)}</p>' for remark in remarks(found))}</section>"
     )
-
-
-def _remark(found: Simulation) -> str:
-    remarks = (overlap_remark(found), dependency_remark(found))
-    return "".join(f"<p>{escape(remark)}</p>" for remark in remarks if remark)
 
 
 def _table_row(fate: Fate, names: Sequence[Outcome]) -> str:

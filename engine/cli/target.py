@@ -108,7 +108,6 @@ TakeFrom = Annotated[
         "--take-from",
         metavar="PROJECT",
         help="What this project was called: its keys that the file has come along.",
-        show_default=False,
     ),
 ]
 DataDir = Annotated[
@@ -130,8 +129,7 @@ Schedules = Annotated[
     ),
 ]
 SameFile = Annotated[
-    Path | None,
-    typer.Option("--schedules", metavar="FILE", help="The same as FILE.", show_default=False),
+    Path | None, typer.Option("--schedules", metavar="FILE", help="The same as FILE.")
 ]
 TaskQueue = Annotated[
     str,
@@ -168,18 +166,14 @@ AnyKey = Annotated[
     typer.Argument(metavar="KEY", help="Only this schedule's.", autocompletion=keys_in_the_file),
 ]
 Reason = Annotated[
-    str | None,
-    typer.Option("--reason", metavar="TEXT", help="Why; `sched log` shows it.", show_default=False),
+    str | None, typer.Option("--reason", metavar="TEXT", help="Why; `sched log` shows it.")
 ]
 At = Annotated[
     str,
     typer.Option("--at", metavar="ISO", help="When the window opens, as `sched next` shows it."),
 ]
 Input = Annotated[
-    str | None,
-    typer.Option(
-        "--input", metavar="JSON", help="The argument of this run alone.", show_default=False
-    ),
+    str | None, typer.Option("--input", metavar="JSON", help="The argument of this run alone.")
 ]
 AsOverlap = Annotated[
     Overlap | None,
@@ -189,12 +183,10 @@ AsOverlap = Annotated[
         help=f"What to keep to, this once: {', '.join(get_args(Overlap))}."
         "  [default: the schedule's own]",
         parser=one_of("policy", get_args(Overlap)),
-        show_default=False,
     ),
 ]
 Limit = Annotated[
-    int,
-    typer.Option("--limit", "-n", metavar="N", help="At most so many.", parser=whole_number),
+    int, typer.Option("--limit", "-n", metavar="N", help="At most so many.", parser=whole_number)
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -553,12 +545,8 @@ class LazyService:
         """
         async with self._opening:
             if self._service is None:
-                self._service = await self._stack.enter_async_context(
-                    ScheduleService.connect(
-                        self._url,
-                        namespace=self._namespace,
-                        schema=database_schema(),
-                        actor="sched up",
-                    )
+                connecting = ScheduleService.connect(
+                    self._url, namespace=self._namespace, schema=database_schema(), actor="sched up"
                 )
+                self._service = await self._stack.enter_async_context(connecting)
         yield self._service

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain, pairwise
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from engine.schedules.model import Schedule
 from engine.schedules.planner.decisions import Decision, ScheduleState
@@ -24,10 +24,7 @@ Outcome = Literal[
     "on_time", "late", "caught_up", "queued",
     "overlapped", "coalesced", "excluded", "expired", "disabled", "paused",
 ]  # fmt: skip
-OUTCOMES: Final[tuple[Outcome, ...]] = (
-    "on_time", "late", "caught_up", "queued",
-    "overlapped", "coalesced", "excluded", "expired", "disabled", "paused",
-)  # fmt: skip
+OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 """Outcomes of a window; the first four have a run."""
 
 
