@@ -251,7 +251,7 @@ class Commands(TyperGroup):
         widest = max(map(len, self.commands))
         for heading, group in GROUPS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(widest), said) for name, said in group.items()])
+                formatter.write_dl([(name.ljust(widest), text) for name, text in group.items()])
 
 
 def _require_text(argument: str) -> None:

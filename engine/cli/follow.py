@@ -23,7 +23,7 @@ _PATIENCE = timedelta(seconds=2)
 _DETAILS = "__temporal_workflow_metadata"
 """A query that the SDK answers for every workflow."""
 
-Say = Callable[[Fire, str], None]
+Show = Callable[[Fire, str], None]
 """Callback with a fire that is new or has changed, and its run's reported progress."""
 
 
@@ -33,12 +33,12 @@ class Follower:
     Args:
         key, status: filters; None is all.
         limit: how many existing fires to report at the start.
-        say: called for each report.
+        show: called for each report.
     """
 
-    def __init__(self, key: str | None, status: Status | None, limit: int, *, say: Say) -> None:
-        self._key, self._status, self._limit, self._say = key, status, limit, say
-        self._told: dict[str, tuple[str, str]] = {}
+    def __init__(self, key: str | None, status: Status | None, limit: int, *, show: Show) -> None:
+        self._key, self._status, self._limit, self._show = key, status, limit, show
+        self._reported: dict[str, tuple[str, str]] = {}
 
     async def run(self, of: Target, *, warn: Callable[[str], None]) -> None:
         """Follow until cancelled.
@@ -59,21 +59,21 @@ class Follower:
                 if client is not None:
                     await self._ask(service, client)
                 await asyncio.sleep(_EVERY)
-                self.tell(await self._fires(service), {})
+                self.report(await self._fires(service), {})
 
     def begin(self, fires: Sequence[Fire]) -> None:
         """Report the newest existing fires; of the others, only later changes are reported."""
-        self._told = {fire.workflow_id: (fire.status, "") for fire in fires[self._limit :]}
-        self.tell(fires[: self._limit], {})
+        self._reported = {fire.workflow_id: (fire.status, "") for fire in fires[self._limit :]}
+        self.report(fires[: self._limit], {})
 
-    def tell(self, fires: Iterable[Fire], progress: dict[str, str]) -> None:
+    def report(self, fires: Iterable[Fire], progress: dict[str, str]) -> None:
         """Report changes in these fires, which are ordered newest first."""
         for fire in reversed([*fires]):
-            before = self._told.get(fire.workflow_id, ("", ""))
+            before = self._reported.get(fire.workflow_id, ("", ""))
             now = (fire.status, progress.get(fire.workflow_id, before[1]))
             if now != before:
-                self._told[fire.workflow_id] = now
-                self._say(fire, now[1] if fire.status == "started" else "")
+                self._reported[fire.workflow_id] = now
+                self._show(fire, now[1] if fire.status == "started" else "")
 
     async def _fires(self, service: ScheduleService) -> list[Fire]:
         limit = max(_LOOKED_AT, self._limit)
@@ -83,9 +83,9 @@ class Follower:
         if self._status not in {None, "started"}:
             return
         fires = await service.fires(key=self._key, status="started", limit=_ASKED)
-        said = await asyncio.gather(*(_progress(client, fire.workflow_id) for fire in fires))
-        told = {fire.workflow_id: text for fire, text in zip(fires, said, strict=True) if text}
-        self.tell([fire for fire in fires if fire.workflow_id in told], told)
+        texts = await asyncio.gather(*(_progress(client, fire.workflow_id) for fire in fires))
+        progress = {fire.workflow_id: text for fire, text in zip(fires, texts, strict=True) if text}
+        self.report([fire for fire in fires if fire.workflow_id in progress], progress)
 
 
 async def _progress(client: Client, workflow_id: str) -> str | None:

@@ -197,7 +197,7 @@ def _follow(session: Session, key: str | None, status: Status | None, limit: int
 
     out = console()
 
-    def say(fire: Fire, progress: str) -> None:
+    def show(fire: Fire, progress: str) -> None:
         if session.as_json:
             line = json.dumps({**fire_json(fire), "progress": progress or None}, ensure_ascii=False)
             typer.echo(line)
@@ -209,7 +209,7 @@ def _follow(session: Session, key: str | None, status: Status | None, limit: int
             f"  {fire.workflow_id}" + (f"  {note}" if note else ""),
         ))  # fmt: skip
 
-    follower, of = Follower(key, status, limit, say=say), session.target
+    follower, of = Follower(key, status, limit, show=show), session.target
 
     async def run() -> None:
         # Exit without cleanup: this only reads, and the Temporal SDK may hang when a call in flight

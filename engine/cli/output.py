@@ -301,7 +301,7 @@ def as_yaml(schedule: Schedule) -> list[str]:
     """Return the entry's lines: the declared fields, and the policies in force by default."""
     most = schedule.max_concurrent_runs
     limit = {"maxConcurrentRuns": most} if most > 1 else {}  # next to the policy it belongs to
-    said = {
+    entry = {
         "overlap": schedule.overlap,
         **limit,
         "grace": format_duration(schedule.grace),
@@ -312,8 +312,8 @@ def as_yaml(schedule: Schedule) -> list[str]:
         },
     }
     if schedule.kind == "cron":
-        said["timezone"] = schedule.timezone
-    ordered = {name: said.pop(name) for name in _FIRST if name in said} | said
+        entry["timezone"] = schedule.timezone
+    ordered = {name: entry.pop(name) for name in _FIRST if name in entry} | entry
     lines = [
         _excluded(schedule.exclude) if name == "exclude" else f"{name}: {_value(value)}"
         for name, value in ordered.items()
@@ -327,8 +327,8 @@ def _excluded(items: tuple[Item, ...]) -> str:
     sizes = [
         f"{item.name}: {len(item.dates)} items" for item in items if isinstance(item, Calendar)
     ]
-    said = f"  # {', '.join(sizes)}; --json has them" if sizes else ""
-    return f"exclude: [{', '.join(map(_value, named))}]{said}"
+    note = f"  # {', '.join(sizes)}; --json has them" if sizes else ""
+    return f"exclude: [{', '.join(map(_value, named))}]{note}"
 
 
 def _value(value: Any) -> str:
@@ -396,11 +396,11 @@ async def nobody_serves(opened: ScheduleService, project: str, *, unknown: bool 
 
 async def wait_for_worker(look: Callable[[], Awaitable[str]]) -> None:
     """Poll until ``look`` returns no warning about a missing worker."""
-    told = False
+    warned = False
     while text := await look():
-        if not told:
+        if not warned:
             typer.echo(f"{text}\nwaiting for it; Ctrl-C ends the wait alone", err=True)
-        told = True
+        warned = True
         await asyncio.sleep(_EVERY)
-    if told:
+    if warned:
         typer.echo("a worker lives that starts it", err=True)

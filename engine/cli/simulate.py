@@ -131,14 +131,14 @@ def _as_json(found: Simulation) -> dict[str, object]:
         "totals": found.totals,
         "schedules": [
             {
-                "key": fate.key,
-                "windows": fate.windows,
-                **{name: fate.counts.get(name, 0) for name in OUTCOMES},
-                "first_sight": fate.first_sight,
-                "overlap_unknown": fate.overlap_unknown,
-                "follows": fate.follows,
+                "key": each.key,
+                "windows": each.windows,
+                **{name: each.counts.get(name, 0) for name in OUTCOMES},
+                "first_sight": each.first_sight,
+                "overlap_unknown": each.overlap_unknown,
+                "follows": each.follows,
             }
-            for fate in found.fates
+            for each in found.schedules
         ],
         "minutes": list(minutes),
     }

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from engine.cli.output import console, counted, print_table
-from engine.schedules.simulation import LONGEST, Fate, Outcome, Simulation
+from engine.schedules.simulation import LONGEST, Outcome, ScheduleTotals, Simulation
 from engine.schedules.units import MINUTE_MS, epoch_ms, first_of
 
 # --- minute map ---
@@ -132,13 +132,13 @@ def _period(start: datetime, end: datetime) -> str:
 
 
 def _size(found: Simulation) -> str:
-    return f"{counted(len(found.fates), 'schedule')}, {found.total.windows:,} windows"
+    return f"{counted(len(found.schedules), 'schedule')}, {found.total.windows:,} windows"
 
 
 def remarks(found: Simulation) -> list[str]:
     """Return notes on schedules whose overlap is unknown, or whose dependencies are left out."""
     notes = []
-    if unknown := [fate.key for fate in found.fates if fate.overlap_unknown]:
+    if unknown := [each.key for each in found.schedules if each.overlap_unknown]:
         cure = "say with --duration how long its runs take"
         if found.outages:
             cure = "overlap is not simulated across an --outage"
@@ -146,7 +146,7 @@ def remarks(found: Simulation) -> list[str]:
             f"not known how runs get in each other's way: {first_of(unknown, _NAMED)};"
             f" counted as with `overlap: allow`; {cure}"
         )
-    if follows := [fate.key for fate in found.fates if fate.follows]:
+    if follows := [each.key for each in found.schedules if each.follows]:
         notes.append(
             f"not simulated that they wait for other schedules: {first_of(follows, _NAMED)};"
             " counted as if each started at its window"
@@ -172,35 +172,35 @@ def print_simulation(found: Simulation) -> None:
     for gap in found.outages:
         typer.echo(f"outage {_period(gap.begin, gap.end)}")
     typer.echo()
-    _print_fates(found)
+    _print_outcomes(found)
     if any(found.starts):
         _print_map(found, found.starts, "starts")
     if any(found.most_open):
         _print_map(found, found.most_open, "open runs")
 
 
-def _print_fates(found: Simulation) -> None:
-    first = any(fate.first_sight for fate in found.fates)
+def _print_outcomes(found: Simulation) -> None:
+    first = any(each.first_sight for each in found.schedules)
     columns = ["KEY", "WINDOWS", *(name.upper().replace("_", " ") for name in found.totals)]
     columns += ["FIRST SIGHT"] if first else []
 
-    def row(fate: Fate) -> list[str]:
-        counts = [fate.windows, *(fate.counts.get(name, 0) for name in found.totals)]
-        counts += [fate.first_sight] if first else []
-        return [fate.key, *(f"{count:,}" for count in counts)]
+    def row(each: ScheduleTotals) -> list[str]:
+        counts = [each.windows, *(each.counts.get(name, 0) for name in found.totals)]
+        counts += [each.first_sight] if first else []
+        return [each.key, *(f"{count:,}" for count in counts)]
 
     # Unusual outcomes first, then the most windows.
-    fates = sorted(found.fates, key=lambda fate: (-_unusual(fate), -fate.windows, fate.key))
-    total = [found.total] if len(fates) > 1 else []
-    print_table(columns, map(row, [*fates[:_SHOWN], *total]))
-    if len(fates) > _SHOWN:
-        typer.echo(f"({len(fates) - _SHOWN:,} more schedules are in `all`; --json lists them)")
+    schedules = sorted(found.schedules, key=lambda each: (-_unusual(each), -each.windows, each.key))
+    total = [found.total] if len(schedules) > 1 else []
+    print_table(columns, map(row, [*schedules[:_SHOWN], *total]))
+    if len(schedules) > _SHOWN:
+        typer.echo(f"({len(schedules) - _SHOWN:,} more schedules are in `all`; --json lists them)")
     for remark in remarks(found):
         typer.echo(remark)
 
 
-def _unusual(fate: Fate) -> int:
-    return sum(fate.counts.get(name, 0) for name in _UNUSUAL)
+def _unusual(each: ScheduleTotals) -> int:
+    return sum(each.counts.get(name, 0) for name in _UNUSUAL)
 
 
 def _print_map(found: Simulation, values: Sequence[int], noun: str) -> None:
@@ -392,12 +392,12 @@ def _heat_row(row: Row, y: int, top: int) -> list[str]:
 
 def _table(found: Simulation) -> str:
     names = [*found.totals]
-    fates = sorted(found.fates, key=lambda fate: (-fate.windows, fate.key))
+    schedules = sorted(found.schedules, key=lambda each: (-each.windows, each.key))
     heads = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in names)
-    rows = "".join(_table_row(fate, names) for fate in fates[:_SHOWN_ROWS])
-    more = len(fates) - _SHOWN_ROWS
+    rows = "".join(_table_row(each, names) for each in schedules[:_SHOWN_ROWS])
+    more = len(schedules) - _SHOWN_ROWS
     note = (
-        f"<p>Of {len(fates):,} schedules the {_SHOWN_ROWS} with most windows.</p>"
+        f"<p>Of {len(schedules):,} schedules the {_SHOWN_ROWS} with most windows.</p>"
         if more > 0
         else ""
     )
@@ -408,12 +408,12 @@ def _table(found: Simulation) -> str:
     )
 
 
-def _table_row(fate: Fate, names: Sequence[Outcome]) -> str:
-    cells = (fate.counts.get(name, 0) for name in names)
+def _table_row(each: ScheduleTotals, names: Sequence[Outcome]) -> str:
+    cells = (each.counts.get(name, 0) for name in names)
     numbers = "".join(
         f"<td>{count:,}</td>" if count else '<td class="zero">0</td>' for count in cells
     )
-    return f"<tr><td>{escape(fate.key)}</td><td>{fate.windows:,}</td>{numbers}</tr>"
+    return f"<tr><td>{escape(each.key)}</td><td>{each.windows:,}</td>{numbers}</tr>"
 
 
 def _round_up(highest: int) -> int:
