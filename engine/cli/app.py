@@ -131,31 +131,26 @@ EXAMPLES = {
 }
 
 
-class Command(TyperCommand):
-    """Command whose help ends with examples, each on a line that can be copied."""
+class _WithExamples:
+    """Help of a command that ends with examples, each on a line that can be copied."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the examples of the current command, found by its path after ``sched``."""
+        with formatter.section("Examples"):
+            for line in EXAMPLES[ctx.command_path.partition(" ")[2]]:
+                formatter.write(f"  {line}\n")
+
+
+class Command(_WithExamples, TyperCommand):
+    """Command whose help ends with examples."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return a required argument as KEY, like an optional [KEY]; typer alone writes {KEY}."""
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write the examples."""
-        _write_examples(ctx, formatter)
 
-
-class Group(TyperGroup):
+class Group(_WithExamples, TyperGroup):
     """Group of commands whose help ends with examples."""
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write the examples."""
-        _write_examples(ctx, formatter)
-
-
-def _write_examples(ctx: Any, formatter: Any) -> None:
-    """Write the examples of the current command, found by its path after ``sched``."""
-    with formatter.section("Examples"):
-        for line in EXAMPLES[ctx.command_path.partition(" ")[2]]:
-            formatter.write(f"  {line}\n")
 
 
 def dress(app: typer.Typer) -> None:

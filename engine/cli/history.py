@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from engine.cli.output import counted
+from engine.cli.output import counted, fields
 from engine.cli.target import (
     Limit,
     Session,
@@ -59,7 +59,7 @@ def history(
     written = asyncio.run(_export(name, limit, out, session.target))
     kept = [each for each in written if each.file is not None]
     session.print(
-        [_as_json(each) for each in written],
+        [fields(each, "workflow_id run_id file events") for each in written],
         *(f"{each.workflow_id}: {each.file or 'Temporal has forgotten it'}" for each in written),
         f"{counted(len(kept), 'run')} written to {out}" if kept else "nothing written",
     )
@@ -74,12 +74,3 @@ async def _export(name: str, limit: int, out: Path, of: Target) -> list[Exported
             fires = await opened.fires(key=name, limit=limit)
         runs = [(fire.workflow_id, fire.run_id) for fire in fires if fire.run_id]
     return await export(await connected(of), runs, out)
-
-
-def _as_json(each: Exported) -> dict[str, object]:
-    return {
-        "workflow_id": each.workflow_id,
-        "run_id": each.run_id,
-        "file": None if each.file is None else str(each.file),
-        "events": each.events,
-    }

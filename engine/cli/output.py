@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -80,12 +81,14 @@ def print_json(value: Any) -> None:
 
 
 def fields(record: object, names: str) -> dict[str, Any]:
-    """Return attributes of a record, by their names in this order, with instants as ISO 8601."""
-    values = {name: getattr(record, name) for name in names.split()}
-    return {
-        name: instant(value) if isinstance(value, datetime) else value
-        for name, value in values.items()
-    }
+    """Return attributes of a record, by their names in this order, as they are printed in JSON."""
+    return {name: _plain(getattr(record, name)) for name in names.split()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return instant(value)
+    return str(value) if isinstance(value, Path) else value
 
 
 def print_table(

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from engine.cli.output import counted, instant, print_json
+from engine.cli.output import counted, fields, instant, print_json
 from engine.cli.simulate_report import page, print_simulation
 from engine.cli.target import DEFAULT_FILE, File, Json, moment
 from engine.schedules import ScheduleFile
@@ -131,12 +131,9 @@ def _as_json(found: Simulation) -> dict[str, object]:
         "totals": found.totals,
         "schedules": [
             {
-                "key": each.key,
-                "windows": each.windows,
+                **fields(each, "key windows"),
                 **{name: each.counts.get(name, 0) for name in OUTCOMES},
-                "first_sight": each.first_sight,
-                "overlap_unknown": each.overlap_unknown,
-                "follows": each.follows,
+                **fields(each, "first_sight overlap_unknown follows"),
             }
             for each in found.schedules
         ],
