@@ -182,7 +182,7 @@ class Timeline:
         self._overlap, self._places = schedule.overlap, schedule.max_concurrent_runs
         self._follows = bool(schedule.follows)
         if schedule.overlap != "allow" or schedule.follows:
-            # Overlap depends on how long runs take; see `in_line`. So does the start of a window
+            # Overlap depends on how long runs take; see `runs`. So does the start of a window
             # that waits for other schedules, whose runs are unknown here.
             schedule = Schedule.from_json(
                 {name: value for name, value in schedule.to_json().items() if name not in _TOGETHER}
@@ -195,7 +195,7 @@ class Timeline:
         self._waiting: list[int] = []  # heap of later starts in ms, such as those after an outage
 
     def totals(self, key: str) -> ScheduleTotals:
-        """Return the totals under this key; call it after ``starts`` or ``in_line``."""
+        """Return the totals under this key; call it after ``starts`` or ``runs``."""
         may_overlap = self._overlap != "allow" and not self._lined_up
         runs = sum(self._counts[name] for name in _WITH_A_RUN) + len(self._first_sight)
         return ScheduleTotals(
@@ -203,17 +203,16 @@ class Timeline:
             overlap_unknown=may_overlap and runs > 0, follows=self._follows and runs > 0,
         )  # fmt: skip
 
-    def can_line_up(self) -> bool:
-        """Return whether `in_line` can simulate the overlap, given the duration of runs."""
-        return self._overlap != "allow" and not self._outages
+    def runs(self, duration: int, *, new: bool) -> Iterator[tuple[int, int]]:
+        """Yield start and end of runs of this duration, in order and in ms.
 
-    def in_line(self, duration: int, *, new: bool) -> Iterator[tuple[int, int]]:
-        """Yield start and end of runs of this duration under ``overlap``, in order and in ms.
-
-        Call it instead of `starts`.
+        Call it instead of `starts`. Overlap is simulated unless there are outages.
         """
-        for _ in self.starts(new=new):  # counts the outcomes without overlap
-            pass
+        starts = self.starts(new=new)
+        if self._overlap == "allow" or self._outages:
+            yield from ((at, at + duration) for at in starts)
+            return
+        deque(starts, maxlen=0)  # counts the outcomes without overlap
         line = Line(self._overlap, self._places, duration, self._schedule.max_queued)
         yield from line.runs(chain(((at, at) for at in self._first_sight), self._moments()))
         self._counts["on_time"] -= line.queued + line.skipped
@@ -436,10 +435,10 @@ def simulate(
     gaps = _checked(start, end, outages)
     listed = list(schedules)
     lengths = {key: length // _MILLISECOND for key, length in (durations or {}).items()}
-    groups = []
-    for places in _alike(listed, lengths):
-        known = Counter(lengths[key] for key in (listed[n].key for n in places) if key in lengths)
-        groups.append(_Group(places, Timeline(listed[places[0]], start, end, gaps), known))
+    groups = [
+        _Group(places, Timeline(listed[places[0]], start, end, gaps), length)
+        for length, places in _alike(listed, lengths)
+    ]
     first = epoch_ms(start) // MINUTE_MS
     minutes = (epoch_ms(end) - 1) // MINUTE_MS - first + 1
     starts, most_open = _load(groups, first, minutes, new=new)
@@ -458,12 +457,12 @@ class _Group:
     Attributes:
         places: their positions in the file.
         timeline: the simulation of any one of them.
-        lengths: the known durations of their runs, in ms, and the number of schedules of each.
+        length: the duration of their runs in ms, if known.
     """
 
     places: Sequence[int]
     timeline: Timeline
-    lengths: Mapping[int, int]
+    length: int | None
 
 
 def _load(
@@ -472,38 +471,23 @@ def _load(
     """Simulate all groups; return starts and most open runs of each minute from ``first``."""
     starts, open_runs = [0] * minutes, OpenRuns(first, minutes)
     for group in groups:
-        if not group.lengths:
+        if group.length is None:
             minutely = Counter(at // MINUTE_MS for at in group.timeline.starts(new=new))
             for minute, count in minutely.items():
                 if minute - first < minutes:
                     starts[minute - first] += count * len(group.places)
-    for at, group, lengths in _together([group for group in groups if group.lengths], new=new):
-        if at // MINUTE_MS - first < minutes:
-            starts[at // MINUTE_MS - first] += len(group.places)
-        for length, count in lengths.items():
-            open_runs.start(at, length, count)
+    for begin, end, count in heapq.merge(*(_runs(group, new=new) for group in groups)):
+        if begin // MINUTE_MS - first < minutes:
+            starts[begin // MINUTE_MS - first] += count
+        open_runs.start(begin, end - begin, count)
     return starts, open_runs.finish()
 
 
-def _together(
-    groups: Sequence[_Group], *, new: bool
-) -> Iterator[tuple[int, _Group, Mapping[int, int]]]:
-    """Yield the starts of all groups in ascending order, as the count of open runs requires.
-
-    Each comes with the known durations of its runs, in ms, and the number of runs of each.
-    """
-
-    def runs_of(number: int) -> Iterator[tuple[int, int, int]]:
-        group = groups[number]
-        if not group.timeline.can_line_up():
-            return ((at, number, -1) for at in group.timeline.starts(new=new))
-        (length,) = group.lengths  # `_alike` separates schedules of different durations
-        runs = group.timeline.in_line(length, new=new)
-        return ((begin, number, end - begin) for begin, end in runs)
-
-    for at, number, length in heapq.merge(*map(runs_of, range(len(groups)))):
-        group = groups[number]
-        yield at, group, group.lengths if length < 0 else {length: len(group.places)}
+def _runs(group: _Group, *, new: bool) -> Iterator[tuple[int, int, int]]:
+    """Yield start, end and number of simultaneous runs of known duration, in order and in ms."""
+    if group.length is not None:
+        for begin, end in group.timeline.runs(group.length, new=new):
+            yield begin, end, len(group.places)
 
 
 def _checked(start: datetime, end: datetime, outages: Iterable[Outage]) -> tuple[Outage, ...]:
@@ -529,14 +513,16 @@ def _checked(start: datetime, end: datetime, outages: Iterable[Outage]) -> tuple
     return tuple(found)
 
 
-def _alike(schedules: Sequence[Schedule], lengths: Mapping[str, int]) -> Iterable[list[int]]:
-    """Return the positions of schedules that start at the same instants, in groups."""
-    groups: dict[str, list[int]] = {}
+def _alike(
+    schedules: Sequence[Schedule], lengths: Mapping[str, int]
+) -> Iterable[tuple[int | None, list[int]]]:
+    """Group schedules that start at the same instants: duration of the runs, and positions."""
+    groups: dict[tuple[int | None, str], list[int]] = {}
     for index, schedule in enumerate(schedules):
-        dump = schedule.to_json()
         by_key = schedule.spread or "H" in (schedule.cron or "").upper()
-        fields = {name: value for name, value in dump.items() if name not in _NO_MATTER}
-        length = lengths.get(schedule.key) if schedule.overlap != "allow" else None
-        shape = json.dumps([fields, length, schedule.key if by_key else ""], sort_keys=True)
-        groups.setdefault(shape, []).append(index)
-    return groups.values()
+        shape = {
+            name: value for name, value in schedule.to_json().items() if name not in _NO_MATTER
+        }
+        text = json.dumps([shape, schedule.key if by_key else ""], sort_keys=True)
+        groups.setdefault((lengths.get(schedule.key), text), []).append(index)
+    return ((length, places) for (length, _), places in groups.items())
