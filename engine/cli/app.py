@@ -175,7 +175,7 @@ MODULES = {
     "dead": "dead",
     "at": "one_shots", "reschedule": "one_shots",
     "check": "files", "apply": "files", "plan": "files",
-    "history": "history",
+    "history": "temporal",
     "migrate": "files", "schema": "files", "simulate": "simulate",
 }  # fmt: skip
 """The module of ``engine.cli`` that has each command."""

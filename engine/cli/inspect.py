@@ -193,7 +193,7 @@ def list_fires(
 
 def _follow(session: Session, key: str | None, status: Status | None, limit: int) -> None:
     # Importing the Temporal SDK takes longer than listing fires.
-    from engine.cli.follow import Follower  # noqa: PLC0415
+    from engine.cli.temporal import Follower  # noqa: PLC0415
 
     out = console()
 

@@ -37,7 +37,6 @@ from engine.cli.target import (
     open_service,
     whole_number,
 )
-from engine.errors import ScheduleNotFound
 from engine.schedules import Cron, Schedule
 from engine.schedules.describe import describe
 from engine.schedules.describe import missing as missing_times
@@ -252,7 +251,8 @@ def _of_file(path: Path, key: str | None) -> Found:
     by_key = {schedule.key: schedule for schedule in file.schedules}
     if key is not None:
         if key not in by_key:
-            raise _not_in(path, key, list(by_key))
+            see = f"{path} has {counted(len(by_key), 'schedule')}"
+            raise not_found(key, list(by_key), see=see)
         by_key = {key: by_key[key]}
     held = {name: _held(schedule) for name, schedule in by_key.items()}
     return Found(
@@ -260,10 +260,6 @@ def _of_file(path: Path, key: str | None) -> Found:
         f"of the file {path}",
         in_words([(name, why) for name, why in held.items() if why]),
     )
-
-
-def _not_in(path: Path, key: str, keys: Sequence[str]) -> ScheduleNotFound:
-    return not_found(key, keys, see=f"{path} has {counted(len(keys), 'schedule')}")
 
 
 def _held(schedule: Schedule) -> str | None:

@@ -155,12 +155,10 @@ def _when(moment: str | None, every: str | None, cron: str | None) -> dict[str, 
 
 def _require_place(moment: str, timezone: str | None) -> None:
     """Refuse a moment without offset and zone, in terms of options instead of a file's fields."""
+    if timezone is not None or is_date(moment):
+        return
     with suppress(ValueError):  # the service reports text that is no moment at all
-        if (
-            timezone is None
-            and not is_date(moment)
-            and datetime.fromisoformat(moment).tzinfo is None
-        ):
+        if datetime.fromisoformat(moment).tzinfo is None:
             raise typer.BadParameter(
                 f"{moment!r} has no offset; append Z for UTC, or name its --timezone",
                 param_hint="MOMENT",

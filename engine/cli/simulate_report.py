@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from itertools import groupby
+from typing import NamedTuple
 
 import typer
 from rich.console import Console
@@ -20,13 +21,24 @@ from engine.schedules.units import MINUTE_MS, epoch_ms, first_of
 # --- minute map ---
 # Load over time: a map of minutes as rows of cells. Pure, and independent of the output format.
 
-HOUR, DAY, WEEK = 60, 24 * 60, 7 * 24 * 60
-_SHAPES = ((2 * DAY, HOUR, 1), (62 * DAY, DAY, 30))
-"""For each maximum length in minutes: the minutes of a row and of a cell."""
-_LONG_SHAPE = (WEEK, 180)
-_WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+HOUR, DAY = 60, 24 * 60
 _MONDAY = 4 * DAY
 """The first Monday after the epoch, in minutes."""
+
+
+class Shape(NamedTuple):
+    """Shape of a map: minutes of a row and of a cell, and labels of the rows and above columns."""
+
+    per_row: int
+    per_cell: int
+    label: str
+    ruler: Mapping[int, str]
+
+
+_WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_HOURS = Shape(HOUR, 1, "%Y-%m-%d %Hh", {minute: f"{minute:02}" for minute in range(0, 60, 10)})
+_DAYS = Shape(DAY, 30, "%a %Y-%m-%d", {2 * hour: f"{hour:02}" for hour in range(0, 24, 3)})
+_WEEKS = Shape(7 * DAY, 180, "%a %Y-%m-%d", {8 * day: name for day, name in enumerate(_WEEK)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,43 +51,30 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class LoadMap:
-    """All rows, with the minutes per row and per cell."""
+    """All rows of a map."""
 
     rows: tuple[Row, ...]
-    per_row: int
-    per_cell: int
+    shape: Shape
 
     def name(self, row: Row) -> str:
         """Return the label of a row."""
-        if self.per_row == HOUR:
-            return f"{row.begin:%Y-%m-%d %H}h"
-        return f"{row.begin:%a %Y-%m-%d}"
-
-    @property
-    def ruler(self) -> dict[int, str]:
-        """Labels above the columns, by column: minutes, hours or weekdays."""
-        if self.per_row == HOUR:
-            return {minute: f"{minute:02}" for minute in range(0, 60, 10)}
-        if self.per_row == DAY:
-            return {2 * hour: f"{hour:02}" for hour in range(0, 24, 3)}
-        return {8 * day: name for day, name in enumerate(_WEEK)}
+        return f"{row.begin:{self.shape.label}}"
 
 
 def load_map(simulation: Simulation, values: Sequence[int]) -> LoadMap:
     """Return the map of one value per minute; longer periods give coarser cells."""
     minutes = len(values)
-    fitting = [shape[1:] for shape in _SHAPES if minutes <= shape[0]]
-    per_row, per_cell = fitting[0] if fitting else _LONG_SHAPE
+    shape = _HOURS if minutes <= 2 * DAY else _DAYS if minutes <= 62 * DAY else _WEEKS
     first = epoch_ms(simulation.first) // MINUTE_MS
-    before = (first - (_MONDAY if per_row == WEEK else 0)) % per_row
+    before = (first - (_MONDAY if shape is _WEEKS else 0)) % shape.per_row
     rows = []
-    for begin in range(-before, minutes, per_row):
+    for begin in range(-before, minutes, shape.per_row):
         cells = tuple(
-            max(values[max(at, 0) : max(at + per_cell, 0)], default=None)  # None is outside
-            for at in range(begin, begin + per_row, per_cell)
+            max(values[max(at, 0) : max(at + shape.per_cell, 0)], default=None)  # None is outside
+            for at in range(begin, begin + shape.per_row, shape.per_cell)
         )
         rows.append(Row(simulation.minute(begin), cells))
-    return LoadMap(tuple(rows), per_row, per_cell)
+    return LoadMap(tuple(rows), shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +204,8 @@ def _unusual(each: ScheduleTotals) -> int:
 
 def _print_map(found: Simulation, values: Sequence[int], noun: str) -> None:
     drawn, out = load_map(found, values), console()
-    cell = "; a cell is the busiest minute of " + length(drawn.per_cell)
-    cell = "" if drawn.per_cell == 1 else cell
+    cell = "; a cell is the busiest minute of " + length(drawn.shape.per_cell)
+    cell = "" if drawn.shape.per_cell == 1 else cell
     out.print()
     out.print(Text(f"{noun} per minute, UTC{cell}", style="bold"))
     _print_cells(drawn, max(values), out)
@@ -235,7 +234,7 @@ def _named(value: int, noun: str) -> str:
 
 def _ruler(drawn: LoadMap) -> str:
     line = ""
-    for column, name in drawn.ruler.items():
+    for column, name in drawn.shape.ruler.items():
         line = line.ljust(column) + name
     return line
 
@@ -318,7 +317,7 @@ def _section(found: Simulation, values: Sequence[int], title: str, noun: str) ->
 
 
 def _words(drawn: LoadMap, minutes: int) -> str:
-    step, cell = -(-minutes // _MOST_BARS), drawn.per_cell
+    step, cell = -(-minutes // _MOST_BARS), drawn.shape.per_cell
     bar = "a minute" if step == 1 else f"the busiest minute of {length(step)}"
     part = "a minute" if cell == 1 else f"the busiest minute of {length(cell)}"
     return f"Times are UTC. Each bar is {bar}, each cell below {part}."
@@ -364,10 +363,10 @@ def _gap(found: Simulation, begin: datetime, end: datetime) -> str:
 
 def _heat(drawn: LoadMap, title: str) -> str:
     top = max((value or 0 for row in drawn.rows for value in row.cells), default=0)
-    width = (_WIDTH - _NAME) / (drawn.per_row // drawn.per_cell)
+    width = (_WIDTH - _NAME) / (drawn.shape.per_row // drawn.shape.per_cell)
     parts = [
         f'<text x="{_NAME + column * width:.1f}" y="13">{name}</text>'
-        for column, name in drawn.ruler.items()
+        for column, name in drawn.shape.ruler.items()
     ]
     for n, row in enumerate(drawn.rows, start=1):
         parts.append(f'<text x="0" y="{n * _ROW + 13}">{drawn.name(row)}</text>')

@@ -304,7 +304,7 @@ def recorder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     for variable in [name for name in os.environ if name.startswith(("SCHED_", "TEMPORAL_"))]:
         monkeypatch.delenv(variable)
     monkeypatch.setattr(ScheduleService, "connect", connect)
-    monkeypatch.setattr("engine.cli.history.connected", nobody)
+    monkeypatch.setattr("engine.cli.temporal.connected", nobody)
     for name, module in [*sys.modules.items()]:
         if name.startswith("engine.cli.") and getattr(module, "datetime", None) is datetime:
             monkeypatch.setattr(module, "datetime", Frozen)
