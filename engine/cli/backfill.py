@@ -137,7 +137,7 @@ async def _report(
         with _shown(quiet=session.as_json) as show:
             done = await _followed(opened, done, show)
         fires = await opened.laid(done)
-    session.print(as_document(asked, done, fires), *([describe_end(done)] if wait else []))
+    session.print(as_document(asked, done, fires), [describe_end(done)] if wait else [])
     return done
 
 

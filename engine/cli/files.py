@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -220,8 +221,10 @@ def apply_file(
     warnings, problems = ([*map(asdict, each)] for each in (file.warnings, wrong))
     session.print(
         {**asdict(report), "retired": retired, "warnings": warnings, "problems": problems},
-        *_describe_applied(report, path, retired, prune=prune),
-        *(problem.located(file.name) for problem in wrong),
+        chain(
+            _describe_applied(report, path, retired, prune=prune),
+            (problem.located(file.name) for problem in wrong),
+        ),
     )
     if alone:
         typer.echo(alone, err=True)

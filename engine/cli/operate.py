@@ -386,7 +386,7 @@ def cancel(
     `sched at` asked for is over for good when its key is cancelled.
     """
     done = session.ask(lambda opened: opened.cancel(name, reason=reason, terminate=terminate))
-    session.print(asdict(done), *_describe_cancel(done, "terminated" if terminate else "cancelled"))
+    session.print(asdict(done), _describe_cancel(done, "terminated" if terminate else "cancelled"))
 
 
 def _describe_cancel(done: Cancelled, word: str) -> Iterator[str]:

@@ -466,12 +466,12 @@ class Session:
 
         return asyncio.run(answer())
 
-    def print(self, document: object, *lines: str) -> None:
-        """Print the document with ``--json``, and otherwise the lines."""
+    def print(self, document: object, text: str | Iterable[str]) -> None:
+        """Print the document with ``--json``, and otherwise the text or its lines."""
         if self.as_json:
             print_json(document)
         else:
-            for line in lines:
+            for line in [text] if isinstance(text, str) else text:
                 typer.echo(line)
 
     def print_rows(

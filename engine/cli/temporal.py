@@ -83,11 +83,9 @@ def history(
     """
     written = asyncio.run(_export(name, limit, out, session.target))
     kept = [each for each in written if each.file is not None]
-    session.print(
-        [fields(each, "workflow_id run_id file events") for each in written],
-        *(f"{each.workflow_id}: {each.file or 'Temporal has forgotten it'}" for each in written),
-        f"{counted(len(kept), 'run')} written to {out}" if kept else "nothing written",
-    )
+    lines = [f"{each.workflow_id}: {each.file or 'Temporal has forgotten it'}" for each in written]
+    lines.append(f"{counted(len(kept), 'run')} written to {out}" if kept else "nothing written")
+    session.print([fields(each, "workflow_id run_id file events") for each in written], lines)
     raise typer.Exit(0 if kept else 1)
 
 
