@@ -16,15 +16,15 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from engine.cli.next import in_words
+from engine.cli.next import describe_silent
 from engine.cli.output import (
     WaitForWorker,
     clock,
     console,
     counted,
     instant,
-    nobody_serves,
     print_json,
+    unserved_project,
     wait_for_worker,
 )
 from engine.cli.target import (
@@ -89,7 +89,7 @@ def _knows_hours(schedule: Schedule) -> bool:
     return cron.lower() != "@hourly" and cron.split()[-_OF_THE_CLOCK:] != ["*"] * _OF_THE_CLOCK
 
 
-def missing_timezones_in_words(keys: Sequence[str]) -> str:
+def describe_missing_timezones(keys: Sequence[str]) -> str:
     """Return a note about these keys; empty if there are none."""
     if not keys:
         return ""
@@ -150,9 +150,9 @@ def _print_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
     _warn(file)
     found = counted(len(file.schedules), "schedule")
     typer.echo(f"{path}: good, {found} of project {file.project}")
-    for sentence in in_words([(key, "over") for key in over]):
+    for sentence in describe_silent([(key, "over") for key in over]):
         typer.echo(sentence)
-    if note := missing_timezones_in_words(unsaid):
+    if note := describe_missing_timezones(unsaid):
         typer.echo(note)
 
 
@@ -210,10 +210,10 @@ def apply_file(
     async def write(opened: ScheduleService) -> tuple[ApplyReport, tuple[str, ...], str]:
         report = await opened.apply(file, force=force, prune=prune, take_from=take_from)
         retired = await _prune(opened, file, path, force=force) if prune else ()
-        return report, retired, await nobody_serves(opened, file.project)
+        return report, retired, await unserved_project(opened, file.project)
 
     async def wait_for_workers(opened: ScheduleService) -> None:
-        await wait_for_worker(partial(nobody_serves, opened, file.project, unknown=True))
+        await wait_for_worker(partial(unserved_project, opened, file.project, unknown=True))
 
     # Before the apply, so that code that fails to import changes nothing.
     wrong = wrong_inputs_of(file, path, imports)
@@ -276,7 +276,7 @@ async def _is_unchanged(path: Path, data_dir: Path) -> bool:
         if of := find_target(data_dir):
             async with open_service(of) as opened:
                 if report := await opened.unchanged(path):
-                    alone = await nobody_serves(opened, report.project)
+                    alone = await unserved_project(opened, report.project)
                     typer.echo(str(report))
                     if alone:
                         typer.echo(alone, err=True)
@@ -386,9 +386,9 @@ def _show(found: DryRun, file: ScheduleFile, problems: Sequence[Problem]) -> Non
     out = console()
     for line in lines(found, file):
         out.print(Text(line, style=_COLOURS.get(line[:1], "")))
-    for line in _some([problem.located(file.name) for problem in problems]):
+    for line in _first_lines([problem.located(file.name) for problem in problems]):
         out.print(Text(line, style="red"), soft_wrap=True)
-    if note := missing_timezones_in_words(missing_timezones(file)):
+    if note := describe_missing_timezones(missing_timezones(file)):
         typer.echo(note, err=True)
 
 
@@ -398,15 +398,15 @@ def lines(found: DryRun, file: ScheduleFile) -> Iterator[str]:
     yield f"project {found.project}, {_applied(found)}"
     for change in found.changes:
         yield from _change(change, zones.get(change.key, "UTC"))
-    yield from _some([f"~ {line}" for line in found.queues])
+    yield from _first_lines([f"~ {line}" for line in found.queues])
     foreign = [f"! {key}: belongs to {owner}" for key, owner in found.foreign.items()]
-    yield from _some(foreign)
+    yield from _first_lines(foreign)
     if found.absent and not any(change.kind == "retired" for change in found.changes):
         absent = [f"  {key}: not in the file, goes on firing (--prune)" for key in found.absent]
-        yield from _some(absent)
-    yield from _some([f"! {line}" for line in drift(found)])
+        yield from _first_lines(absent)
+    yield from _first_lines([f"! {line}" for line in drift(found)])
     if found.refused is None:
-        yield _sum(found)
+        yield _summary(found)
 
 
 def _applied(found: DryRun) -> str:
@@ -435,7 +435,7 @@ def _starts(sign: str, starts: Starts, zone: str) -> Iterator[str]:
         yield f"    {sign} and {more} more"
 
 
-def _some(all_of_them: Sequence[str]) -> list[str]:
+def _first_lines(all_of_them: Sequence[str]) -> list[str]:
     more = len(all_of_them) - _LINES
     return [*all_of_them[:_LINES], *([f"  and {more} more"] if more > 0 else [])]
 
@@ -459,7 +459,7 @@ def _drift(row: DriftRow) -> Iterator[str]:
         yield f"{row.key}: {counted(len(row.skipped), 'coming window')} skipped, first {first}"
 
 
-def _sum(found: DryRun) -> str:
+def _summary(found: DryRun) -> str:
     counts = {kind: sum(each.kind == kind for each in found.changes) for kind in _SIGNS}
     named = [f"{count} {kind}" for kind, count in counts.items() if count]
     named.append(f"{len(found.unchanged)} unchanged")

@@ -235,7 +235,7 @@ async def _of_ledger(ledger: Target, key: str | None) -> Found:
                 silent.append((row.key, why))
         elif row.schedule:
             kept.append(FireSource.of(row.schedule, row.skips))
-    return Found(tuple(kept), f"of the ledger {ledger.place}", in_words(silent))
+    return Found(tuple(kept), f"of the ledger {ledger.place}", describe_silent(silent))
 
 
 def _silence(row: ScheduleRow) -> str | None:
@@ -258,7 +258,7 @@ def _of_file(path: Path, key: str | None) -> Found:
     return Found(
         tuple(FireSource.of(schedule) for name, schedule in by_key.items() if not held[name]),
         f"of the file {path}",
-        in_words([(name, why) for name, why in held.items() if why]),
+        describe_silent([(name, why) for name, why in held.items() if why]),
     )
 
 
@@ -268,7 +268,7 @@ def _held(schedule: Schedule) -> str | None:
     return "paused at first" if schedule.paused else None
 
 
-def in_words(silent: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def describe_silent(silent: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """Return one sentence per reason, so that many paused schedules take one line."""
     by_reason: dict[str, list[str]] = {}
     for key, why in silent:
@@ -293,7 +293,7 @@ def _print_each(session: Session, found: Found, after: datetime, now: datetime, 
     rows = one_of_each(found.sources, after)
     fire = {row.source.key for row in rows}
     over = [(one.key, "over") for one in found.sources if one.key not in fire]
-    notes = [*found.silent, *in_words(over)]
+    notes = [*found.silent, *describe_silent(over)]
     if not found.sources and not notes:
         notes.append("there is no schedule yet")
     if len(rows) > count:

@@ -13,7 +13,7 @@ from engine.cli.output import (
     WaitForWorker,
     clock,
     fields,
-    nobody_starts_key,
+    unserved_key,
     wait_for_worker,
 )
 from engine.cli.target import (
@@ -102,7 +102,7 @@ def at(
         )  # fmt: skip
         _print(session, asked)
         if wait:
-            await wait_for_worker(partial(nobody_starts_key, opened, asked.key))
+            await wait_for_worker(partial(unserved_key, opened, asked.key))
 
     session.ask(ask)
 

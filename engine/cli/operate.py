@@ -17,9 +17,9 @@ from engine.cli.output import (
     fields,
     fire_json,
     instant,
-    nobody_starts_key,
     pause_json,
     paused_until,
+    unserved_key,
     wait_for_worker,
     why,
 )
@@ -313,8 +313,8 @@ def request_run(
         asked = await request(opened)
         row = await opened.schedule(asked.fire.key)
         if wait and asked.fire.status in _SOON:
-            await wait_for_worker(partial(nobody_starts_key, opened, row.key))
-        alone, held = await nobody_starts_key(opened, row.key), row.state == "paused"
+            await wait_for_worker(partial(unserved_key, opened, row.key))
+        alone, held = await unserved_key(opened, row.key), row.state == "paused"
         if asked.asks and not alone and not held:
             asked = await _looked_at(opened, asked)
         return asked, alone, held

@@ -364,10 +364,10 @@ def without_worker(rows: Iterable[ScheduleRow], served: Served) -> str:
         served: the announcements of live workers.
     """
     fires = (row for row in rows if row.state == "active" and row.next_fire_at is not None)
-    return nobody_starts((row for row in fires if not problem_of(row)), served)
+    return unserved((row for row in fires if not problem_of(row)), served)
 
 
-def nobody_starts(rows: Iterable[ScheduleRow], served: Served) -> str:
+def unserved(rows: Iterable[ScheduleRow], served: Served) -> str:
     """Return a warning about those of these schedules, in any state, without a live worker."""
     places = Counter[str]()
     for row in rows:
@@ -378,12 +378,12 @@ def nobody_starts(rows: Iterable[ScheduleRow], served: Served) -> str:
     return no_worker_lives(places)
 
 
-async def nobody_starts_key(opened: ScheduleService, key: str) -> str:
-    """Return a warning if this schedule has no live worker; see ``nobody_starts``."""
-    return nobody_starts([await opened.schedule(key)], await opened.served())
+async def unserved_key(opened: ScheduleService, key: str) -> str:
+    """Return a warning if this schedule has no live worker; see ``unserved``."""
+    return unserved([await opened.schedule(key)], await opened.served())
 
 
-async def nobody_serves(opened: ScheduleService, project: str, *, unknown: bool = False) -> str:
+async def unserved_project(opened: ScheduleService, project: str, *, unknown: bool = False) -> str:
     """Return a warning about schedules of a project without a live worker.
 
     The ledger counts them, so that any number is cheap. ``unknown`` includes schedules whose
