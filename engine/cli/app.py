@@ -131,31 +131,26 @@ EXAMPLES = {
 }
 
 
-class Command(TyperCommand):
-    """Command whose help ends with examples, each on a line that can be copied."""
+class _WithExamples:
+    """Help of a command that ends with examples, each on a line that can be copied."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the examples of the current command, found by its path after ``sched``."""
+        with formatter.section("Examples"):
+            for line in EXAMPLES[ctx.command_path.partition(" ")[2]]:
+                formatter.write(f"  {line}\n")
+
+
+class Command(_WithExamples, TyperCommand):
+    """Command whose help ends with examples."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return a required argument as KEY, like an optional [KEY]; typer alone writes {KEY}."""
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write the examples."""
-        _write_examples(ctx, formatter)
 
-
-class Group(TyperGroup):
+class Group(_WithExamples, TyperGroup):
     """Group of commands whose help ends with examples."""
-
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        """Write the examples."""
-        _write_examples(ctx, formatter)
-
-
-def _write_examples(ctx: Any, formatter: Any) -> None:
-    """Write the examples of the current command, found by its path after ``sched``."""
-    with formatter.section("Examples"):
-        for line in EXAMPLES[ctx.command_path.partition(" ")[2]]:
-            formatter.write(f"  {line}\n")
 
 
 def dress(app: typer.Typer) -> None:
@@ -180,7 +175,7 @@ MODULES = {
     "dead": "dead",
     "at": "one_shots", "reschedule": "one_shots",
     "check": "files", "apply": "files", "plan": "files",
-    "history": "history",
+    "history": "temporal",
     "migrate": "files", "schema": "files", "simulate": "simulate",
 }  # fmt: skip
 """The module of ``engine.cli`` that has each command."""
@@ -251,7 +246,7 @@ class Commands(TyperGroup):
         widest = max(map(len, self.commands))
         for heading, group in GROUPS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(widest), said) for name, said in group.items()])
+                formatter.write_dl([(name.ljust(widest), text) for name, text in group.items()])
 
 
 def _require_text(argument: str) -> None:
@@ -265,10 +260,9 @@ def _require_text(argument: str) -> None:
 
 def load(name: str) -> TyperCommand | TyperGroup:
     """Load a command or a group of commands."""
-    loaded = typer.Typer(rich_markup_mode=None)
-    import_module(f"engine.cli.{MODULES[name]}").register(loaded)
-    dress(loaded)
-    command = typer.main.get_group(loaded).commands[name]
+    commands: typer.Typer = import_module(f"engine.cli.{MODULES[name]}").commands
+    dress(commands)
+    command = typer.main.get_group(commands).commands[name]
     assert isinstance(command, TyperCommand | TyperGroup)  # noqa: S101 - `dress` has made it one
     return command
 

@@ -24,12 +24,10 @@ from rich.progress import (
 
 from engine.cli.output import backfill_json, counted, instant, print_json, print_table
 from engine.cli.target import (
-    DEFAULT_DATA_DIR,
-    DataDir,
-    Json,
     Key,
     Reason,
-    ask_service,
+    Session,
+    command,
     moment,
     one_of,
 )
@@ -56,7 +54,6 @@ Overlap = Annotated[
         help="allow: all as fast as it goes; queue: one after another."
         "  [default: what comes nearer to the schedule's own]",
         parser=one_of("policy", get_args(BackfillOverlap)),
-        show_default=False,
     ),
 ]
 
@@ -67,17 +64,16 @@ Include = Annotated[
         metavar="CAUSE",
         help=f"Windows to start besides: {', '.join(INCLUDED)}. May be given several times.",
         parser=one_of("cause", INCLUDED),
-        show_default=False,
     ),
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(backfill)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@command(commands)
 def backfill(
+    session: Session,
     key: Key,
     start: Annotated[
         str, typer.Option("--from", metavar="ISO", help="The first moment; a date in UTC.")
@@ -95,8 +91,6 @@ def backfill(
     wait: Annotated[
         bool, typer.Option("--wait", help="Show how far it is until all of it is laid.")
     ] = False,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Give windows of the past the runs that they never had.
 
@@ -111,19 +105,19 @@ def backfill(
 
     async def act(opened: ScheduleService) -> Backfill | None:
         seen = await opened.preview_backfill(key, begin, last, overlap=overlap, include=besides)
-        if not as_json:
-            typer.echo("\n".join(said(seen)))
+        if not session.as_json:
+            typer.echo("\n".join(describe_preview(seen)))
         if dry_run:
             spans = [each async for each in _merged(opened.windows_of(seen.backfill))]
-            _print_spans(seen, spans, as_json=as_json)
+            _print_spans(session, seen, spans)
             return None
         asked = await opened.backfill(
             key, begin, last, reason=reason, overlap=overlap, include=besides
         )
-        return await _told(opened, asked, wait=wait, as_json=as_json)
+        return await _report(session, opened, asked, wait=wait)
 
     try:
-        done = ask_service(data_dir, act)
+        done = session.ask(act)
     except KeyboardInterrupt:
         if wait:
             typer.echo("it goes on; `sched show` says how far it is", err=True)
@@ -132,21 +126,18 @@ def backfill(
         raise typer.Exit(1)
 
 
-async def _told(
-    opened: ScheduleService, asked: BackfillRequested, *, wait: bool, as_json: bool
+async def _report(
+    session: Session, opened: ScheduleService, asked: BackfillRequested, *, wait: bool
 ) -> Backfill:
     """Report a requested backfill; with ``wait`` follow it to its end and report the result."""
     done, fires = asked.backfill, list[Fire]()
-    if not as_json:
+    if not session.as_json:
         typer.echo(f"workers lay them; `sched show {done.key}` says how far they are")
     if wait:
-        with _shown(quiet=as_json) as show:
+        with _shown(quiet=session.as_json) as show:
             done = await _followed(opened, done, show)
         fires = await opened.laid(done)
-    if as_json:
-        print_json(as_document(asked, done, fires))
-    elif wait:
-        typer.echo(ended(done))
+    session.print(as_document(asked, done, fires), [describe_end(done)] if wait else [])
     return done
 
 
@@ -172,7 +163,7 @@ async def _followed(
         await asyncio.sleep(_EVERY)
 
 
-def said(seen: BackfillRequested) -> Iterator[str]:
+def describe_preview(seen: BackfillRequested) -> Iterator[str]:
     """Yield the text output for a previewed backfill."""
     of = seen.backfill
     alone = sum(seen.left_alone.values())
@@ -213,8 +204,8 @@ async def _merged(windows: AsyncIterator[Considered]) -> AsyncIterator[_WindowSp
         yield span
 
 
-def _print_spans(seen: BackfillRequested, spans: Sequence[_WindowSpan], *, as_json: bool) -> None:
-    if as_json:
+def _print_spans(session: Session, seen: BackfillRequested, spans: Sequence[_WindowSpan]) -> None:
+    if session.as_json:
         of = seen.backfill
         print_json({
             "key": of.key, "from": instant(of.first), "to": instant(of.last),
@@ -246,7 +237,7 @@ def _counts(seen: BackfillRequested) -> dict[str, object]:
     }
 
 
-def ended(done: Backfill) -> str:
+def describe_end(done: Backfill) -> str:
     """Return a sentence with the result of a backfill."""
     alone = sum(done.left_alone.values())
     line = f"{done.key}: {done.laid} laid, {alone} left alone"
@@ -300,12 +291,12 @@ class _Lines:
     """Printer of a long backfill's progress, one line for each tenth."""
 
     def __init__(self) -> None:
-        self._told = 0
+        self._printed = 0
 
     def __call__(self, now: Backfill) -> None:
         tenth = now.done * _TENTHS // now.windows
-        if now.done < now.windows and tenth > self._told:
-            self._told = tenth
+        if now.done < now.windows and tenth > self._printed:
+            self._printed = tenth
             typer.echo(
                 f"{now.done} of {now.windows} windows, up to {instant(now.cursor)}", err=True
             )

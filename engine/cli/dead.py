@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Annotated
 
 import typer
 
-from engine.cli.operate import ask, bucket_number
-from engine.cli.output import console, counted, instant, print_json, print_table, run_link
+from engine.cli.operate import request_run
+from engine.cli.output import console, counted, fields, instant, print_json, run_link
 from engine.cli.target import (
-    DEFAULT_DATA_DIR,
     AnyKey,
     AsOverlap,
-    DataDir,
     Input,
-    Json,
     Limit,
     Reason,
+    Session,
     Target,
-    ask_service,
-    open_service,
+    bucket_number,
+    command,
     parse_json_input,
-    target,
 )
 from engine.service import DeadLetter, ScheduleService
 
@@ -31,8 +27,7 @@ Name = Annotated[
     str, typer.Argument(metavar="KEY|RUN-ID", help="A schedule's key and a bucket, or a run's id.")
 ]
 Bucket = Annotated[
-    int | None,
-    typer.Argument(metavar="BUCKET", help="The window's number.", parser=bucket_number),
+    int | None, typer.Argument(metavar="BUCKET", help="The window's number.", parser=bucket_number)
 ]
 AnyName = Annotated[
     str | None,
@@ -43,106 +38,77 @@ AnyName = Annotated[
 All = Annotated[bool, typer.Option("--all", help="Every letter, of KEY or of all schedules.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    group = typer.Typer(help=_PURPOSE, no_args_is_help=True)
-    group.command("list")(list_letters)
-    group.command("show")(show)
-    group.command("rerun")(rerun)
-    group.command("drop")(drop)
-    app.add_typer(group, name="dead")
-
-
 _PURPOSE = "Look at runs that ended badly; run them again, or let them rest."
 
+commands = typer.Typer(rich_markup_mode=None)
+group = typer.Typer(help=_PURPOSE, no_args_is_help=True)
+commands.add_typer(group, name="dead")
 
-def list_letters(
-    key: AnyKey = None,
-    limit: Limit = 20,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
-) -> None:
+
+@command(group, "list")
+def list_letters(session: Session, key: AnyKey = None, limit: Limit = 20) -> None:
     """Show what failed, timed out or was rejected, and nobody has dealt with."""
-    found = target(data_dir)
 
-    async def read() -> list[DeadLetter]:
-        async with open_service(found) as opened:
-            letters = await opened.dead_letters(key=key, limit=limit)
-            if key and not letters:
-                await opened.schedule(key)  # raises if there is none
-            return letters
+    async def read(opened: ScheduleService) -> list[DeadLetter]:
+        letters = await opened.dead_letters(key=key, limit=limit)
+        if key and not letters:
+            await opened.schedule(key)  # raises if there is none
+        return letters
 
-    letters = asyncio.run(read())
-    if as_json:
-        print_json([letter_json(letter, found) for letter in letters])
-    elif letters:
-        print_table(
-            ("FIRE TIME", "KEY", "BUCKET", "STATUS", "RUN", "WHY"),
-            [
-                (instant(each.fire_time), each.key, each.bucket, each.status, each.workflow_id,
-                 _why(each))
-                for each in letters
-            ],
-            spare=("RUN",),
-        )  # fmt: skip
-    else:
-        typer.echo(f"no dead letters{f' of {key}' if key else ''}")
+    letters = session.ask(read)
+    session.print_rows(
+        [letter_json(letter, session.target) for letter in letters],
+        ("FIRE TIME", "KEY", "BUCKET", "STATUS", "RUN", "WHY"),
+        [
+            (instant(each.fire_time), each.key, each.bucket, each.status, each.workflow_id,
+             _why(each))
+            for each in letters
+        ],
+        spare=("RUN",),
+        none=f"no dead letters{f' of {key}' if key else ''}",
+    )  # fmt: skip
 
 
-def show(
-    name: Name,
-    bucket: Bucket = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
-) -> None:
+@command(group)
+def show(session: Session, name: Name, bucket: Bucket = None) -> None:
     """Show one letter: error, input, what was not undone, and its run in the Web UI."""
-    found = target(data_dir)
-
-    async def read() -> list[DeadLetter]:
-        async with open_service(found) as opened:
-            return await opened.dead_letters_of(name, bucket)
-
-    letters = asyncio.run(read())
-    if as_json:
-        print_json([letter_json(letter, found) for letter in letters])
-        return
-    out = console()
-    for number, letter in enumerate(letters):
-        if number:
-            out.print()
-        out.print("\n".join(_page(letter, found)))
+    letters = session.ask(lambda opened: opened.dead_letters_of(name, bucket))
+    where = session.target
+    if session.as_json:
+        print_json([letter_json(letter, where) for letter in letters])
+    else:
+        console().print("\n\n".join("\n".join(_page(letter, where)) for letter in letters))
 
 
+@command(group)
 def rerun(
+    session: Session,
     name: Name,
     bucket: Bucket = None,
     overlap: AsOverlap = None,
     own_input: Input = None,
     reason: Reason = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Run a window again that ended badly; that deals with its letter.
 
     One that fails again is a new letter. Ends with 1 when overlap left it without a run.
     """
     argument = parse_json_input(own_input)
-    ask(
-        data_dir,
+    request_run(
+        session,
         lambda opened: opened.rerun_dead(
             name, bucket, reason=reason, overlap=overlap, own_input=argument
         ),
-        as_json=as_json,
     )
 
 
+@command(group)
 def drop(
+    session: Session,
     name: AnyName = None,
     bucket: Bucket = None,
     every: All = False,
     reason: Reason = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Let a letter rest, or all of them. What became of the window stays in the ledger."""
     if every and bucket is not None:
@@ -159,33 +125,18 @@ def drop(
             await opened.schedule(name)  # raises if there is none
         return await opened.drop_all_dead(key=name, reason=reason)
 
-    dropped = ask_service(data_dir, act)
-    if as_json:
-        print_json({"dropped": dropped})
-    else:
-        typer.echo(f"{counted(dropped, 'letter')} dropped")
+    dropped = session.ask(act)
+    session.print({"dropped": dropped}, f"{counted(dropped, 'letter')} dropped")
 
 
 def letter_json(letter: DeadLetter, where: Target) -> dict[str, object]:
     """Return one letter as in ``sched dead list --json``."""
     return {
-        "key": letter.key,
-        "series": letter.series,
-        "bucket": letter.bucket,
-        "fire_time": instant(letter.fire_time),
-        "windows": letter.windows,
-        "last_fire_time": instant(letter.last_fire_time),
-        "kind": letter.kind,
-        "workflow_id": letter.workflow_id,
-        "run_id": letter.run_id,
+        **fields(
+            letter, "key series bucket fire_time windows last_fire_time kind workflow_id run_id"
+        ),
         "workflow": letter.workflow_type,
-        "status": letter.status,
-        "reason": letter.reason,
-        "error": letter.error,
-        "attempts": letter.attempts,
-        "started_at": instant(letter.started_at),
-        "died_at": instant(letter.died_at),
-        "definition_version": letter.definition_version,
+        **fields(letter, "status reason error attempts started_at died_at definition_version"),
         "has_input": bool(letter.arguments),
         "input": letter.arguments[0] if letter.arguments else None,
         "not_undone": list(letter.not_undone),

@@ -9,33 +9,33 @@ from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 
-from engine.cli.next import in_words
+from engine.cli.next import describe_silent
 from engine.cli.output import (
     WaitForWorker,
     clock,
     console,
     counted,
     instant,
-    nobody_serves,
     print_json,
+    unserved_project,
     wait_for_worker,
 )
 from engine.cli.target import (
-    DEFAULT_DATA_DIR,
     DEFAULT_FILE,
     CodeToo,
-    DataDir,
     File,
     Json,
     SameFile,
+    Session,
     TakeFrom,
-    ask_service,
+    command,
     find_target,
     one_file,
     open_service,
@@ -48,20 +48,14 @@ from engine.schedules.loader.json_schema import json_schema_text
 from engine.schedules.units import first_of
 from engine.service import PRUNE_AFTER, ApplyReport, Change, DriftRow, DryRun, ScheduleService
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("schema")(print_schema)
-    app.command()(check)
-    app.command("apply")(apply_file)
-    app.command()(migrate)
-    app.command("plan")(plan)
+commands = typer.Typer(rich_markup_mode=None)
 
 
 # --- schema ---
 # ``sched schema``: the schema by which editors check and complete a schedule file.
 
 
+@commands.command("schema")
 def print_schema() -> None:
     """Print the JSON Schema of the schedule file, for editors.
 
@@ -95,7 +89,7 @@ def _knows_hours(schedule: Schedule) -> bool:
     return cron.lower() != "@hourly" and cron.split()[-_OF_THE_CLOCK:] != ["*"] * _OF_THE_CLOCK
 
 
-def missing_timezones_in_words(keys: Sequence[str]) -> str:
+def describe_missing_timezones(keys: Sequence[str]) -> str:
     """Return a note about these keys; empty if there are none."""
     if not keys:
         return ""
@@ -112,6 +106,7 @@ _WAITS_FOR_SESSIONS = 60.0
 """Seconds that ``migrate`` waits for other sessions, such as a dump, before deferring an index."""
 
 
+@commands.command()
 def check(
     context: typer.Context,
     path: File = DEFAULT_FILE,
@@ -141,10 +136,10 @@ def check(
         else:
             typer.echo(str(error), err=True)
         raise typer.Exit(code) from None
-    _tell_good(file, path, as_json=as_json)
+    _print_good(file, path, as_json=as_json)
 
 
-def _tell_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
+def _print_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
     over, unsaid = _over(file, datetime.now(UTC)), missing_timezones(file)
     if as_json:
         keys = [schedule.key for schedule in file.schedules]
@@ -155,9 +150,9 @@ def _tell_good(file: ScheduleFile, path: Path, *, as_json: bool) -> None:
     _warn(file)
     found = counted(len(file.schedules), "schedule")
     typer.echo(f"{path}: good, {found} of project {file.project}")
-    for sentence in in_words([(key, "over") for key in over]):
+    for sentence in describe_silent([(key, "over") for key in over]):
         typer.echo(sentence)
-    if note := missing_timezones_in_words(unsaid):
+    if note := describe_missing_timezones(unsaid):
         typer.echo(note)
 
 
@@ -179,7 +174,9 @@ def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
         raise ScheduleFileError(file.name, tuple(placed(found, Source(path))))
 
 
+@command(commands, "apply")
 def apply_file(
+    session: Session,
     context: typer.Context,
     path: File = DEFAULT_FILE,
     schedules: SameFile = None,
@@ -194,8 +191,6 @@ def apply_file(
     take_from: TakeFrom = None,
     imports: CodeToo = None,
     wait: WaitForWorker = False,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Apply a schedule file: make it the newest word on its project.
 
@@ -205,52 +200,50 @@ def apply_file(
     warns where no worker lives that starts what comes due.
     """
     path = one_file(context, path, schedules)
-    more = as_json or prune or force or take_from or imports or wait
-    if not more and asyncio.run(_is_unchanged(path, data_dir)):
+    more = session.as_json or prune or force or take_from or imports or wait
+    if not more and asyncio.run(_is_unchanged(path, session.data_dir)):
         return
     file = ScheduleService.check(path)
-    if not as_json:
+    if not session.as_json:
         _warn(file)
 
     async def write(opened: ScheduleService) -> tuple[ApplyReport, tuple[str, ...], str]:
         report = await opened.apply(file, force=force, prune=prune, take_from=take_from)
         retired = await _prune(opened, file, path, force=force) if prune else ()
-        return report, retired, await nobody_serves(opened, file.project)
+        return report, retired, await unserved_project(opened, file.project)
 
     async def wait_for_workers(opened: ScheduleService) -> None:
-        await wait_for_worker(partial(nobody_serves, opened, file.project, unknown=True))
+        await wait_for_worker(partial(unserved_project, opened, file.project, unknown=True))
 
     # Before the apply, so that code that fails to import changes nothing.
     wrong = wrong_inputs_of(file, path, imports)
-    report, retired, alone = ask_service(data_dir, write)
-    if as_json:
-        lists = {"warnings": map(asdict, file.warnings), "problems": map(asdict, wrong)}
-        told = {name: [*problems] for name, problems in lists.items()}
-        print_json({**asdict(report), "retired": retired, **told})
-    else:
-        _tell_applied(report, path, retired, prune=prune)
-        for problem in wrong:
-            typer.echo(problem.located(file.name))
+    report, retired, alone = session.ask(write)
+    warnings, problems = ([*map(asdict, each)] for each in (file.warnings, wrong))
+    session.print(
+        {**asdict(report), "retired": retired, "warnings": warnings, "problems": problems},
+        chain(
+            _describe_applied(report, path, retired, prune=prune),
+            (problem.located(file.name) for problem in wrong),
+        ),
+    )
     if alone:
         typer.echo(alone, err=True)
     if wait:
-        ask_service(data_dir, wait_for_workers)
+        session.ask(wait_for_workers)
     if report.refused:
         raise typer.Exit(1)
 
 
-def _tell_applied(
+def _describe_applied(
     report: ApplyReport, path: Path, retired: tuple[str, ...], *, prune: bool
-) -> None:
-    typer.echo(str(report))
-    for line in report.queues:
-        typer.echo(line)
-    for remark in located_remarks(report, Source(path)):
-        typer.echo(remark)
+) -> Iterator[str]:
+    yield str(report)
+    yield from report.queues
+    yield from located_remarks(report, Source(path))
     if report.absent and not prune:
-        typer.echo(f"not in the file: {', '.join(report.absent)} (--prune retires them)")
+        yield f"not in the file: {', '.join(report.absent)} (--prune retires them)"
     if retired:
-        typer.echo(f"retired: {', '.join(retired)}")
+        yield f"retired: {', '.join(retired)}"
 
 
 def wrong_inputs_of(file: ScheduleFile, path: Path, imports: list[str] | None) -> list[Problem]:
@@ -283,7 +276,7 @@ async def _is_unchanged(path: Path, data_dir: Path) -> bool:
         if of := find_target(data_dir):
             async with open_service(of) as opened:
                 if report := await opened.unchanged(path):
-                    alone = await nobody_serves(opened, report.project)
+                    alone = await unserved_project(opened, report.project)
                     typer.echo(str(report))
                     if alone:
                         typer.echo(alone, err=True)
@@ -314,7 +307,8 @@ async def _prune(
     return (await opened.prune(file, force=force)).retired
 
 
-def migrate(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) -> None:
+@command(commands)
+def migrate(session: Session) -> None:
     """Bring the ledger's schema up to date.
 
     Every other command does so too when it connects, but leaves large indexes to this one and to
@@ -324,13 +318,13 @@ def migrate(data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) -> None
     async def connect(opened: ScheduleService) -> tuple[tuple[int, ...], list[str]]:
         return opened.migrated, await opened.build_indexes(patience=_WAITS_FOR_SESSIONS)
 
-    applied, left = ask_service(data_dir, connect)
-    if as_json:
-        print_json({"applied": applied, "indexes_left": left})
-        return
+    applied, left = session.ask(connect)
     names = ", ".join(f"{version:04}" for version in applied)
-    typer.echo(f"applied {names}" if applied else "the ledger is up to date")
-    if left:
+    session.print(
+        {"applied": applied, "indexes_left": left},
+        f"applied {names}" if applied else "the ledger is up to date",
+    )
+    if left and not session.as_json:
         text = f"left for later: the indexes {', '.join(left)}"
         typer.echo(f"{text}; workers that may build them, and `sched migrate`", err=True)
 
@@ -347,7 +341,9 @@ _LINES = 12
 """Most lines or fires shown of one kind; a project may have thousands."""
 
 
+@command(commands)
 def plan(
+    session: Session,
     context: typer.Context,
     path: File = DEFAULT_FILE,
     schedules: SameFile = None,
@@ -358,8 +354,6 @@ def plan(
     *,
     take_from: TakeFrom = None,
     imports: CodeToo = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Show what applying a schedule file would change, and which fires move.
 
@@ -370,18 +364,17 @@ def plan(
     path = one_file(context, path, schedules)
     file = ScheduleService.check(path)
 
-    found = ask_service(
-        data_dir, lambda opened: opened.plan(file, prune=prune, force=force, take_from=take_from)
+    found = session.ask(
+        lambda opened: opened.plan(file, prune=prune, force=force, take_from=take_from)
     )
     problems = placed(unknown_workflows(found.unknown), Source(path))
     problems += wrong_inputs_of(file, path, imports)
-    if as_json:
-        told = [asdict(problem) for problem in problems]
-        print_json({**as_document(found, file), "problems": told})
+    if session.as_json:
+        print_json({**as_document(found, file), "problems": [*map(asdict, problems)]})
     else:
         _show(found, file, problems)
     if found.refused is not None:
-        if not as_json:
+        if not session.as_json:
             typer.echo(f"sched: {found.refused.code}: {found.refused}", err=True)
         raise typer.Exit(2)
     if found.changes or found.queues:
@@ -393,9 +386,9 @@ def _show(found: DryRun, file: ScheduleFile, problems: Sequence[Problem]) -> Non
     out = console()
     for line in lines(found, file):
         out.print(Text(line, style=_COLOURS.get(line[:1], "")))
-    for line in _some([problem.located(file.name) for problem in problems]):
+    for line in _first_lines([problem.located(file.name) for problem in problems]):
         out.print(Text(line, style="red"), soft_wrap=True)
-    if note := missing_timezones_in_words(missing_timezones(file)):
+    if note := describe_missing_timezones(missing_timezones(file)):
         typer.echo(note, err=True)
 
 
@@ -405,15 +398,15 @@ def lines(found: DryRun, file: ScheduleFile) -> Iterator[str]:
     yield f"project {found.project}, {_applied(found)}"
     for change in found.changes:
         yield from _change(change, zones.get(change.key, "UTC"))
-    yield from _some([f"~ {line}" for line in found.queues])
+    yield from _first_lines([f"~ {line}" for line in found.queues])
     foreign = [f"! {key}: belongs to {owner}" for key, owner in found.foreign.items()]
-    yield from _some(foreign)
+    yield from _first_lines(foreign)
     if found.absent and not any(change.kind == "retired" for change in found.changes):
         absent = [f"  {key}: not in the file, goes on firing (--prune)" for key in found.absent]
-        yield from _some(absent)
-    yield from _some([f"! {line}" for line in drift(found)])
+        yield from _first_lines(absent)
+    yield from _first_lines([f"! {line}" for line in drift(found)])
     if found.refused is None:
-        yield _sum(found)
+        yield _summary(found)
 
 
 def _applied(found: DryRun) -> str:
@@ -442,15 +435,15 @@ def _starts(sign: str, starts: Starts, zone: str) -> Iterator[str]:
         yield f"    {sign} and {more} more"
 
 
-def _some(all_of_them: Sequence[str]) -> list[str]:
+def _first_lines(all_of_them: Sequence[str]) -> list[str]:
     more = len(all_of_them) - _LINES
     return [*all_of_them[:_LINES], *([f"  and {more} more"] if more > 0 else [])]
 
 
 def drift(found: DryRun) -> list[str]:
     """Return a sentence for each difference between the ledger and the file alone."""
-    told = [sentence for row in found.drift for sentence in _drift(row)]
-    return [*told, *(f"{key}: the file says paused, and it was resumed" for key in found.resumed)]
+    texts = [sentence for row in found.drift for sentence in _drift(row)]
+    return [*texts, *(f"{key}: the file says paused, and it was resumed" for key in found.resumed)]
 
 
 def _drift(row: DriftRow) -> Iterator[str]:
@@ -466,9 +459,8 @@ def _drift(row: DriftRow) -> Iterator[str]:
         yield f"{row.key}: {counted(len(row.skipped), 'coming window')} skipped, first {first}"
 
 
-def _sum(found: DryRun) -> str:
-    kinds = ("added", "changed", "returned", "retired")
-    counts = {kind: sum(each.kind == kind for each in found.changes) for kind in kinds}
+def _summary(found: DryRun) -> str:
+    counts = {kind: sum(each.kind == kind for each in found.changes) for kind in _SIGNS}
     named = [f"{count} {kind}" for kind, count in counts.items() if count]
     named.append(f"{len(found.unchanged)} unchanged")
     if found.refused_keys:

@@ -29,11 +29,10 @@ SCHEMA = "schedules.schema.json"
 _IGNORED = ".sched/"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("init")(init)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@commands.command()
 def init(
     folder: Annotated[
         Path, typer.Argument(metavar="FOLDER", help="Where; it is made if it does not exist.")

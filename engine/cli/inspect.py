@@ -11,7 +11,6 @@ import sys
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Annotated, Any, get_args
 
 import typer
@@ -20,6 +19,7 @@ from rich.text import Text
 from engine.cli.output import (
     colour_of,
     console,
+    fields,
     fire_json,
     fire_lag,
     instant,
@@ -31,17 +31,7 @@ from engine.cli.output import (
     why,
     without_worker,
 )
-from engine.cli.target import (
-    DEFAULT_DATA_DIR,
-    AnyKey,
-    DataDir,
-    Json,
-    Limit,
-    ask_service,
-    one_of,
-    service,
-    target,
-)
+from engine.cli.target import AnyKey, Limit, Session, command, one_of
 from engine.schedules.units import first_of
 from engine.service import (
     ActionRow,
@@ -53,12 +43,7 @@ from engine.service import (
     Status,
 )
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("list")(list_schedules)
-    app.command("fires")(list_fires)
-    app.command("log")(list_actions)
+commands = typer.Typer(rich_markup_mode=None)
 
 
 # --- list ---
@@ -71,12 +56,12 @@ _NAMED = 5
 _EMPTY = "the ledger has no schedule yet; `sched apply` or a worker brings those of a file"
 
 
+@command(commands, "list")
 def list_schedules(
+    session: Session,
     project: Annotated[
         str | None, typer.Option("--project", metavar="NAME", help="Only this project's.")
     ] = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Show every schedule: what it runs, when, and how it fares."""
 
@@ -90,13 +75,13 @@ def list_schedules(
             return rows, "\n".join(filter(None, [alone, *await opened.left_alone(rows)]))
         return rows, _nothing_of(project, {row.project for row in await opened.schedules()})
 
-    rows, remark = ask_service(data_dir, read)
-    if as_json:
+    rows, remark = session.ask(read)
+    if session.as_json:
         print_json([schedule_json(row) for row in rows])
     elif rows:
         _print(rows)
     if remark:
-        typer.echo(remark, err=as_json)
+        typer.echo(remark, err=session.as_json)
 
 
 def _nothing_of(project: str, known: Collection[str]) -> str:
@@ -129,29 +114,29 @@ def overdue(rows: Sequence[ScheduleRow], now: datetime) -> str:
 
 
 def _print(rows: Sequence[ScheduleRow]) -> None:
-    columns = ["KEY", "WORKFLOW", "WHEN", "STATE", "NEXT FIRE", "LAST FIRE", "LAST STATUS"]
-    problems = [problem_of(row) for row in rows]
-    cells = [_schedule_row(row) for row in rows]
-    if len({row.project for row in rows}) > 1:
-        columns.append("PROJECT")
-        cells = [[*cell, row.project] for cell, row in zip(cells, rows, strict=True)]
-    if any(row.origin == "api" for row in rows):
-        columns.append("ORIGIN")
-        cells = [[*cell, row.origin] for cell, row in zip(cells, rows, strict=True)]
-    if any(problems):
-        columns.append("PROBLEM")
-        cells = [[*cell, problem] for cell, problem in zip(cells, problems, strict=True)]
-    print_table(columns, cells, spare=_SPARE)
+    projects, origins = {row.project for row in rows}, {row.origin for row in rows}
+    print_table(
+        ("KEY", "WORKFLOW", "WHEN", "STATE", "NEXT FIRE", "LAST FIRE", "LAST STATUS", "PROJECT",
+         "ORIGIN", "PROBLEM"),
+        (
+            (
+                row.key, row.workflow, _when(row), row.state,
+                instant(row.next_start_at), instant(row.last_fire_at), row.last_status,
+                row.project if len(projects) > 1 else "", row.origin if "api" in origins else "",
+                problem_of(row),
+            )
+            for row in rows
+        ),
+        optional=("PROJECT", "ORIGIN", "PROBLEM"),
+        spare=_SPARE,
+    )  # fmt: skip
 
 
-def _schedule_row(row: ScheduleRow) -> list[object]:
-    when = row.schedule.when if row.schedule else "?"
-    if row.schedule and row.schedule.kind == "cron" and row.schedule.timezone != "UTC":
-        when += f" {row.schedule.timezone}"
-    return [
-        row.key, row.workflow, when, row.state,
-        instant(row.next_start_at), instant(row.last_fire_at), row.last_status,
-    ]  # fmt: skip
+def _when(row: ScheduleRow) -> str:
+    if row.schedule is None:
+        return "?"
+    zoned = row.schedule.kind == "cron" and row.schedule.timezone != "UTC"
+    return row.schedule.when + (f" {row.schedule.timezone}" if zoned else "")
 
 
 # --- fires ---
@@ -173,7 +158,9 @@ def _word_option(flag: str, noun: str, words: Sequence[str]) -> Any:
     )
 
 
+@command(commands, "fires")
 def list_fires(
+    session: Session,
     key: AnyKey = None,
     status: Annotated[Status | None, _word_option("--status", "status", get_args(Status))] = None,
     reason_code: Annotated[
@@ -184,8 +171,6 @@ def list_fires(
         bool,
         typer.Option("--follow", "-f", help="Go on: show what changes, and how far runs are."),
     ] = False,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Show what became of each window, newest first.
 
@@ -194,66 +179,53 @@ def list_fires(
     --json each line is a document.
     """
     if follow:
-        _follow(key, status, reason_code, limit, data_dir, as_json=as_json)
+        _follow(session, key, status, reason_code, limit)
         return
 
-    fires, laying = asyncio.run(_read(key, status, reason_code, limit, data_dir))
-    if as_json:
-        print_json([fire_json(fire, laying) for fire in fires])
-    elif fires:
-        print_table(
-            ("FIRE TIME", "KEY", "STATUS", "TIMING", "LAG", "RUN", "REASON"),
-            (_fire_row(fire, laying) for fire in fires),
-            spare=("TIMING", "LAG", "RUN"),
-        )
-    else:
-        of = f" of {key}" if key else ""
-        with_code = f" with the reason code {reason_code}" if reason_code else ""
-        became = f"is {status} now" if status else "has been decided yet"
-        typer.echo(f"no window{of}{with_code} {became}")
-
-
-async def _read(
-    key: str | None,
-    status: Status | None,
-    reason_code: ReasonCode | None,
-    limit: int,
-    data_dir: Path,
-) -> tuple[list[Fire], list[Backfill]]:
-    async with service(data_dir) as opened:
+    async def read(opened: ScheduleService) -> tuple[list[Fire], list[Backfill]]:
         found = await opened.fires(key=key, status=status, reason_code=reason_code, limit=limit)
         if key and not found:
             await opened.schedule(key)  # raises if there is none
         return found, await opened.laying()
 
+    fires, laying = session.ask(read)
+    of = f" of {key}" if key else ""
+    with_code = f" with the reason code {reason_code}" if reason_code else ""
+    state = f"is {status} now" if status else "has been decided yet"
+    session.print_rows(
+        [fire_json(fire, laying) for fire in fires],
+        ("FIRE TIME", "KEY", "STATUS", "TIMING", "LAG", "RUN", "REASON"),
+        (_fire_row(fire, laying) for fire in fires),
+        spare=("TIMING", "LAG", "RUN"),
+        none=f"no window{of}{with_code} {state}",
+    )
+
 
 def _follow(
+    session: Session,
     key: str | None,
     status: Status | None,
     reason_code: ReasonCode | None,
     limit: int,
-    data_dir: Path,
-    *,
-    as_json: bool,
 ) -> None:
     # Importing the Temporal SDK takes longer than listing fires.
-    from engine.cli.follow import Follower  # noqa: PLC0415
+    from engine.cli.temporal import Follower  # noqa: PLC0415
 
     out = console()
 
-    def say(fire: Fire, progress: str) -> None:
-        if as_json:
+    def show(fire: Fire, progress: str) -> None:
+        if session.as_json:
             line = json.dumps({**fire_json(fire), "progress": progress or None}, ensure_ascii=False)
             typer.echo(line)
             return
-        told = progress or why(fire)
+        note = progress or why(fire)
         out.print(Text.assemble(
             f"{instant(fire.fire_time)}  {fire.key}  ",
             (fire.status, colour_of(fire.status)),
-            f"  {fire.workflow_id}" + (f"  {told}" if told else ""),
+            f"  {fire.workflow_id}" + (f"  {note}" if note else ""),
         ))  # fmt: skip
 
-    follower, of = Follower(key, status, reason_code, limit, say=say), target(data_dir)
+    follower, of = Follower(key, status, reason_code, limit, show=show), session.target
 
     async def run() -> None:
         # Exit without cleanup: this only reads, and the Temporal SDK may hang when a call in flight
@@ -282,12 +254,8 @@ def _fire_row(fire: Fire, laying: list[Backfill]) -> tuple[object, ...]:
 # ``sched log``: who did what to schedules and runs, and why.
 
 
-def list_actions(
-    key: AnyKey = None,
-    limit: Limit = 20,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
-) -> None:
+@command(commands, "log")
+def list_actions(session: Session, key: AnyKey = None, limit: Limit = 20) -> None:
     """Show who did what to schedules and runs, and why, newest first."""
 
     async def read(opened: ScheduleService) -> list[ActionRow]:
@@ -296,32 +264,19 @@ def list_actions(
             await opened.schedule(key)  # raises if there is none
         return found
 
-    rows = ask_service(data_dir, read)
-    if as_json:
-        print_json([action_json(row) for row in rows])
-    elif rows:
-        print_table(
-            ("AT", "BY", "VERB", "KEY", "RUN", "REASON", "STATE"),
-            map(_action_row, rows),
-            spare=("STATE", "RUN", "BY"),
-        )
-    else:
-        typer.echo(f"nobody has done anything{f' to {key}' if key else ''} yet")
+    rows = session.ask(read)
+    session.print_rows(
+        [action_json(row) for row in rows],
+        ("AT", "BY", "VERB", "KEY", "RUN", "REASON", "STATE"),
+        map(_action_row, rows),
+        spare=("STATE", "RUN", "BY"),
+        none=f"nobody has done anything{f' to {key}' if key else ''} yet",
+    )
 
 
 def action_json(row: ActionRow) -> dict[str, object]:
     """Return one action as in ``sched log --json``."""
-    return {
-        "at": instant(row.at),
-        "by": row.by,
-        "verb": row.verb,
-        "key": row.key,
-        "project": row.project,
-        "reason": row.reason,
-        "workflow_id": row.workflow_id,
-        "before": row.before,
-        "after": row.after,
-    }
+    return fields(row, "at by verb key project reason workflow_id before after")
 
 
 def _action_row(row: ActionRow) -> tuple[object, ...]:

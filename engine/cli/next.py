@@ -25,20 +25,18 @@ from engine.cli.output import (
     relative,
 )
 from engine.cli.target import (
-    DEFAULT_DATA_DIR,
     DEFAULT_FILE,
     AnyKey,
-    DataDir,
-    Json,
     Schedules,
+    Session,
     Target,
+    command,
     find_target,
     is_date,
     moment,
     open_service,
     whole_number,
 )
-from engine.errors import ScheduleNotFound
 from engine.schedules import Cron, Schedule
 from engine.schedules.describe import describe
 from engine.schedules.describe import missing as missing_times
@@ -47,19 +45,13 @@ from engine.schedules.timing.spec import Spec
 from engine.schedules.units import HORIZON, TICK, first_of, from_seconds
 from engine.service import ScheduleRow, ScheduleService, not_found
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("next")(show_next)
+commands = typer.Typer(rich_markup_mode=None)
 
 
 # --- next fires ---
 # Computation of the next fires. Pure: ``after`` and ``now`` are arguments.
 
 LAST = "last fire"
-SPARE = ("TIMEZONE", "LOCAL TIME", "FROM NOW")
-"""Columns to drop on a narrow terminal; the least important first."""
-
 _NONE: Mapping[datetime, str] = MappingProxyType({})
 _END = from_seconds(HORIZON)
 
@@ -89,7 +81,7 @@ class FireSource:
         between = (at for at in sorted(self.skips) if after < at < until)
         return "; ".join(f"{instant(at)} is skipped ({self.skips[at]})" for at in between)
 
-    def aloud(self, now: datetime) -> str:
+    def describe(self, now: datetime) -> str:
         """Return a sentence that describes when it fires."""
         return describe(self.spec if self.schedule is None else self.schedule, now=now)
 
@@ -126,28 +118,6 @@ class Upcoming:
         }
 
 
-def table(
-    rows: Sequence[Upcoming], now: datetime, *, with_key: bool
-) -> tuple[list[str], list[list[str | None]]]:
-    """Return the columns and cells of the table of these fires."""
-    columns = ["FIRE TIME", "LOCAL TIME", "TIMEZONE", "FROM NOW"]
-    cells = [
-        [
-            instant(row.fire_time), clock(row.fire_time, row.source.timezone),
-            row.source.timezone, relative(row.fire_time, now),
-        ]
-        for row in rows
-    ]  # fmt: skip
-    if with_key:
-        columns = ["KEY", *columns]
-        cells = [[row.source.key, *cell] for row, cell in zip(rows, cells, strict=True)]
-    notes = [row.note for row in rows]
-    if any(notes):
-        columns = [*columns, "NOTE"]
-        cells = [[*cell, note] for cell, note in zip(cells, notes, strict=True)]
-    return columns, cells
-
-
 def upcoming(source: FireSource, after: datetime, count: int) -> list[Upcoming]:
     """Return the first ``count`` fires strictly after ``after``."""
     times = [*islice(source.starts(after), count)]
@@ -174,8 +144,7 @@ def one_of_each(sources: Iterable[FireSource], after: datetime) -> list[Upcoming
 # --- command ---
 
 Expression = Annotated[
-    str | None,
-    typer.Option("--cron", metavar="EXPR", help="Of this cron expression; asks nobody."),
+    str | None, typer.Option("--cron", metavar="EXPR", help="Of this cron expression; asks nobody.")
 ]
 Zone = Annotated[
     str | None,
@@ -198,7 +167,9 @@ _H = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])")
 _NAMED = 5
 
 
+@command(commands, "next")
 def show_next(
+    session: Session,
     context: typer.Context,
     key: AnyKey = None,
     *,
@@ -207,8 +178,6 @@ def show_next(
     start: Start = None,
     count: Count = 10,
     schedules: Schedules = DEFAULT_FILE,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Show what fires next: each schedule once, or so many fires of one.
 
@@ -227,12 +196,12 @@ def show_next(
         raise typer.BadParameter("--timezone is the zone of --cron; a schedule has its own")
     else:
         named = context.get_parameter_source("schedules")
-        ledger = None if named and named.name == "COMMANDLINE" else find_target(data_dir)
+        ledger = None if named and named.name == "COMMANDLINE" else find_target(session.data_dir)
         found = asyncio.run(_of_ledger(ledger, key)) if ledger else _of_file(schedules, key)
     if key is None and cron is None:
-        _print_each(found, after, now, count, as_json=as_json)
+        _print_each(session, found, after, now, count)
     else:
-        _print_one(found, after, now, count, as_json=as_json)
+        _print_one(session, found, after, now, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +235,7 @@ async def _of_ledger(ledger: Target, key: str | None) -> Found:
                 silent.append((row.key, why))
         elif row.schedule:
             kept.append(FireSource.of(row.schedule, row.skips))
-    return Found(tuple(kept), f"of the ledger {ledger.place}", in_words(silent))
+    return Found(tuple(kept), f"of the ledger {ledger.place}", describe_silent(silent))
 
 
 def _silence(row: ScheduleRow) -> str | None:
@@ -282,18 +251,15 @@ def _of_file(path: Path, key: str | None) -> Found:
     by_key = {schedule.key: schedule for schedule in file.schedules}
     if key is not None:
         if key not in by_key:
-            raise _not_in(path, key, list(by_key))
+            see = f"{path} has {counted(len(by_key), 'schedule')}"
+            raise not_found(key, list(by_key), see=see)
         by_key = {key: by_key[key]}
     held = {name: _held(schedule) for name, schedule in by_key.items()}
     return Found(
         tuple(FireSource.of(schedule) for name, schedule in by_key.items() if not held[name]),
         f"of the file {path}",
-        in_words([(name, why) for name, why in held.items() if why]),
+        describe_silent([(name, why) for name, why in held.items() if why]),
     )
-
-
-def _not_in(path: Path, key: str, keys: Sequence[str]) -> ScheduleNotFound:
-    return not_found(key, keys, see=f"{path} has {counted(len(keys), 'schedule')}")
 
 
 def _held(schedule: Schedule) -> str | None:
@@ -302,7 +268,7 @@ def _held(schedule: Schedule) -> str | None:
     return "paused at first" if schedule.paused else None
 
 
-def in_words(silent: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+def describe_silent(silent: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """Return one sentence per reason, so that many paused schedules take one line."""
     by_reason: dict[str, list[str]] = {}
     for key, why in silent:
@@ -312,49 +278,67 @@ def in_words(silent: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     )
 
 
-def _print_one(found: Found, after: datetime, now: datetime, count: int, *, as_json: bool) -> None:
+def _print_one(session: Session, found: Found, after: datetime, now: datetime, count: int) -> None:
     rows = [row for source in found.sources for row in upcoming(source, after, count)]
-    said = [*missing(rows, after), *found.silent]
+    notes = [*missing(rows, after), *found.silent]
     if found.sources and len(rows) < count:
-        said.append(_ended(len(rows), after))
-    if not as_json:
+        notes.append(_ended(len(rows), after))
+    if not session.as_json:
         for source in found.sources:
-            typer.echo(source.aloud(now))
-    _print(found, rows, said, now, as_json=as_json, with_key=False)
+            typer.echo(source.describe(now))
+    _print(session, found, rows, notes, now, with_key=False)
 
 
-def _print_each(found: Found, after: datetime, now: datetime, count: int, *, as_json: bool) -> None:
+def _print_each(session: Session, found: Found, after: datetime, now: datetime, count: int) -> None:
     rows = one_of_each(found.sources, after)
     fire = {row.source.key for row in rows}
     over = [(one.key, "over") for one in found.sources if one.key not in fire]
-    said = [*found.silent, *in_words(over)]
-    if not found.sources and not said:
-        said.append("there is no schedule yet")
+    notes = [*found.silent, *describe_silent(over)]
+    if not found.sources and not notes:
+        notes.append("there is no schedule yet")
     if len(rows) > count:
-        said.append(f"and {len(rows) - count} more later; -n {len(rows)} shows them all")
-    _print(found, rows[:count], said, now, as_json=as_json, with_key=True)
+        notes.append(f"and {len(rows) - count} more later; -n {len(rows)} shows them all")
+    _print(session, found, rows[:count], notes, now, with_key=True)
 
 
 def _print(
+    session: Session,
     found: Found,
     rows: Sequence[Upcoming],
-    said: Sequence[str],
+    notes: Sequence[str],
     now: datetime,
     *,
-    as_json: bool,
     with_key: bool,
 ) -> None:
-    if as_json:
+    if session.as_json:
         print_json([row.as_json() for row in rows])
         if rows:
             return  # the note of the last fire has it; an empty list needs an explanation
     else:
         if rows:
-            columns, cells = table(rows, now, with_key=with_key)
-            print_table(columns, cells, spare=SPARE)
-        said = [*said, f"({found.origin})"]
-    for sentence in said:
-        typer.echo(sentence, err=as_json)
+            print_upcoming(rows, now, with_key=with_key)
+        notes = [*notes, f"({found.origin})"]
+    for sentence in notes:
+        typer.echo(sentence, err=session.as_json)
+
+
+def print_upcoming(
+    rows: Sequence[Upcoming], now: datetime, heading: str = "FIRE TIME", *, with_key: bool = False
+) -> None:
+    """Print a table of these fires; ``heading`` is that of the fire times."""
+    print_table(
+        ("KEY", heading, "LOCAL TIME", "TIMEZONE", "FROM NOW", "NOTE"),
+        (
+            (
+                row.source.key if with_key else "",
+                instant(row.fire_time), clock(row.fire_time, row.source.timezone),
+                row.source.timezone, relative(row.fire_time, now), row.note,
+            )
+            for row in rows
+        ),
+        optional=("KEY", "NOTE"),
+        spare=("TIMEZONE", "LOCAL TIME", "FROM NOW"),
+    )  # fmt: skip
 
 
 def _ended(shown: int, after: datetime) -> str:

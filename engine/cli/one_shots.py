@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -13,26 +12,21 @@ import typer
 from engine.cli.output import (
     WaitForWorker,
     clock,
-    instant,
-    nobody_starts_key,
-    print_json,
+    fields,
+    unserved_key,
     wait_for_worker,
 )
 from engine.cli.target import (
-    DEFAULT_DATA_DIR,
-    DataDir,
-    Json,
     Key,
     Reason,
-    ask_service,
+    Session,
+    command,
     is_date,
-    open_service,
     parse_json_input,
     project_here,
-    target,
 )
 from engine.schedules.units import parse_duration
-from engine.service import ApplicationSchedule
+from engine.service import ApplicationSchedule, ScheduleService
 
 Moment = Annotated[
     str,
@@ -62,18 +56,16 @@ Project = Annotated[
         "--project",
         metavar="NAME",
         help="Whose workers start it.  [default: that of `sched up`, or of the file, here]",
-        show_default=False,
     ),
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command("at")(at)
-    app.command("reschedule")(reschedule)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@command(commands)
 def at(
+    session: Session,
     moment: Moment,
     workflow: Annotated[str, typer.Argument(metavar="WORKFLOW", help="What to start.")],
     *,
@@ -90,36 +82,34 @@ def at(
     project: Project = None,
     wait: WaitForWorker = False,
     reason: Reason = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Start a workflow once, at a moment to come.
 
     It prints the key by which `sched show`, `reschedule` and `cancel` know it, and warns where no
     worker lives that would start it.
     """
-    fields: dict[str, Any] = {"taskQueue": task_queue, "external": external}
+    given: dict[str, Any] = {"taskQueue": task_queue, "external": external}
     _require_place(moment, timezone)
     if argument := parse_json_input(own_input):
-        (fields["input"],) = argument
+        (given["input"],) = argument
     if timezone is not None:
-        fields["timezone"] = timezone
+        given["timezone"] = timezone
 
-    async def ask() -> None:
-        of = target(data_dir)
-        async with open_service(of) as opened:
-            asked = await opened.schedule_at(
-                workflow, moment, key=key, request_id=request_id,
-                project=project or project_here(of), reason=reason, **fields,
-            )  # fmt: skip
-            _tell(asked, as_json=as_json)
-            if wait:
-                await wait_for_worker(partial(nobody_starts_key, opened, asked.key))
+    async def ask(opened: ScheduleService) -> None:
+        asked = await opened.schedule_at(
+            workflow, moment, key=key, request_id=request_id,
+            project=project or project_here(session.target), reason=reason, **given,
+        )  # fmt: skip
+        _print(session, asked)
+        if wait:
+            await wait_for_worker(partial(unserved_key, opened, asked.key))
 
-    asyncio.run(ask())
+    session.ask(ask)
 
 
+@command(commands)
 def reschedule(
+    session: Session,
     key: Key,
     moment: Annotated[
         str | None, typer.Argument(metavar="MOMENT", help="When now, as for `sched at`.")
@@ -133,8 +123,6 @@ def reschedule(
     ] = None,
     timezone: Zone = None,
     reason: Reason = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Move what an application or `sched at` has scheduled to other times.
 
@@ -146,10 +134,7 @@ def reschedule(
     if timezone is not None:
         when["timezone"] = timezone
 
-    _tell(
-        ask_service(data_dir, lambda opened: opened.reschedule(key, reason=reason, **when)),
-        as_json=as_json,
-    )
+    _print(session, session.ask(lambda opened: opened.reschedule(key, reason=reason, **when)))
 
 
 def _when(moment: str | None, every: str | None, cron: str | None) -> dict[str, Any]:
@@ -170,34 +155,21 @@ def _when(moment: str | None, every: str | None, cron: str | None) -> dict[str, 
 
 def _require_place(moment: str, timezone: str | None) -> None:
     """Refuse a moment without offset and zone, in terms of options instead of a file's fields."""
+    if timezone is not None or is_date(moment):
+        return
     with suppress(ValueError):  # the service reports text that is no moment at all
-        if (
-            timezone is None
-            and not is_date(moment)
-            and datetime.fromisoformat(moment).tzinfo is None
-        ):
+        if datetime.fromisoformat(moment).tzinfo is None:
             raise typer.BadParameter(
                 f"{moment!r} has no offset; append Z for UTC, or name its --timezone",
                 param_hint="MOMENT",
             )
 
 
-def _tell(asked: ApplicationSchedule, *, as_json: bool) -> None:
-    if as_json:
-        print_json(
-            {
-                "key": asked.key,
-                "project": asked.project,
-                "next_fire_at": instant(asked.next_fire_at),
-                "definition": asked.schedule.to_json(),
-                "waiting": asked.waiting,
-            }
-        )
-    else:
-        typer.echo(f"{asked.key}: {asked.schedule.workflow}, {_clock(asked.next_fire_at, asked)}")
+def _print(session: Session, asked: ApplicationSchedule) -> None:
+    at, timezone = asked.next_fire_at, asked.schedule.timezone
+    when = "paused" if at is None else clock(at, timezone, seconds=True)
+    document = fields(asked, "key project next_fire_at")
+    document |= {"definition": asked.schedule.to_json(), "waiting": asked.waiting}
+    session.print(document, f"{asked.key}: {asked.schedule.workflow}, {when}")
     if asked.waiting:
         typer.echo(asked.waiting, err=True)
-
-
-def _clock(moment: datetime | None, asked: ApplicationSchedule) -> str:
-    return "paused" if moment is None else clock(moment, asked.schedule.timezone, seconds=True)

@@ -5,36 +5,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict, replace
-from datetime import timedelta
 from functools import partial
-from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, TypeVar, get_args
 
 import typer
 
 from engine.cli.output import (
     WaitForWorker,
     counted,
+    fields,
     fire_json,
     instant,
-    nobody_starts_key,
     pause_json,
     paused_until,
-    print_json,
+    unserved_key,
     wait_for_worker,
     why,
 )
 from engine.cli.target import (
-    DEFAULT_DATA_DIR,
     AsOverlap,
     At,
-    DataDir,
     Input,
-    Json,
     Key,
     Reason,
-    ask_service,
+    Session,
+    bucket_number,
+    command,
     keys_in_the_file,
     moment,
     one_of,
@@ -44,19 +41,11 @@ from engine.cli.target import (
 from engine.errors import LedgerError
 from engine.schedules.model import MOST_CAUGHT_UP, CatchUp
 from engine.schedules.policies import CatchUpOrder, CatchUpPolicy
-from engine.schedules.units import Rate, parse_duration, parse_rate
+from engine.schedules.units import parse_duration, parse_rate
 from engine.service import Cancelled, Requested, Resumed, ScheduleService, Skipped
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(pause)
-    app.command()(resume)
-    app.command()(skip)
-    app.command()(unskip)
-    app.command()(trigger)
-    app.command()(rerun)
-    app.command()(cancel)
+commands = typer.Typer(rich_markup_mode=None)
+T = TypeVar("T")
 
 
 # --- pause and resume ---
@@ -73,42 +62,33 @@ Made = Annotated[
         help=f"What becomes of the windows of the pause: {', '.join(_POLICIES)}."
         "  [default: the schedule's catchUp.pause]",
         parser=one_of("policy", _POLICIES),
-        show_default=False,
     ),
 ]
 Most = Annotated[
     int | None,
-    typer.Option(
-        "--max", metavar="N", help="Of `all`: the newest so many.", parser=whole_number,
-        show_default=False,
-    ),
-]  # fmt: skip
+    typer.Option("--max", metavar="N", help="Of `all`: the newest so many.", parser=whole_number),
+]
 Ordered = Annotated[
     str | None,
     typer.Option(
         "--order", metavar="ORDER", help="Of `all`: oldest or newest first.",
-        parser=one_of("order", _ORDERS), show_default=False,
+        parser=one_of("order", _ORDERS),
     ),
 ]  # fmt: skip
-Paced = Annotated[
-    str | None,
-    typer.Option("--rate", metavar="RATE", help="Of `all`: so fast.", show_default=False),
-]
+Paced = Annotated[str | None, typer.Option("--rate", metavar="RATE", help="Of `all`: so fast.")]
 Within = Annotated[
-    str | None,
-    typer.Option("--window", metavar="TIME", help="No window older than this.", show_default=False),
+    str | None, typer.Option("--window", metavar="TIME", help="No window older than this.")
 ]
 
 
+@command(commands)
 def pause(
+    session: Session,
     key: Key,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why.")],
     until: Annotated[
-        str | None,
-        typer.Option("--until", metavar="ISO", help="When it ends by itself.", show_default=False),
+        str | None, typer.Option("--until", metavar="ISO", help="When it ends by itself.")
     ] = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Let a schedule rest; no deploy wakes it.
 
@@ -121,16 +101,17 @@ def pause(
             "it is empty; say why, for whoever wonders", param_hint="'--reason'"
         )
 
-    done = ask_service(data_dir, lambda opened: opened.pause(key, reason=reason, until=end))
-    if as_json:
-        before, after = pause_json(done.before), pause_json(done.pause)
-        print_json({"key": key, "paused": after, "before": before})
-        return
+    done = session.ask(lambda opened: opened.pause(key, reason=reason, until=end))
     again = "again " if done.before else ""
-    typer.echo(f"{key} is paused {again}{paused_until(done.pause)}: {reason}")
+    session.print(
+        {"key": key, "paused": pause_json(done.pause), "before": pause_json(done.before)},
+        f"{key} is paused {again}{paused_until(done.pause)}: {reason}",
+    )
 
 
+@command(commands)
 def resume(
+    session: Session,
     key: Key,
     *,
     reason: Reason = None,
@@ -139,8 +120,6 @@ def resume(
     order: Ordered = None,
     rate: Paced = None,
     window: Within = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Let a paused schedule fire again. Replays nothing unless asked.
 
@@ -152,18 +131,9 @@ def resume(
         catch_up = await _made_up(opened, key, asked) if asked else None
         return await opened.resume(key, reason=reason, catch_up=catch_up)
 
-    done = ask_service(data_dir, act)
-    if as_json:
-        print_json(
-            {
-                "key": key,
-                "before": pause_json(done.before),
-                "next_fire_at": instant(done.next_fire_at),
-                "caught_up": done.caught_up,
-            }
-        )
-        return
-    typer.echo(_told_of_resume(done))
+    done = session.ask(act)
+    before, after = pause_json(done.before), fields(done, "next_fire_at caught_up")
+    session.print({"key": key, "before": before, **after}, _describe_resume(done))
 
 
 def _asked(
@@ -190,22 +160,20 @@ def _asked(
             f"{most} is more than one resume can hold; write at most {MOST_CAUGHT_UP}",
             param_hint="'--max'",
         )
-    asked = {"policy": policy, **of_all, "rate": _rate(rate), "window": _window(window)}
+    asked = {
+        "policy": policy,
+        **of_all,
+        "rate": _parsed(rate, parse_rate, "--rate"),
+        "window": _parsed(window, parse_duration, "--window"),
+    }
     return {name: value for name, value in asked.items() if value is not None}
 
 
-def _rate(text: str | None) -> Rate | None:
+def _parsed(text: str | None, parse: Callable[[str], T], option: str) -> T | None:
     try:
-        return None if text is None else parse_rate(text)
+        return None if text is None else parse(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r}; {error}", param_hint="'--rate'") from None
-
-
-def _window(text: str | None) -> timedelta | None:
-    try:
-        return None if text is None else parse_duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"{text!r}; {error}", param_hint="'--window'") from None
+        raise typer.BadParameter(f"{text!r}; {error}", param_hint=f"'{option}'") from None
 
 
 async def _made_up(opened: ScheduleService, key: str, asked: dict[str, Any]) -> CatchUp:
@@ -215,70 +183,47 @@ async def _made_up(opened: ScheduleService, key: str, asked: dict[str, Any]) -> 
     return row.schedule.catch_up.model_copy(update=asked)
 
 
-def _told_of_resume(done: Resumed) -> str:
+def _describe_resume(done: Resumed) -> str:
     if done.before is None:
         return f"{done.key} was not paused"
     following = instant(done.next_fire_at)
-    told = (
-        f"{done.key} fires again, next at {following}"
-        if following
-        else (f"{done.key} is not paused any more, but no fire is to come")
-    )
+    text = f"{done.key} fires again, next at {following}"
+    if following is None:
+        text = f"{done.key} is not paused any more, but no fire is to come"
     if done.caught_up:
-        told += f"; caught up: {counted(done.caught_up, 'window')} of the pause"
-    return told
+        text += f"; caught up: {counted(done.caught_up, 'window')} of the pause"
+    return text
 
 
 # --- skip and unskip ---
 # ``sched skip`` and ``sched unskip``.
 
 
-def skip(
-    key: Key,
-    at: At,
-    reason: Reason = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
-) -> None:
+@command(commands)
+def skip(session: Session, key: Key, at: At, reason: Reason = None) -> None:
     """Skip one window before its run is sent."""
     opens = moment(at, "--at")
-    done = ask_service(data_dir, lambda opened: opened.skip(key, opens, reason=reason))
-    _tell(done, "will not start" if done.changed else "was skipped before", as_json=as_json)
+    done = session.ask(lambda opened: opened.skip(key, opens, reason=reason))
+    _print_skip(session, done, "will not start" if done.changed else "was skipped before")
 
 
-def unskip(
-    key: Key,
-    at: At,
-    reason: Reason = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
-) -> None:
+@command(commands)
+def unskip(session: Session, key: Key, at: At, reason: Reason = None) -> None:
     """Let a window start that was skipped before it came."""
     opens = moment(at, "--at")
-    done = ask_service(data_dir, lambda opened: opened.unskip(key, opens, reason=reason))
-    _tell(done, "starts as declared" if done.changed else "was not skipped", as_json=as_json)
+    done = session.ask(lambda opened: opened.unskip(key, opens, reason=reason))
+    _print_skip(session, done, "starts as declared" if done.changed else "was not skipped")
 
 
-def _tell(done: Skipped, told: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json(
-            {
-                "key": done.key,
-                "fire_time": instant(done.fire_time),
-                "workflow_id": done.workflow_id,
-                "changed": done.changed,
-            }
-        )
-    else:
-        typer.echo(f"{done.workflow_id} of {instant(done.fire_time)} {told}")
+def _print_skip(session: Session, done: Skipped, outcome: str) -> None:
+    document = fields(done, "key fire_time workflow_id changed")
+    session.print(document, f"{done.workflow_id} of {instant(done.fire_time)} {outcome}")
 
 
 # --- trigger and rerun ---
 # ``sched trigger`` and ``sched rerun``.
 
 _NO_RUN = {"skipped", "rejected"}
-_LONGEST = 18
-"""Most digits of a bucket; any number with 18 digits fits the database's 64-bit integer."""
 _SOON = {"claimed": "starts at once", "queued": "starts when what is open has ended"}
 _ASKS = "starts at once, unless a run is open: that is looked at first"
 _HELD = "waits for the end of the pause"
@@ -287,27 +232,14 @@ _LOOK_TAKES = 5.0
 _EVERY = 0.1
 
 
-def bucket_number(text: str | int) -> int:
-    """Parse a window's number.
-
-    Raises:
-        typer.BadParameter: it is not a bucket.
-    """
-    digits = str(text)
-    if not digits.isascii() or not digits.isdigit() or len(digits) > _LONGEST:
-        raise typer.BadParameter(
-            f"{text!r} is no bucket; write the number in the run's id, as `sched fires` shows it"
-        )
-    return int(digits)
-
-
+@command(commands)
 def trigger(
+    session: Session,
     key: Key,
     request_id: Annotated[
         str | None,
         typer.Option(
             "--request-id", metavar="ID", help="Names the run: one run, however often asked.",
-            show_default=False,
         ),
     ] = None,
     overlap: AsOverlap = None,
@@ -315,8 +247,6 @@ def trigger(
     *,
     wait: WaitForWorker = False,
     reason: Reason = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Start a run now, besides the schedule's windows.
 
@@ -324,17 +254,18 @@ def trigger(
     where no worker lives that would start it.
     """
     argument = parse_json_input(own_input)
-    ask(
-        data_dir,
+    request_run(
+        session,
         lambda opened: opened.trigger(
             key, reason=reason, request_id=request_id, overlap=overlap, own_input=argument
         ),
         wait=wait,
-        as_json=as_json,
     )
 
 
+@command(commands)
 def rerun(
+    session: Session,
     key: Key,
     bucket: Annotated[
         int,
@@ -346,14 +277,12 @@ def rerun(
         int | None,
         typer.Option(
             "--series", metavar="N", help="Where several series have that number.",
-            parser=whole_number, show_default=False,
+            parser=whole_number,
         ),
     ] = None,
     overlap: AsOverlap = None,
     own_input: Input = None,
     reason: Reason = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:  # fmt: skip
     """Start one more run of a window that was decided.
 
@@ -361,21 +290,19 @@ def rerun(
     a run.
     """
     argument = parse_json_input(own_input)
-    ask(
-        data_dir,
+    request_run(
+        session,
         lambda opened: opened.rerun(
             key, bucket, reason=reason, series=series, overlap=overlap, own_input=argument
         ),
-        as_json=as_json,
     )
 
 
-def ask(
-    data_dir: Path,
+def request_run(
+    session: Session,
     request: Callable[[ScheduleService], Awaitable[Requested]],
     *,
     wait: bool = False,
-    as_json: bool,
 ) -> None:
     """Send a request to the service and report the result; exit with 1 if there is no run.
 
@@ -386,17 +313,15 @@ def ask(
         asked = await request(opened)
         row = await opened.schedule(asked.fire.key)
         if wait and asked.fire.status in _SOON:
-            await wait_for_worker(partial(nobody_starts_key, opened, row.key))
-        alone, held = await nobody_starts_key(opened, row.key), row.state == "paused"
+            await wait_for_worker(partial(unserved_key, opened, row.key))
+        alone, held = await unserved_key(opened, row.key), row.state == "paused"
         if asked.asks and not alone and not held:
             asked = await _looked_at(opened, asked)
         return asked, alone, held
 
-    asked, alone, held = ask_service(data_dir, act)
-    if as_json:
-        print_json({**fire_json(asked.fire), "new": asked.new})
-    else:
-        typer.echo(told(asked, alone=bool(alone), held=held))
+    asked, alone, held = session.ask(act)
+    document = {**fire_json(asked.fire), "new": asked.new}
+    session.print(document, describe_request(asked, alone=bool(alone), held=held))
     if alone and asked.fire.status in _SOON:
         typer.echo(alone, err=True)
     if asked.fire.status in _NO_RUN:
@@ -414,7 +339,7 @@ async def _looked_at(opened: ScheduleService, asked: Requested) -> Requested:
     return asked
 
 
-def told(asked: Requested, *, alone: bool, held: bool = False) -> str:
+def describe_request(asked: Requested, *, alone: bool, held: bool = False) -> str:
     """Return the text output.
 
     Args:
@@ -438,7 +363,9 @@ _NAMED = 20
 """Most runs listed one by one; thousands may be open."""
 
 
+@command(commands)
 def cancel(
+    session: Session,
     name: Annotated[
         str,
         typer.Argument(
@@ -451,8 +378,6 @@ def cancel(
         bool, typer.Option("--terminate", help="End it at once; it undoes nothing then.")
     ] = False,
     reason: Reason = None,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
 ) -> None:
     """Cancel a run, every open run of a schedule, or all of one that is in no file.
 
@@ -460,28 +385,22 @@ def cancel(
     skipped, and a backfill of the key ends. What a file declares fires on; what an application or
     `sched at` asked for is over for good when its key is cancelled.
     """
-    done = ask_service(
-        data_dir, lambda opened: opened.cancel(name, reason=reason, terminate=terminate)
-    )
-    if as_json:
-        print_json(asdict(done))
-        return
-    for line in _told(done, "terminated" if terminate else "cancelled"):
-        typer.echo(line)
+    done = session.ask(lambda opened: opened.cancel(name, reason=reason, terminate=terminate))
+    session.print(asdict(done), _describe_cancel(done, "terminated" if terminate else "cancelled"))
 
 
-def _told(done: Cancelled, word: str) -> Iterator[str]:
+def _describe_cancel(done: Cancelled, word: str) -> Iterator[str]:
     """Yield the lines of the text output: the schedule first, then its runs."""
     if done.retired:
         yield f"{done.key} is cancelled for good: none of its windows will come"
     if done.was_retired:
         yield f"{done.key} was cancelled before"
     yield from done.backfills
-    for runs, told in (
+    for runs, outcome in (
         (done.asked, f"is being {word}"),
         (done.skipped, "had not begun to start, and will not"),
         (done.already, f"was to be {word} before"),
     ):
-        yield from (f"{run} {told}" for run in runs[:_NAMED])
+        yield from (f"{run} {outcome}" for run in runs[:_NAMED])
         if len(runs) > _NAMED:
-            yield f"and {len(runs) - _NAMED} more {told}; --json names them all"
+            yield f"and {len(runs) - _NAMED} more {outcome}; --json names them all"

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -79,20 +80,34 @@ def print_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def fields(record: object, names: str) -> dict[str, Any]:
+    """Return attributes of a record, by their names in this order, as they are printed in JSON."""
+    return {name: _plain(getattr(record, name)) for name in names.split()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return instant(value)
+    return str(value) if isinstance(value, Path) else value
+
+
 def print_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[object]],
     *,
+    optional: Sequence[str] = (),
     spare: Sequence[str] = (),
     whole: bool = False,
 ) -> None:
     """Print a table without folding cells, so that times and ids can be copied.
 
-    On a narrower terminal the ``spare`` columns are dropped in order, then lines are truncated;
-    ``whole`` prevents both. A pipe gets everything. On a terminal statuses are coloured.
+    ``optional`` columns are left out if all of their cells are empty. On a narrower terminal the
+    ``spare`` columns are dropped in order, then lines are truncated; ``whole`` prevents both. A
+    pipe gets everything. On a terminal statuses are coloured.
     """
     table = [["" if cell is None else str(cell) for cell in row] for row in rows]
     shown = {heading: (heading, *cells) for heading, *cells in zip(columns, *table, strict=True)}
+    shown = {name: shown[name] for name in shown if name not in optional or any(shown[name][1:])}
     out = console()
     room = out.width if sys.stdout.isatty() and not whole else None
     for name in spare:
@@ -142,32 +157,20 @@ def schedule_json(row: ScheduleRow) -> dict[str, object]:
     """Return one schedule as in ``sched list --json``."""
     schedule = row.schedule
     return {
-        "key": row.key,
-        "project": row.project,
-        "workflow": row.workflow,
+        **fields(row, "key project workflow"),
         "kind": schedule.kind if schedule else None,
         "spec": schedule.when if schedule else None,
         "timezone": schedule.timezone if schedule else None,
         "state": row.state,
         "next_fire_at": instant(row.next_start_at),
-        "last_fire_at": instant(row.last_fire_at),
-        "last_status": row.last_status,
-        "workflow_type": row.workflow_type,
-        "origin": row.origin,
+        **fields(row, "last_fire_at last_status workflow_type origin"),
         "error": problem_of(row),
     }
 
 
 def pause_json(pause: Pause | None) -> dict[str, object] | None:
     """Return a pause with its start, reason, actor and end."""
-    if pause is None:
-        return None
-    return {
-        "at": instant(pause.at),
-        "reason": pause.reason,
-        "by": pause.by,
-        "until": instant(pause.until),
-    }
+    return fields(pause, "at reason by until") if pause else None
 
 
 def paused_until(pause: Pause) -> str:
@@ -192,24 +195,12 @@ def fire_lag(fire: Fire) -> str | None:
 def backfill_json(of: Backfill) -> dict[str, object]:
     """Return a backfill as in ``sched show --json``."""
     return {
-        "id": of.id,
-        "key": of.key,
-        "state": of.state,
-        "ended_reason": of.ended_reason,
+        **fields(of, "id key state ended_reason"),
         "from": instant(of.first),
         "to": instant(of.last),
-        "cursor": instant(of.cursor),
-        "overlap": of.overlap,
-        "include": list(of.include),
-        "windows": of.windows,
-        "done": of.done,
-        "laid": of.laid,
+        **fields(of, "cursor overlap include windows done laid"),
         "left_alone": dict(of.left_alone),
-        "requested_by": of.requested_by,
-        "requested_at": instant(of.requested_at),
-        "ended_at": instant(of.ended_at),
-        "reason": of.reason,
-        "error": of.error,
+        **fields(of, "requested_by requested_at ended_at reason error"),
     }
 
 
@@ -223,27 +214,11 @@ def is_to_be_laid(fire: Fire, laying: Iterable[Backfill]) -> bool:
 
 def fire_json(fire: Fire, laying: Iterable[Backfill] = ()) -> dict[str, object]:
     """Return one fire as in ``sched fires --json``; ``laying``: see `is_to_be_laid`."""
-    return {
-        "key": fire.key,
-        "series": fire.series,
-        "bucket": fire.bucket,
-        "fire_time": instant(fire.fire_time),
-        "windows": fire.windows,
-        "last_fire_time": instant(fire.last_fire_time),
-        "workflow_id": fire.workflow_id,
-        "run_id": fire.run_id,
-        "status": fire.status,
-        "reason": fire.reason,
-        "reason_code": fire.reason_code,
-        "timing": fire.timing,
-        "started_at": instant(fire.started_at),
-        "closed_at": instant(fire.closed_at),
-        "lag_ms": fire.lag_ms,
-        "error": fire.error,
-        "replica": fire.replica,
-        "definition_version": fire.definition_version,
-        "backfill_pending": is_to_be_laid(fire, laying),
-    }
+    names = (
+        "key series bucket fire_time windows last_fire_time workflow_id run_id status reason"
+        " reason_code timing started_at closed_at lag_ms error replica definition_version"
+    )
+    return {**fields(fire, names), "backfill_pending": is_to_be_laid(fire, laying)}
 
 
 # --- times ---
@@ -329,7 +304,7 @@ def as_yaml(schedule: Schedule) -> list[str]:
     """Return the entry's lines: the declared fields, and the policies in force by default."""
     most = schedule.max_concurrent_runs
     limit = {"maxConcurrentRuns": most} if most > 1 else {}  # next to the policy it belongs to
-    said = {
+    entry = {
         "overlap": schedule.overlap,
         **limit,
         "grace": format_duration(schedule.grace),
@@ -340,8 +315,8 @@ def as_yaml(schedule: Schedule) -> list[str]:
         },
     }
     if schedule.kind == "cron":
-        said["timezone"] = schedule.timezone
-    ordered = {name: said.pop(name) for name in _FIRST if name in said} | said
+        entry["timezone"] = schedule.timezone
+    ordered = {name: entry.pop(name) for name in _FIRST if name in entry} | entry
     lines = [
         _excluded(schedule.exclude) if name == "exclude" else f"{name}: {_value(value)}"
         for name, value in ordered.items()
@@ -355,8 +330,8 @@ def _excluded(items: tuple[Item, ...]) -> str:
     sizes = [
         f"{item.name}: {len(item.dates)} items" for item in items if isinstance(item, Calendar)
     ]
-    said = f"  # {', '.join(sizes)}; --json has them" if sizes else ""
-    return f"exclude: [{', '.join(map(_value, named))}]{said}"
+    note = f"  # {', '.join(sizes)}; --json has them" if sizes else ""
+    return f"exclude: [{', '.join(map(_value, named))}]{note}"
 
 
 def _value(value: Any) -> str:
@@ -389,10 +364,10 @@ def without_worker(rows: Iterable[ScheduleRow], served: Served) -> str:
         served: the announcements of live workers.
     """
     fires = (row for row in rows if row.state == "active" and row.next_fire_at is not None)
-    return nobody_starts((row for row in fires if not problem_of(row)), served)
+    return unserved((row for row in fires if not problem_of(row)), served)
 
 
-def nobody_starts(rows: Iterable[ScheduleRow], served: Served) -> str:
+def unserved(rows: Iterable[ScheduleRow], served: Served) -> str:
     """Return a warning about those of these schedules, in any state, without a live worker."""
     places = Counter[str]()
     for row in rows:
@@ -403,12 +378,12 @@ def nobody_starts(rows: Iterable[ScheduleRow], served: Served) -> str:
     return no_worker_lives(places)
 
 
-async def nobody_starts_key(opened: ScheduleService, key: str) -> str:
-    """Return a warning if this schedule has no live worker; see ``nobody_starts``."""
-    return nobody_starts([await opened.schedule(key)], await opened.served())
+async def unserved_key(opened: ScheduleService, key: str) -> str:
+    """Return a warning if this schedule has no live worker; see ``unserved``."""
+    return unserved([await opened.schedule(key)], await opened.served())
 
 
-async def nobody_serves(opened: ScheduleService, project: str, *, unknown: bool = False) -> str:
+async def unserved_project(opened: ScheduleService, project: str, *, unknown: bool = False) -> str:
     """Return a warning about schedules of a project without a live worker.
 
     The ledger counts them, so that any number is cheap. ``unknown`` includes schedules whose
@@ -424,11 +399,11 @@ async def nobody_serves(opened: ScheduleService, project: str, *, unknown: bool 
 
 async def wait_for_worker(look: Callable[[], Awaitable[str]]) -> None:
     """Poll until ``look`` returns no warning about a missing worker."""
-    told = False
+    warned = False
     while text := await look():
-        if not told:
+        if not warned:
             typer.echo(f"{text}\nwaiting for it; Ctrl-C ends the wait alone", err=True)
-        told = True
+        warned = True
         await asyncio.sleep(_EVERY)
-    if told:
+    if warned:
         typer.echo("a worker lives that starts it", err=True)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import typer
 
-from engine.cli.next import SPARE, FireSource, Upcoming, table, upcoming
+from engine.cli.next import FireSource, Upcoming, print_upcoming, upcoming
 from engine.cli.output import (
     as_yaml,
     backfill_json,
     clock,
     console,
     counted,
+    fields,
     fire_json,
     fire_lag,
     instant,
@@ -31,10 +31,10 @@ from engine.cli.output import (
     why,
     without_worker,
 )
-from engine.cli.target import DEFAULT_DATA_DIR, DataDir, Json, Key, Target, open_service, target
+from engine.cli.target import Key, Session, Target, command
 from engine.schedules.describe import describe
 from engine.schedules.policies import Rule
-from engine.service import Backfill, DataGap, Fire, ScheduleRow
+from engine.service import Backfill, DataGap, Fire, ScheduleRow, ScheduleService
 
 SHOWN = 5
 _ASKED = 100
@@ -48,40 +48,32 @@ _NOTHING_WILL = {
 }
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("show")(show)
+commands = typer.Typer(rich_markup_mode=None)
 
 
-def show(
-    key: Key,
-    data_dir: DataDir = DEFAULT_DATA_DIR,
-    as_json: Json = False,
-) -> None:
+@command(commands)
+def show(session: Session, key: Key) -> None:
     """Show one schedule: its definition, state, last and next fires, and links."""
-    found = target(data_dir)
 
-    async def read() -> Page:
-        async with open_service(found) as opened:
-            row = await opened.schedule(key)
-            now = datetime.now(UTC)
-            skipped = await opened.fires(key=key, status="skipped", limit=_ASKED)
-            skips = [fire for fire in reversed(skipped) if fire.fire_time > now]
-            fires = (await opened.fires(key=key, limit=SHOWN + len(skips)))[len(skips) :]
-            queued = await opened.fires(key=key, status="queued", limit=_ASKED)
-            lacks = [without_worker([row], await opened.served()), *await opened.left_alone([row])]
-            alone = "\n".join(filter(None, lacks))
-            overflow = await opened.overflow(key)
-            children = tuple(await opened.children(key))
-            backfills = tuple(await opened.backfills(key, limit=SHOWN))
-            gaps = tuple(await opened.data_gaps(key))
-            return Page(
-                row, fires, queued[::-1], skips, found, now, alone, overflow, children, backfills,
-                gaps,
-            )  # fmt: skip
+    async def read(opened: ScheduleService) -> Page:
+        row = await opened.schedule(key)
+        now = datetime.now(UTC)
+        skipped = await opened.fires(key=key, status="skipped", limit=_ASKED)
+        skips = [fire for fire in reversed(skipped) if fire.fire_time > now]
+        fires = (await opened.fires(key=key, limit=SHOWN + len(skips)))[len(skips) :]
+        queued = await opened.fires(key=key, status="queued", limit=_ASKED)
+        lacks = [without_worker([row], await opened.served()), *await opened.left_alone([row])]
+        return Page(
+            row, fires, queued[::-1], skips, session.target, now,
+            alone="\n".join(filter(None, lacks)),
+            overflow=await opened.overflow(key),
+            children=tuple(await opened.children(key)),
+            backfills=tuple(await opened.backfills(key, limit=SHOWN)),
+            gaps=tuple(await opened.data_gaps(key)),
+        )  # fmt: skip
 
-    page = asyncio.run(read())
-    if as_json:
+    page = session.ask(read)
+    if session.as_json:
         print_json(page.as_json())
         if page.alone:
             typer.echo(page.alone, err=True)
@@ -150,9 +142,7 @@ class Page:
         return {
             **schedule_json(row),
             "definition": row.schedule.to_json() if row.schedule else None,
-            "definition_version": row.definition_version,
-            "effective_from": instant(row.effective_from),
-            "series": row.series,
+            **fields(row, "definition_version effective_from series"),
             "tzdata": self._tzdata,
             "paused": pause_json(row.pause),
             "overlap": row.schedule.overlap if row.schedule else None,
@@ -163,14 +153,7 @@ class Page:
             "queue_full": {"windows": self.overflow[0], "last": instant(self.overflow[1])},
             "skips": [fire_json(fire) for fire in self.skips],
             "backfills": [backfill_json(each) for each in self.backfills],
-            "data_gaps": [
-                {
-                    "bucket": gap.bucket,
-                    "data_from": instant(gap.data_from),
-                    "data_to": instant(gap.data_to),
-                }
-                for gap in self.gaps
-            ],
+            "data_gaps": [fields(gap, "bucket data_from data_to") for gap in self.gaps],
             "last_fires": fires,
             "next": [fire.as_json() for fire in self.next],
             "links": {"runs": links["runs"]} if links else {},
@@ -272,13 +255,17 @@ class Page:
         out = console()
         out.print()
         if self.fires:
-            print_table(*_fire_rows(self.fires), spare=("TIMING", "LAG", "RUN"))
+            print_table(
+                ("LAST FIRES", "STATUS", "TIMING", "LAG", "RUN", "REASON"),
+                map(_fire_row, self.fires),
+                optional=("REASON",),
+                spare=("TIMING", "LAG", "RUN"),
+            )
         else:
             out.print("no window has been decided yet")
         if shown := self.next:
-            columns, cells = table(shown, self.now, with_key=False)
             out.print()
-            print_table(["NEXT FIRES", *columns[1:]], cells, spare=SPARE)
+            print_upcoming(shown, self.now, "NEXT FIRES")
 
 
 def _backfill(of: Backfill) -> str:
@@ -293,17 +280,8 @@ def _backfill(of: Backfill) -> str:
     return f"{period}: ended ({of.ended_reason}), {laid}, {of.windows - of.done} not laid"
 
 
-def _fire_rows(fires: list[Fire]) -> tuple[list[str], list[list[object]]]:
-    columns = ["LAST FIRES", "STATUS", "TIMING", "LAG", "RUN"]
-    rows: list[list[object]] = [
-        [
-            instant(fire.fire_time), fire.status, fire.timing, fire_lag(fire),
-            fire.run_id and fire.workflow_id,
-        ]
-        for fire in fires
-    ]  # fmt: skip
-    reasons = [why(fire) for fire in fires]
-    if any(reasons):
-        columns.append("REASON")
-        rows = [[*row, reason] for row, reason in zip(rows, reasons, strict=True)]
-    return columns, rows
+def _fire_row(fire: Fire) -> tuple[object, ...]:
+    return (
+        instant(fire.fire_time), fire.status, fire.timing, fire_lag(fire),
+        fire.run_id and fire.workflow_id, why(fire),
+    )  # fmt: skip

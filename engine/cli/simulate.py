@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from engine.cli.output import counted, instant, print_json
+from engine.cli.output import counted, fields, instant, print_json
 from engine.cli.simulate_report import page, print_simulation
 from engine.cli.target import DEFAULT_FILE, File, Json, moment
 from engine.schedules import ScheduleFile
@@ -38,11 +38,10 @@ Html = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("simulate")(simulate)
+commands = typer.Typer(rich_markup_mode=None)
 
 
+@commands.command()
 def simulate(
     path: File = DEFAULT_FILE,
     *,
@@ -128,18 +127,15 @@ def _as_json(found: Simulation) -> dict[str, object]:
         "outages": [
             {"from": instant(each.begin), "to": instant(each.end)} for each in found.outages
         ],
-        "windows": sum(fate.windows for fate in found.fates),
+        "windows": found.total.windows,
         "totals": found.totals,
         "schedules": [
             {
-                "key": fate.key,
-                "windows": fate.windows,
-                **{name: fate.counts.get(name, 0) for name in OUTCOMES},
-                "first_sight": fate.first_sight,
-                "overlap_unknown": fate.overlap_unknown,
-                "follows": fate.follows,
+                **fields(each, "key windows"),
+                **{name: each.counts.get(name, 0) for name in OUTCOMES},
+                **fields(each, "first_sight overlap_unknown follows"),
             }
-            for fate in found.fates
+            for each in found.schedules
         ],
         "minutes": list(minutes),
     }

@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
 from itertools import groupby
+from typing import NamedTuple
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from engine.cli.output import console, counted, print_table
-from engine.schedules.simulation import LONGEST, Fate, Outcome, Simulation
+from engine.schedules.simulation import LONGEST, Outcome, ScheduleTotals, Simulation
 from engine.schedules.units import MINUTE_MS, epoch_ms, first_of
 
 # --- minute map ---
 # Load over time: a map of minutes as rows of cells. Pure, and independent of the output format.
 
-HOUR, DAY, WEEK = 60, 24 * 60, 7 * 24 * 60
-_SHAPES = ((2 * DAY, HOUR, 1), (62 * DAY, DAY, 30))
-"""For each maximum length in minutes: the minutes of a row and of a cell."""
-_LONG_SHAPE = (WEEK, 180)
-_WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+HOUR, DAY = 60, 24 * 60
 _MONDAY = 4 * DAY
 """The first Monday after the epoch, in minutes."""
+
+
+class Shape(NamedTuple):
+    """Shape of a map: minutes of a row and of a cell, and labels of the rows and above columns."""
+
+    per_row: int
+    per_cell: int
+    label: str
+    ruler: Mapping[int, str]
+
+
+_WEEK = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_HOURS = Shape(HOUR, 1, "%Y-%m-%d %Hh", {minute: f"{minute:02}" for minute in range(0, 60, 10)})
+_DAYS = Shape(DAY, 30, "%a %Y-%m-%d", {2 * hour: f"{hour:02}" for hour in range(0, 24, 3)})
+_WEEKS = Shape(7 * DAY, 180, "%a %Y-%m-%d", {8 * day: name for day, name in enumerate(_WEEK)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,43 +51,30 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class LoadMap:
-    """All rows, with the minutes per row and per cell."""
+    """All rows of a map."""
 
     rows: tuple[Row, ...]
-    per_row: int
-    per_cell: int
+    shape: Shape
 
     def name(self, row: Row) -> str:
         """Return the label of a row."""
-        if self.per_row == HOUR:
-            return f"{row.begin:%Y-%m-%d %H}h"
-        return f"{row.begin:%a %Y-%m-%d}"
-
-    @property
-    def ruler(self) -> dict[int, str]:
-        """Labels above the columns, by column: minutes, hours or weekdays."""
-        if self.per_row == HOUR:
-            return {minute: f"{minute:02}" for minute in range(0, 60, 10)}
-        if self.per_row == DAY:
-            return {2 * hour: f"{hour:02}" for hour in range(0, 24, 3)}
-        return {8 * day: name for day, name in enumerate(_WEEK)}
+        return f"{row.begin:{self.shape.label}}"
 
 
 def load_map(simulation: Simulation, values: Sequence[int]) -> LoadMap:
     """Return the map of one value per minute; longer periods give coarser cells."""
     minutes = len(values)
-    fitting = [shape[1:] for shape in _SHAPES if minutes <= shape[0]]
-    per_row, per_cell = fitting[0] if fitting else _LONG_SHAPE
+    shape = _HOURS if minutes <= 2 * DAY else _DAYS if minutes <= 62 * DAY else _WEEKS
     first = epoch_ms(simulation.first) // MINUTE_MS
-    before = (first - (_MONDAY if per_row == WEEK else 0)) % per_row
+    before = (first - (_MONDAY if shape is _WEEKS else 0)) % shape.per_row
     rows = []
-    for begin in range(-before, minutes, per_row):
+    for begin in range(-before, minutes, shape.per_row):
         cells = tuple(
-            max(values[max(at, 0) : max(at + per_cell, 0)], default=None)  # None is outside
-            for at in range(begin, begin + per_row, per_cell)
+            max(values[max(at, 0) : max(at + shape.per_cell, 0)], default=None)  # None is outside
+            for at in range(begin, begin + shape.per_row, shape.per_cell)
         )
         rows.append(Row(simulation.minute(begin), cells))
-    return LoadMap(tuple(rows), per_row, per_cell)
+    return LoadMap(tuple(rows), shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +126,33 @@ def utc(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
 
 
+def _period(start: datetime, end: datetime) -> str:
+    return f"{utc(start)} to {utc(end)}"
+
+
+def _size(found: Simulation) -> str:
+    return f"{counted(len(found.schedules), 'schedule')}, {found.total.windows:,} windows"
+
+
+def remarks(found: Simulation) -> list[str]:
+    """Return notes on schedules whose overlap is unknown, or whose dependencies are left out."""
+    notes = []
+    if unknown := [each.key for each in found.schedules if each.overlap_unknown]:
+        cure = "say with --duration how long its runs take"
+        if found.outages:
+            cure = "overlap is not simulated across an --outage"
+        notes.append(
+            f"not known how runs get in each other's way: {first_of(unknown, _NAMED)};"
+            f" counted as with `overlap: allow`; {cure}"
+        )
+    if follows := [each.key for each in found.schedules if each.follows]:
+        notes.append(
+            f"not simulated that they wait for other schedules: {first_of(follows, _NAMED)};"
+            " counted as if each started at its window"
+        )
+    return notes
+
+
 # --- text ---
 # Text output of ``sched simulate``: a table, and maps of bars.
 
@@ -141,77 +167,45 @@ _UNUSUAL: tuple[Outcome, ...] = (
 
 def print_simulation(found: Simulation) -> None:
     """Print the outcomes of the windows, and maps of starts and of open runs."""
-    windows = sum(fate.windows for fate in found.fates)
-    typer.echo(
-        f"{utc(found.start)} to {utc(found.end)}: "
-        f"{counted(len(found.fates), 'schedule')}, {windows:,} windows"
-    )
+    typer.echo(f"{_period(found.start, found.end)}: {_size(found)}")
     for gap in found.outages:
-        typer.echo(f"outage {utc(gap.begin)} to {utc(gap.end)}")
+        typer.echo(f"outage {_period(gap.begin, gap.end)}")
     typer.echo()
-    _print_fates(found)
+    _print_outcomes(found)
     if any(found.starts):
         _print_map(found, found.starts, "starts")
     if any(found.most_open):
         _print_map(found, found.most_open, "open runs")
 
 
-def _print_fates(found: Simulation) -> None:
-    first = any(fate.first_sight for fate in found.fates)
+def _print_outcomes(found: Simulation) -> None:
+    first = any(each.first_sight for each in found.schedules)
     columns = ["KEY", "WINDOWS", *(name.upper().replace("_", " ") for name in found.totals)]
     columns += ["FIRST SIGHT"] if first else []
 
-    def row(fate: Fate) -> list[str]:
-        counts = [fate.windows, *(fate.counts.get(name, 0) for name in found.totals)]
-        counts += [fate.first_sight] if first else []
-        return [fate.key, *(f"{count:,}" for count in counts)]
+    def row(each: ScheduleTotals) -> list[str]:
+        counts = [each.windows, *(each.counts.get(name, 0) for name in found.totals)]
+        counts += [each.first_sight] if first else []
+        return [each.key, *(f"{count:,}" for count in counts)]
 
     # Unusual outcomes first, then the most windows.
-    fates = sorted(found.fates, key=lambda fate: (-_unusual(fate), -fate.windows, fate.key))
-    total = [found.total] if len(fates) > 1 else []
-    print_table(columns, map(row, [*fates[:_SHOWN], *total]))
-    if len(fates) > _SHOWN:
-        typer.echo(f"({len(fates) - _SHOWN:,} more schedules are in `all`; --json lists them)")
-    for remark in (overlap_remark(found), dependency_remark(found)):
-        if remark:
-            typer.echo(remark)
+    schedules = sorted(found.schedules, key=lambda each: (-_unusual(each), -each.windows, each.key))
+    total = [found.total] if len(schedules) > 1 else []
+    print_table(columns, map(row, [*schedules[:_SHOWN], *total]))
+    if len(schedules) > _SHOWN:
+        typer.echo(f"({len(schedules) - _SHOWN:,} more schedules are in `all`; --json lists them)")
+    for remark in remarks(found):
+        typer.echo(remark)
 
 
-def overlap_remark(found: Simulation) -> str:
-    """Return a note on schedules whose overlap is unknown; empty if there are none."""
-    unknown = [fate.key for fate in found.fates if fate.overlap_unknown]
-    if not unknown:
-        return ""
-    cure = (
-        "overlap is not simulated across an --outage"
-        if found.outages
-        else "say with --duration how long its runs take"
-    )
-    return (
-        f"not known how runs get in each other's way: {first_of(unknown, _NAMED)};"
-        f" counted as with `overlap: allow`; {cure}"
-    )
-
-
-def dependency_remark(found: Simulation) -> str:
-    """Return a note on schedules that follow others, which is not simulated; empty if none do."""
-    follows = [fate.key for fate in found.fates if fate.follows]
-    if not follows:
-        return ""
-    return (
-        f"not simulated that they wait for other schedules: {first_of(follows, _NAMED)};"
-        " counted as if each started at its window"
-    )
-
-
-def _unusual(fate: Fate) -> int:
-    return sum(fate.counts.get(name, 0) for name in _UNUSUAL)
+def _unusual(each: ScheduleTotals) -> int:
+    return sum(each.counts.get(name, 0) for name in _UNUSUAL)
 
 
 def _print_map(found: Simulation, values: Sequence[int], noun: str) -> None:
     drawn, out = load_map(found, values), console()
-    cell = "; a cell is the busiest minute of " + length(drawn.per_cell)
-    cell = "" if drawn.per_cell == 1 else cell
+    cell = "; a cell is the busiest minute of " + length(drawn.shape.per_cell)
+    cell = "" if drawn.shape.per_cell == 1 else cell
     out.print()
     out.print(Text(f"{noun} per minute, UTC{cell}", style="bold"))
     _print_cells(drawn, max(values), out)
@@ -240,7 +234,7 @@ def _named(value: int, noun: str) -> str:
 
 def _ruler(drawn: LoadMap) -> str:
     line = ""
-    for column, name in drawn.ruler.items():
+    for column, name in drawn.shape.ruler.items():
         line = line.ljust(column) + name
     return line
 
@@ -291,8 +285,6 @@ td.zero { color: var(--quiet); }
 
 def page(found: Simulation, name: str) -> str:
     """Return the page about a simulated file called ``name``."""
-    windows = sum(fate.windows for fate in found.fates)
-    said = f"{counted(len(found.fates), 'schedule')}, {windows:,} windows"
     charts = [_section(found, found.starts, "Starts per minute", "starts")]
     if any(found.most_open):
         charts.append(_section(found, found.most_open, "Open runs", "open at once"))
@@ -300,14 +292,14 @@ def page(found: Simulation, name: str) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(name)} simulated</title><style>{_STYLE}</style></head><body>"
-        f"<header><h1>{escape(name)}</h1><p>Simulated from {utc(found.start)} to "
-        f"{utc(found.end)}: {said}{_outages(found)}</p></header>"
+        f"<header><h1>{escape(name)}</h1><p>Simulated from "
+        f"{_period(found.start, found.end)}: {_size(found)}{_outages(found)}</p></header>"
         f"{''.join(charts)}{_table(found)}</body></html>\n"
     )
 
 
 def _outages(found: Simulation) -> str:
-    gaps = [f"{utc(gap.begin)} to {utc(gap.end)}" for gap in found.outages]
+    gaps = [_period(gap.begin, gap.end) for gap in found.outages]
     return f"<br>Outages: {'; '.join(gaps)}" if gaps else ""
 
 
@@ -325,7 +317,7 @@ def _section(found: Simulation, values: Sequence[int], title: str, noun: str) ->
 
 
 def _words(drawn: LoadMap, minutes: int) -> str:
-    step, cell = -(-minutes // _MOST_BARS), drawn.per_cell
+    step, cell = -(-minutes // _MOST_BARS), drawn.shape.per_cell
     bar = "a minute" if step == 1 else f"the busiest minute of {length(step)}"
     part = "a minute" if cell == 1 else f"the busiest minute of {length(cell)}"
     return f"Times are UTC. Each bar is {bar}, each cell below {part}."
@@ -371,10 +363,10 @@ def _gap(found: Simulation, begin: datetime, end: datetime) -> str:
 
 def _heat(drawn: LoadMap, title: str) -> str:
     top = max((value or 0 for row in drawn.rows for value in row.cells), default=0)
-    width = (_WIDTH - _NAME) / (drawn.per_row // drawn.per_cell)
+    width = (_WIDTH - _NAME) / (drawn.shape.per_row // drawn.shape.per_cell)
     parts = [
         f'<text x="{_NAME + column * width:.1f}" y="13">{name}</text>'
-        for column, name in drawn.ruler.items()
+        for column, name in drawn.shape.ruler.items()
     ]
     for n, row in enumerate(drawn.rows, start=1):
         parts.append(f'<text x="0" y="{n * _ROW + 13}">{drawn.name(row)}</text>')
@@ -399,33 +391,28 @@ def _heat_row(row: Row, y: int, top: int) -> list[str]:
 
 def _table(found: Simulation) -> str:
     names = [*found.totals]
-    fates = sorted(found.fates, key=lambda fate: (-fate.windows, fate.key))
+    schedules = sorted(found.schedules, key=lambda each: (-each.windows, each.key))
     heads = "".join(f"<th>{name.replace('_', ' ')}</th>" for name in names)
-    rows = "".join(_table_row(fate, names) for fate in fates[:_SHOWN_ROWS])
-    more = len(fates) - _SHOWN_ROWS
+    rows = "".join(_table_row(each, names) for each in schedules[:_SHOWN_ROWS])
+    more = len(schedules) - _SHOWN_ROWS
     note = (
-        f"<p>Of {len(fates):,} schedules the {_SHOWN_ROWS} with most windows.</p>"
+        f"<p>Of {len(schedules):,} schedules the {_SHOWN_ROWS} with most windows.</p>"
         if more > 0
         else ""
     )
     return (
         f"<section><h2>What becomes of each window</h2>{note}<table><tr><th>key</th>"
         f"<th>windows</th>{heads}</tr>{rows}{_table_row(found.total, names)}</table>"
-        f"{_remark(found)}</section>"
+        f"{''.join(f'<p>{escape(remark)}</p>' for remark in remarks(found))}</section>"
     )
 
 
-def _remark(found: Simulation) -> str:
-    remarks = (overlap_remark(found), dependency_remark(found))
-    return "".join(f"<p>{escape(remark)}</p>" for remark in remarks if remark)
-
-
-def _table_row(fate: Fate, names: Sequence[Outcome]) -> str:
-    cells = (fate.counts.get(name, 0) for name in names)
+def _table_row(each: ScheduleTotals, names: Sequence[Outcome]) -> str:
+    cells = (each.counts.get(name, 0) for name in names)
     numbers = "".join(
         f"<td>{count:,}</td>" if count else '<td class="zero">0</td>' for count in cells
     )
-    return f"<tr><td>{escape(fate.key)}</td><td>{fate.windows:,}</td>{numbers}</tr>"
+    return f"<tr><td>{escape(each.key)}</td><td>{each.windows:,}</td>{numbers}</tr>"
 
 
 def _round_up(highest: int) -> int:

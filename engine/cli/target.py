@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import getpass
+import inspect
 import json
 import os
 import re
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime, time
 from difflib import get_close_matches
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, Self, TypeVar, get_args
 
 import typer
 
+from engine.cli.output import print_json, print_table
 from engine.errors import LedgerRequired, LedgerTimeout, LedgerUnavailable, ScheduleFileError
 from engine.runtime.apply.source import DEFAULT_PROJECT, Source
 from engine.runtime.settings import database_schema, unknown_names
@@ -37,8 +40,9 @@ DEFAULT_FILE = Path("schedules.yaml")
 
 _MOST = 1_000_000
 _LAST_PORT = 65_535
-_LONG = 10
-"""A number with this many digits is too large for any option here."""
+_DIGITS = 18
+_LAST_BUCKET = 10**_DIGITS - 1
+"""Any number with 18 digits fits the database's 64-bit integer."""
 
 _KEY = re.compile(r"(?:^|[\s{,-])key:\s*[\"']?([a-z0-9][a-z0-9._-]*)", re.MULTILINE)
 
@@ -57,36 +61,29 @@ def keys_in_the_file(context: typer.Context) -> list[str]:
     return sorted(set(_KEY.findall(code)))
 
 
-def whole_number(text: str | int) -> int:
-    """Parse a number of items to show, from typed text or a default.
+def _number(least: int, most: int, refusal: str) -> Callable[[str | int], int]:
+    """Return a parser of whole numbers, from typed text or a default.
 
-    Raises:
-        typer.BadParameter: it is not a whole number from 1 to 1,000,000.
+    ``refusal`` follows the text in the error for one that is none from ``least`` to ``most``.
     """
-    number = _number(text)
-    if not 1 <= number <= _MOST:
-        raise typer.BadParameter(f"{text!r} is no whole number from 1 to {_MOST}; write one, as 20")
-    return number
+
+    def read(text: str | int) -> int:
+        digits = str(text)
+        typed = digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS
+        if not typed or not least <= int(digits) <= most:
+            raise typer.BadParameter(f"{text!r} {refusal}")
+        return int(digits)
+
+    return read
 
 
-def port_number(text: str | int) -> int:
-    """Parse a port, from typed text or a default; 0 is any free port.
-
-    Raises:
-        typer.BadParameter: it is not a port number.
-    """
-    number = _number(text)
-    if not 0 <= number <= _LAST_PORT:
-        raise typer.BadParameter(
-            f"{text!r} is no port; write a whole number up to {_LAST_PORT}, or 0 for any free one"
-        )
-    return number
-
-
-def _number(text: str | int) -> int:
-    """Parse a whole number; return -1 if it is not one."""
-    digits = str(text)
-    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < _LONG else -1
+whole_number = _number(1, _MOST, f"is no whole number from 1 to {_MOST}; write one, as 20")
+port_number = _number(
+    0, _LAST_PORT, f"is no port; write a whole number up to {_LAST_PORT}, or 0 for any free one"
+)
+bucket_number = _number(
+    0, _LAST_BUCKET, "is no bucket; write the number in the run's id, as `sched fires` shows it"
+)
 
 
 def one_of(noun: str, words: Sequence[str]) -> Callable[[str], str]:
@@ -111,7 +108,6 @@ TakeFrom = Annotated[
         "--take-from",
         metavar="PROJECT",
         help="What this project was called: its keys that the file has come along.",
-        show_default=False,
     ),
 ]
 DataDir = Annotated[
@@ -133,8 +129,7 @@ Schedules = Annotated[
     ),
 ]
 SameFile = Annotated[
-    Path | None,
-    typer.Option("--schedules", metavar="FILE", help="The same as FILE.", show_default=False),
+    Path | None, typer.Option("--schedules", metavar="FILE", help="The same as FILE.")
 ]
 TaskQueue = Annotated[
     str,
@@ -171,18 +166,14 @@ AnyKey = Annotated[
     typer.Argument(metavar="KEY", help="Only this schedule's.", autocompletion=keys_in_the_file),
 ]
 Reason = Annotated[
-    str | None,
-    typer.Option("--reason", metavar="TEXT", help="Why; `sched log` shows it.", show_default=False),
+    str | None, typer.Option("--reason", metavar="TEXT", help="Why; `sched log` shows it.")
 ]
 At = Annotated[
     str,
     typer.Option("--at", metavar="ISO", help="When the window opens, as `sched next` shows it."),
 ]
 Input = Annotated[
-    str | None,
-    typer.Option(
-        "--input", metavar="JSON", help="The argument of this run alone.", show_default=False
-    ),
+    str | None, typer.Option("--input", metavar="JSON", help="The argument of this run alone.")
 ]
 AsOverlap = Annotated[
     Overlap | None,
@@ -192,12 +183,10 @@ AsOverlap = Annotated[
         help=f"What to keep to, this once: {', '.join(get_args(Overlap))}."
         "  [default: the schedule's own]",
         parser=one_of("policy", get_args(Overlap)),
-        show_default=False,
     ),
 ]
 Limit = Annotated[
-    int,
-    typer.Option("--limit", "-n", metavar="N", help="At most so many.", parser=whole_number),
+    int, typer.Option("--limit", "-n", metavar="N", help="At most so many.", parser=whole_number)
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -412,31 +401,6 @@ def warn_of_unknown_names() -> None:
 
 
 @asynccontextmanager
-async def service(data_dir: Path = DEFAULT_DATA_DIR) -> AsyncIterator[ScheduleService]:
-    """Open the service on the target of a command.
-
-    Raises:
-        LedgerRequired: neither the environment nor ``data_dir`` names a ledger.
-    """
-    async with open_service(target(data_dir)) as opened:
-        yield opened
-
-
-def ask_service(data_dir: Path, question: Callable[[ScheduleService], Awaitable[T]]) -> T:
-    """Open the service on the target of a command and return its answer to one question.
-
-    Raises:
-        LedgerRequired: neither the environment nor ``data_dir`` names a ledger.
-    """
-
-    async def answer() -> T:
-        async with service(data_dir) as opened:
-            return await question(opened)
-
-    return asyncio.run(answer())
-
-
-@asynccontextmanager
 async def open_service(of: Target) -> AsyncIterator[ScheduleService]:
     """Open the service on the ledger of this target.
 
@@ -468,6 +432,91 @@ def actor() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
+# --- commands on a ledger ---
+# What all commands share that ask a ledger: two options, the service and the output.
+
+
+class Session:
+    """One call of a command: the ledger that it asks, and how it prints the answer.
+
+    Args:
+        data_dir: where `sched up` keeps its servers.
+        as_json: whether to print JSON.
+    """
+
+    def __init__(self, data_dir: DataDir = DEFAULT_DATA_DIR, as_json: Json = False) -> None:
+        self.data_dir, self.as_json = data_dir, as_json
+
+    @cached_property
+    def target(self) -> Target:
+        """Target of the command; see ``target`` for its errors."""
+        return target(self.data_dir)
+
+    def ask(self, question: Callable[[ScheduleService], Awaitable[T]]) -> T:
+        """Open the service on the target and return its answer to one question.
+
+        Raises:
+            LedgerRequired: neither the environment nor ``data_dir`` names a ledger.
+            LedgerUnavailable: the ledger cannot be reached.
+        """
+
+        async def answer() -> T:
+            async with open_service(self.target) as opened:
+                return await question(opened)
+
+        return asyncio.run(answer())
+
+    def print(self, document: object, text: str | Iterable[str]) -> None:
+        """Print the document with ``--json``, and otherwise the text or its lines."""
+        if self.as_json:
+            print_json(document)
+        else:
+            for line in [text] if isinstance(text, str) else text:
+                typer.echo(line)
+
+    def print_rows(
+        self,
+        documents: Sequence[object],
+        columns: Sequence[str],
+        rows: Iterable[Sequence[object]],
+        *,
+        spare: Sequence[str],
+        none: str,
+    ) -> None:
+        """Print the documents with ``--json``, and otherwise a table with a row for each.
+
+        Without any document the text output is ``none``.
+        """
+        if self.as_json or not documents:
+            self.print(documents, none)
+        else:
+            print_table(columns, rows, spare=spare)
+
+
+def command(
+    commands: typer.Typer, name: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that registers a function as a command on a ledger.
+
+    The function gets a `Session` as its first argument. The command has the options of the session
+    instead, after its own.
+    """
+    options = inspect.signature(Session, eval_str=True).parameters.values()
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def run(*, data_dir: Path, as_json: bool, **arguments: Any) -> None:
+            function(Session(data_dir, as_json), **arguments)
+
+        _, *own = inspect.signature(function, eval_str=True).parameters.values()
+        every = [each.replace(kind=each.KEYWORD_ONLY) for each in (*own, *options)]
+        run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined] # typer reads it
+        commands.command(name)(run)
+        return function
+
+    return register
+
+
 # --- service of sched up ---
 # The service for the ledger access of ``sched up``, apart from the replica's.
 
@@ -496,12 +545,8 @@ class LazyService:
         """
         async with self._opening:
             if self._service is None:
-                self._service = await self._stack.enter_async_context(
-                    ScheduleService.connect(
-                        self._url,
-                        namespace=self._namespace,
-                        schema=database_schema(),
-                        actor="sched up",
-                    )
+                connecting = ScheduleService.connect(
+                    self._url, namespace=self._namespace, schema=database_schema(), actor="sched up"
                 )
+                self._service = await self._stack.enter_async_context(connecting)
         yield self._service

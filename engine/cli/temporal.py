@@ -1,13 +1,38 @@
-"""Temporal client of a command; separate because most commands do not load Temporal's SDK."""
+"""Commands that read Temporal itself: histories of runs, and progress of open ones.
+
+Only they load Temporal's SDK, which takes longer than most commands.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Final
 
+import typer
+from temporalio.api.sdk.v1 import WorkflowMetadata
 from temporalio.client import Client
+from temporalio.service import RPCError
 
-from engine.cli.target import Target
+from engine.cli.output import counted, fields
+from engine.cli.target import (
+    Limit,
+    Session,
+    Target,
+    command,
+    keys_in_the_file,
+    one_of,
+    open_service,
+)
+from engine.errors import TemporalUnavailable
 from engine.runtime.temporal_client import connect_temporal
+from engine.runtime.tracking.replay import Exported, export
+from engine.service import Fire, ReasonCode, ScheduleService, Status
+
+commands = typer.Typer(rich_markup_mode=None)
 
 
 async def connected(of: Target) -> Client:
@@ -19,3 +44,156 @@ async def connected(of: Target) -> Client:
     elsewhere = os.environ.get("TEMPORAL_ADDRESS") or os.environ.get("TEMPORAL_PROFILE")
     here = {"target_host": of.temporal} if of.temporal and not elsewhere else {}
     return await connect_temporal(**here, namespace=of.namespace)
+
+
+# --- histories ---
+# ``sched history export``: histories of runs, for ``assert_replayable``.
+
+_DEFAULT_OUT: Final = Path("histories")
+
+
+@command(commands)
+def history(
+    session: Session,
+    action: Annotated[  # noqa: ARG001 - there is one as yet, and its parser refuses others
+        str,
+        typer.Argument(
+            metavar="export",
+            help="What to do with them; `export` is all there is.",
+            parser=one_of("action", ("export",)),
+        ),
+    ],
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="KEY|RUN-ID",
+            help="A schedule, for its newest runs, or one run.",
+            autocompletion=keys_in_the_file,
+        ),
+    ],
+    limit: Limit = 20,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FOLDER", help="Where the files go.")
+    ] = _DEFAULT_OUT,
+) -> None:
+    """Write the histories of runs into files, to be replayed against new code.
+
+    One file for each run, as Temporal's JSON. Inputs and results are in it. Ends with 1 when
+    Temporal has none of the runs any more.
+    """
+    written = asyncio.run(_export(name, limit, out, session.target))
+    kept = [each for each in written if each.file is not None]
+    lines = [f"{each.workflow_id}: {each.file or 'Temporal has forgotten it'}" for each in written]
+    lines.append(f"{counted(len(kept), 'run')} written to {out}" if kept else "nothing written")
+    session.print([fields(each, "workflow_id run_id file events") for each in written], lines)
+    raise typer.Exit(0 if kept else 1)
+
+
+async def _export(name: str, limit: int, out: Path, of: Target) -> list[Exported]:
+    runs: list[tuple[str, str | None]] = [(name, None)]
+    if ":" not in name:  # keys have no colon
+        async with open_service(of) as opened:
+            await opened.schedule(name)  # raises if there is none
+            fires = await opened.fires(key=name, limit=limit)
+        runs = [(fire.workflow_id, fire.run_id) for fire in fires if fire.run_id]
+    return await export(await connected(of), runs, out)
+
+
+# --- follow ---
+# Follow mode of ``sched fires``: status changes of fires and progress of runs.
+
+_EVERY = 1.0
+_LOOKED_AT = 200
+_ASKED = 20
+"""Number of open runs whose progress is queried in one round, the newest first."""
+_PATIENCE = timedelta(seconds=2)
+_DETAILS = "__temporal_workflow_metadata"
+"""A query that the SDK answers for every workflow."""
+
+Show = Callable[[Fire, str], None]
+"""Callback with a fire that is new or has changed, and its run's reported progress."""
+
+
+class Follower:
+    """Follower of fires: reports each status and each progress once, the oldest fire first.
+
+    Args:
+        key, status, reason_code: filters; None is all.
+        limit: how many existing fires to report at the start.
+        show: called for each report.
+    """
+
+    def __init__(
+        self,
+        key: str | None,
+        status: Status | None,
+        reason_code: ReasonCode | None,
+        limit: int,
+        *,
+        show: Show,
+    ) -> None:
+        self._key, self._status, self._reason_code = key, status, reason_code
+        self._limit, self._show = limit, show
+        self._reported: dict[str, tuple[str, str]] = {}
+
+    async def run(self, of: Target, *, warn: Callable[[str], None]) -> None:
+        """Follow until cancelled.
+
+        Raises:
+            EngineError: the ledger cannot be read, or has no such schedule.
+        """
+        try:
+            client: Client | None = await connected(of)
+        except TemporalUnavailable as error:
+            warn(f"progress of runs is not shown: {error}")
+            client = None
+        async with open_service(of) as service:
+            if self._key:
+                await service.schedule(self._key)
+            self.begin(await self._newest(service))
+            while True:
+                if client is not None:
+                    await self._ask(service, client)
+                await asyncio.sleep(_EVERY)
+                self.report(await self._newest(service), {})
+
+    def begin(self, fires: Sequence[Fire]) -> None:
+        """Report the newest existing fires; of the others, only later changes are reported."""
+        self._reported = {fire.workflow_id: (fire.status, "") for fire in fires[self._limit :]}
+        self.report(fires[: self._limit], {})
+
+    def report(self, fires: Iterable[Fire], progress: dict[str, str]) -> None:
+        """Report changes in these fires, which are ordered newest first."""
+        for fire in reversed([*fires]):
+            before = self._reported.get(fire.workflow_id, ("", ""))
+            now = (fire.status, progress.get(fire.workflow_id, before[1]))
+            if now != before:
+                self._reported[fire.workflow_id] = now
+                self._show(fire, now[1] if fire.status == "started" else "")
+
+    async def _newest(self, service: ScheduleService) -> list[Fire]:
+        return await self._fires(service, self._status, max(_LOOKED_AT, self._limit))
+
+    async def _fires(
+        self, service: ScheduleService, status: Status | None, limit: int
+    ) -> list[Fire]:
+        code = self._reason_code
+        return await service.fires(key=self._key, status=status, reason_code=code, limit=limit)
+
+    async def _ask(self, service: ScheduleService, client: Client) -> None:
+        if self._status not in {None, "started"}:
+            return
+        fires = await self._fires(service, "started", _ASKED)
+        texts = await asyncio.gather(*(_progress(client, fire.workflow_id) for fire in fires))
+        progress = {fire.workflow_id: text for fire, text in zip(fires, texts, strict=True) if text}
+        self.report([fire for fire in fires if fire.workflow_id in progress], progress)
+
+
+async def _progress(client: Client, workflow_id: str) -> str | None:
+    """Return the progress that a run reports; None if no worker answers the query."""
+    handle = client.get_workflow_handle(workflow_id)
+    try:
+        found = await handle.query(_DETAILS, result_type=WorkflowMetadata, rpc_timeout=_PATIENCE)
+    except (RPCError, RuntimeError):
+        return None
+    return str(found.current_details) or None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain, pairwise
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from engine.schedules.model import Schedule
 from engine.schedules.planner.decisions import Decision, ScheduleState
@@ -24,10 +24,7 @@ Outcome = Literal[
     "on_time", "late", "caught_up", "queued",
     "overlapped", "coalesced", "excluded", "expired", "disabled", "paused",
 ]  # fmt: skip
-OUTCOMES: Final[tuple[Outcome, ...]] = (
-    "on_time", "late", "caught_up", "queued",
-    "overlapped", "coalesced", "excluded", "expired", "disabled", "paused",
-)  # fmt: skip
+OUTCOMES: Final[tuple[Outcome, ...]] = get_args(Outcome)
 """Outcomes of a window; the first four have a run."""
 
 
@@ -40,7 +37,7 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class ScheduleTotals:
     """Totals of one schedule's windows.
 
     Attributes:
@@ -68,7 +65,7 @@ class Simulation:
 
     Attributes:
         outages: ascending and disjoint.
-        fates: one per schedule, in the file's order.
+        schedules: one per schedule, in the file's order.
         first: the UTC minute that ``starts`` and ``most_open`` begin with.
         starts: the number of runs started, per minute.
         most_open: the most runs open at once, per minute; empty where no duration is known.
@@ -77,7 +74,7 @@ class Simulation:
     start: datetime
     end: datetime
     outages: tuple[Outage, ...]
-    fates: tuple[Fate, ...]
+    schedules: tuple[ScheduleTotals, ...]
     first: datetime
     starts: Sequence[int]
     most_open: Sequence[int]
@@ -85,15 +82,15 @@ class Simulation:
     @property
     def totals(self) -> dict[Outcome, int]:
         """Number of windows by outcome, over all schedules; zeros are left out."""
-        sums = {name: sum(fate.counts.get(name, 0) for fate in self.fates) for name in OUTCOMES}
+        sums = {name: sum(each.counts.get(name, 0) for each in self.schedules) for name in OUTCOMES}
         return {name: count for name, count in sums.items() if count}
 
     @property
-    def total(self) -> Fate:
+    def total(self) -> ScheduleTotals:
         """Totals of all schedules, under the key ``all``."""
-        return Fate(
-            "all", sum(fate.windows for fate in self.fates), self.totals,
-            sum(fate.first_sight for fate in self.fates),
+        return ScheduleTotals(
+            "all", sum(each.windows for each in self.schedules), self.totals,
+            sum(each.first_sight for each in self.schedules),
         )  # fmt: skip
 
     def minute(self, index: int) -> datetime:
@@ -169,7 +166,7 @@ _TOGETHER: Final = frozenset({"overlap", "maxConcurrentRuns", "after", "needs"})
 _WITH_A_RUN: Final[tuple[Outcome, ...]] = ("on_time", "late", "caught_up")
 
 
-class Life:
+class Timeline:
     """Simulation of one schedule in ``start <= t < end``.
 
     Args:
@@ -185,7 +182,7 @@ class Life:
         self._overlap, self._places = schedule.overlap, schedule.max_concurrent_runs
         self._follows = bool(schedule.follows)
         if schedule.overlap != "allow" or schedule.follows:
-            # Overlap depends on how long runs take; see `in_line`. So does the start of a window
+            # Overlap depends on how long runs take; see `runs`. So does the start of a window
             # that waits for other schedules, whose runs are unknown here.
             schedule = Schedule.from_json(
                 {name: value for name, value in schedule.to_json().items() if name not in _TOGETHER}
@@ -197,26 +194,25 @@ class Life:
         self._counts: Counter[Outcome] = Counter()
         self._waiting: list[int] = []  # heap of later starts in ms, such as those after an outage
 
-    def fate(self, key: str) -> Fate:
-        """Return the totals under this key; call it after ``live`` or ``in_line``."""
+    def totals(self, key: str) -> ScheduleTotals:
+        """Return the totals under this key; call it after ``starts`` or ``runs``."""
         may_overlap = self._overlap != "allow" and not self._lined_up
         runs = sum(self._counts[name] for name in _WITH_A_RUN) + len(self._first_sight)
-        return Fate(
+        return ScheduleTotals(
             key, self._windows, dict(self._counts), len(self._first_sight),
             overlap_unknown=may_overlap and runs > 0, follows=self._follows and runs > 0,
         )  # fmt: skip
 
-    def can_line_up(self) -> bool:
-        """Return whether `in_line` can simulate the overlap, given the duration of runs."""
-        return self._overlap != "allow" and not self._outages
+    def runs(self, duration: int, *, new: bool) -> Iterator[tuple[int, int]]:
+        """Yield start and end of runs of this duration, in order and in ms.
 
-    def in_line(self, duration: int, *, new: bool) -> Iterator[tuple[int, int]]:
-        """Yield start and end of runs of this duration under ``overlap``, in order and in ms.
-
-        Call it instead of `live`.
+        Call it instead of `starts`. Overlap is simulated unless there are outages.
         """
-        for _ in self.live(new=new):  # counts the outcomes without overlap
-            pass
+        starts = self.starts(new=new)
+        if self._overlap == "allow" or self._outages:
+            yield from ((at, at + duration) for at in starts)
+            return
+        deque(starts, maxlen=0)  # counts the outcomes without overlap
         line = Line(self._overlap, self._places, duration, self._schedule.max_queued)
         yield from line.runs(chain(((at, at) for at in self._first_sight), self._moments()))
         self._counts["on_time"] -= line.queued + line.skipped
@@ -236,7 +232,7 @@ class Life:
     def _windows(self) -> int:
         return self._schedule.spec.count(self._start - TICK, self._end - TICK)
 
-    def live(self, *, new: bool) -> Iterator[int]:
+    def starts(self, *, new: bool) -> Iterator[int]:
         """Yield the starts of its runs, in order, in ms since the epoch; ``new``: by first sight.
 
         ``spread`` or the rate of a catch-up may move a start past the end.
@@ -245,15 +241,15 @@ class Life:
             self._counts["paused" if self._schedule.enabled else "disabled"] += self._windows
             return
         if new:
-            self._be_seen()
+            self._start_first_sight()
         cursor = self._start - TICK
         for outage in self._outages:
             yield from self._watch(cursor, outage.begin - TICK)
-            cursor = self._return(max(cursor, outage.begin - TICK), outage.end)
+            cursor = self._catch_up(max(cursor, outage.begin - TICK), outage.end)
         yield from self._watch(cursor, self._end - TICK)
         yield from sorted(self._waiting)
 
-    def _be_seen(self) -> None:
+    def _start_first_sight(self) -> None:
         """Start the window that opened before ``start``, if first sight owes it."""
         seen = self._start - TICK
         effective_from, cursor = first_sight(self._schedule, self._start)
@@ -314,18 +310,18 @@ class Life:
                 delay = whole = whole or self._schedule.delay(fire_time)
             yield fire_time + delay
 
-    def _return(self, cursor: datetime, now: datetime) -> datetime:
+    def _catch_up(self, cursor: datetime, now: datetime) -> datetime:
         """Plan the windows owed at the end of an outage, and return the new cursor."""
         due = True
         while due:
             decided = plan(ScheduleState.of(self._schedule, cursor), now)
             for decision in decided.decisions:
-                self._book(decision, now)
+                self._record(decision, now)
             due = decided.next_fire_at is not None and decided.next_fire_at <= now
             cursor = decided.cursor
         return cursor
 
-    def _book(self, decision: Decision, now: datetime) -> None:
+    def _record(self, decision: Decision, now: datetime) -> None:
         if decision.verdict == "claimed":
             caught_up = decision.timing == "caught_up"
             at = decision.not_before or now
@@ -439,17 +435,17 @@ def simulate(
     gaps = _checked(start, end, outages)
     listed = list(schedules)
     lengths = {key: length // _MILLISECOND for key, length in (durations or {}).items()}
-    herds = []
-    for places in _alike(listed, lengths):
-        known = Counter(lengths[key] for key in (listed[n].key for n in places) if key in lengths)
-        herds.append(_Group(places, Life(listed[places[0]], start, end, gaps), known))
+    groups = [
+        _Group(places, Timeline(listed[places[0]], start, end, gaps), length)
+        for length, places in _alike(listed, lengths)
+    ]
     first = epoch_ms(start) // MINUTE_MS
     minutes = (epoch_ms(end) - 1) // MINUTE_MS - first + 1
-    starts, most_open = _load(herds, first, minutes, new=new)
-    fates = {n: herd.life.fate(listed[n].key) for herd in herds for n in herd.places}
+    starts, most_open = _load(groups, first, minutes, new=new)
+    totals = {n: group.timeline.totals(listed[n].key) for group in groups for n in group.places}
     return Simulation(
         start=start, end=end, outages=gaps,
-        fates=tuple(fates[n] for n in range(len(listed))),
+        schedules=tuple(totals[n] for n in range(len(listed))),
         first=from_ms(first * MINUTE_MS), starts=starts, most_open=most_open if durations else (),
     )  # fmt: skip
 
@@ -460,52 +456,38 @@ class _Group:
 
     Attributes:
         places: their positions in the file.
-        life: the simulation of any one of them.
-        lengths: the known durations of their runs, in ms, and the number of schedules of each.
+        timeline: the simulation of any one of them.
+        length: the duration of their runs in ms, if known.
     """
 
     places: Sequence[int]
-    life: Life
-    lengths: Mapping[int, int]
+    timeline: Timeline
+    length: int | None
 
 
 def _load(
-    herds: Sequence[_Group], first: int, minutes: int, *, new: bool
+    groups: Sequence[_Group], first: int, minutes: int, *, new: bool
 ) -> tuple[list[int], list[int]]:
-    """Simulate all herds; return starts and most open runs of each minute from ``first``."""
+    """Simulate all groups; return starts and most open runs of each minute from ``first``."""
     starts, open_runs = [0] * minutes, OpenRuns(first, minutes)
-    for herd in herds:
-        if not herd.lengths:
-            for minute, count in Counter(at // MINUTE_MS for at in herd.life.live(new=new)).items():
+    for group in groups:
+        if group.length is None:
+            minutely = Counter(at // MINUTE_MS for at in group.timeline.starts(new=new))
+            for minute, count in minutely.items():
                 if minute - first < minutes:
-                    starts[minute - first] += count * len(herd.places)
-    for at, herd, lengths in _together([herd for herd in herds if herd.lengths], new=new):
-        if at // MINUTE_MS - first < minutes:
-            starts[at // MINUTE_MS - first] += len(herd.places)
-        for length, count in lengths.items():
-            open_runs.start(at, length, count)
+                    starts[minute - first] += count * len(group.places)
+    for begin, end, count in heapq.merge(*(_runs(group, new=new) for group in groups)):
+        if begin // MINUTE_MS - first < minutes:
+            starts[begin // MINUTE_MS - first] += count
+        open_runs.start(begin, end - begin, count)
     return starts, open_runs.finish()
 
 
-def _together(
-    herds: Sequence[_Group], *, new: bool
-) -> Iterator[tuple[int, _Group, Mapping[int, int]]]:
-    """Yield the starts of all herds in ascending order, as the count of open runs requires.
-
-    Each comes with the known durations of its runs, in ms, and the number of runs of each.
-    """
-
-    def told(number: int) -> Iterator[tuple[int, int, int]]:
-        herd = herds[number]
-        if not herd.life.can_line_up():
-            return ((at, number, -1) for at in herd.life.live(new=new))
-        (length,) = herd.lengths  # `_alike` separates schedules of different durations
-        runs = herd.life.in_line(length, new=new)
-        return ((begin, number, end - begin) for begin, end in runs)
-
-    for at, number, length in heapq.merge(*map(told, range(len(herds)))):
-        herd = herds[number]
-        yield at, herd, herd.lengths if length < 0 else {length: len(herd.places)}
+def _runs(group: _Group, *, new: bool) -> Iterator[tuple[int, int, int]]:
+    """Yield start, end and number of simultaneous runs of known duration, in order and in ms."""
+    if group.length is not None:
+        for begin, end in group.timeline.runs(group.length, new=new):
+            yield begin, end, len(group.places)
 
 
 def _checked(start: datetime, end: datetime, outages: Iterable[Outage]) -> tuple[Outage, ...]:
@@ -531,14 +513,16 @@ def _checked(start: datetime, end: datetime, outages: Iterable[Outage]) -> tuple
     return tuple(found)
 
 
-def _alike(schedules: Sequence[Schedule], lengths: Mapping[str, int]) -> Iterable[list[int]]:
-    """Group the positions of schedules that start at the same instants, one group per herd."""
-    groups: dict[str, list[int]] = {}
+def _alike(
+    schedules: Sequence[Schedule], lengths: Mapping[str, int]
+) -> Iterable[tuple[int | None, list[int]]]:
+    """Group schedules that start at the same instants: duration of the runs, and positions."""
+    groups: dict[tuple[int | None, str], list[int]] = {}
     for index, schedule in enumerate(schedules):
-        dump = schedule.to_json()
         by_key = schedule.spread or "H" in (schedule.cron or "").upper()
-        said = {name: value for name, value in dump.items() if name not in _NO_MATTER}
-        length = lengths.get(schedule.key) if schedule.overlap != "allow" else None
-        shape = json.dumps([said, length, schedule.key if by_key else ""], sort_keys=True)
-        groups.setdefault(shape, []).append(index)
-    return groups.values()
+        shape = {
+            name: value for name, value in schedule.to_json().items() if name not in _NO_MATTER
+        }
+        text = json.dumps([shape, schedule.key if by_key else ""], sort_keys=True)
+        groups.setdefault((lengths.get(schedule.key), text), []).append(index)
+    return ((length, places) for (length, _), places in groups.items())

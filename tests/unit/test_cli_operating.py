@@ -10,8 +10,8 @@ import typer
 
 from engine.cli import operate
 from engine.cli.app import run
-from engine.cli.backfill import _Lines, _shown, as_document, ended, said
-from engine.cli.operate import told
+from engine.cli.backfill import _Lines, _shown, as_document, describe_end, describe_preview
+from engine.cli.operate import describe_request
 from engine.cli.output import fire_lag
 from engine.cli.target import parse_json_input
 from engine.ledger.fires import Fire
@@ -114,7 +114,7 @@ def test_a_backfill_says_what_will_start_what_is_left_alone_and_what_it_costs():
     asked = BackfillRequested(
         of(), {"paused": 975}, {"completed": 24, "user": 1}, "overlap: skip: own windows are"
     )
-    assert [*said(asked)] == [
+    assert [*describe_preview(asked)] == [
         "k: 1000 windows, 975 to start, 25 left alone",
         "to start, paused: 975 windows",
         "left alone, completed: 24 windows",
@@ -135,26 +135,26 @@ def test_a_backfill_says_what_will_start_what_is_left_alone_and_what_it_costs():
 
 
 def test_a_backfill_that_was_followed_says_what_it_came_to():
-    assert ended(of(state="done", laid=990, left_alone={"started": 10})) == (
+    assert describe_end(of(state="done", laid=990, left_alone={"started": 10})) == (
         "k: 990 laid, 10 left alone"
     )
-    assert ended(of(state="ended", laid=4, ended_reason="user: no")) == (
+    assert describe_end(of(state="ended", laid=4, ended_reason="user: no")) == (
         "k: 4 laid, 0 left alone, 996 not laid: user: no"
     )
 
 
 def test_a_cancel_says_that_a_schedule_in_no_file_is_over_for_good():
-    assert list(operate._told(Cancelled("k", retired=True), "cancelled")) == [
+    assert list(operate._describe_cancel(Cancelled("k", retired=True), "cancelled")) == [
         "k is cancelled for good: none of its windows will come"
     ]
-    assert list(operate._told(Cancelled("k", was_retired=True), "cancelled")) == [
+    assert list(operate._describe_cancel(Cancelled("k", was_retired=True), "cancelled")) == [
         "k was cancelled before"
     ]
 
 
 def test_a_cancel_of_thousands_of_runs_names_some_and_counts_the_rest():
     done = Cancelled("k", asked=("sched:k:1",), skipped=tuple(f"sched:k:{n}" for n in range(500)))
-    lines = list(operate._told(done, "terminated"))
+    lines = list(operate._describe_cancel(done, "terminated"))
     assert lines[0] == "sched:k:1 is being terminated"
     assert len(lines) == 22
     assert lines[-1] == "and 480 more had not begun to start, and will not; --json names them all"
@@ -162,15 +162,18 @@ def test_a_cancel_of_thousands_of_runs_names_some_and_counts_the_rest():
 
 def test_a_request_that_no_worker_will_take_up_is_not_said_to_start_at_once():
     asked = Requested(replace(FIRE, status="claimed"), new=True)
-    assert told(asked, alone=False) == "sched:k:7 claimed: starts at once"
-    assert told(asked, alone=True) == "sched:k:7 claimed"
+    assert describe_request(asked, alone=False) == "sched:k:7 claimed: starts at once"
+    assert describe_request(asked, alone=True) == "sched:k:7 claimed"
 
 
 @pytest.mark.parametrize("asks", [True, False])
 def test_a_request_that_waits_during_a_pause_is_said_to_wait_for_its_end(asks):
     asked = Requested(replace(FIRE, status="queued"), new=True, asks=asks)
-    assert told(asked, alone=False).startswith("sched:k:7 queued: starts ")
-    assert told(asked, alone=False, held=True) == "sched:k:7 queued: waits for the end of the pause"
+    assert describe_request(asked, alone=False).startswith("sched:k:7 queued: starts ")
+    assert (
+        describe_request(asked, alone=False, held=True)
+        == "sched:k:7 queued: waits for the end of the pause"
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from engine.schedules import Schedule
 from engine.schedules.planner.decisions import ScheduleState
 from engine.schedules.planner.planner import plan, wake_at
-from engine.schedules.simulation import Life, Outage, simulate
+from engine.schedules.simulation import Outage, Timeline, simulate
 
 MINUTE = timedelta(minutes=1)
 DAY = datetime(2026, 11, 20, tzinfo=UTC)  # a Friday
@@ -31,9 +31,9 @@ def at(hours: float) -> datetime:
 
 def counts(declared: Schedule, hours: float, *outages: tuple[float, float]) -> dict[str, int]:
     gaps = [Outage(at(begin), at(end)) for begin, end in outages]
-    (fate,) = simulate([declared], DAY, at(hours), outages=gaps).fates
-    assert sum(fate.counts.values()) == fate.windows
-    return {str(name): count for name, count in fate.counts.items()}
+    (totals,) = simulate([declared], DAY, at(hours), outages=gaps).schedules
+    assert sum(totals.counts.values()) == totals.windows
+    return {str(name): count for name, count in totals.counts.items()}
 
 
 @dataclass
@@ -116,11 +116,11 @@ def test_it_agrees_with_a_naive_simulation_and_accounts_for_every_window(
         outages=[Outage(DAY + begin * MINUTE, DAY + end * MINUTE) for begin, end in outages],
     )  # fmt: skip
     counted, started = Naive(every, offset, grace, window, days_off, outages).live(3 * 1440)
-    (fate,) = found.fates
-    assert {name: count for name, count in fate.counts.items() if count} == counted
+    (totals,) = found.schedules
+    assert {name: count for name, count in totals.counts.items() if count} == counted
     assert {minute: count for minute, count in enumerate(found.starts) if count} == started
-    assert fate.windows == sum(counted.values())
-    assert fate.windows == declared.spec.count(
+    assert totals.windows == sum(counted.values())
+    assert totals.windows == declared.spec.count(
         DAY - timedelta(microseconds=1), DAY + timedelta(days=3, microseconds=-1)
     )
 
@@ -158,12 +158,12 @@ def test_it_says_what_the_planner_says_at_each_wake(when, grace, window, cuts):
         Outage(DAY + timedelta(seconds=begin), DAY + timedelta(seconds=end))
         for begin, end in zip(cuts[::2], cuts[1::2], strict=False)
     ]
-    (fate,) = simulate([declared], DAY, at(96), outages=gaps).fates
+    (totals,) = simulate([declared], DAY, at(96), outages=gaps).schedules
     named = {"older": "expired"}
     expected = Counter(
         {named.get(name, name): n for name, n in walked(declared, at(96), gaps).items()}
     )
-    assert Counter({str(name): n for name, n in fate.counts.items() if n}) == expected
+    assert Counter({str(name): n for name, n in totals.counts.items() if n}) == expected
 
 
 def test_an_outage_longer_than_grace_becomes_one_run_and_the_start_is_at_its_end():
@@ -235,8 +235,8 @@ def test_first_sight_owes_an_interval_the_window_that_is_open():
         schedule("b", cron="0 1 * * *"),
     ]
     found = simulate(declared, at(2), at(12), new=True)
-    assert [fate.first_sight for fate in found.fates] == [1, 0]
-    assert [fate.windows for fate in found.fates] == [0, 0]
+    assert [totals.first_sight for totals in found.schedules] == [1, 0]
+    assert [totals.windows for totals in found.schedules] == [0, 0]
     assert found.starts[0] == sum(found.starts) == 1
     assert sum(simulate(declared, at(2), at(12)).starts) == 0
 
@@ -266,7 +266,7 @@ def test_schedules_that_are_alike_are_each_counted():
     herd = [schedule(f"k{n}", everyMs=60_000) for n in range(7)]
     herd.append(schedule("h", cron="H * * * *"))
     found = simulate(herd, DAY, at(1))
-    assert [fate.key for fate in found.fates] == [one.key for one in herd]
+    assert [totals.key for totals in found.schedules] == [one.key for one in herd]
     assert found.totals == {"on_time": 7 * 60 + 1}
     assert sorted(set(found.starts)) == [7, 8]
 
@@ -336,7 +336,7 @@ def test_the_starts_of_a_life_come_in_the_order_of_time_whatever_an_outage_delay
         Outage(at(hour) + 7 * MINUTE, at(hour) + length * MINUTE)
         for hour, length in ((0, 9), (1, 16), (2, 90), (5, 25), (23, 70))
     )
-    started = list(Life(declared, DAY, at(48), gaps).live(new=True))
+    started = list(Timeline(declared, DAY, at(48), gaps).starts(new=True))
     assert started == sorted(started)
     assert started
 
@@ -345,11 +345,11 @@ def in_line(overlap: str, minutes: int, **fields: Any) -> tuple[dict[str, int], 
     """What six windows of ten minutes become if each run takes so long, and when runs start."""
     declared = schedule(everyMs=600_000, overlap=overlap, **fields)
     found = simulate([declared], DAY, at(1), durations={"k": minutes * MINUTE})
-    (fate,) = found.fates
-    assert sum(fate.counts.values()) == fate.windows == 6
-    assert not fate.overlap_unknown
+    (totals,) = found.schedules
+    assert sum(totals.counts.values()) == totals.windows == 6
+    assert not totals.overlap_unknown
     starts = [minute for minute, count in enumerate(found.starts) if count]
-    return {name: n for name, n in fate.counts.items() if n}, starts, max(found.most_open)
+    return {name: n for name, n in totals.counts.items() if n}, starts, max(found.most_open)
 
 
 def test_runs_are_in_each_others_way_as_their_durations_say():
@@ -418,8 +418,8 @@ def test_places_are_taken_as_in_a_walk_through_the_seconds(policy, places, lengt
             late.remove(moment)
             left.append(length * 60)
             starts.append(now)
-    (fate,) = found.fates
-    assert Counter({str(name): n for name, n in fate.counts.items() if n}) == counts
+    (totals,) = found.schedules
+    assert Counter({str(name): n for name, n in totals.counts.items() if n}) == counts
     begun = Counter(moment // 60 for moment in starts)
     assert {n: count for n, count in enumerate(found.starts) if count} == begun
     assert max(found.most_open) <= places
@@ -429,14 +429,14 @@ def test_schedules_that_differ_in_their_durations_alone_differ_in_what_they_skip
     both = [schedule(key, everyMs=600_000, overlap="skip") for key in ("a", "b")]
     durations = {"a": 5 * MINUTE, "b": 15 * MINUTE}
     found = simulate(both, DAY, at(1), durations=durations)
-    assert [fate.counts.get("overlapped", 0) for fate in found.fates] == [0, 3]
+    assert [totals.counts.get("overlapped", 0) for totals in found.schedules] == [0, 3]
 
 
 def test_it_says_where_it_does_not_know_what_is_in_the_way():
     declared = schedule(everyMs=600_000, overlap="skip")
-    assert simulate([declared], DAY, at(1)).fates[0].overlap_unknown
+    assert simulate([declared], DAY, at(1)).schedules[0].overlap_unknown
     outage = [Outage(at(0.2), at(0.4))]
-    (fate,) = simulate([declared], DAY, at(1), outages=outage, durations={"k": MINUTE}).fates
-    assert fate.overlap_unknown
-    assert "overlapped" not in fate.counts
-    assert not simulate([schedule(everyMs=600_000)], DAY, at(1)).fates[0].overlap_unknown
+    (totals,) = simulate([declared], DAY, at(1), outages=outage, durations={"k": MINUTE}).schedules
+    assert totals.overlap_unknown
+    assert "overlapped" not in totals.counts
+    assert not simulate([schedule(everyMs=600_000)], DAY, at(1)).schedules[0].overlap_unknown

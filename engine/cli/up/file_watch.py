@@ -41,7 +41,7 @@ class FileWatch:
     Args:
         path: the path of the file; it may vanish and come back.
         begin: the file that the replica was given, or the error in reading it.
-        desk: the service on the ledger.
+        lazy: the service on the ledger.
         project: the project that the replica serves.
         living: the number of schedules in force at the start.
         types: the worker's workflow types; inputs in the file are checked against them.
@@ -55,7 +55,7 @@ class FileWatch:
         self,
         path: Path,
         begin: ScheduleFile | ScheduleFileError,
-        desk: LazyService,
+        lazy: LazyService,
         *,
         project: str,
         living: int,
@@ -65,7 +65,7 @@ class FileWatch:
         on_event: OnEvent,
         absent_for: timedelta = PRUNE_AFTER,
     ) -> None:
-        self._path, self._desk, self._project, self._types = path, desk, project, types
+        self._path, self._lazy, self._project, self._types = path, lazy, project, types
         self._show, self._emit, self._absent_for = show, on_event, absent_for
         self._good = begin if isinstance(begin, ScheduleFile) else None
         self._read: ScheduleFile | ScheduleFileError = begin
@@ -157,7 +157,7 @@ class FileWatch:
         try:
             self._read = file = await read_aside(Source(self._path))
             require_project(file, self._project)
-            async with self._desk.service() as service:
+            async with self._lazy.service() as service:
                 report = await service.apply(file)
         except REFUSALS as error:
             if isinstance(error, ScheduleFileError):
@@ -181,7 +181,7 @@ class FileWatch:
         """Record the keys that the file lacks, and retire those absent for long enough."""
         self._prune_at = None  # a refused prune is not retried
         try:
-            async with self._desk.service() as service:
+            async with self._lazy.service() as service:
                 report = await service.prune(file, absent_for=self._absent_for)
         except PruneRefused as error:
             cure = f"put them back, or retire them with `{self._by_hand}`"

@@ -215,25 +215,25 @@ class LinePrinter:
     def __init__(self, out: Console | None = None, *, after: LinePrinter | None = None) -> None:
         self._console = out or console()
         self._lock = threading.Lock()
-        self._told: tuple[str, ...] = ()
+        self._reported: tuple[str, ...] = ()
         self.last: deque[tuple[datetime, str, str]] = (
             after.last if after else deque(maxlen=_REPEATED)
         )
         self.on_closed: Callable[[], None] | None = None
         self.closed = False
 
-    def say(self, text: str, style: str = "") -> None:
+    def log(self, text: str, style: str = "") -> None:
         """Print a sentence with a timestamp."""
         now = datetime.now(UTC)
         self.last.append((now, text, style))
-        self._say(now, text, style)
+        self._log(now, text, style)
 
     def repeat(self) -> None:
         """Print the last lines again after the screen was cleared."""
-        for said in list(self.last):
-            self._say(*said)
+        for line in list(self.last):
+            self._log(*line)
 
-    def _say(self, moment: datetime, text: str, style: str) -> None:
+    def _log(self, moment: datetime, text: str, style: str) -> None:
         with self._lock:
             if self.closed:
                 return
@@ -260,9 +260,9 @@ class LinePrinter:
 
     def show(self, file: FileState) -> None:
         """Print the problems of the schedule file unless they were reported last."""
-        told, self._told = self._told, file.problems
-        if file.problems and file.problems != told:
-            self.say(f"{file.trouble}\n" + "\n".join(file.problems), "red")
+        before, self._reported = self._reported, file.problems
+        if file.problems and file.problems != before:
+            self.log(f"{file.trouble}\n" + "\n".join(file.problems), "red")
 
     async def run(self, project: str) -> None:
         """Do nothing: unlike a table, a line is printed once."""
@@ -278,26 +278,26 @@ class LinePrinter:
                 words = manner(claim, outcome)
                 if shown_timing(claim.kind, outcome.timing) not in ASKED_LATER:
                     words += f"  lag {lag.total_seconds():.3f} s"
-                self.say(f"{claim.key:<16} {moment}  {words}  {claim.workflow_id}")
+                self.log(f"{claim.key:<16} {moment}  {words}  {claim.workflow_id}")
             case Settled(claim, outcome):
                 why = outcome.reason or outcome.error or "no answer yet"
                 status = UNANSWERED if outcome.status == "starting" else outcome.status
-                self.say(f"{claim.key:<16} {status}: {why}  {claim.workflow_id}", "yellow")
+                self.log(f"{claim.key:<16} {status}: {why}  {claim.workflow_id}", "yellow")
             # An alert reports rejected windows.
             case Decided(decision, workflow_id) if decision.verdict != "rejected":
-                self.say(f"{decision.window.key:<16} {event}  {workflow_id}", "yellow")
+                self.log(f"{decision.window.key:<16} {event}  {workflow_id}", "yellow")
             case Closed(evidence) if evidence.closed in _BAD:
                 error = evidence.error or ""
-                self.say(f"{evidence.workflow_id} {evidence.closed}: {error}", "red")
+                self.log(f"{evidence.workflow_id} {evidence.closed}: {error}", "red")
             case Applied(text, good):
-                self._told = tuple(text.splitlines())
-                self.say(text, "" if good else "red")
+                self._reported = tuple(text.splitlines())
+                self.log(text, "" if good else "red")
             case Notice(text, good):
-                self.say(text, "" if good else "red")
+                self.log(text, "" if good else "red")
             case Alert(code, text):
-                self.say(f"{code}: {text}", "red")
+                self.log(f"{code}: {text}", "red")
             case Degraded() | Recovered():
-                self.say(str(event), "yellow")
+                self.log(str(event), "yellow")
             case _:
                 pass
 
@@ -333,15 +333,15 @@ class Screen:
 
     Args:
         target: the target whose Web UI the runs link to.
-        desk: the service for earlier fires and next fires.
+        lazy: the service for earlier fires and next fires.
         timezones: the time zones of schedules by key; the default is UTC.
         after: the printer of the lines above the table.
     """
 
     def __init__(
-        self, target: Target, desk: LazyService, timezones: Mapping[str, str], *, after: LinePrinter
+        self, target: Target, lazy: LazyService, timezones: Mapping[str, str], *, after: LinePrinter
     ) -> None:
-        self._target, self._desk, self._timezones = target, desk, timezones
+        self._target, self._lazy, self._timezones = target, lazy, timezones
         self._board = Board()
         self._console = console(wraps=True)
         self._live = Live(console=self._console, auto_refresh=False)
@@ -368,9 +368,9 @@ class Screen:
         else:
             self._lines(event)
 
-    def say(self, text: str, style: str = "") -> None:
+    def log(self, text: str, style: str = "") -> None:
         """Print a sentence above the table."""
-        self._lines.say(text, style)
+        self._lines.log(text, style)
 
     def show(self, file: FileState) -> None:
         """Show the state of the schedule file."""
@@ -385,7 +385,7 @@ class Screen:
         """Draw, and read the next fires from the ledger, until cancelled."""
 
         async def ask() -> timedelta:
-            async with self._desk.service() as service:
+            async with self._lazy.service() as service:
                 if not self._remembers:
                     self._board.remember(await service.fires(limit=_REMEMBERED), self._timezones)
                     self._remembers = True
@@ -396,8 +396,8 @@ class Screen:
             return _ASK
 
         async with asyncio.TaskGroup() as group:
-            for name, turn in (("live table", self._redraw), ("what is next", ask)):
-                group.create_task(Loop(name, turn, on_event=self).run())
+            for name, work in (("live table", self._redraw), ("what is next", ask)):
+                group.create_task(Loop(name, work, on_event=self).run())
 
     async def _redraw(self) -> timedelta:
         """Draw, then wait for an event, at most half a second."""
@@ -421,7 +421,7 @@ class Screen:
 
         Terminals differ in how they move lines on a resize, so the old table may be anywhere.
         """
-        with self._console:  # in one write, to avoid flicker
+        with self._console:  # in one log, to avoid flicker
             self._console.clear()
             self._lines.repeat()
 

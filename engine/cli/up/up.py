@@ -18,7 +18,6 @@ from contextlib import (
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Self
 
 import typer
@@ -53,11 +52,7 @@ from engine.runtime.temporal_client import connect_temporal
 from engine.schedules import ScheduleFile
 from engine.service import ScheduleService
 
-
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(worker)
-    app.command()(up)
+commands = typer.Typer(rich_markup_mode=None)
 
 
 # --- worker until a signal ---
@@ -85,12 +80,7 @@ class StopSignals:
             self._loop.add_signal_handler(number, self._received, number)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number in self._numbers:
             self._loop.remove_signal_handler(number)
 
@@ -108,17 +98,17 @@ class StopSignals:
 
 
 async def wait_for_temporal(
-    signals: StopSignals, plugin: SchedulePlugin, *, say: Callable[[str], None]
+    signals: StopSignals, plugin: SchedulePlugin, *, log: Callable[[str], None]
 ) -> Client | None:
     """Connect as soon as the server answers; return None on an earlier stop signal."""
-    told = False
+    reported = False
     while not signals.asked.is_set():
         try:
             return await connect_temporal(plugins=[plugin])
         except TemporalUnavailable as error:
-            if not told:
-                say(f"waiting: {error}")
-            told = True
+            if not reported:
+                log(f"waiting: {error}")
+            reported = True
         try:
             async with asyncio.timeout(_PATIENCE):
                 await signals.asked.wait()
@@ -139,7 +129,7 @@ async def serve(
     task_queue: str,
     signals: StopSignals,
     *,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> None:
     """Run a worker with every workflow and step found, until a stop signal.
 
@@ -150,13 +140,13 @@ async def serve(
         code: the workflows and steps to serve.
         task_queue: the task queue to serve.
         signals: the stop signals.
-        say: prints a line.
+        log: prints a line.
 
     Raises:
         EngineError: the replica cannot work here, for example RetentionTooShort.
     """
     if not code.workflows:
-        say("no workflows found here: only external schedules fire (--import names packages)")
+        log("no workflows found here: only external schedules fire (--import names packages)")
     worker = Worker(
         client,
         task_queue=task_queue,
@@ -171,7 +161,7 @@ async def serve(
     if not running.done():
         plugin.drain()
         with contextlib.suppress(OSError):  # the terminal may have closed
-            say(_DRAINING)
+            log(_DRAINING)
         await worker.shutdown()
     await running
 
@@ -179,6 +169,7 @@ async def serve(
 # --- command ---
 
 
+@commands.command()
 def worker(
     schedules: Schedules = DEFAULT_FILE,
     task_queue: TaskQueue = "sched",
@@ -198,12 +189,12 @@ def worker(
     async def run() -> None:
         with StopSignals() as signals:
             printer.on_closed = signals.leave
-            client = await wait_for_temporal(signals, plugin, say=printer.say)
+            client = await wait_for_temporal(signals, plugin, log=printer.log)
             if client is None:
                 return
             if database_url() is None:
-                printer.say("no SCHED_DATABASE_URL: stateless, guarded by the run id alone")
-            await serve(client, plugin, code, task_queue, signals, say=printer.say)
+                printer.log("no SCHED_DATABASE_URL: stateless, guarded by the run id alone")
+            await serve(client, plugin, code, task_queue, signals, log=printer.log)
 
     asyncio.run(run())
     if printer.closed:
@@ -245,6 +236,7 @@ Lines = Annotated[
 ]
 
 
+@commands.command()
 def up(
     schedules: Schedules = DEFAULT_FILE,
     task_queue: TaskQueue = "sched",
@@ -314,46 +306,46 @@ class _Application:
             lines.on_closed = signals.leave
             if sys.stdout.isatty():  # for interactive use; a log needs only the result
                 servers_named = "Temporal" if self.own_database else "PostgreSQL and Temporal"
-                lines.say(f"starting {servers_named}")
+                lines.log(f"starting {servers_named}")
             embedded = await stack.enter_async_context(running)
             forget = partial(forget_running, self.data_dir)
             signals.before_leaving_at_once += [embedded.abandon, forget]  # even while shutting down
             target = self._announce(embedded, lines)
             stack.callback(forget)
             source = self.schedules if isinstance(self.file, ScheduleFileError) else self.file
-            hearing = _Hearing()
+            relay = _EventRelay()
             plugin = SchedulePlugin(
-                source, database_url=target.database_url, settings=self.settings, on_event=hearing
+                source, database_url=target.database_url, settings=self.settings, on_event=relay
             )
             note_running(self.data_dir, replace(target, project=plugin.project))
-            desk = await stack.enter_async_context(LazyService(target.database_url, _NAMESPACE))
-            living = await self._living(desk, plugin.project)
+            lazy = await stack.enter_async_context(LazyService(target.database_url, _NAMESPACE))
+            living = await self._living(lazy, plugin.project)
             if self.open_ui and target.ui_url:
-                lines.say(await open_page(target.ui_url))
-            with self._screen(target, desk, lines) as screen:
+                lines.log(await open_page(target.ui_url))
+            with self._screen(target, lazy, lines) as screen:
                 signals.before_leaving_at_once.append(screen.restore)
                 watch = FileWatch(
-                    self.schedules, self.file, desk,
+                    self.schedules, self.file, lazy,
                     project=plugin.project, living=living, types=self.code.types,
                     data_dir=self.data_dir,
                     show=screen.show, on_event=screen,
                 )  # fmt: skip
-                hearing.listeners = (screen, watch.on_event)
+                relay.listeners = (screen, watch.on_event)
                 await self._serve(embedded, plugin, watch, screen, signals)
-            lines.say("stopping the servers")
-        lines.say("stopped")
+            lines.log("stopping the servers")
+        lines.log("stopped")
         if lines.closed:
             raise BrokenPipeError
         return 1 if self.fallen else 0
 
     def _screen(
-        self, target: Target, desk: LazyService, lines: LinePrinter
+        self, target: Target, lazy: LazyService, lines: LinePrinter
     ) -> AbstractContextManager[Screen | LinePrinter]:
         if not self.live:
             return nullcontext(lines)
         known = self.file.schedules if isinstance(self.file, ScheduleFile) else ()
         timezones = {schedule.key: schedule.timezone for schedule in known}
-        return Screen(target, desk, timezones, after=lines)
+        return Screen(target, lazy, timezones, after=lines)
 
     def _announce(self, embedded: EmbeddedServers, lines: LinePrinter) -> Target:
         url = self.own_database or (embedded.postgres.url if embedded.postgres else "")
@@ -362,17 +354,17 @@ class _Application:
         os.environ["SCHED_DATABASE_URL"] = url
         os.environ["SCHED_DATA_DIR"] = str(self.data_dir.absolute())
         if embedded.ended_orphans:
-            lines.say("ended the servers of a `sched up` that was killed")
-        lines.say(f"Temporal     {embedded.temporal.address}")
-        lines.say(f"Web UI       {target.ui_url}")
-        lines.say(f"PostgreSQL   {target.place} (address with password: {self.data_dir / UP_FILE})")
+            lines.log("ended the servers of a `sched up` that was killed")
+        lines.log(f"Temporal     {embedded.temporal.address}")
+        lines.log(f"Web UI       {target.ui_url}")
+        lines.log(f"PostgreSQL   {target.place} (address with password: {self.data_dir / UP_FILE})")
         return target
 
-    async def _living(self, desk: LazyService, project: str) -> int:
+    async def _living(self, lazy: LazyService, project: str) -> int:
         """Return the number of schedules in force; raise the file's error if there are none."""
         if not isinstance(self.file, ScheduleFileError):
             return len(self.file.schedules)
-        async with desk.service() as service:
+        async with lazy.service() as service:
             living = await service.count(project)
         if not living:
             raise self.file
@@ -396,7 +388,7 @@ class _Application:
         )
         beside = [asyncio.create_task(job) for job in jobs]
         try:
-            await serve(client, plugin, self.code, self.task_queue, signals, say=screen.say)
+            await serve(client, plugin, self.code, self.task_queue, signals, log=screen.log)
         finally:
             for task in beside:
                 task.cancel()
@@ -414,7 +406,7 @@ class _Application:
             done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 name, log = waits[task], self.data_dir / f"{waits[task]}.log"
-                screen.say(f"{name} ended with code {task.result()}; see {log}", "red")
+                screen.log(f"{name} ended with code {task.result()}; see {log}", "red")
             self.fallen = True
             signals.asked.set()
         finally:
@@ -422,7 +414,7 @@ class _Application:
                 task.cancel()
 
 
-class _Hearing:
+class _EventRelay:
     """Relay of the replica's events to listeners that are created later."""
 
     def __init__(self) -> None:
