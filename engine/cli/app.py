@@ -182,41 +182,41 @@ MODULES = {
 
 GROUPS = {
     "Run": {
-        "init": "Write a small project that runs at once.",
-        "up": "Run it all here: two servers, the schedules and one worker.",
-        "worker": "Run one replica against servers that others run.",
+        "init": "Create a small project that is ready to run.",
+        "up": "Run everything locally: two servers, the schedules and one worker.",
+        "worker": "Run one worker against existing servers.",
     },
     "Look": {
-        "list": "Show every schedule: what it runs, when, and how it fares.",
+        "list": "Show every schedule: its workflow, times, state and last run.",
         "show": "Show one schedule: its definition, state, last and next fires, and links.",
-        "next": "Show what fires next: each schedule once, or so many fires of one.",
+        "next": "Show the next fire of each schedule, or the next fires of one.",
         "fires": "Show what became of each window, newest first.",
-        "log": "Show who did what to schedules and runs, and why, newest first.",
+        "log": "Show the actions on schedules and runs, newest first.",
     },
     "Act": {
-        "pause": "Let a schedule rest; no deploy wakes it.",
-        "resume": "Let a paused schedule fire again. Replays nothing unless asked.",
-        "trigger": "Start a run now, besides the schedule's windows.",
-        "rerun": "Start one more run of a window that was decided.",
+        "pause": "Pause a schedule until it is resumed. A deploy does not resume it.",
+        "resume": "Resume a paused schedule. Missed windows start only if asked for.",
+        "trigger": "Start a run now, in addition to the schedule's windows.",
+        "rerun": "Start another run of a window.",
         "skip": "Skip one window before its run is sent.",
-        "unskip": "Let a window start that was skipped before it came.",
+        "unskip": "Undo the skip of a window that has not opened yet.",
         "cancel": "Cancel a run, every open run of a schedule, or all of one that is in no file.",
-        "backfill": "Give windows of the past the runs that they never had.",
-        "dead": "Look at runs that ended badly; run them again, or let them rest.",
+        "backfill": "Start runs for past windows that had none.",
+        "dead": "Show, rerun or discard dead letters: fires that failed.",
     },
     "Declare": {
-        "check": "Name everything that is wrong with a schedule file. Needs no server.",
+        "check": "Report every problem of a schedule file. Needs no server.",
         "plan": "Show what applying a schedule file would change, and which fires move.",
-        "apply": "Apply a schedule file: make it the newest word on its project.",
+        "apply": "Apply a schedule file to the ledger.",
     },
     "Ask": {
-        "at": "Start a workflow once, at a moment to come.",
-        "reschedule": "Move what an application or `sched at` has scheduled to other times.",
+        "at": "Start a workflow once, at a future time.",
+        "reschedule": "Change the times of a schedule that `sched at` or an application made.",
     },
     "Maintain": {
         "migrate": "Bring the ledger's schema up to date.",
         "schema": "Print the JSON Schema of the schedule file, for editors.",
-        "history": "Write the histories of runs into files, to be replayed against new code.",
+        "history": "Export histories of runs, to replay them against new code.",
         "simulate": "Simulate a schedule file between two moments. Needs no server.",
     },
 }
@@ -289,7 +289,7 @@ Python ignores SIGPIPE, and must: otherwise a lost server connection would silen
 @app.callback(invoke_without_command=True)
 def _options(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what happens.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log to stderr.")] = False,
 ) -> None:
     level = logging.INFO if verbose else logging.CRITICAL
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s")

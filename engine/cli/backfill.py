@@ -92,7 +92,7 @@ def backfill(
         bool, typer.Option("--wait", help="Show how far it is until all of it is laid.")
     ] = False,
 ) -> None:
-    """Give windows of the past the runs that they never had.
+    """Start runs for past windows that had none.
 
     A window that has, had or may have had a run is left alone. So is one that somebody skipped,
     that the schedule leaves out, that other schedules kept from starting, or whose data a later
@@ -120,7 +120,7 @@ def backfill(
         done = session.ask(act)
     except KeyboardInterrupt:
         if wait:
-            typer.echo("it goes on; `sched show` says how far it is", err=True)
+            typer.echo("it continues; `sched show` reports its progress", err=True)
         raise
     if done is not None and done.state == "ended":
         raise typer.Exit(1)

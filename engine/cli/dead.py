@@ -35,10 +35,10 @@ AnyName = Annotated[
         metavar="KEY|RUN-ID", help="A key and a bucket, a run's id, or with --all a key alone."
     ),
 ]
-All = Annotated[bool, typer.Option("--all", help="Every letter, of KEY or of all schedules.")]
+All = Annotated[bool, typer.Option("--all", help="Every dead letter, of KEY or of all schedules.")]
 
 
-_PURPOSE = "Look at runs that ended badly; run them again, or let them rest."
+_PURPOSE = "Show, rerun or discard dead letters: fires that failed."
 
 commands = typer.Typer(rich_markup_mode=None)
 group = typer.Typer(help=_PURPOSE, no_args_is_help=True)
@@ -71,7 +71,7 @@ def list_letters(session: Session, key: AnyKey = None, limit: Limit = 20) -> Non
 
 @command(group)
 def show(session: Session, name: Name, bucket: Bucket = None) -> None:
-    """Show one letter: error, input, what was not undone, and its run in the Web UI."""
+    """Show one dead letter: error, input, what was not undone, and its run in the Web UI."""
     letters = session.ask(lambda opened: opened.dead_letters_of(name, bucket))
     where = session.target
     if session.as_json:
@@ -89,9 +89,9 @@ def rerun(
     own_input: Input = None,
     reason: Reason = None,
 ) -> None:
-    """Run a window again that ended badly; that deals with its letter.
+    """Start another run of a window that failed, which resolves its dead letter.
 
-    One that fails again is a new letter. Ends with 1 when overlap left it without a run.
+    A run that fails again is a new dead letter. Ends with 1 when overlap left it without a run.
     """
     argument = parse_json_input(own_input)
     request_run(
@@ -110,7 +110,7 @@ def drop(
     every: All = False,
     reason: Reason = None,
 ) -> None:
-    """Let a letter rest, or all of them. What became of the window stays in the ledger."""
+    """Discard one dead letter, or all of them. The fire stays in the ledger as it is."""
     if every and bucket is not None:
         raise typer.BadParameter("it drops every letter; leave BUCKET out", param_hint="'--all'")
     if not every and name is None:

@@ -114,7 +114,7 @@ def check(
     imports: CodeToo = None,
     as_json: Json = False,
 ) -> None:
-    """Name everything that is wrong with a schedule file. Needs no server.
+    """Report every problem of a schedule file. Needs no server.
 
     With --import also the workflows that the code does not have, and inputs that do not fit them.
     Ends with 2 when the file cannot be used, and with 1 when only an expect: does not come true.
@@ -192,7 +192,7 @@ def apply_file(
     imports: CodeToo = None,
     wait: WaitForWorker = False,
 ) -> None:
-    """Apply a schedule file: make it the newest word on its project.
+    """Apply a schedule file to the ledger.
 
     All of it in one transaction. What another project owns is refused. A schedule whose workflow
     no worker has is refused alone: then the others are applied, and the command ends with 1. With

@@ -38,7 +38,7 @@ def init(
         Path, typer.Argument(metavar="FOLDER", help="Where; it is made if it does not exist.")
     ] = Path(),
 ) -> None:
-    """Write a small project that runs at once.
+    """Create a small project that is ready to run.
 
     It has a schedules.yaml with its schema for editors, one workflow and one step.
     Nothing that exists is overwritten.

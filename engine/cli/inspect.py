@@ -63,7 +63,7 @@ def list_schedules(
         str | None, typer.Option("--project", metavar="NAME", help="Only this project's.")
     ] = None,
 ) -> None:
-    """Show every schedule: what it runs, when, and how it fares."""
+    """Show every schedule: its workflow, times, state and last run."""
 
     async def read(opened: ScheduleService) -> tuple[list[ScheduleRow], str]:
         rows = await opened.schedules(project)
@@ -256,7 +256,7 @@ def _fire_row(fire: Fire, laying: list[Backfill]) -> tuple[object, ...]:
 
 @command(commands, "log")
 def list_actions(session: Session, key: AnyKey = None, limit: Limit = 20) -> None:
-    """Show who did what to schedules and runs, and why, newest first."""
+    """Show the actions on schedules and runs, newest first."""
 
     async def read(opened: ScheduleService) -> list[ActionRow]:
         found = await opened.actions(key=key, limit=limit)
@@ -270,7 +270,7 @@ def list_actions(session: Session, key: AnyKey = None, limit: Limit = 20) -> Non
         ("AT", "BY", "VERB", "KEY", "RUN", "REASON", "STATE"),
         map(_action_row, rows),
         spare=("STATE", "RUN", "BY"),
-        none=f"nobody has done anything{f' to {key}' if key else ''} yet",
+        none=f"no action{f' on {key}' if key else ''} yet",
     )
 
 

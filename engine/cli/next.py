@@ -144,7 +144,7 @@ def one_of_each(sources: Iterable[FireSource], after: datetime) -> list[Upcoming
 # --- command ---
 
 Expression = Annotated[
-    str | None, typer.Option("--cron", metavar="EXPR", help="Of this cron expression; asks nobody.")
+    str | None, typer.Option("--cron", metavar="EXPR", help="Of this expression; needs no ledger.")
 ]
 Zone = Annotated[
     str | None,
@@ -179,7 +179,7 @@ def show_next(
     count: Count = 10,
     schedules: Schedules = DEFAULT_FILE,
 ) -> None:
-    """Show what fires next: each schedule once, or so many fires of one.
+    """Show the next fire of each schedule, or the next fires of one.
 
     With --cron the fires of an expression, which need neither ledger nor file.
 

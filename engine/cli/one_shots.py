@@ -42,7 +42,7 @@ Zone = Annotated[
 
 RequestId = Annotated[
     str | None,
-    typer.Option("--request-id", metavar="ID", help="Asking twice under one id is refused."),
+    typer.Option("--request-id", metavar="ID", help="A second request of this id is refused."),
 ]
 TaskQueue = Annotated[
     str, typer.Option("--task-queue", metavar="NAME", help="Where its workers listen.")
@@ -70,7 +70,7 @@ def at(
     workflow: Annotated[str, typer.Argument(metavar="WORKFLOW", help="What to start.")],
     *,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="Its name, instead of a made one.")
+        str | None, typer.Option("--key", metavar="KEY", help="Its key; else one is generated.")
     ] = None,
     own_input: Annotated[
         str | None, typer.Option("--input", metavar="JSON", help="The workflow's argument.")
@@ -83,7 +83,7 @@ def at(
     wait: WaitForWorker = False,
     reason: Reason = None,
 ) -> None:
-    """Start a workflow once, at a moment to come.
+    """Start a workflow once, at a future time.
 
     It prints the key by which `sched show`, `reschedule` and `cancel` know it, and warns where no
     worker lives that would start it.
@@ -124,7 +124,7 @@ def reschedule(
     timezone: Zone = None,
     reason: Reason = None,
 ) -> None:
-    """Move what an application or `sched at` has scheduled to other times.
+    """Change the times of a schedule that `sched at` or an application made.
 
     What a schedule file declares is changed in its file.
     """

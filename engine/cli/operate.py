@@ -87,19 +87,17 @@ def pause(
     key: Key,
     reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why.")],
     until: Annotated[
-        str | None, typer.Option("--until", metavar="ISO", help="When it ends by itself.")
+        str | None, typer.Option("--until", metavar="ISO", help="When the pause ends by itself.")
     ] = None,
 ) -> None:
-    """Let a schedule rest; no deploy wakes it.
+    """Pause a schedule until it is resumed. A deploy does not resume it.
 
     What nobody has begun to send is skipped; runs that are open go on. Pausing again replaces
     reason and end.
     """
     end = moment(until, "--until") if until is not None else None
     if not reason.strip():
-        raise typer.BadParameter(
-            "it is empty; say why, for whoever wonders", param_hint="'--reason'"
-        )
+        raise typer.BadParameter("it is empty; write why", param_hint="'--reason'")
 
     done = session.ask(lambda opened: opened.pause(key, reason=reason, until=end))
     again = "again " if done.before else ""
@@ -121,7 +119,7 @@ def resume(
     rate: Paced = None,
     window: Within = None,
 ) -> None:
-    """Let a paused schedule fire again. Replays nothing unless asked.
+    """Resume a paused schedule. Missed windows start only if asked for.
 
     With --catch-up what is not named is as in the schedule's own catchUp.
     """
@@ -209,7 +207,7 @@ def skip(session: Session, key: Key, at: At, reason: Reason = None) -> None:
 
 @command(commands)
 def unskip(session: Session, key: Key, at: At, reason: Reason = None) -> None:
-    """Let a window start that was skipped before it came."""
+    """Undo the skip of a window that has not opened yet."""
     opens = moment(at, "--at")
     done = session.ask(lambda opened: opened.unskip(key, opens, reason=reason))
     _print_skip(session, done, "starts as declared" if done.changed else "was not skipped")
@@ -224,8 +222,8 @@ def _print_skip(session: Session, done: Skipped, outcome: str) -> None:
 # ``sched trigger`` and ``sched rerun``.
 
 _NO_RUN = {"skipped", "rejected"}
-_SOON = {"claimed": "starts at once", "queued": "starts when what is open has ended"}
-_ASKS = "starts at once, unless a run is open: that is looked at first"
+_SOON = {"claimed": "starts at once", "queued": "starts when the open runs have ended"}
+_ASKS = "starts at once, unless a run is open, which is checked first"
 _HELD = "waits for the end of the pause"
 _LOOK_TAKES = 5.0
 """Seconds for which a command waits until a worker has checked for an open run."""
@@ -239,7 +237,7 @@ def trigger(
     request_id: Annotated[
         str | None,
         typer.Option(
-            "--request-id", metavar="ID", help="Names the run: one run, however often asked.",
+            "--request-id", metavar="ID", help="Names the request: repeated, it starts one run.",
         ),
     ] = None,
     overlap: AsOverlap = None,
@@ -248,7 +246,7 @@ def trigger(
     wait: WaitForWorker = False,
     reason: Reason = None,
 ) -> None:  # fmt: skip
-    """Start a run now, besides the schedule's windows.
+    """Start a run now, in addition to the schedule's windows.
 
     Also of a schedule that is paused. Ends with 1 when overlap left it without a run, and warns
     where no worker lives that would start it.
@@ -284,7 +282,7 @@ def rerun(
     own_input: Input = None,
     reason: Reason = None,
 ) -> None:  # fmt: skip
-    """Start one more run of a window that was decided.
+    """Start another run of a window.
 
     Whatever became of it, under the present definition. Ends with 1 when overlap left it without
     a run.

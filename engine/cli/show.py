@@ -44,7 +44,7 @@ _NOTHING_WILL = {
     "paused": "nothing fires until it is resumed",
     "disabled": "nothing fires until its file says `enabled: true`",
     "ended": "no fire is left",
-    "retired": "no file names it any more, or it was cancelled; nothing fires until a file does",
+    "retired": "it is in no file, or was cancelled; nothing fires until a file declares it",
 }
 
 

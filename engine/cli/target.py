@@ -166,7 +166,7 @@ AnyKey = Annotated[
     typer.Argument(metavar="KEY", help="Only this schedule's.", autocompletion=keys_in_the_file),
 ]
 Reason = Annotated[
-    str | None, typer.Option("--reason", metavar="TEXT", help="Why; `sched log` shows it.")
+    str | None, typer.Option("--reason", metavar="TEXT", help="The reason; `sched log` shows it.")
 ]
 At = Annotated[
     str,

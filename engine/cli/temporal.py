@@ -59,7 +59,7 @@ def history(
         str,
         typer.Argument(
             metavar="export",
-            help="What to do with them; `export` is all there is.",
+            help="The action: `export`.",
             parser=one_of("action", ("export",)),
         ),
     ],
@@ -76,7 +76,7 @@ def history(
         Path, typer.Option("--out", metavar="FOLDER", help="Where the files go.")
     ] = _DEFAULT_OUT,
 ) -> None:
-    """Write the histories of runs into files, to be replayed against new code.
+    """Export histories of runs, to replay them against new code.
 
     One file for each run, as Temporal's JSON. Inputs and results are in it. Ends with 1 when
     Temporal has none of the runs any more.

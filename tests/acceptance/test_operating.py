@@ -256,4 +256,4 @@ async def test_what_cannot_be_done_is_explained_in_one_line(fleet: Fleet):
         assert said in told
         assert told.count("\n") == 1
     code, out, _ = await operator.sched("log", "echo")
-    assert (code, out) == (0, "nobody has done anything to echo yet\n")
+    assert (code, out) == (0, "no action on echo yet\n")

@@ -111,7 +111,7 @@ def test_what_went_wrong_stays_after_what_went_well_has_scrolled_away():
         board.on_event(settled(number))
         board.on_event(closed(number))
     lines = shown(board, height=30)
-    start = next(number for number, line in enumerate(lines) if "what went wrong before" in line)
+    start = next(number for number, line in enumerate(lines) if "earlier problems" in line)
     assert "rejected" in lines[start + 1]
     assert "no paper" in lines[start + 2]
     assert not lines[start + 3].strip()

@@ -32,7 +32,7 @@ FIRE = Fire(
     ("arguments", "said"),
     [
         (["pause", "k"], "Missing option '--reason'"),
-        (["pause", "k", "--reason", " "], "'--reason': it is empty; say why"),
+        (["pause", "k", "--reason", " "], "'--reason': it is empty; write why"),
         (
             ["at", "2027-12-24T18:00", "w"],
             "has no offset; append Z for UTC, or name its --timezone",

@@ -100,7 +100,7 @@ def _windows(
         table.add_column("RUN", no_wrap=True)
     for number, (line, row) in enumerate(zip(lines, rows, strict=True)):
         if number == len(newest):
-            table.add_row(Text("…", "dim"), Text("what went wrong before", "dim"))
+            table.add_row(Text("…", "dim"), Text("earlier problems", "dim"))
         run = _run(line, room, run_address)
         status = Text(row.pop("STATUS"), style=colour_of(line.status))
         table.add_row(*row.values(), status, *([run] if room >= _LEAST_RUN else []))

@@ -175,7 +175,7 @@ def worker(
     task_queue: TaskQueue = "sched",
     imports: Imports = None,
 ) -> None:
-    """Run one replica against servers that others run.
+    """Run one worker against existing servers.
 
     TEMPORAL_* and SCHED_DATABASE_URL name them; one that is away is waited for. SIGTERM and
     Ctrl-C drain the worker: nothing new is claimed, starts and steps in flight finish.
@@ -249,7 +249,7 @@ def up(
     open_ui: Open = False,
     lines: Lines = False,
 ) -> None:
-    """Run it all here: two servers, the schedules and one worker.
+    """Run everything locally: two servers, the schedules and one worker.
 
     Saving the schedule file applies it; a broken one is shown, and the last good one goes on.
     A key that it lacks is retired after 30 seconds, but never more than half of them at once.
