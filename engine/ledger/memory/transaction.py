@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from engine.errors import LedgerError
-from engine.ledger.fires import OPEN, Claim
+from engine.ledger.fires import OPEN, PENDING, SURELY_NOT_RUN, Claim, shared
 from engine.ledger.memory.operations import (
     MemoryBackfilling,
     MemoryFollowUps,
@@ -52,13 +52,7 @@ class MemoryDeclaring(MemoryRows):
     async def heads(self, project: str, keys: Sequence[str]) -> dict[str, Head]:
         named = set(keys)
         return {
-            key: Head(
-                key=key,
-                project=row.state.project,
-                digest=row.state.digest,
-                retired=row.state.retired_at is not None,
-                origin=row.state.origin,
-            )
+            key: Head(**shared(Head, row.state), retired=row.state.retired_at is not None)
             for key, row in self._tables.schedules.items()
             if key in named or row.state.project == project
         }
@@ -83,22 +77,15 @@ class MemoryDeclaring(MemoryRows):
         for new in definitions:
             key = new.schedule.key
             before = self._tables.schedules.get(key)
-            paused = Pause(self._clock(), _BY_THE_FILE) if new.paused else None
+            paused = Pause(self.clock(), _BY_THE_FILE) if new.paused else None
             cursor = new.cursor
             if before and before.state.series == new.series:
                 cursor = max(cursor, before.state.cursor)
             state = ScheduleState(
+                **{**shared(ScheduleState, new), "cursor": cursor},
                 key=key,
-                project=new.project,
-                schedule=new.schedule,
                 definition_version=new.version,
                 digest=new.schedule.digest,
-                series=new.series,
-                suffixed=new.suffixed,
-                max_bucket=new.max_bucket,
-                effective_from=new.effective_from,
-                cursor=cursor,
-                workflow_type=new.workflow_type,
                 retired_at=None,
                 # A file does not change an operator's pause.
                 pause=before.state.pause if before else paused,
@@ -106,7 +93,6 @@ class MemoryDeclaring(MemoryRows):
                 failures=0,
                 rules=TIME_RULES,
                 cursor_reading=reading_at(new.schedule, new.cursor),
-                origin=new.origin,
             )
             self._put(ScheduleEntry(state, new.next_fire_at))
             self._tables.put(self._tables.definitions, (key, new.version), new.schedule)
@@ -118,11 +104,7 @@ class MemoryDeclaring(MemoryRows):
         for key, row in sorted(self._tables.schedules.items()):
             if row.state.project != project or row.state.retired_at is not None:
                 continue
-            skipped = sorted(
-                fire.new.fire_time
-                for _, fire in self._of(key, "skipped")
-                if fire.new.series == row.state.series and self._skipped_ahead(fire)
-            )
+            skipped = sorted(fire.fire_time for fire in self._skipped_by_users(key))
             asked_for = row.state.origin == "api" and row.next_fire_at is not None
             if row.state.pause or skipped or asked_for:
                 found.append(DriftRow(key, row.state.origin, row.state.pause, tuple(skipped)))
@@ -138,20 +120,17 @@ class MemoryDeclaring(MemoryRows):
         for key in keys:
             state = self._tables.schedules[key].state
             self._put(ScheduleEntry(replace(state, retired_at=at, absent_since=None), None))
-        for number, fire in list(self._tables.fires.items()):
-            waits = fire.status in {"claimed", "queued"} and fire.kind != "handler"
-            if fire.new.key in keys and waits:
-                self._settle(number, "skipped", Reason("retired", "retired"))
+            for fire in self._tables.of_key(key, *PENDING):
+                if fire.kind != "handler":
+                    self._settle(fire, "skipped", Reason("retired", "retired"))
 
     async def move_to_project(self, keys: Sequence[str], old: str, new: str) -> None:
         tables = self._tables
         for key in keys:
             entry = tables.schedules[key]
             self._put(replace(entry, state=replace(entry.state, project=new, absent_since=None)))
-        for number, fire in list(tables.fires.items()):
-            if fire.new.key in keys and fire.status in OPEN:
-                moved = replace(fire, new=replace(fire.new, project=new))
-                tables.put(tables.fires, number, moved)
+            for fire in tables.of_key(key, *OPEN):
+                tables.change(fire, project=new)
         for number, each in list(tables.backfills.items()):
             if each.key in keys and each.state == "laying":
                 tables.put(tables.backfills, number, replace(each, project=new))
@@ -174,7 +153,7 @@ class MemoryDeclaring(MemoryRows):
     async def save_project(
         self, file: ScheduleFile, *, by: str, refused: Collection[str] = ()
     ) -> None:
-        now = self._clock()
+        now = self.clock()
         row = ProjectRow(file.revision, file.digest, now, file.name, by, tuple(refused))
         self._tables.put(self._tables.projects, file.project, row)
         self._tables.count("epoch")
@@ -196,7 +175,7 @@ class MemoryQueues(MemoryRows):
         *,
         by: str,  # noqa: ARG002 - not recorded here
     ) -> None:
-        now, table = self._clock(), self._tables.queues
+        now, table = self.clock(), self._tables.queues
         for name, limits in queues.items():
             if name not in table or table[name].project == project:
                 self._tables.put(table, name, QueueRow(name, project, limits, now))
@@ -225,11 +204,11 @@ class MemoryTransaction(
         announced: Callable[[str], list[str]],
         living: Callable[[timedelta], list[Serving]],
     ) -> None:
-        self._tables, self._clock, self._announced = tables, clock, announced
+        self._tables, self.clock, self._announced = tables, clock, announced
         self._living = living
 
     async def now(self) -> datetime:
-        return self._clock()
+        return self.clock()
 
     async def lock_due(
         self,
@@ -239,7 +218,7 @@ class MemoryTransaction(
         but: Collection[str] = (),
         only: Collection[str] | None = None,
     ) -> list[str]:
-        now = self._clock()
+        now = self.clock()
         due = [
             (row.next_fire_at, key)
             for key, row in self._tables.schedules.items()
@@ -268,7 +247,7 @@ class MemoryTransaction(
 
     async def lock_unsent(self, fire_ids: Collection[int]) -> set[int]:
         fires = self._tables.fires
-        return {n for n in fire_ids if n in fires and fires[n].status in {"claimed", "queued"}}
+        return {n for n in fire_ids if n in fires and fires[n].status in PENDING}
 
     async def read(
         self,
@@ -282,14 +261,13 @@ class MemoryTransaction(
 
     def _known(self, state: ScheduleState, all_open: bool) -> ScheduleState:  # noqa: FBT001 - private
         """Add what a plan needs of the key's fires."""
-        fires = self._tables.fires
-        mine = [(number, fires[number]) for number in self._tables.of_key(state.key)]
-        queued = any(fire.status == "queued" for _, fire in mine)
+        mine = self._tables.of_key(state.key)
+        queued = any(fire.status == "queued" for fire in mine)
         asked = all_open or queued or state.schedule.overlap != "allow"
         in_the_way = [
             with_awaited(self._tables, fire, found)
-            for number, fire in mine
-            if asked and (found := fire.in_the_way(number))
+            for fire in mine
+            if asked and (found := fire.in_the_way())
         ]
         open_fires, unread = self._ahead(state.schedule, in_the_way)
         if all_open:
@@ -297,11 +275,11 @@ class MemoryTransaction(
         return replace(
             state,
             known={
-                fire.new.fire_time: fire.status not in {"skipped", "expired", "rejected"}
-                for _, fire in mine
+                fire.fire_time: fire.status not in SURELY_NOT_RUN
+                for fire in mine
                 if fire.kind == "window"
-                and fire.new.series == state.series
-                and fire.new.fire_time > state.cursor
+                and fire.series == state.series
+                and fire.fire_time > state.cursor
             },
             open_fires=open_fires,
             unread=unread,
@@ -345,7 +323,7 @@ class MemoryTransaction(
     async def unservable(
         self, serving: Serving, *, alive: timedelta, steady: timedelta, limit: int
     ) -> list[str]:
-        now = self._clock()
+        now = self.clock()
         able = [serving, *self._living(alive)]
         keys = [
             key
@@ -364,7 +342,7 @@ class MemoryTransaction(
         state = self._tables.schedules[key].state
         wait = timedelta(seconds=min(2.0 ** min(state.failures, 10), 300.0))
         state = replace(state, failures=state.failures + 1)
-        self._put(ScheduleEntry(state, self._clock() + wait, error))
+        self._put(ScheduleEntry(state, self.clock() + wait, error))
 
     def _insert(self, new: NewFire, owner: str | None, lease: timedelta) -> list[Claim]:
         window = (new.key, new.series, new.fire_time)
@@ -372,20 +350,9 @@ class MemoryTransaction(
             return []
         if new.workflow_id in self._tables.runs:
             raise LedgerError(f"{new.workflow_id} is another window's run")
-        now = self._clock()
-        leases = {"starting": now + lease, "claimed": new.not_before or now}
-        fire = FireEntry(
-            new=new,
-            status=new.status,
-            reason=new.reason,
-            timing=new.timing,
-            token=new.token,
-            lease_until=leases.get(new.status),
-            starting_at=now if new.token else None,
-            attempts=1 if new.token else 0,
-            replica=owner if new.token else None,
-            awaits=new.awaits,
-            overlap=new.overlap,
-        )
-        number = self._add(fire)
-        return [self._claim(new, number, now)] if new.token else []
+        fire = FireEntry.of_new(new)
+        if new.token:
+            return [self._claim(self._add(self._as_sent(fire, owner, lease)))]
+        due = new.not_before or self.clock()
+        self._add(replace(fire, lease_until=due if new.status == "claimed" else None))
+        return []

@@ -21,13 +21,20 @@ from engine.ledger.fires import (
     FollowUp,
     Status,
     Timing,
-    as_ended,
-    as_letter,
     begins,
 )
 from engine.ledger.floors import Floors
 from engine.ledger.postgres.connections import Connection, query
-from engine.ledger.postgres.rows import as_drift, as_fire, as_state, is_parsed, parse_definition
+from engine.ledger.postgres.rows import (
+    as_drift,
+    as_ended,
+    as_fire,
+    as_letter,
+    as_rules,
+    as_state,
+    is_parsed,
+    parse_definition,
+)
 from engine.ledger.records import (
     Action,
     Backfill,
@@ -149,8 +156,8 @@ def claimed(fires: Sequence[NewFire], rows: Sequence[asyncpg.Record]) -> list[Cl
     written = {row["workflow_id"]: row for row in rows}
     return [
         fire.claim(
-            row["id"], row["starting_at"], data_from=begins(row["data_from"]),
-            rules=row["rules"] and json.loads(row["rules"]),
+            fire_id=row["id"], starting_at=row["starting_at"], attempts=1,
+            data_from=begins(row["data_from"]), rules=as_rules(row["rules"]),
         )
         for fire in fires
         if fire.token is not None and (row := written.get(fire.workflow_id))
