@@ -31,7 +31,7 @@ from engine.ledger.records import (
     DriftRow,
     Lineage,
     NewDefinition,
-    NewRequest,
+    NewFire,
     NextFire,
     PolledQueue,
     Probe,
@@ -145,7 +145,7 @@ class Operating(Protocol):
         """Request that these runs be cancelled or terminated."""
         ...
 
-    async def request(self, state: ScheduleState, new: NewRequest) -> bool:
+    async def request(self, new: NewFire) -> bool:
         """Write a requested run; return False if its ID exists already."""
         ...
 

@@ -136,13 +136,13 @@ class NewFire(Startable):
         )
 
     @classmethod
-    def backfilled(
-        cls, state: ScheduleState, window: Window, workflow_id: str, *, sent: bool
-    ) -> Self:
-        """Return the row of a backfilled window; with ``sent`` its owner sends it at once."""
-        status: Status = "starting" if sent else "queued"
-        token = uuid4() if sent else None
-        return cls.under(state, window, workflow_id, status, "backfill", token=token)
+    def backfilled(cls, state: ScheduleState, asked: ToLay, overlap: BackfillOverlap) -> Self:
+        """Return the row of a backfilled window; with ``allow`` its owner sends it at once."""
+        at_once = overlap == "allow"
+        return cls.under(
+            state, asked.window, asked.workflow_id, "starting" if at_once else "queued", "backfill",
+            overlap=overlap, token=uuid4() if at_once else None,
+        )  # fmt: skip
 
     @classmethod
     def under(
@@ -247,25 +247,6 @@ class DriftRow:
 
 
 @dataclass(frozen=True, slots=True)
-class NewRequest:
-    """A requested run: a manual run, or a rerun of a window.
-
-    ``status`` is what the overlap policy decides; ``overlap`` is the request's own policy, if
-    given.
-    """
-
-    kind: Literal["manual", "rerun"]
-    series: int
-    bucket: int
-    fire_time: datetime
-    workflow_id: str
-    status: Literal["claimed", "queued", "skipped", "rejected"]
-    reason: Reason | None = None
-    overlap: Overlap | None = None
-    own_input: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class SkippedAhead:
     """A window to come that an operator skipped."""
 
@@ -288,19 +269,12 @@ class Action:
     after: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ActionRow:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionRow(Action):
     """A recorded operator action."""
 
     at: datetime
     by: str
-    verb: str
-    key: str
-    project: str
-    reason: str | None
-    workflow_id: str | None
-    before: Mapping[str, Any] | None
-    after: Mapping[str, Any] | None
 
 
 # --- JSON of an action ---
@@ -595,8 +569,3 @@ class ToLay:
     window: Window
     workflow_id: str
     again: bool
-
-
-def as_backfill(row: Mapping[str, Any], left_alone: Mapping[str, int]) -> Backfill:
-    """Return the backfill of a row."""
-    return Backfill(**{**row, "include": tuple(row["include"]), "left_alone": left_alone})

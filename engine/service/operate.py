@@ -18,7 +18,7 @@ from engine.errors import (
     WorkflowUnknown,
 )
 from engine.ledger.fires import OF_A_WINDOW, OPEN, Fire
-from engine.ledger.records import Action, NewRequest
+from engine.ledger.records import Action, NewFire
 from engine.runtime import planning
 from engine.runtime.apply.edits import looked_at_next
 from engine.runtime.past_windows import end_backfill
@@ -439,18 +439,11 @@ async def _ask(
         resolved = _resolved(schedule, window, workflow_id, overlap)
     (decision,) = resolved.decisions
     await transaction.move(state, resolved.moves)
-    new = NewRequest(
-        kind=kind,
-        series=window.series,
-        bucket=window.bucket,
-        fire_time=window.fire_time,
-        workflow_id=workflow_id,
-        status=decision.verdict,  # type: ignore[arg-type] # a start becomes one of these
-        reason=decision.reason,
-        overlap=decision.overlap or overlap,
-        own_input=own_input,
-    )
-    await transaction.request(state, new)
+    new = NewFire.under(
+        state, window, workflow_id, decision.verdict, kind,
+        kind=kind, reason=decision.reason, overlap=decision.overlap or overlap, own_input=own_input,
+    )  # fmt: skip
+    await transaction.request(new)
     if decision.overlap:
         await transaction.make_due([state.key])
     await schedule.act(

@@ -724,11 +724,9 @@ class MemoryLedger(MemorySlots, MemoryFires):
 
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
         found = [
-            NextFire(name, moment, row.state.schedule.timezone)
-            for name, row in self._tables.schedules.items()
-            if row.state.project == project
-            and row.next_fire_at is not None
-            and (moment := row.state.schedule.first_start(row.next_fire_at, but=self._skips(name)))
+            NextFire(row.key, moment, row.schedule.timezone)
+            for row in await self.schedules(project)
+            if row.schedule and (moment := row.next_start_at)
         ]
         return sorted(found, key=lambda fire: (fire.fire_time, fire.key))[:limit]
 

@@ -13,6 +13,7 @@ from engine.ledger.fires import (
     DIED,
     ENDED_BADLY,
     NO_RUN_BEFORE,
+    OPEN,
     PENDING,
     SURELY_NOT_RUN,
     Claim,
@@ -37,7 +38,6 @@ from engine.ledger.records import (
     Backfill,
     BackfillOverlap,
     NewFire,
-    NewRequest,
     Serving,
     SkippedAhead,
     ToLay,
@@ -109,17 +109,10 @@ class MemoryOperating(MemoryRows):
                 stop_asked_at=None,
             )  # fmt: skip
 
-    async def request(self, state: ScheduleState, new: NewRequest) -> bool:
+    async def request(self, new: NewFire) -> bool:
         if new.workflow_id in self._tables.runs:
             return False
-        window = Window(state.key, new.series, new.bucket, new.fire_time)
-        lease = self.clock() if new.status == "claimed" else None
-        self._add(
-            FireEntry.under(
-                state, window, new.workflow_id, new.status, new.kind, kind=new.kind,
-                reason=new.reason, overlap=new.overlap, own_input=new.own_input, lease_until=lease,
-            )
-        )  # fmt: skip
+        self._add(self._entry(new))
         return True
 
     async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
@@ -148,7 +141,7 @@ class MemoryOperating(MemoryRows):
         for decision in step.decisions:
             new = NewFire.of(step, decision, None)
             if (new.key, new.series, new.fire_time) not in self._tables.windows:
-                self._add(FireEntry.of_new(new))
+                self._add(self._entry(new))
 
     async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:
         found = [fire for fire in self._windows(key)
@@ -164,10 +157,8 @@ class MemoryOperating(MemoryRows):
 
     async def act(self, actions: Sequence[Action], *, by: str) -> None:
         for each in actions:
-            row = ActionRow(
-                self.clock(), by, each.verb, each.key, each.project, each.reason,
-                each.workflow_id, _as_noted(each.before), _as_noted(each.after),
-            )  # fmt: skip
+            states = {"before": _as_noted(each.before), "after": _as_noted(each.after)}
+            row = ActionRow(**{**shared(Action, each), **states}, at=self.clock(), by=by)
             self._tables.put(self._tables.actions, self._tables.count("action"), row)
 
 
@@ -282,10 +273,7 @@ class MemoryBackfilling(MemoryRows):
             was = self._tables.of_run(each.workflow_id)
             if not (_may_refill(was, each) if each.again else self._is_free(each)):
                 continue
-            new = NewFire.backfilled(state, each.window, each.workflow_id, sent=overlap == "allow")
-            entry = FireEntry.of_new(new, overlap=overlap)
-            if new.token:
-                entry = self._as_sent(entry, owner, lease)
+            entry = self._entry(NewFire.backfilled(state, each, overlap), owner, lease)
             if was is not None:
                 history = (*was.history, was.denied)
                 entry = self._write(
@@ -294,7 +282,7 @@ class MemoryBackfilling(MemoryRows):
             else:
                 entry = self._add(entry)
             laid.add(each.workflow_id)
-            if new.token:
+            if entry.token:
                 claims.append(self._claim(entry))
         if buckets := [each.window.bucket for each in windows if not each.again]:
             row = self._tables.schedules[state.key]
@@ -470,9 +458,13 @@ def is_to_follow(fire: FireEntry) -> bool:
 _UNSENT = PENDING | {"starting"}
 
 
-def with_awaited(tables: Tables, entry: FireEntry, fire: OpenFire) -> OpenFire:
-    """Return an open fire with the outcome of each window that it waits for."""
-    return replace(fire, awaited=awaited(tables, entry)) if entry.awaits else fire
+def open_fire(tables: Tables, fire: FireEntry) -> OpenFire | None:
+    """Return what a plan needs of a fire while its run is open or may still start."""
+    if fire.lost_at is not None or fire.status not in OPEN or fire.kind == "handler":
+        return None
+    asked_at = fire.decided_at if fire.kind == "rerun" else None
+    fields = shared(OpenFire, fire) | {"fire_time": asked_at or fire.fire_time}
+    return OpenFire(**fields, awaited=awaited(tables, fire))
 
 
 def awaited(tables: Tables, entry: FireEntry) -> tuple[Dependency, ...]:

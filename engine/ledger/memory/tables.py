@@ -25,7 +25,7 @@ from engine.ledger.fires import (
 )
 from engine.ledger.records import ActionRow, Backfill, NewFire, ProjectRow, QueueRow, Serving
 from engine.schedules.model import Schedule
-from engine.schedules.planner.decisions import TIME_RULES, OpenFire, ScheduleState
+from engine.schedules.planner.decisions import TIME_RULES, ScheduleState
 from engine.schedules.policies import Reason, Stop
 
 # --- tables and journal ---
@@ -84,19 +84,6 @@ class FireEntry(NewFire):
     not_undone: str | None = None
     followed: bool = False
     data_from: datetime | None = None
-
-    @classmethod
-    def of_new(cls, new: NewFire, **others: Any) -> FireEntry:
-        """Return the row of a new fire, with ``others`` fields."""
-        return cls(**{**shared(NewFire, new), **others})
-
-    def in_the_way(self) -> OpenFire | None:
-        """Return what a plan needs of it while its run is open or may still start."""
-        if self.lost_at is not None or self.status not in OPEN or self.kind == "handler":
-            return None
-        asked_at = self.decided_at if self.kind == "rerun" else None
-        moments = {"fire_time": asked_at or self.fire_time}
-        return OpenFire(**{**shared(OpenFire, self), **moments})
 
     def is_news(self, seen: Evidence) -> bool:
         """Return whether the run is newer than the row's; see ``record_evidence.sql``."""
@@ -368,10 +355,17 @@ class MemoryRows:
     def _skipped_by_users(self, key: str) -> list[FireEntry]:
         return [fire for fire in self._skipped_ahead(key) if fire.reason_code == "user"]
 
-    def _as_sent(self, fire: FireEntry, owner: str | None, lease: timedelta) -> FireEntry:
-        """Return the row of a fire that its owner sends at once."""
-        now = self.clock()
-        return replace(fire, lease_until=now + lease, starting_at=now, attempts=1, replica=owner)
+    def _entry(
+        self, new: NewFire, owner: str | None = None, lease: timedelta = timedelta()
+    ) -> FireEntry:
+        """Return the row of a new fire: sent by its owner at once, or due when it may be sent."""
+        core, now = shared(NewFire, new), self.clock()
+        if new.token:
+            return FireEntry(
+                **core, lease_until=now + lease, starting_at=now, attempts=1, replica=owner
+            )
+        due = new.not_before or now
+        return FireEntry(**core, lease_until=due if new.status == "claimed" else None)
 
     def _settle(self, fire: FireEntry, status: Status, reason: Reason | None) -> None:
         self._write(

@@ -13,9 +13,9 @@ from engine.ledger.memory.operations import (
     MemoryFollowUps,
     MemoryLetters,
     MemoryOperating,
-    with_awaited,
+    open_fire,
 )
-from engine.ledger.memory.tables import FireEntry, MemoryRows, ScheduleEntry, Tables
+from engine.ledger.memory.tables import MemoryRows, ScheduleEntry, Tables
 from engine.ledger.records import DriftRow, NewDefinition, NewFire, ProjectRow, QueueRow, Serving
 from engine.schedules.diff import Head
 from engine.schedules.ids import resolve_type
@@ -264,11 +264,7 @@ class MemoryTransaction(
         mine = self._tables.of_key(state.key)
         queued = any(fire.status == "queued" for fire in mine)
         asked = all_open or queued or state.schedule.overlap != "allow"
-        in_the_way = [
-            with_awaited(self._tables, fire, found)
-            for fire in mine
-            if asked and (found := fire.in_the_way())
-        ]
+        in_the_way = [found for fire in mine if asked and (found := open_fire(self._tables, fire))]
         open_fires, unread = self._ahead(state.schedule, in_the_way)
         if all_open:
             open_fires, unread = tuple(in_the_way), ALL_READ
@@ -350,9 +346,5 @@ class MemoryTransaction(
             return []
         if new.workflow_id in self._tables.runs:
             raise LedgerError(f"{new.workflow_id} is another window's run")
-        fire = FireEntry.of_new(new)
-        if new.token:
-            return [self._claim(self._add(self._as_sent(fire, owner, lease)))]
-        due = new.not_before or self.clock()
-        self._add(replace(fire, lease_until=due if new.status == "claimed" else None))
-        return []
+        fire = self._add(self._entry(new, owner, lease))
+        return [self._claim(fire)] if new.token else []

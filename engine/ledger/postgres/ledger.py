@@ -31,6 +31,7 @@ from engine.ledger.postgres.connections import PATIENCE, PATIENCE_LONG, Connecti
 from engine.ledger.postgres.maintenance import Upkeep
 from engine.ledger.postgres.rows import (
     as_action,
+    as_backfill,
     as_claim,
     as_fire,
     as_next_fire,
@@ -38,7 +39,7 @@ from engine.ledger.postgres.rows import (
     parse_apart,
 )
 from engine.ledger.postgres.schema import build_indexes, check_schema_name, migrate, migrations
-from engine.ledger.postgres.transaction import PostgresTransaction, read_backfill
+from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.ledger.records import (
     ActionRow,
     Backfill,
@@ -162,10 +163,10 @@ class PostgresFires:
         return as_fire(rows[0]) if rows else None
 
     async def backfills(self, key: str, *, limit: int = 20) -> list[Backfill]:
-        return list(map(read_backfill, await self._run("backfills", key, False, limit)))
+        return list(map(as_backfill, await self._run("backfills", key, False, limit)))
 
     async def laying(self) -> list[Backfill]:
-        return list(map(read_backfill, await self._run("laying")))
+        return list(map(as_backfill, await self._run("laying")))
 
     async def check_data_gaps(self, *, rest: timedelta, limit: int) -> list[DataGap]:
         return [DataGap.of(**row) for row in await self._run("check_data_gaps", rest, limit)]

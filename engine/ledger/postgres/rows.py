@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.errors import EngineError
 from engine.ledger.fires import Claim, DeadLetter, Ended, Fire, as_left, begins
-from engine.ledger.records import ActionRow, DriftRow, NextFire, ScheduleRow, state_of
+from engine.ledger.records import ActionRow, Backfill, DriftRow, NextFire, ScheduleRow, state_of
 from engine.schedules.model import Schedule
 from engine.schedules.planner.decisions import (
     ALL_READ,
@@ -223,3 +223,9 @@ def as_fire(row: Row) -> Fire:
     """Return the fire read by ``list_fires.sql``."""
     fields = {name: row[name] for name in Fire.__dataclass_fields__}
     return Fire(**{**fields, "history": tuple(json.loads(row["history"]))})
+
+
+def as_backfill(row: Row) -> Backfill:
+    """Return the backfill read by ``backfills.sql`` or ``laying.sql``."""
+    read = {"include": tuple(row["include"]), "left_alone": json.loads(row["left_alone"])}
+    return Backfill(**{**row, **read})

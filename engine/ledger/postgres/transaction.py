@@ -26,6 +26,7 @@ from engine.ledger.fires import (
 from engine.ledger.floors import Floors
 from engine.ledger.postgres.connections import Connection, query
 from engine.ledger.postgres.rows import (
+    as_backfill,
     as_drift,
     as_ended,
     as_fire,
@@ -42,14 +43,12 @@ from engine.ledger.records import (
     DriftRow,
     NewDefinition,
     NewFire,
-    NewRequest,
     ProjectRow,
     QueueRow,
     Serving,
     SkippedAhead,
     ToLay,
     action_json,
-    as_backfill,
 )
 from engine.schedules.diff import Head
 from engine.schedules.ids import Window, resolve_type
@@ -326,12 +325,11 @@ class PostgresOperating(Statements):
         many = len(fire_ids)
         await self.run("wish_stops", fire_ids, [stop] * many, [None] * many, [reason] * many)
 
-    async def request(self, state: ScheduleState, new: NewRequest) -> bool:
+    async def request(self, new: NewFire) -> bool:
         rows = await self.run(
-            "request_fire", state.project, state.key, new.series, new.bucket, new.fire_time,
-            new.kind, state.definition_version, new.workflow_id, state.workflow_type,
-            state.schedule.task_queue, new.status, new.reason, code_of(new.reason), new.kind,
-            new.overlap,
+            "request_fire", new.project, new.key, new.series, new.bucket, new.fire_time, new.kind,
+            new.definition_version, new.workflow_id, new.workflow_type, new.task_queue, new.status,
+            new.reason, new.reason_code, new.timing, new.overlap,
             json.dumps(new.own_input[0]) if new.own_input else None,
         )  # fmt: skip
         return bool(rows)
@@ -460,7 +458,7 @@ class PostgresBackfilling(Statements):
     async def backfills(
         self, key: str, *, laying: bool = False, limit: int = 100
     ) -> list[Backfill]:
-        return list(map(read_backfill, await self.run("backfills", key, laying, limit)))
+        return list(map(as_backfill, await self.run("backfills", key, laying, limit)))
 
     async def request_backfill(self, new: Backfill) -> int:
         (row,) = await self.run(
@@ -513,9 +511,7 @@ class PostgresBackfilling(Statements):
                  state.schedule.task_queue)  # fmt: skip
         for name, again in (("refill", True), ("insert_backfill", False)):
             fires = [
-                NewFire.backfilled(state, each.window, each.workflow_id, sent=overlap == "allow")
-                for each in windows
-                if each.again is again
+                NewFire.backfilled(state, each, overlap) for each in windows if each.again is again
             ]
             if not fires:
                 continue
@@ -531,11 +527,6 @@ class PostgresBackfilling(Statements):
         if new and (state.max_bucket is None or max(new) > state.max_bucket):
             await self.run("raise_max_bucket", state.key, max(new))
         return claims, laid
-
-
-def read_backfill(row: asyncpg.Record) -> Backfill:
-    """Return the backfill read by ``backfills.sql`` or ``laying.sql``."""
-    return as_backfill(dict(row), json.loads(row["left_alone"]))
 
 
 # --- statements of a tick ---
