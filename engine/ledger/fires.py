@@ -38,12 +38,15 @@ DIED: Final[frozenset[Status]] = frozenset(get_args(Died))
 """The statuses of a dead letter."""
 
 ENDED_BADLY: Final[frozenset[Status]] = DIED | {"terminated"}
-"""The statuses that follow-up runs follow."""
+"""The statuses that follow-up runs follow. A run that ended so has a cause to read."""
 
 PENDING: Final[frozenset[Status]] = frozenset({"claimed", "queued"})
 """Not begun, but expected to begin."""
 
-OPEN: Final[frozenset[Status]] = PENDING | {"starting", "started"}
+UNSTARTED: Final[frozenset[Status]] = PENDING | {"starting"}
+"""Not started, as far as is known."""
+
+OPEN: Final[frozenset[Status]] = UNSTARTED | {"started"}
 """Not final: the run is open or may still start."""
 
 SURELY_NOT_RUN: Final[frozenset[Status]] = frozenset({"skipped", "expired", "rejected"})

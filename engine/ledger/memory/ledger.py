@@ -56,7 +56,6 @@ _RUNNING = {"claimed", "starting", "started"}
 class MemoryRuns(MemoryRows):
     """Open runs: seen open, lost, to be stopped, or waited for."""
 
-    living: Callable[[timedelta], list[Serving]]
     _lock: asyncio.Lock
 
     async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> None:
@@ -122,7 +121,7 @@ class MemoryRuns(MemoryRows):
             now, woken = self.clock(), []
             for key in sorted(waiting):
                 row = self._tables.schedules[key]
-                if row.state.hold is None and (row.next_fire_at is None or row.next_fire_at > now):
+                if row.state.hold is None and not row.is_due(now):
                     self._put(replace(row, next_fire_at=now))
                     woken.append(key)
             return woken
@@ -490,7 +489,6 @@ class MemoryLedger(MemorySlots, MemoryFires):
         super().__init__(clock)
         self.remembers = self._tables.remembers = remembers
         self._identity = identity
-        self._replicas: dict[str, tuple[Serving, datetime]] = {}
         self._doubted_at: datetime | None = None
         self._hearing: list[Callable[[], None]] = []
         self._duties: dict[str, tuple[str, datetime, datetime]] = {}
@@ -502,11 +500,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         """Stop the clock at ``now``."""
         self.clock = lambda: now
 
-    async def build_indexes(
-        self,
-        *,
-        patience: float | None = None,  # noqa: ARG002 - there is nothing to wait for
-    ) -> list[str]:
+    async def build_indexes(self, *, patience: float | None = None) -> list[str]:
         return []
 
     async def identity(self) -> str:
@@ -516,16 +510,12 @@ class MemoryLedger(MemorySlots, MemoryFires):
         """Do nothing."""
 
     @asynccontextmanager
-    async def transaction(
-        self,
-        *,
-        long: bool = False,  # noqa: ARG002 - no limits to lift here
-    ) -> AsyncIterator[MemoryTransaction]:
+    async def transaction(self, *, long: bool = False) -> AsyncIterator[MemoryTransaction]:
         """Begin a transaction, one at a time; roll it back if the block raises."""
         async with self._lock:
             asked = self._asked_for()
             with self._tables.undoable():
-                yield MemoryTransaction(self._tables, self.clock, self._announced, self.living)
+                yield MemoryTransaction(self._tables, self.clock)
             self._tables.forget_closed(_KEPT_FIRES)
             if self._asked_for() != asked:
                 for wake in self._hearing:
@@ -544,12 +534,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         finally:
             self._hearing.remove(wake)
 
-    async def probe(
-        self,
-        serving: Serving,
-        *,
-        ahead: timedelta | None = None,  # noqa: ARG002 - nothing is left out
-    ) -> Probe:
+    async def probe(self, serving: Serving, *, ahead: timedelta | None = None) -> Probe:
         due = [row.next_fire_at for row in self._tables.schedules.values()
                if row.next_fire_at is not None and row.servable(serving)]  # fmt: skip
         leases = [until for until, _ in self._leased(serving)]
@@ -577,67 +562,43 @@ class MemoryLedger(MemorySlots, MemoryFires):
         """Return no lineage: a process has one history."""
         return Lineage(), Lineage()
 
-    async def note_lineage(
-        self,
-        lineage: Lineage,  # noqa: ARG002 - as above
-        *,
-        doubted: bool,
-    ) -> datetime | None:
+    async def note_lineage(self, lineage: Lineage, *, doubted: bool) -> datetime | None:
         if doubted:
             self._doubted_at = self.clock()
         return self._doubted_at
 
     async def announce(
-        self,
-        serving: Serving,
-        *,
-        engine: str,  # noqa: ARG002 - not recorded here
-        tzdata: str,  # noqa: ARG002 - not recorded here
-        retention: timedelta | None,
+        self, serving: Serving, *, engine: str, tzdata: str, retention: timedelta | None
     ) -> None:
         async with self._lock:
             now = self.clock()
-            self._replicas[serving.replica] = (serving, now)
+            self._tables.replicas[serving.replica] = (serving, now)
             if retention is not None:
                 self.note_retention(retention, now)
             for name in serving.types:
                 self._tables.rules[serving.task_queue, name] = serving.rules.get(name) or None
-            for key, row in list(self._tables.schedules.items()):
+            for row in list(self._tables.schedules.values()):
                 schedule = row.state.schedule
                 found = resolve_type(schedule.workflow, self._announced(schedule.task_queue))
                 if found and not schedule.external:
-                    state = replace(row.state, workflow_type=found)
-                    self._tables.schedules[key] = replace(row, state=state)
+                    self._put(row, workflow_type=found)
 
-    async def newer_rules(
-        self,
-        project: str,  # noqa: ARG002 - one process has one set of rules
-    ) -> tuple[int, str]:
+    async def newer_rules(self, project: str) -> tuple[int, str]:
         return 0, TIME_RULES
 
-    async def other_rules(
-        self,
-        project: str,  # noqa: ARG002 - one process has one set of rules
-        *,
-        alive: timedelta,  # noqa: ARG002 - as above
-    ) -> list[str]:
+    async def other_rules(self, project: str, *, alive: timedelta) -> list[str]:
         return []
 
     async def replicas(self, *, alive: timedelta) -> int:
         return len(self.living(alive))
 
     async def withdraw(self, serving: Serving) -> None:
-        self._replicas.pop(serving.replica, None)
+        self._tables.replicas.pop(serving.replica, None)
 
     async def served(self, *, alive: timedelta) -> Served:
         return as_served(
             (other.project, other.task_queue, other.types) for other in self.living(alive)
         )
-
-    def living(self, alive: timedelta) -> list[Serving]:
-        """Return the replicas that announced within ``alive``."""
-        now = self.clock()
-        return [other for other, seen in self._replicas.values() if seen > now - alive]
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
         now = self.clock()
@@ -733,6 +694,3 @@ class MemoryLedger(MemorySlots, MemoryFires):
     def _skips(self, key: str) -> dict[datetime, str]:
         """Return the skipped windows to come, with their reasons."""
         return {fire.fire_time: fire.reason or "" for fire in self._skipped_ahead(key)}
-
-    def _announced(self, task_queue: str) -> list[str]:
-        return [name for queue, name in self._tables.rules if queue == task_queue]

@@ -16,6 +16,7 @@ from engine.ledger.fires import (
     OPEN,
     PENDING,
     SURELY_NOT_RUN,
+    UNSTARTED,
     Claim,
     DeadLetter,
     Ended,
@@ -48,7 +49,6 @@ from engine.schedules.model import Schedule
 from engine.schedules.planner.decisions import (
     IN_LINE,
     Dependency,
-    Hold,
     Move,
     OpenFire,
     ParentOutcome,
@@ -70,7 +70,7 @@ class MemoryOperating(MemoryRows):
     async def pause(self, key: str, pause: Pause) -> None:
         row = self._tables.schedules[key]
         following = pause.until if row.state.schedule.enabled else None
-        self._put(replace(row, state=replace(row.state, pause=pause), next_fire_at=following))
+        self._put(replace(row, next_fire_at=following), pause=pause)
         for fire in self._tables.of_key(key, "claimed"):
             if fire.kind == "window":
                 self._settle(fire, "skipped", Reason("paused", "paused"))
@@ -78,7 +78,7 @@ class MemoryOperating(MemoryRows):
     async def resume(self, key: str, next_fire_at: datetime | None) -> None:
         row = self._tables.schedules[key]
         following = next_fire_at if row.state.schedule.enabled else None
-        self._put(replace(row, state=replace(row.state, pause=None), next_fire_at=following))
+        self._put(replace(row, next_fire_at=following), pause=None)
 
     async def move(self, state: ScheduleState, moves: Sequence[Move]) -> None:
         for move in moves:
@@ -148,7 +148,7 @@ class MemoryOperating(MemoryRows):
                  if fire.bucket == bucket and series in {None, fire.series}]  # fmt: skip
         return max(found, key=lambda fire: fire.series, default=None)
 
-    async def count_reruns(self, window: Window, workflow_id: str) -> int:  # noqa: ARG002 - PostgreSQL finds them by it
+    async def count_reruns(self, window: Window, workflow_id: str) -> int:
         before = f"{workflow_id}:rerun:"
         numbers = [
             name.removeprefix(before) for name in self._tables.runs if name.startswith(before)
@@ -287,7 +287,7 @@ class MemoryBackfilling(MemoryRows):
         if buckets := [each.window.bucket for each in windows if not each.again]:
             row = self._tables.schedules[state.key]
             used = (*buckets, *([] if row.state.max_bucket is None else [row.state.max_bucket]))
-            self._put(replace(row, state=replace(row.state, max_bucket=max(used))))
+            self._put(row, max_bucket=max(used))
         return claims, laid
 
     def _is_free(self, each: ToLay) -> bool:
@@ -298,7 +298,7 @@ class MemoryBackfilling(MemoryRows):
         self,
         seen: Evidence,
         window: Window,
-        version: int,  # noqa: ARG002 - the current version suffices here
+        version: int,
         timing: Timing,
         data_from: datetime | None,
     ) -> None:
@@ -350,11 +350,11 @@ def _may_refill(was: FireEntry | None, each: ToLay) -> bool:
     return was.status in SURELY_NOT_RUN and was.fire_time == each.window.fire_time
 
 
-# --- dead letters ---
+# --- fires that ended badly ---
 
 
-class MemoryLetters(MemoryRows):
-    """Dead letters."""
+class MemoryBadEnds(MemoryRows):
+    """Dead letters, and follow-up runs of fires that ended badly."""
 
     async def letters(
         self,
@@ -392,17 +392,6 @@ class MemoryLetters(MemoryRows):
         return DeadLetter(
             **{**shared(DeadLetter, fire), "died_at": died_at, "not_undone": not_undone}
         )
-
-
-def _is_dead(fire: FireEntry) -> bool:
-    return fire.status in DIED and fire.dealt_at is None
-
-
-# --- follow-up runs ---
-
-
-class MemoryFollowUps(MemoryRows):
-    """Follow-up runs of fires that ended badly."""
 
     async def ended(self, limit: int) -> list[Ended]:
         found = [fire for fire in self._tables.fires.values() if is_to_follow(fire)]
@@ -447,6 +436,10 @@ class MemoryFollowUps(MemoryRows):
         )
 
 
+def _is_dead(fire: FireEntry) -> bool:
+    return fire.status in DIED and fire.dealt_at is None
+
+
 def is_to_follow(fire: FireEntry) -> bool:
     """Return whether it ended badly and its follow-up runs are not decided yet."""
     return fire.status in ENDED_BADLY and not fire.followed and fire.kind != "handler"
@@ -454,8 +447,6 @@ def is_to_follow(fire: FireEntry) -> bool:
 
 # --- dependencies of windows ---
 # Outcomes of the windows that fires wait for; migration 0019 has ``awaited_of`` for PostgreSQL.
-
-_UNSENT = PENDING | {"starting"}
 
 
 def open_fire(tables: Tables, fire: FireEntry) -> OpenFire | None:
@@ -489,10 +480,9 @@ def _awaited(tables: Tables, rule: Rule, at: datetime) -> Dependency:
     parent = tables.schedules.get(rule.parent)
     if parent is None:
         return Dependency(rule.parent, rule.when, "absent")
-    held = _held(parent, at)
+    held = parent.hold_at(at)  # no fire waits for the windows of a held schedule
     state = parent.state
-    due = parent.next_fire_at is not None and parent.next_fire_at <= at
-    undecided = state.cursor < at and (state.failures > 0 or due)
+    undecided = state.cursor < at and (state.failures > 0 or parent.is_due(at))
     row = _window(tables, rule, at)
     if _may_be_laid(tables, rule, parent, row, at):
         return Dependency(rule.parent, rule.when, "pending")
@@ -523,19 +513,11 @@ def _may_be_laid(
 
 
 def _became(row: FireEntry) -> ParentOutcome:
-    if row.status in _UNSENT:
+    if row.status in UNSTARTED:
         return "pending"
     if row.status == "started":
         return "lost" if row.lost_at else "pending"
     return row.status  # type: ignore[return-value] # the four above aside
-
-
-def _held(parent: ScheduleEntry, at: datetime) -> Hold | None:
-    """Return the parent's hold, if any; no fire waits for the windows of a held schedule."""
-    pause = parent.state.pause
-    if parent.state.hold == "paused" and pause and pause.until and pause.until <= at:
-        return None
-    return parent.state.hold
 
 
 def _window(tables: Tables, rule: Rule, at: datetime) -> FireEntry | None:

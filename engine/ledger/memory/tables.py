@@ -15,6 +15,7 @@ from engine.ledger.fires import (
     OPEN,
     PENDING,
     REPEATS,
+    UNSTARTED,
     Claim,
     DataGap,
     Evidence,
@@ -25,7 +26,7 @@ from engine.ledger.fires import (
 )
 from engine.ledger.records import ActionRow, Backfill, NewFire, ProjectRow, QueueRow, Serving
 from engine.schedules.model import Schedule
-from engine.schedules.planner.decisions import TIME_RULES, ScheduleState
+from engine.schedules.planner.decisions import TIME_RULES, Hold, ScheduleState
 from engine.schedules.policies import Reason, Stop
 
 # --- tables and journal ---
@@ -48,6 +49,16 @@ class ScheduleEntry:
     def lane(self) -> str:
         """The lane, as in the column of the same name."""
         return self.state.schedule.lane
+
+    def is_due(self, now: datetime) -> bool:
+        """Return whether it is to be planned."""
+        return self.next_fire_at is not None and self.next_fire_at <= now
+
+    def hold_at(self, moment: datetime) -> Hold | None:
+        """Return why it does not fire, if so; a pause that has ended by then is no reason."""
+        hold, pause = self.state.hold, self.state.pause
+        over = hold == "paused" and pause and pause.until and pause.until <= moment
+        return None if over else hold
 
     def servable(self, serving: Serving) -> bool:
         """Return whether this replica may claim it."""
@@ -134,6 +145,7 @@ class Tables:
     forgotten: dict[str, datetime] = field(default_factory=dict)
     actions: dict[int, ActionRow] = field(default_factory=dict)
     rules: dict[tuple[str, str], Mapping[str, Any] | None] = field(default_factory=dict)
+    replicas: dict[str, tuple[Serving, datetime]] = field(default_factory=dict)
     counters: dict[str, int] = field(
         default_factory=lambda: {"epoch": 1, "fire": 0, "action": 0, "backfill": 0}
     )
@@ -223,7 +235,7 @@ def write_fire(tables: Tables, fire: FireEntry, now: datetime) -> FireEntry:
     if fire.kind in OF_A_WINDOW:
         if fire.status == "starting" and (was is None or was.status != "starting"):
             fire = replace(fire, data_from=_data_from(tables, fire))
-        if fire.status in DENIED and was is not None and was.status in {*PENDING, "starting"}:
+        if fire.status in DENIED and was is not None and was.status in UNSTARTED:
             tables.put(tables.gaps, (fire.key, fire.fire_time), (now, fire.bucket, False))
     tables.put(tables.fires, fire.fire_id, fire)
     return fire
@@ -331,10 +343,7 @@ class MemoryRows:
         now = self.clock()
         for key in keys:
             row = self._tables.schedules.get(key)
-            if row is None or not (row.next_fire_at is None or row.next_fire_at > now):
-                continue
-            hold, pause = row.state.hold, row.state.pause
-            if hold is None or (hold == "paused" and pause and pause.until and pause.until <= now):
+            if row and not row.is_due(now) and row.hold_at(now) is None:
                 self._put(replace(row, next_fire_at=now))
 
     def _windows(self, key: str) -> Iterator[Fire]:
@@ -393,5 +402,16 @@ class MemoryRows:
         self._tables.drop(self._tables.windows, (fire.key, fire.series, fire.fire_time))
         self._tables.drop(self._tables.runs, fire.workflow_id)
 
-    def _put(self, entry: ScheduleEntry) -> None:
-        self._tables.put(self._tables.schedules, entry.state.key, entry)
+    def _put(self, row: ScheduleEntry, **state: Any) -> None:
+        """Write the row of a schedule, with these fields of its state."""
+        if state:
+            row = replace(row, state=replace(row.state, **state))
+        self._tables.put(self._tables.schedules, row.state.key, row)
+
+    def living(self, alive: timedelta) -> list[Serving]:
+        """Return the replicas that announced within ``alive``."""
+        now = self.clock()
+        return [other for other, seen in self._tables.replicas.values() if seen > now - alive]
+
+    def _announced(self, task_queue: str) -> list[str]:
+        return [name for queue, name in self._tables.rules if queue == task_queue]

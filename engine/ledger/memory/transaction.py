@@ -10,8 +10,7 @@ from engine.errors import LedgerError
 from engine.ledger.fires import OPEN, PENDING, SURELY_NOT_RUN, Claim, shared
 from engine.ledger.memory.operations import (
     MemoryBackfilling,
-    MemoryFollowUps,
-    MemoryLetters,
+    MemoryBadEnds,
     MemoryOperating,
     open_fire,
 )
@@ -39,9 +38,7 @@ _BY_THE_FILE = "paused: true in the file"
 
 
 class MemoryDeclaring(MemoryRows):
-    """Declarations of schedules."""
-
-    _announced: Callable[[str], list[str]]
+    """Declarations of schedules and step queues."""
 
     async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
         """Do nothing: the ledger's only lock is held already."""
@@ -68,12 +65,7 @@ class MemoryDeclaring(MemoryRows):
     async def announced(self, task_queues: Collection[str]) -> Mapping[str, Sequence[str]]:
         return {task_queue: self._announced(task_queue) for task_queue in task_queues}
 
-    async def define(
-        self,
-        definitions: Sequence[NewDefinition],
-        *,
-        by: str,  # noqa: ARG002 - no audit here
-    ) -> None:
+    async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
         for new in definitions:
             key = new.schedule.key
             before = self._tables.schedules.get(key)
@@ -118,8 +110,8 @@ class MemoryDeclaring(MemoryRows):
 
     async def retire(self, keys: Sequence[str], at: datetime) -> None:
         for key in keys:
-            state = self._tables.schedules[key].state
-            self._put(ScheduleEntry(replace(state, retired_at=at, absent_since=None), None))
+            row = self._tables.schedules[key]
+            self._put(ScheduleEntry(row.state, None), retired_at=at, absent_since=None)
             for fire in self._tables.of_key(key, *PENDING):
                 if fire.kind != "handler":
                     self._settle(fire, "skipped", Reason("retired", "retired"))
@@ -127,8 +119,7 @@ class MemoryDeclaring(MemoryRows):
     async def move_to_project(self, keys: Sequence[str], old: str, new: str) -> None:
         tables = self._tables
         for key in keys:
-            entry = tables.schedules[key]
-            self._put(replace(entry, state=replace(entry.state, project=new, absent_since=None)))
+            self._put(tables.schedules[key], project=new, absent_since=None)
             for fire in tables.of_key(key, *OPEN):
                 tables.change(fire, project=new)
         for number, each in list(tables.backfills.items()):
@@ -145,7 +136,7 @@ class MemoryDeclaring(MemoryRows):
             if row.state.project != project or row.state.retired_at:
                 continue
             moment = (row.state.absent_since or at) if key in absent else None
-            self._put(replace(row, state=replace(row.state, absent_since=moment)))
+            self._put(row, absent_since=moment)
             if moment:
                 since[key] = moment
         return since
@@ -158,23 +149,10 @@ class MemoryDeclaring(MemoryRows):
         self._tables.put(self._tables.projects, file.project, row)
         self._tables.count("epoch")
 
-
-# --- queues ---
-
-
-class MemoryQueues(MemoryRows):
-    """Declarations of step queues."""
-
     async def queues(self) -> dict[str, QueueRow]:
         return dict(sorted(self._tables.queues.items()))
 
-    async def declare_queues(
-        self,
-        project: str,
-        queues: Mapping[str, Queue],
-        *,
-        by: str,  # noqa: ARG002 - not recorded here
-    ) -> None:
+    async def declare_queues(self, project: str, queues: Mapping[str, Queue], *, by: str) -> None:
         now, table = self.clock(), self._tables.queues
         for name, limits in queues.items():
             if name not in table or table[name].project == project:
@@ -187,25 +165,11 @@ class MemoryQueues(MemoryRows):
 # --- transaction ---
 
 
-class MemoryTransaction(
-    MemoryOperating,
-    MemoryBackfilling,
-    MemoryDeclaring,
-    MemoryQueues,
-    MemoryLetters,
-    MemoryFollowUps,
-):
+class MemoryTransaction(MemoryOperating, MemoryBackfilling, MemoryDeclaring, MemoryBadEnds):
     """All statements of one transaction, on the tables of the in-memory ledger."""
 
-    def __init__(
-        self,
-        tables: Tables,
-        clock: Callable[[], datetime],
-        announced: Callable[[str], list[str]],
-        living: Callable[[timedelta], list[Serving]],
-    ) -> None:
-        self._tables, self.clock, self._announced = tables, clock, announced
-        self._living = living
+    def __init__(self, tables: Tables, clock: Callable[[], datetime]) -> None:
+        self._tables, self.clock = tables, clock
 
     async def now(self) -> datetime:
         return self.clock()
@@ -222,8 +186,7 @@ class MemoryTransaction(
         due = [
             (row.next_fire_at, key)
             for key, row in self._tables.schedules.items()
-            if row.next_fire_at
-            and row.next_fire_at <= now
+            if row.is_due(now)
             and row.servable(serving)
             and key not in but
             and (only is None or key in only)
@@ -250,11 +213,7 @@ class MemoryTransaction(
         return {n for n in fire_ids if n in fires and fires[n].status in PENDING}
 
     async def read(
-        self,
-        keys: Sequence[str],
-        *,
-        all_open: bool = False,
-        at_once: bool = False,  # noqa: ARG002 - nothing is parsed here
+        self, keys: Sequence[str], *, all_open: bool = False, at_once: bool = False
     ) -> list[ScheduleState]:
         rows = self._tables.schedules
         return [self._known(rows[key].state, all_open) for key in keys if key in rows]
@@ -299,7 +258,7 @@ class MemoryTransaction(
         *,
         owner: str | None = None,
         lease: timedelta = timedelta(0),
-        strict: bool = False,  # noqa: ARG002 - nothing can fail here that would not fail all
+        strict: bool = False,
     ) -> list[Claim]:
         claims = []
         for step in steps:
@@ -307,20 +266,18 @@ class MemoryTransaction(
                 claims += self._insert(NewFire.of(step, decision, owner), owner, lease)
             await self.move(step.state, step.moves)
             state = self._tables.schedules[step.state.key].state
-            cursor = max(state.cursor, step.cursor)
-            state = replace(
-                state, cursor=cursor, max_bucket=step.max_bucket, failures=0,
-                rules=TIME_RULES, cursor_reading=step.reading,
-                pause=None if step.resumed else state.pause,
+            self._put(
+                ScheduleEntry(state, step.next_fire_at), cursor=max(state.cursor, step.cursor),
+                max_bucket=step.max_bucket, failures=0, rules=TIME_RULES,
+                cursor_reading=step.reading, pause=None if step.resumed else state.pause,
             )  # fmt: skip
-            self._put(ScheduleEntry(state, step.next_fire_at))
         return claims
 
     async def unservable(
         self, serving: Serving, *, alive: timedelta, steady: timedelta, limit: int
     ) -> list[str]:
         now = self.clock()
-        able = [serving, *self._living(alive)]
+        able = [serving, *self.living(alive)]
         keys = [
             key
             for key, row in self._tables.schedules.items()
@@ -337,8 +294,7 @@ class MemoryTransaction(
     async def back_off(self, key: str, error: str) -> None:
         state = self._tables.schedules[key].state
         wait = timedelta(seconds=min(2.0 ** min(state.failures, 10), 300.0))
-        state = replace(state, failures=state.failures + 1)
-        self._put(ScheduleEntry(state, self.clock() + wait, error))
+        self._put(ScheduleEntry(state, self.clock() + wait, error), failures=state.failures + 1)
 
     def _insert(self, new: NewFire, owner: str | None, lease: timedelta) -> list[Claim]:
         window = (new.key, new.series, new.fire_time)
