@@ -218,7 +218,7 @@ class Operating(Protocol):
         """
         ...
 
-    async def letters(
+    async def dead_letters(
         self,
         key: str | None = None,
         *,
@@ -229,7 +229,7 @@ class Operating(Protocol):
         """Return the dead letters that match every given filter, newest fire time first."""
         ...
 
-    async def deal(self, workflow_ids: Collection[str]) -> set[str]:
+    async def resolve_dead_letters(self, workflow_ids: Collection[str]) -> set[str]:
         """Mark these dead letters as dealt with; return the IDs of those that were dead letters."""
         ...
 

@@ -305,7 +305,9 @@ class Running(ReadOperations):
             WorkflowUnknown: no worker has ever announced the workflow.
         """
         async with self._locked(key, all_open=overlap is not None) as schedule:
-            if letter is not None and not await schedule.transaction.letters(workflow_id=letter):
+            if letter is not None and not await schedule.transaction.dead_letters(
+                workflow_id=letter
+            ):
                 raise LetterNotFound(
                     f"somebody has dealt with {letter} meanwhile", cure=f"see `sched fires {key}`"
                 )
@@ -373,8 +375,8 @@ class Running(ReadOperations):
 
 async def _deal_with(schedule: Locked, bucket: int, series: int) -> None:
     """Resolve the dead letters of a window that runs again."""
-    found = await schedule.transaction.letters(schedule.state.key, bucket=bucket)
-    await schedule.transaction.deal(
+    found = await schedule.transaction.dead_letters(schedule.state.key, bucket=bucket)
+    await schedule.transaction.resolve_dead_letters(
         [
             letter.workflow_id
             for letter in found

@@ -356,7 +356,7 @@ def _may_refill(was: FireEntry | None, each: ToLay) -> bool:
 class MemoryBadEnds(MemoryRows):
     """Dead letters, and follow-up runs of fires that ended badly."""
 
-    async def letters(
+    async def dead_letters(
         self,
         key: str | None = None,
         *,
@@ -376,7 +376,7 @@ class MemoryBadEnds(MemoryRows):
         found.sort(key=lambda letter: letter.fire_time, reverse=True)
         return found[:limit]
 
-    async def deal(self, workflow_ids: Collection[str]) -> set[str]:
+    async def resolve_dead_letters(self, workflow_ids: Collection[str]) -> set[str]:
         dealt = set()
         for name in workflow_ids:
             fire = self._tables.of_run(name)

@@ -161,7 +161,7 @@ def as_claim(row: Row) -> Claim:
 
 
 def as_letter(row: Row) -> DeadLetter:
-    """Return the dead letter read by ``letters.sql``."""
+    """Return the dead letter read by ``dead_letters.sql``."""
     return DeadLetter(**_as_bad_end(dict(row)))
 
 

@@ -404,7 +404,7 @@ class PostgresOperating(Statements):
             seen.workflow_id, timing, seen.run_id, seen.started_at, seen.first_run_id, data_from,
         )  # fmt: skip
 
-    async def letters(
+    async def dead_letters(
         self,
         key: str | None = None,
         *,
@@ -412,11 +412,11 @@ class PostgresOperating(Statements):
         bucket: int | None = None,
         limit: int = 50,
     ) -> list[DeadLetter]:
-        rows = await self.run("letters", key, workflow_id, bucket, limit)
+        rows = await self.run("dead_letters", key, workflow_id, bucket, limit)
         return [as_letter(row) for row in rows]
 
-    async def deal(self, workflow_ids: Collection[str]) -> set[str]:
-        rows = await self.run("deal", list(workflow_ids))
+    async def resolve_dead_letters(self, workflow_ids: Collection[str]) -> set[str]:
+        rows = await self.run("resolve_dead_letters", list(workflow_ids))
         return {row["workflow_id"] for row in rows}
 
     async def ended(self, limit: int) -> list[Ended]:
