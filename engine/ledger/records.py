@@ -155,6 +155,7 @@ class NewFire(Startable):
         **others: Any,
     ) -> Self:
         """Return the row of a window under the schedule's definition, with ``others`` fields."""
+        others.setdefault("last_fire_time", window.fire_time)
         return cls(
             project=state.project,
             key=window.key,
@@ -168,18 +169,18 @@ class NewFire(Startable):
             task_queue=state.schedule.task_queue,
             timing=timing,
             status=status,
-            **{"last_fire_time": window.fire_time, **others},
+            **others,
         )
 
     def claim(self, **others: Any) -> Claim:
         """Return the order to start this fire's run, once the row is written.
 
         Args:
-            others: fields of a claim that the row lacks, or has to be given otherwise.
+            others: fields of a claim that the row lacks.
         """
         if self.token is None or self.workflow_type is None or self.timing is None:
             raise AssertionError("only a start that found its type becomes a claim")
-        return Claim(**{**shared(Claim, self), **others})
+        return Claim(**shared(Claim, self), **others)
 
 
 # --- declarations ---
