@@ -13,6 +13,7 @@ from uuid import UUID
 from engine.schedules.ids import Window
 from engine.schedules.model import Schedule
 from engine.schedules.policies import Reason, ReasonCode, Stop, code_of
+from engine.schedules.units import exact_text
 
 # --- words of a fire ---
 
@@ -516,10 +517,10 @@ class DataGap:
     @property
     def told(self) -> str:
         """The description of the gap, and how to close it."""
-        begin = "the beginning" if self.data_from is None else _text(self.data_from)
+        begin = "the beginning" if self.data_from is None else exact_text(self.data_from)
         return (
-            f"no run of {self.key} has the data from {begin} to {_text(self.data_to)}: that window"
-            " did not run after all, and the run of a later one had left them to it;"
+            f"no run of {self.key} has the data from {begin} to {exact_text(self.data_to)}: that"
+            " window did not run after all, and the run of a later one had left them to it;"
             f" `sched rerun {self.key} {self.bucket}`"
         )
 
@@ -542,7 +543,3 @@ def apart(gaps: Sequence[DataGap]) -> list[DataGap]:
 def begins(data_from: datetime | None) -> datetime | None:
     """Return ``data_from`` of a row in UTC; asyncpg returns both infinities without a time zone."""
     return data_from and data_from.replace(tzinfo=UTC)
-
-
-def _text(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

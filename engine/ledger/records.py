@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, Self, get_args
 from uuid import UUID, uuid4
 
@@ -26,7 +26,7 @@ from engine.schedules.planner.decisions import (
     ScheduleState,
 )
 from engine.schedules.policies import Overlap, Reason, ReasonCode, code_of
-from engine.schedules.units import parse_rate
+from engine.schedules.units import exact_text, parse_rate
 
 # --- schedules ---
 # Schedules as users read them.
@@ -289,7 +289,7 @@ def action_json(state: Mapping[str, Any] | None) -> str | None:
 
 def _as_text(value: object) -> str:
     if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        return exact_text(value)
     raise TypeError(f"nothing says how {type(value).__name__} is noted")
 
 
