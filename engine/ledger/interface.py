@@ -42,7 +42,6 @@ from engine.ledger.records import (
     Serving,
     SkippedAhead,
     SlotAsk,
-    SlotsHeld,
     ToLay,
     Wanted,
 )
@@ -421,10 +420,6 @@ class Slots(Protocol):
 
     async def give_back_slots(self, holder: str) -> None:
         """Give back all slots of a holder."""
-        ...
-
-    async def slots_held(self) -> list[SlotsHeld]:
-        """Return how many slots each holder has, by lane."""
         ...
 
 

@@ -433,16 +433,6 @@ class SlotAsk:
     wanted: int
 
 
-@dataclass(frozen=True, slots=True)
-class SlotsHeld:
-    """The number of slots of a lane that one replica holds."""
-
-    lane: str
-    queue: str
-    holder: str
-    slots: int
-
-
 # --- task queues of external schedules ---
 
 UNPOLLED: Final = timedelta(minutes=2)

@@ -295,7 +295,6 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "served": [(DAY,)],
     "set_types": [("sched", ["other"], ["other@1"])],
     "set_watermark": [("tracker", "one", NOW)],
-    "slots_held": [()],
     "stopped": [(IDS, ["cancel"] * 2, ["run"] * 2)],
     "summarise": [("busy", MIDNIGHT, MIDNIGHT + DAY, [], [], [], [])],
     "take_over": [("default", "one", 50, A_MINUTE, AGO)],

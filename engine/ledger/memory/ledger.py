@@ -38,7 +38,6 @@ from engine.ledger.records import (
     Served,
     Serving,
     SlotAsk,
-    SlotsHeld,
     Wanted,
     as_served,
     state_of,
@@ -432,15 +431,6 @@ class MemorySlots(MemoryRows):
     async def give_back_slots(self, holder: str) -> None:
         for place in self._of(holder):
             del self._slots[place]
-
-    async def slots_held(self) -> list[SlotsHeld]:
-        now = self.clock()
-        counted = Counter(
-            (lane, queue, holder)
-            for (lane, _), (queue, holder, until) in self._slots.items()
-            if until > now
-        )
-        return [SlotsHeld(*found, slots) for found, slots in sorted(counted.items())]
 
     def _of(self, holder: str) -> list[tuple[str, int]]:
         return sorted(place for place, (_, owner, _) in self._slots.items() if owner == holder)

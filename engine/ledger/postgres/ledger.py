@@ -51,7 +51,6 @@ from engine.ledger.records import (
     Served,
     Serving,
     SlotAsk,
-    SlotsHeld,
     Wanted,
     as_served,
 )
@@ -232,10 +231,6 @@ class PostgresSlots:
 
     async def give_back_slots(self, holder: str) -> None:
         await self._connections.fetch(query("give_back_slots"), self._namespace, holder)
-
-    async def slots_held(self) -> list[SlotsHeld]:
-        rows = await self._connections.fetch(query("slots_held"), self._namespace)
-        return [SlotsHeld(**row) for row in rows]
 
 
 # --- lineage of the database ---
