@@ -6,82 +6,22 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal
+from functools import cache
+from typing import Any, Final, Literal, get_args
 from uuid import UUID
 
+from engine.schedules.ids import Window
 from engine.schedules.model import Schedule
 from engine.schedules.policies import Reason, ReasonCode, Stop, code_of
+from engine.schedules.units import exact_text
 
-# --- dead letters ---
+# --- words of a fire ---
 
-Died = Literal["failed", "timed_out", "rejected"]
 Kind = Literal["window", "manual", "rerun", "handler"]
 """The kind of a fire. A handler runs because another fire ended badly."""
 
-DIED: Final[frozenset[str]] = frozenset({"failed", "timed_out", "rejected"})
-"""The statuses of a dead letter."""
-
-OF_A_WINDOW: Final[frozenset[str]] = frozenset({"window", "rerun"})
+OF_A_WINDOW: Final[frozenset[Kind]] = frozenset({"window", "rerun"})
 """The kinds of fires that a rerun of their window makes up for."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A fire that ended badly and has not been dealt with.
-
-    Attributes:
-        kind: the kind of the fire; ``window`` and ``rerun`` can be rerun by their bucket.
-        windows: number of windows rejected together; they share a row and have no run.
-        run_id: None if no run ever started.
-        reason: why it was rejected.
-        error: the innermost cause of the run's failure, in one line.
-        attempts: number of sends and lookups so far.
-        died_at: when the run closed, or when the fire was rejected.
-        arguments: what the run was, or would have been, called with: one argument or none.
-        not_undone: steps that the run could not undo: ``step``, ``undo`` and ``error`` of each.
-    """
-
-    key: str
-    project: str
-    series: int
-    bucket: int
-    fire_time: datetime
-    windows: int
-    last_fire_time: datetime
-    kind: Kind
-    workflow_id: str
-    run_id: str | None
-    workflow_type: str | None
-    task_queue: str
-    status: Died
-    reason: str | None
-    error: str | None
-    attempts: int
-    started_at: datetime | None
-    died_at: datetime
-    definition_version: int
-    arguments: tuple[Any, ...] = ()
-    not_undone: tuple[Mapping[str, Any], ...] = ()
-
-
-def as_letter(row: Any) -> DeadLetter:
-    """Return the dead letter read by ``letters.sql``."""
-    fields = dict(row)
-    given, left = fields.pop("input"), fields.pop("not_undone")
-    return DeadLetter(
-        arguments=() if given is None else (json.loads(given),),
-        not_undone=as_left(left),
-        **fields,
-    )
-
-
-def as_left(text: str | None) -> tuple[Mapping[str, Any], ...]:
-    """Return the steps that a run could not undo, from the JSON of its evidence."""
-    return tuple(json.loads(text)) if text else ()
-
-
-# --- fires and runs ---
-# All datetimes are timezone-aware and in UTC.
 
 Status = Literal[
     "claimed", "queued", "starting", "started",
@@ -92,12 +32,29 @@ Timing = Literal["on_time", "late", "caught_up", "manual", "backfill", "rerun"]
 ShownTiming = Timing | Literal["handler"]
 """The timing of a run as shown to users; see ``shown_timing``."""
 Closed = Literal["completed", "failed", "cancelled", "terminated", "timed_out"]
+Died = Literal["failed", "timed_out", "rejected"]
+EndedBadly = Died | Literal["terminated"]
 
-OPEN: frozenset[Status] = frozenset({"claimed", "queued", "starting", "started"})
+DIED: Final[frozenset[Status]] = frozenset(get_args(Died))
+"""The statuses of a dead letter."""
+
+ENDED_BADLY: Final[frozenset[Status]] = DIED | {"terminated"}
+"""The statuses that follow-up runs follow. A run that ended so has a cause to read."""
+
+PENDING: Final[frozenset[Status]] = frozenset({"claimed", "queued"})
+"""Not begun, but expected to begin."""
+
+UNSTARTED: Final[frozenset[Status]] = PENDING | {"starting"}
+"""Not started, as far as is known."""
+
+OPEN: Final[frozenset[Status]] = UNSTARTED | {"started"}
 """Not final: the run is open or may still start."""
 
-SURELY_NOT_RUN: frozenset[Status] = frozenset({"skipped", "expired", "rejected"})
+SURELY_NOT_RUN: Final[frozenset[Status]] = frozenset({"skipped", "expired", "rejected"})
 """Final without a run: none starts unless it is requested."""
+
+DENIED: Final[frozenset[Status]] = SURELY_NOT_RUN | {"unvouched"}
+"""Without a run, as far as is known: another run has the data."""
 
 Cause = ReasonCode | Literal["undeclared", "rejected", "skipped"]
 """The reason why a window surely has no run; see ``cause_of`` and the table in docs/operating.md.
@@ -126,55 +83,95 @@ def shown_timing(kind: Kind, timing: Timing | None) -> ShownTiming | None:
     return "handler" if kind == "handler" else timing
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+# --- fires ---
+# The records of a fire share what names it, and what its run is started with. All datetimes are
+# timezone-aware and in UTC.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FireIdentity:
+    """The identity of a fire: its window, and the ID of its run."""
+
+    project: str
+    key: str
+    series: int
+    bucket: int
+    fire_time: datetime
+    workflow_id: str
+
+    @property
+    def window(self) -> Window:
+        """The window of the fire, or the first of several."""
+        return Window(self.key, self.series, self.bucket, self.fire_time)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Startable(FireIdentity):
+    """A fire with everything that its run is started with.
+
+    Attributes:
+        schedule: the definition under which the window was decided.
+        workflow_type: None if it was not announced, so that the run cannot start.
+        missed: number of other windows that a caught-up run stands for.
+        missed_from: fire time of the first of them.
+        token: required to write an outcome; None if nobody sends it.
+        own_input: the input of this run alone, in a tuple of one; if empty, the definition's.
+    """
+
+    schedule: Schedule
+    definition_version: int
+    workflow_type: str | None
+    task_queue: str
+    timing: Timing | None
+    reason: str | None = None
+    missed: int = 0
+    missed_from: datetime | None = None
+    token: UUID | None = None
+    kind: Kind = "window"
+    own_input: tuple[Any, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """Arguments of the workflow: one or none."""
+        return self.own_input or ((self.schedule.input,) if self.schedule.has_input else ())
+
+
+def shared(kind: type[Any], other: object) -> dict[str, Any]:
+    """Return the fields of one kind of record that ``other`` has by the same name."""
+    names = _shared(kind, type(other))  # type: ignore[arg-type] # a class is hashable, whatever mypy takes it for
+    return {name: getattr(other, name) for name in names}
+
+
+@cache
+def _shared(kind: type[Any], other: type) -> tuple[str, ...]:
+    return tuple(name for name in kind.__dataclass_fields__ if hasattr(other, name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim(Startable):
     """An order to start the run of one fire, which this replica owns until its lease ends.
 
     Attributes:
         fire_id: the ledger's number of the fire.
-        schedule: the definition under which the window was decided.
-        token: required to write an outcome.
+        attempts: number of sends and lookups so far, including the one to come.
         fresh: False if the fire was taken over, so that an earlier send may have arrived.
         starting_at: when the fire first became ``starting``.
         retention: shortest namespace retention seen since then; None if none was seen.
-        missed_from: fire time of the first other window that a caught-up run stands for.
-        own_input: the input of this run alone, in a tuple of one; if empty, the definition's.
         rules: run options announced with its type; see ``engine.flow.definition.RunOptions``.
         data_from: where its data begin, see "data intervals" below; None if unknown.
     """
 
     fire_id: int
-    key: str
-    project: str
-    series: int
-    bucket: int
-    fire_time: datetime
-    schedule: Schedule
-    definition_version: int
-    workflow_id: str
     workflow_type: str
-    task_queue: str
     timing: Timing
-    missed: int
-    reason: str | None
     token: UUID
     attempts: int
     starting_at: datetime
     fresh: bool = True
     retention: timedelta | None = None
-    missed_from: datetime | None = None
-    own_input: tuple[Any, ...] = ()
     rules: Mapping[str, Any] | None = None
-    kind: Kind = "window"
     data_from: datetime | None = None
     reason_code: ReasonCode | None = None
-
-    @property
-    def arguments(self) -> list[Any]:
-        """Arguments of the workflow: one or none."""
-        if self.own_input:
-            return [*self.own_input]
-        return [self.schedule.input] if self.schedule.has_input else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,20 +220,15 @@ class Evidence:
     first_run_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Fire:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fire(FireIdentity):
     """The ledger's row of one window or of a range of windows, as shown to users.
 
     ``reason_code`` is the reason as a word of a closed list; see ``engine.schedules.policies``.
     """
 
-    key: str
-    series: int
-    bucket: int
-    fire_time: datetime
     windows: int
     last_fire_time: datetime
-    workflow_id: str
     run_id: str | None
     status: Status
     reason: str | None
@@ -247,7 +239,6 @@ class Fire:
     error: str | None
     replica: str | None
     definition_version: int
-    project: str
     history: tuple[dict[str, object], ...] = ()
     reason_code: ReasonCode | None = None
 
@@ -296,44 +287,73 @@ class InTheWay:
     key: str
 
 
-# --- follow-up runs ---
-# Runs that follow a fire that ended badly: a handler, and a clean-up run that undoes its steps.
-
-EndedBadly = Literal["failed", "timed_out", "rejected", "terminated"]
-ENDED_BADLY: Final[frozenset[str]] = frozenset({"failed", "timed_out", "rejected", "terminated"})
+# --- fires that ended badly ---
+# Dead letters, and the runs that follow: a handler, and a clean-up run that undoes the steps.
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A fire that ended badly and whose follow-up runs are not decided yet.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadEnd(FireIdentity):
+    """A fire that ended badly.
 
     Attributes:
-        windows: number of windows rejected together.
-        workflow: the workflow that its schedule names.
-        error: why it ended badly, if known.
-        on_dead: the handler that its definition names for failures.
-        rules: run options announced with its type; see ``engine.flow.definition.RunOptions``.
+        windows: number of windows rejected together; they share a row and have no run.
+        run_id: None if no run ever started.
+        error: the innermost cause of the run's failure, in one line.
+        attempts: number of sends and lookups so far.
+        arguments: what the run was, or would have been, called with: one argument or none.
+        not_undone: steps that the run could not undo: ``step``, ``undo`` and ``error`` of each.
     """
 
-    fire_id: int
-    key: str
-    project: str
-    series: int
-    bucket: int
-    fire_time: datetime
     windows: int
-    workflow_id: str
     run_id: str | None
     workflow_type: str | None
-    workflow: str
     task_queue: str
     status: EndedBadly
     error: str | None
     attempts: int
     arguments: tuple[Any, ...] = ()
     not_undone: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetter(BadEnd):
+    """A fire that ended badly and has not been dealt with.
+
+    Attributes:
+        kind: the kind of the fire; ``window`` and ``rerun`` can be rerun by their bucket.
+        reason: why it was rejected.
+        died_at: when the run closed, or when the fire was rejected.
+    """
+
+    last_fire_time: datetime
+    kind: Kind
+    status: Died
+    reason: str | None
+    started_at: datetime | None
+    died_at: datetime
+    definition_version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended(BadEnd):
+    """A fire that ended badly and whose follow-up runs are not decided yet.
+
+    Attributes:
+        workflow: the workflow that its schedule names.
+        error: why it ended badly, if known: of a rejected fire, its reason.
+        on_dead: the handler that its definition names for failures.
+        rules: run options announced with its type; see ``engine.flow.definition.RunOptions``.
+    """
+
+    fire_id: int
+    workflow: str
     on_dead: str | None = None
     rules: Mapping[str, Any] | None = None
+
+
+def as_left(text: str | None) -> tuple[Mapping[str, Any], ...]:
+    """Return the steps that a run could not undo, from the JSON of its evidence."""
+    return tuple(json.loads(text)) if text else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,18 +365,6 @@ class FollowUp:
     workflow_type: str | None
     argument: Mapping[str, Any]
     reason: Reason | None = None
-
-
-def as_ended(row: Any) -> Ended:
-    """Return the fire read by ``ended.sql``."""
-    fields = dict(row)
-    given, left, rules = (fields.pop(name) for name in ("input", "not_undone", "rules"))
-    return Ended(
-        arguments=() if given is None else (json.loads(given),),
-        not_undone=as_left(left),
-        rules=rules and json.loads(rules),
-        **fields,
-    )
 
 
 # --- old fires ---
@@ -391,9 +399,22 @@ class KeyMaintenance:
         return any(after < last and first <= until for after, until in parts)
 
 
-@dataclass(frozen=True, slots=True)
-class OldFire:
-    """A row of ``fires`` that the janitor may merge or remove.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldRow:
+    """A row of ``fires`` that the janitor counts."""
+
+    project: str
+    series: int
+    fire_time: datetime
+    last_fire_time: datetime
+    windows: int
+    definition_version: int
+    status: Status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldFire(OldRow):
+    """A row that the janitor may merge or remove.
 
     Attributes:
         version: changes with every write to the row.
@@ -405,17 +426,10 @@ class OldFire:
 
     id: int
     version: str
-    project: str
-    series: int
     bucket: int
-    fire_time: datetime
-    last_fire_time: datetime
-    windows: int
     kind: str
-    definition_version: int
     workflow_type: str | None
     task_queue: str
-    status: Status
     reason: str | None
     timing: str | None
     missed: int
@@ -424,19 +438,6 @@ class OldFire:
     rested_since: datetime
     detail: str
     reason_code: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LongRow:
-    """A row whose windows span several days."""
-
-    project: str
-    status: Status
-    series: int
-    fire_time: datetime
-    last_fire_time: datetime
-    windows: int
-    definition_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -497,12 +498,6 @@ NO_RUN_BEFORE: Final = datetime.min.replace(tzinfo=UTC)
 REPEATS: Final = datetime.max.replace(tzinfo=UTC)
 """Marks a run whose data a later run has covered too; ``infinity`` in PostgreSQL."""
 
-DENIED: Final[frozenset[Status]] = frozenset({"skipped", "expired", "rejected", "unvouched"})
-"""Without a run, as far as is known: another run has the data."""
-
-PENDING: Final[frozenset[Status]] = frozenset({"claimed", "queued"})
-"""Not begun, but expected to begin."""
-
 
 @dataclass(frozen=True, slots=True)
 class DataGap:
@@ -522,10 +517,10 @@ class DataGap:
     @property
     def told(self) -> str:
         """The description of the gap, and how to close it."""
-        begin = "the beginning" if self.data_from is None else _text(self.data_from)
+        begin = "the beginning" if self.data_from is None else exact_text(self.data_from)
         return (
-            f"no run of {self.key} has the data from {begin} to {_text(self.data_to)}: that window"
-            " did not run after all, and the run of a later one had left them to it;"
+            f"no run of {self.key} has the data from {begin} to {exact_text(self.data_to)}: that"
+            " window did not run after all, and the run of a later one had left them to it;"
             f" `sched rerun {self.key} {self.bucket}`"
         )
 
@@ -548,7 +543,3 @@ def apart(gaps: Sequence[DataGap]) -> list[DataGap]:
 def begins(data_from: datetime | None) -> datetime | None:
     """Return ``data_from`` of a row in UTC; asyncpg returns both infinities without a time zone."""
     return data_from and data_from.replace(tzinfo=UTC)
-
-
-def _text(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -31,7 +31,7 @@ from engine.ledger.records import (
     DriftRow,
     Lineage,
     NewDefinition,
-    NewRequest,
+    NewFire,
     NextFire,
     PolledQueue,
     Probe,
@@ -42,7 +42,6 @@ from engine.ledger.records import (
     Serving,
     SkippedAhead,
     SlotAsk,
-    SlotsHeld,
     ToLay,
     Wanted,
 )
@@ -145,7 +144,7 @@ class Operating(Protocol):
         """Request that these runs be cancelled or terminated."""
         ...
 
-    async def request(self, state: ScheduleState, new: NewRequest) -> bool:
+    async def request(self, new: NewFire) -> bool:
         """Write a requested run; return False if its ID exists already."""
         ...
 
@@ -218,7 +217,7 @@ class Operating(Protocol):
         """
         ...
 
-    async def letters(
+    async def dead_letters(
         self,
         key: str | None = None,
         *,
@@ -229,7 +228,7 @@ class Operating(Protocol):
         """Return the dead letters that match every given filter, newest fire time first."""
         ...
 
-    async def deal(self, workflow_ids: Collection[str]) -> set[str]:
+    async def resolve_dead_letters(self, workflow_ids: Collection[str]) -> set[str]:
         """Mark these dead letters as dealt with; return the IDs of those that were dead letters."""
         ...
 
@@ -421,10 +420,6 @@ class Slots(Protocol):
 
     async def give_back_slots(self, holder: str) -> None:
         """Give back all slots of a holder."""
-        ...
-
-    async def slots_held(self) -> list[SlotsHeld]:
-        """Return how many slots each holder has, by lane."""
         ...
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, NamedTuple, get_args
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, NamedTuple, Self, get_args
 from uuid import UUID, uuid4
 
-from engine.ledger.fires import Cause, Claim, Status, Timing
+from engine.ledger.fires import Cause, Claim, Startable, Status, Timing, shared
 from engine.schedules.ids import Window
 from engine.schedules.model import Queue, Schedule
 from engine.schedules.planner.decisions import (
@@ -26,7 +26,7 @@ from engine.schedules.planner.decisions import (
     ScheduleState,
 )
 from engine.schedules.policies import Overlap, Reason, ReasonCode, code_of
-from engine.schedules.units import parse_rate
+from engine.schedules.units import exact_text, parse_rate
 
 # --- schedules ---
 # Schedules as users read them.
@@ -92,32 +92,18 @@ class NextFire:
 # --- new fires ---
 
 
-@dataclass(frozen=True, slots=True)
-class NewFire:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewFire(Startable):
     """A row to write. With a token it is ``starting``, and its owner sends it.
 
     With ``not_before`` it is only ``claimed``, and a sweeper sends it in time.
     """
 
-    project: str
-    key: str
-    series: int
-    bucket: int
-    fire_time: datetime
-    windows: int
+    windows: int = 1
     last_fire_time: datetime
-    definition_version: int
-    workflow_id: str
-    workflow_type: str | None
-    task_queue: str
     status: Status
-    reason: Reason | None
-    timing: Timing | None
-    missed: int
-    missed_from: datetime | None
-    not_before: datetime | None
-    token: UUID | None
-    schedule: Schedule
+    reason: Reason | None = None
+    not_before: datetime | None = None
     awaits: Dependencies | None = None
     overlap: Overlap | None = None
 
@@ -127,105 +113,74 @@ class NewFire:
         return code_of(self.reason)
 
     @classmethod
-    def of(cls, plan: Plan, decision: Decision, owner: str | None) -> NewFire:
+    def of(cls, plan: Plan, decision: Decision, owner: str | None) -> Self:
         """Return the row of one decision; without an owner a start is only ``claimed``."""
         state, window = plan.state, decision.window
         at_once = decision.verdict == "claimed" and decision.not_before is None
         token = uuid4() if owner and at_once else None
-        return cls(
-            project=state.project,
-            key=window.key,
-            series=window.series,
-            bucket=window.bucket,
-            fire_time=window.fire_time,
+        return cls.under(
+            state,
+            window,
+            window.workflow_id(state.suffixed),
+            "starting" if token else decision.verdict,
+            decision.timing,
             windows=decision.windows,
-            last_fire_time=decision.last or window.fire_time,
-            definition_version=state.definition_version,
-            workflow_id=window.workflow_id(state.suffixed),
-            workflow_type=state.workflow_type,
-            task_queue=state.schedule.task_queue,
-            status="starting" if token else decision.verdict,
+            last_fire_time=decision.until,
             reason=decision.reason,
-            timing=decision.timing,
             missed=decision.missed,
             missed_from=decision.missed_from,
             not_before=decision.not_before,
             token=token,
-            schedule=state.schedule,
             awaits=decision.awaits,
             overlap=decision.overlap,
         )
 
     @classmethod
-    def asked_for(
-        cls, state: ScheduleState, window: Window, workflow_id: str, status: Status, timing: Timing
-    ) -> NewFire:
-        """Return the row of a requested run."""
+    def backfilled(cls, state: ScheduleState, asked: ToLay, overlap: BackfillOverlap) -> Self:
+        """Return the row of a backfilled window; with ``allow`` its owner sends it at once."""
+        at_once = overlap == "allow"
+        return cls.under(
+            state, asked.window, asked.workflow_id, "starting" if at_once else "queued", "backfill",
+            overlap=overlap, token=uuid4() if at_once else None,
+        )  # fmt: skip
+
+    @classmethod
+    def under(
+        cls,
+        state: ScheduleState,
+        window: Window,
+        workflow_id: str,
+        status: Status,
+        timing: Timing | None,
+        **others: Any,
+    ) -> Self:
+        """Return the row of a window under the schedule's definition, with ``others`` fields."""
+        others.setdefault("last_fire_time", window.fire_time)
         return cls(
             project=state.project,
             key=window.key,
             series=window.series,
             bucket=window.bucket,
             fire_time=window.fire_time,
-            windows=1,
-            last_fire_time=window.fire_time,
-            definition_version=state.definition_version,
             workflow_id=workflow_id,
+            schedule=state.schedule,
+            definition_version=state.definition_version,
             workflow_type=state.workflow_type,
             task_queue=state.schedule.task_queue,
-            status=status,
-            reason=None,
             timing=timing,
-            missed=0,
-            missed_from=None,
-            not_before=None,
-            token=None,
-            schedule=state.schedule,
+            status=status,
+            **others,
         )
 
-    @classmethod
-    def backfilled(
-        cls, state: ScheduleState, window: Window, workflow_id: str, *, sent: bool
-    ) -> NewFire:
-        """Return the row of a backfilled window; with ``sent`` its owner sends it at once."""
-        status: Status = "starting" if sent else "queued"
-        new = cls.asked_for(state, window, workflow_id, status, "backfill")
-        return replace(new, token=uuid4()) if sent else new
+    def claim(self, **others: Any) -> Claim:
+        """Return the order to start this fire's run, once the row is written.
 
-    def claim(
-        self,
-        fire_id: int,
-        starting_at: datetime,
-        *,
-        data_from: datetime | None,
-        rules: Mapping[str, Any] | None = None,
-    ) -> Claim:
-        """Return the order to start this fire's run, once the row is written."""
+        Args:
+            others: fields of a claim that the row lacks.
+        """
         if self.token is None or self.workflow_type is None or self.timing is None:
             raise AssertionError("only a start that found its type becomes a claim")
-        return Claim(
-            fire_id=fire_id,
-            key=self.key,
-            project=self.project,
-            series=self.series,
-            bucket=self.bucket,
-            fire_time=self.fire_time,
-            schedule=self.schedule,
-            definition_version=self.definition_version,
-            workflow_id=self.workflow_id,
-            workflow_type=self.workflow_type,
-            task_queue=self.task_queue,
-            timing=self.timing,
-            missed=self.missed,
-            missed_from=self.missed_from,
-            reason=self.reason,
-            reason_code=self.reason_code,
-            token=self.token,
-            attempts=1,
-            starting_at=starting_at,
-            rules=rules,
-            data_from=data_from,
-        )
+        return Claim(**shared(Claim, self), **others)
 
 
 # --- declarations ---
@@ -293,25 +248,6 @@ class DriftRow:
 
 
 @dataclass(frozen=True, slots=True)
-class NewRequest:
-    """A requested run: a manual run, or a rerun of a window.
-
-    ``status`` is what the overlap policy decides; ``overlap`` is the request's own policy, if
-    given.
-    """
-
-    kind: Literal["manual", "rerun"]
-    series: int
-    bucket: int
-    fire_time: datetime
-    workflow_id: str
-    status: Literal["claimed", "queued", "skipped", "rejected"]
-    reason: Reason | None = None
-    overlap: Overlap | None = None
-    own_input: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class SkippedAhead:
     """A window to come that an operator skipped."""
 
@@ -334,19 +270,12 @@ class Action:
     after: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ActionRow:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionRow(Action):
     """A recorded operator action."""
 
     at: datetime
     by: str
-    verb: str
-    key: str
-    project: str
-    reason: str | None
-    workflow_id: str | None
-    before: Mapping[str, Any] | None
-    after: Mapping[str, Any] | None
 
 
 # --- JSON of an action ---
@@ -360,7 +289,7 @@ def action_json(state: Mapping[str, Any] | None) -> str | None:
 
 def _as_text(value: object) -> str:
     if isinstance(value, datetime):
-        return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+        return exact_text(value)
     raise TypeError(f"nothing says how {type(value).__name__} is noted")
 
 
@@ -504,16 +433,6 @@ class SlotAsk:
     wanted: int
 
 
-@dataclass(frozen=True, slots=True)
-class SlotsHeld:
-    """The number of slots of a lane that one replica holds."""
-
-    lane: str
-    queue: str
-    holder: str
-    slots: int
-
-
 # --- task queues of external schedules ---
 
 UNPOLLED: Final = timedelta(minutes=2)
@@ -641,8 +560,3 @@ class ToLay:
     window: Window
     workflow_id: str
     again: bool
-
-
-def as_backfill(row: Mapping[str, Any], left_alone: Mapping[str, int]) -> Backfill:
-    """Return the backfill of a row."""
-    return Backfill(**{**row, "include": tuple(row["include"]), "left_alone": left_alone})

@@ -25,7 +25,7 @@ from engine.runtime.planning import split_range
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.runs import VISIBILITY_LAG
-from engine.schedules.ids import Window, is_suffixed
+from engine.schedules.ids import is_suffixed
 from engine.schedules.planner.decisions import ScheduleState
 
 _IN_LINE = 10
@@ -287,8 +287,7 @@ class _Batch:
         found = []
         for row, moments in self._again.values():
             if row.windows == 1:
-                window = Window(row.key, row.series, row.bucket, row.fire_time)
-                found.append(ToLay(window, row.workflow_id, again=True))
+                found.append(ToLay(row.window, row.workflow_id, again=True))
                 continue
             suffixed = is_suffixed(row.workflow_id)
             found += [

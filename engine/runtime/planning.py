@@ -200,8 +200,7 @@ async def split_range(transaction: Transaction, row: Fire, *moments: datetime) -
         ValueError: the row has no window at one of them.
     """
     definition = await transaction.definition(row.key, row.definition_version)
-    first = Window(row.key, row.series, row.bucket, row.fire_time)
-    pieces = without(definition.spec, first, row.last_fire_time, *moments)
+    pieces = without(definition.spec, row.window, row.last_fire_time, *moments)
     await transaction.split_range(row, pieces, suffixed=is_suffixed(row.workflow_id))
     return [Window(row.key, row.series, definition.spec.bucket(at), at) for at in moments]
 

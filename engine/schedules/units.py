@@ -177,6 +177,11 @@ def iso_text(instant: datetime) -> str:
     return f"{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%S}Z"
 
 
+def exact_text(instant: datetime) -> str:
+    """Return an instant as JSON keeps it: ``2027-01-01T09:00:00.123456Z``."""
+    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
 def first_of(names: Sequence[str], most: int) -> str:
     """Return names as messages list them: ``a, b and 3 more``."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""

@@ -23,7 +23,7 @@ class DeadLetters(Running):
     async def dead_letters(self, *, key: str | None = None, limit: int = 50) -> list[DeadLetter]:
         """Return the unresolved dead letters, newest fire time first."""
         async with self._ledger.transaction() as transaction:
-            return await transaction.letters(key, limit=limit)
+            return await transaction.dead_letters(key, limit=limit)
 
     async def dead_letters_of(self, name: str, bucket: int | None = None) -> list[DeadLetter]:
         """Return the letter of a run id, or the letters of a window by its key and bucket.
@@ -35,9 +35,9 @@ class DeadLetters(Running):
         async with self._naming():
             async with self._ledger.transaction() as transaction:
                 if bucket is None:
-                    found = await transaction.letters(workflow_id=name)
+                    found = await transaction.dead_letters(workflow_id=name)
                 else:
-                    found = await transaction.letters(name, bucket=bucket)
+                    found = await transaction.dead_letters(name, bucket=bucket)
             if not found:
                 raise await _none(self._ledger, name, bucket)
         return found
@@ -104,7 +104,7 @@ class DeadLetters(Running):
         """Drop letters and return them, without those that were resolved concurrently."""
         async with self._ledger.transaction(long=True) as transaction:
             await transaction.lock(sorted({letter.key for letter in found}))
-            dealt = await transaction.deal([letter.workflow_id for letter in found])
+            dealt = await transaction.resolve_dead_letters([letter.workflow_id for letter in found])
             dropped = [letter for letter in found if letter.workflow_id in dealt]
             actions = [
                 Action(each.project, each.key, "drop", reason, each.workflow_id,

@@ -18,7 +18,7 @@ from engine.errors import (
     WorkflowUnknown,
 )
 from engine.ledger.fires import OF_A_WINDOW, OPEN, Fire
-from engine.ledger.records import Action, NewRequest
+from engine.ledger.records import Action, NewFire
 from engine.runtime import planning
 from engine.runtime.apply.edits import looked_at_next
 from engine.runtime.past_windows import end_backfill
@@ -305,7 +305,9 @@ class Running(ReadOperations):
             WorkflowUnknown: no worker has ever announced the workflow.
         """
         async with self._locked(key, all_open=overlap is not None) as schedule:
-            if letter is not None and not await schedule.transaction.letters(workflow_id=letter):
+            if letter is not None and not await schedule.transaction.dead_letters(
+                workflow_id=letter
+            ):
                 raise LetterNotFound(
                     f"somebody has resolved {letter} meanwhile", cure=f"see `sched fires {key}`"
                 )
@@ -373,8 +375,8 @@ class Running(ReadOperations):
 
 async def _deal_with(schedule: Locked, bucket: int, series: int) -> None:
     """Resolve the dead letters of a window that runs again."""
-    found = await schedule.transaction.letters(schedule.state.key, bucket=bucket)
-    await schedule.transaction.deal(
+    found = await schedule.transaction.dead_letters(schedule.state.key, bucket=bucket)
+    await schedule.transaction.resolve_dead_letters(
         [
             letter.workflow_id
             for letter in found
@@ -439,18 +441,11 @@ async def _ask(
         resolved = _resolved(schedule, window, workflow_id, overlap)
     (decision,) = resolved.decisions
     await transaction.move(state, resolved.moves)
-    new = NewRequest(
-        kind=kind,
-        series=window.series,
-        bucket=window.bucket,
-        fire_time=window.fire_time,
-        workflow_id=workflow_id,
-        status=decision.verdict,  # type: ignore[arg-type] # a start becomes one of these
-        reason=decision.reason,
-        overlap=decision.overlap or overlap,
-        own_input=own_input,
-    )
-    await transaction.request(state, new)
+    new = NewFire.under(
+        state, window, workflow_id, decision.verdict, kind,
+        kind=kind, reason=decision.reason, overlap=decision.overlap or overlap, own_input=own_input,
+    )  # fmt: skip
+    await transaction.request(new)
     if decision.overlap:
         await transaction.make_due([state.key])
     await schedule.act(

@@ -416,7 +416,7 @@ async def test_an_edit_of_anything_else_leaves_a_backfill_its_definition(bench):
     await operator(bench).backfill("k", first, first)
     await bench.declare(f"schedules: [{{key: k, workflow: noop, {MINUTES}, input: {{a: 1}}}}]")
     (claim,) = await lay(bench)
-    assert (claim.definition_version, claim.arguments) == (1, [])
+    assert (claim.definition_version, claim.arguments) == (1, ())
 
 
 async def test_after_signs_of_lost_commits_nothing_is_laid_before_its_runs_were_looked_up(bench):

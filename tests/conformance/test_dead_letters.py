@@ -85,14 +85,14 @@ async def test_a_rerun_deals_with_the_letter_and_one_that_fails_is_a_new_one(ben
     assert asked.fire.workflow_id == f"{name}:rerun:1"
     assert await dead(bench) == []
     (claim,) = await taken(bench)
-    assert claim.arguments == [{"a": 2}]
+    assert claim.arguments == ({"a": 2},)
     await run_of(bench, claim, "second")
     await end(bench, claim.workflow_id, run="second")
     assert await dead(bench) == [f"{name}:rerun:1"]
     again = await ops.rerun_dead(f"{name}:rerun:1")
     assert again.fire.workflow_id == f"{name}:rerun:2"
     (claim,) = await taken(bench)
-    assert claim.arguments == [{"a": 2}], "what died is what runs again"
+    assert claim.arguments == ({"a": 2},), "what died is what runs again"
     assert [row.verb for row in await ops.actions()] == ["rerun", "rerun"]
 
 

@@ -66,7 +66,7 @@ async def test_it_is_given_what_became_of_the_fire(bench):
     assert (handler.key, handler.series, handler.bucket, handler.fire_time) == (
         claim.key, claim.series, claim.bucket, claim.fire_time,
     )  # fmt: skip
-    assert handler.arguments == [
+    assert list(handler.arguments) == [
         {
             "key": "k",
             "bucket": claim.bucket,

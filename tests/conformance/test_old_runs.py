@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from engine.ledger.fires import Evidence
-from engine.ledger.records import NewRequest
+from engine.ledger.records import NewFire
 from engine.schedules.ids import Window
 from tests.conformance.past import backfilled
 
@@ -18,9 +18,9 @@ async def test_a_rerun_never_takes_the_number_of_one_before(bench):
     async with bench.ledger.transaction() as transaction:
         (state,) = await transaction.read(["hourly"])
         for number in (3, 11):
-            new = NewRequest("rerun", 1, claim.bucket, claim.fire_time,
-                             f"{claim.workflow_id}:rerun:{number}", "claimed")  # fmt: skip
-            await transaction.request(state, new)
+            name = f"{claim.workflow_id}:rerun:{number}"
+            new = NewFire.under(state, claim.window, name, "claimed", "rerun", kind="rerun")
+            await transaction.request(new)
         window = Window("hourly", 1, claim.bucket, claim.fire_time)
         assert await transaction.count_reruns(window, claim.workflow_id) == 11
 

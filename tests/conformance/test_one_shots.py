@@ -64,7 +64,7 @@ async def test_a_workflow_starts_once_at_the_moment_an_application_named(bench, 
     asked, claim = await due_now(bench, service, input={"invoice": 7})
     assert (claim.key, claim.arguments, claim.workflow_type) == (
         asked.key,
-        [{"invoice": 7}],
+        ({"invoice": 7},),
         "noop@1",
     )
     assert claim.fire_time == asked.next_fire_at == asked.schedule.spec.instant

@@ -9,6 +9,7 @@ import pytest
 from engine.errors import KeyForeign
 from engine.ledger.records import SlotAsk
 from tests.conformance.conftest import Bench
+from tests.slots import held_slots
 from tests.waiting import eventually
 
 LANE = "sched/emails"
@@ -34,7 +35,7 @@ async def hold(
 
 
 async def held_by(bench: Bench) -> dict[str, int]:
-    return {each.holder: each.slots for each in await bench.ledger.slots_held()}
+    return await held_slots(bench.ledger)
 
 
 async def test_no_more_slots_are_held_than_the_queue_has(bench: Bench):

@@ -45,7 +45,7 @@ async def test_asking_twice_under_one_request_id_starts_one_run(bench):
     assert one.fire == two.fire
     (claim,) = await taken(bench)
     assert (claim.workflow_id, claim.timing) == ("sched:k:manual:ticket-1", "manual")
-    assert claim.arguments == [{"a": 1}]
+    assert claim.arguments == ({"a": 1},)
     assert len(await ops.actions()) == 1
 
 
@@ -62,9 +62,9 @@ async def test_an_argument_of_ones_own_is_that_runs_alone(bench, argument):
     await bench.declare(HOURLY)
     await operator(bench).trigger("k", own_input=(argument,))
     (claim,) = await taken(bench)
-    assert claim.arguments == [argument]
+    assert claim.arguments == (argument,)
     (window,) = await bench.claim()
-    assert window.arguments == [{"a": 1}]
+    assert window.arguments == ({"a": 1},)
 
 
 async def test_a_manual_run_never_eats_a_window(bench):
@@ -195,8 +195,8 @@ async def test_a_window_runs_once_more_each_time_it_is_asked_for(bench):
     assert first.fire.workflow_id == f"{window}:rerun:1"
     assert second.fire.workflow_id == f"{window}:rerun:2"
     claims = {claim.workflow_id: claim for claim in await taken(bench)}
-    assert claims[f"{window}:rerun:1"].arguments == [{"only": "this"}]
-    assert claims[f"{window}:rerun:2"].arguments == []
+    assert claims[f"{window}:rerun:1"].arguments == ({"only": "this"},)
+    assert claims[f"{window}:rerun:2"].arguments == ()
     assert {claim.timing for claim in claims.values()} == {"rerun"}
     original = next(fire for fire in await ops.fires() if fire.workflow_id == window)
     assert original.status == "completed", "the window's own row stays as it was"

@@ -24,6 +24,7 @@ from tests.fundamentals.flow_runs import Runs
 from tests.fundamentals.samples import queues
 from tests.fundamentals.samples.queues import Seen
 from tests.links import link_to
+from tests.slots import held_slots
 from tests.waiting import eventually
 
 QUICK = Settings(tick=timedelta(milliseconds=100), lease=timedelta(seconds=3))
@@ -136,8 +137,8 @@ async def test_a_queue_never_runs_more_than_its_limit_over_a_slow_link(
         await before.result()
 
         async def few_are_kept() -> int:
-            (kept,) = await office.ledger.slots_held()
-            return kept.slots if kept.slots < 5 else 0
+            (kept,) = (await held_slots(office.ledger)).values()
+            return kept if kept < 5 else 0
 
         kept = await eventually(few_are_kept)  # to poll with; the far worker does not know yet
         async with office.replicas(settings=SLOW, name="near"):
@@ -271,7 +272,7 @@ async def test_a_queue_whose_kind_of_limit_changes_does_not_disturb_the_others(
 
 
 async def held(office: Office, slots: int) -> bool:
-    return sum(each.slots for each in await office.ledger.slots_held()) == slots
+    return sum((await held_slots(office.ledger)).values()) == slots
 
 
 async def test_a_replica_that_leaves_gives_back_its_slots_at_once(office: Office, seen: Seen):

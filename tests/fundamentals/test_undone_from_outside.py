@@ -59,7 +59,7 @@ class Orders:
 
     async def letters(self) -> list[DeadLetter]:
         async with self.ledger.transaction() as transaction:
-            return await transaction.letters()
+            return await transaction.dead_letters()
 
 
 @asynccontextmanager

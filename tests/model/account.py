@@ -162,7 +162,7 @@ class Account:
         for _, was, fire in look.fires:
             self._count(was, fire)
             if fire.status == "starting" and (was is None or was.status != "starting"):
-                self.sent_in[fire.new.workflow_id] = self.looks
+                self.sent_in[fire.workflow_id] = self.looks
         self.judge_fires(self, look)
         backfill_laws.check(self)
 
@@ -175,14 +175,14 @@ class Account:
                 if before is None:
                     continue
                 gone = self.fires.pop(number)  # carved, or no longer skipped
-                look.carved.add(gone.new.key)
-                if self.rows.get(gone.new.workflow_id) is gone:
-                    del self.rows[gone.new.workflow_id]
+                look.carved.add(gone.key)
+                if self.rows.get(gone.workflow_id) is gone:
+                    del self.rows[gone.workflow_id]
             elif before is not fire:
                 if before is None or (before.status, before.run_id) != (fire.status, fire.run_id):
                     changed.append((number, before, fire))
                 self.fires[number] = fire
-                self.rows[fire.new.workflow_id] = fire
+                self.rows[fire.workflow_id] = fire
         table.touched.clear()
         return changed
 
@@ -225,8 +225,8 @@ class Account:
 
     def era(self, fire: FireEntry) -> Era:
         """The definition that a fire was decided under."""
-        version = fire.new.definition_version
-        return next(each for each in self.eras[fire.new.key] if each.version == version)
+        version = fire.definition_version
+        return next(each for each in self.eras[fire.key] if each.version == version)
 
     def _count(self, before: FireEntry | None, fire: FireEntry) -> None:
         word = (fire.reason or "").split(":")[0] if fire.status != "started" else ""

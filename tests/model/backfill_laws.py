@@ -50,8 +50,8 @@ def _moved(account: Account, before: Backfill, after: Backfill) -> None:
     rows = [
         fire
         for fire in account.fires.values()
-        if fire.new.key == after.key and fire.kind == "window" and fire.new.fire_time in passed
-        and "backfill" in {fire.timing, fire.new.timing} and fire.new.windows == 1
+        if fire.key == after.key and fire.kind == "window" and fire.fire_time in passed
+        and fire.timing == "backfill" and fire.windows == 1
     ]  # fmt: skip
     if len(rows) < after.laid - before.laid:
         account.broken(f"{name} says that it laid {after.laid - before.laid}, and {len(rows)} are")
@@ -60,7 +60,7 @@ def _moved(account: Account, before: Backfill, after: Backfill) -> None:
     for fire in rows:
         why = fire.history[-1].get("reason_code") if fire.history else None
         if why in _TO_BE_NAMED - named:
-            account.broken(f"{name} starts {fire.new.workflow_id}, which is {why}")
+            account.broken(f"{name} starts {fire.workflow_id}, which is {why}")
     if after.state == "done" and after.done != after.windows:
         account.broken(f"{name} has counted {after.done} of its {after.windows} windows")
 
@@ -82,7 +82,7 @@ def stays(account: Account) -> str | None:
         if each.state != "laying" or each.is_halted(state) or each.next_at > now - _LAID_WITHIN:
             continue
         fires = account.fires.values()
-        line = sum(fire.new.key == each.key and fire.status == "queued" for fire in fires)
+        line = sum(fire.key == each.key and fire.status == "queued" for fire in fires)
         if line < _IN_LINE:
             return f"backfill {each.id} of {each.key} stays at {each.cursor}: {each.error}"
     return None

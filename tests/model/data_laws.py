@@ -29,8 +29,8 @@ def check(world: World) -> None:
     check_gaps(world.ledger._tables, world.now(), _AT_ONCE, 1000)
     for key in world.account.states:
         fires = [fire for fire in world.ledger._tables.fires.values()
-                 if fire.new.key == key and fire.kind in {"window", "rerun"}]  # fmt: skip
-        lost = any(fire.new.workflow_id in world.account.lost for fire in fires)
+                 if fire.key == key and fire.kind in {"window", "rerun"}]  # fmt: skip
+        lost = any(fire.workflow_id in world.account.lost for fire in fires)
         found = any(fire.run_id and fire.history and fire.timing != "backfill" for fire in fires)
         if not lost and not found:
             _check(world, key, fires)
@@ -41,10 +41,10 @@ def _check(world: World, key: str, fires: list[FireEntry]) -> None:
     for fire in fires:
         if fire.status not in _RAN or fire.data_from == REPEATS:
             continue
-        for run in world.server.ever.get(fire.new.workflow_id, []):
+        for run in world.server.ever.get(fire.workflow_id, []):
             if run.fire is not None:
-                had[fire.new.fire_time] = run.fire.data_from
-    waits = [fire.new.fire_time for fire in fires if fire.status in _WAITS]
+                had[fire.fire_time] = run.fire.data_from
+    waits = [fire.fire_time for fire in fires if fire.status in _WAITS]
     told = [(gap.data_from, gap.data_to) for gap in told_gaps(world.ledger._tables, key)]
     end: datetime | None = None
     for data_to, data_from in sorted(had.items()):

@@ -57,9 +57,9 @@ def settle(world: World) -> None:
 def check_places(world: World, since: dict[str, datetime]) -> None:
     """Whoever waits beside a free place is let go soon, not when all runs have ended at last."""
     free = {
-        fire.new.workflow_id
+        fire.workflow_id
         for fire in world.ledger._tables.fires.values()
-        if fire.status == "queued" and _is_free(world, fire.new.key)
+        if fire.status == "queued" and _is_free(world, fire.key)
     }
     for name in [*since]:
         if name not in free:
@@ -80,7 +80,7 @@ def _is_free(world: World, key: str) -> bool:
 def _open_runs(world: World, key: str) -> int:
     fires = world.ledger._tables.fires.values()
     return sum(
-        fire.new.key == key and fire.lost_at is None and fire.status in RUNNING for fire in fires
+        fire.key == key and fire.lost_at is None and fire.status in RUNNING for fire in fires
     )
 
 
@@ -113,7 +113,7 @@ def _check(world: World) -> None:
 
 
 def _check_fire(world: World, fire: FireEntry) -> None:
-    name, key = fire.new.workflow_id, fire.new.key
+    name, key = fire.workflow_id, fire.key
     waits = fire.lease_until is not None and fire.lease_until > world.now()
     stays = fire.status == "starting" or (fire.status == "claimed" and not waits)
     if stays and key != BROKEN:

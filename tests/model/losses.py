@@ -41,7 +41,7 @@ class Standby:
             return
         account.look()
         account.lost |= {
-            fire.new.workflow_id
+            fire.workflow_id
             for number, fire in ledger._tables.fires.items()
             if copies["fires"].get(number) is not fire
         }
@@ -58,7 +58,7 @@ class Standby:
 
 def empty(account: Account, server: Server) -> None:
     """Let the Temporal server forget every run: what nobody answered for is the ledger's guess."""
-    sure = {fire.new.workflow_id for fire in account.ledger._tables.fires.values() if fire.run_id}
+    sure = {fire.workflow_id for fire in account.ledger._tables.fires.values() if fire.run_id}
     excuse(account, server, server.ever.keys() - sure)
     server.restored_empty()
     account.seen["restored empty"] += 1

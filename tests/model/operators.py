@@ -97,10 +97,10 @@ class Operators(Base):
     def rerun(self, seed: int, key: str, overlap: Any) -> None:
         self.go("rerun", seed)
         fires = [fire for fire in self.world.account.fires.values()
-                 if fire.new.key == key and fire.kind == "window"]  # fmt: skip
+                 if fire.key == key and fire.kind == "window"]  # fmt: skip
         if fires:
             fire = self.chance.choice(fires)
-            bucket, series = fire.new.bucket, fire.new.series
+            bucket, series = fire.bucket, fire.series
             self.world.ask(lambda: self.service.rerun(key, bucket, series=series, overlap=overlap))
         self.then()
 

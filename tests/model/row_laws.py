@@ -81,7 +81,7 @@ def of_fires(account: Account, look: Look) -> None:
         _moves(account, before, fire)
         _names_its_run(account, fire)
         if fire.reason and fire.as_fire().reason_code is None:
-            account.broken(f"{fire.new.workflow_id} has a reason without a code: {fire.reason}")
+            account.broken(f"{fire.workflow_id} has a reason without a code: {fire.reason}")
         if before is None:
             _is_true(account, fire)
         if (
@@ -90,11 +90,11 @@ def of_fires(account: Account, look: Look) -> None:
             and fire.status in {"claimed", "starting"}
         ):
             _in_line(account, number, fire)
-            account.promoted.add(fire.new.workflow_id)
+            account.promoted.add(fire.workflow_id)
         if fire.status == "starting" and fire.replica and account.distrusts(fire.replica):
-            account.broken(f"{fire.replica} claims {fire.new.workflow_id} by a clock set")
+            account.broken(f"{fire.replica} claims {fire.workflow_id} by a clock set")
         unseen = look.verbs | look.carved
-        if before is None and fire.kind == "window" and fire.new.key not in unseen:
+        if before is None and fire.kind == "window" and fire.key not in unseen:
             _past_what_is_seen(account, fire, look)
         if before is None or before.status == "queued":
             _in_the_way(account, fire)
@@ -103,25 +103,25 @@ def of_fires(account: Account, look: Look) -> None:
 
 def _moves(account: Account, before: FireEntry | None, fire: FireEntry) -> None:
     if before is not None and fire.status not in {before.status, *STEPS[before.status]}:
-        account.broken(f"{fire.new.workflow_id} goes from {before.status} to {fire.status}")
+        account.broken(f"{fire.workflow_id} goes from {before.status} to {fire.status}")
 
 
 def _names_its_run(account: Account, fire: FireEntry) -> None:
     run = account.server.by_run_id.get(fire.run_id or "")
-    if run is not None and (run.id != fire.new.workflow_id or run.fire is None):
-        account.broken(f"{fire.new.workflow_id} is said to be the run of {run.id}, {run.kept}")
+    if run is not None and (run.id != fire.workflow_id or run.fire is None):
+        account.broken(f"{fire.workflow_id} is said to be the run of {run.id}, {run.kept}")
 
 
 def _is_true(account: Account, fire: FireEntry) -> None:
-    name, key = fire.new.workflow_id, fire.new.key
+    name, key = fire.workflow_id, fire.key
     said = (fire.status, fire.reason)
     if fire.status == "rejected" and key != GHOST and fire.reason != "foreign run":
         account.broken(f"{name} is rejected: {fire.reason}")
     if said == ("skipped", "disabled") and account.era(fire).entry.get("enabled", True):
         account.broken(f"{name} is skipped as of a disabled schedule")
     # What was to start, and was not sent when the pause began, had opened before.
-    if said == ("skipped", "paused") and fire.new.timing is None and not account.stepped:
-        rests, first, last = account.rests[key], fire.new.fire_time, fire.new.last_fire_time
+    if said == ("skipped", "paused") and fire.timing is None and not account.stepped:
+        rests, first, last = account.rests[key], fire.fire_time, fire.last_fire_time
         if not any(rest.begin < first and (not rest.over or last <= rest.over) for rest in rests):
             account.broken(f"{name} of {first} is skipped for none of {rests}")
 
@@ -130,10 +130,10 @@ def _in_line(account: Account, number: int, fire: FireEntry) -> None:
     if "allow" in _policies(account, fire):
         return
     for other, waiting in account.ledger._tables.fires.items():
-        if waiting.new.key != fire.new.key or waiting.status != "queued":
+        if waiting.key != fire.key or waiting.status != "queued":
             continue
         if waiting.overlap != "allow" and _comes_first((other, waiting), (number, fire)):
-            account.broken(f"{fire.new.workflow_id} jumps the queue: {waiting.new.workflow_id}")
+            account.broken(f"{fire.workflow_id} jumps the queue: {waiting.workflow_id}")
 
 
 def _comes_first(one: tuple[int, FireEntry], other: tuple[int, FireEntry]) -> bool:
@@ -143,7 +143,7 @@ def _comes_first(one: tuple[int, FireEntry], other: tuple[int, FireEntry]) -> bo
         return number < than
     if fire.timing != its.timing:
         return its.timing == "backfill"
-    return fire.new.fire_time < its.new.fire_time
+    return fire.fire_time < its.fire_time
 
 
 def _overlap(account: Account, look: Look) -> None:
@@ -162,19 +162,19 @@ def _overlap(account: Account, look: Look) -> None:
             if other != number
             # One that may overlap may have begun after it, in the same commit.
             and not (other in began and "allow" in _policies(account, running))
-            and running.new.key == fire.new.key
+            and running.key == fire.key
             and running.status in RUNNING
             and running.lost_at is None
         ]
-        most = _most(account, fire.new.key)
+        most = _most(account, fire.key)
         if len(others) >= most:
             account.broken(
-                f"{fire.new.workflow_id} ({', '.join(sorted(own))}, {most} at once) begins while"
-                f" {', '.join(f'{each.new.workflow_id} is {each.status}' for each in others)}"
+                f"{fire.workflow_id} ({', '.join(sorted(own))}, {most} at once) begins while"
+                f" {', '.join(f'{each.workflow_id} is {each.status}' for each in others)}"
             )
         if others:
             account.seen["began beside others"] += 1
-            account.seen["promoted beside others"] += fire.new.workflow_id in account.promoted
+            account.seen["promoted beside others"] += fire.workflow_id in account.promoted
 
 
 def _most(account: Account, key: str) -> int:
@@ -185,7 +185,7 @@ def _most(account: Account, key: str) -> int:
 
 def _policies(account: Account, fire: FireEntry) -> set[str]:
     """What it may have kept to: its own, or the schedule's, before and after this commit."""
-    key, version = fire.new.key, fire.new.definition_version
+    key, version = fire.key, fire.definition_version
     if fire.overlap:
         return {fire.overlap}
     eras = {policy_of(each.entry) for each in account.eras[key] if each.version == version}
@@ -196,7 +196,7 @@ def _policies(account: Account, fire: FireEntry) -> set[str]:
 def _in_the_way(account: Account, fire: FireEntry) -> None:
     """A skip names a run that was open when the window came, or the request: always."""
     if (fire.reason or "").endswith("was not seen to end"):
-        account.broken(f"{fire.new.workflow_id}: {fire.reason}, and nobody has looked")
+        account.broken(f"{fire.workflow_id}: {fire.reason}, and nobody has looked")
     found = re.fullmatch(
         r"overlap: (\S+) (?:is still running|comes first|and (\d+) more (?:are open|come first))",
         fire.reason or "",
@@ -206,14 +206,14 @@ def _in_the_way(account: Account, fire: FireEntry) -> None:
         return
     runs = (fire.reason or "").endswith("is still running")
     if runs and not account.server.ever[found[1]]:
-        account.broken(f"{fire.new.workflow_id} makes way for {found[1]}, which never ran")
+        account.broken(f"{fire.workflow_id} makes way for {found[1]}, which never ran")
     # What says that it has begun, and ended, may be lost: then it comes first as far as is known.
     forgotten = not runs and found[1] in account.lost
     if _had_ended(account, row, fire) and not forgotten:
-        account.broken(f"{fire.new.workflow_id} makes way for {found[1]}, which had closed")
+        account.broken(f"{fire.workflow_id} makes way for {found[1]}, which had closed")
     account.seen["skipped for a run that was open"] += 1
     if found[2]:
-        others = [each for each in account.rows.values() if each.new.key == fire.new.key]
+        others = [each for each in account.rows.values() if each.key == fire.key]
         there = [
             each
             for each in others
@@ -222,7 +222,7 @@ def _in_the_way(account: Account, fire: FireEntry) -> None:
             and not _had_ended(account, each, fire)
         ]
         if len(there) <= int(found[2]):
-            account.broken(f"{fire.new.workflow_id}: {fire.reason}, and {len(there)} are")
+            account.broken(f"{fire.workflow_id}: {fire.reason}, and {len(there)} are")
         account.seen["skipped for several runs"] += 1
 
 
@@ -231,9 +231,9 @@ def _had_ended(account: Account, row: FireEntry, fire: FireEntry) -> bool:
 
     Whatever the ledger knew of it: a send may be answered long after the run has closed.
     """
-    run = _last(account, row.new.workflow_id)
+    run = _last(account, row.workflow_id)
     asked = fire.decided_at if fire.kind == "rerun" else None
-    return bool(run and run.close_time and run.close_time < (asked or fire.new.fire_time))
+    return bool(run and run.close_time and run.close_time < (asked or fire.fire_time))
 
 
 def _last(account: Account, name: str) -> Run | None:
@@ -247,7 +247,7 @@ def _past_what_is_seen(account: Account, fire: FireEntry, look: Look) -> None:
     if account.stepped or not (caught_up or (fire.reason or "").startswith(_AUDITED)):
         return
     policy = account.era(fire).entry.get("catchUp", {}).get("policy", "latest")
-    first, last = fire.new.fire_time, fire.new.last_fire_time
+    first, last = fire.fire_time, fire.last_fire_time
     if caught_up:
         first, last = last + TICK, look.opened
         if policy != "latest":
@@ -257,9 +257,9 @@ def _past_what_is_seen(account: Account, fire: FireEntry, look: Look) -> None:
         return
     for runs in account.server.runs.values():
         run, info = runs[0], runs[0].fire
-        if info is None or (info.key, info.series) != (fire.new.key, fire.new.series):
+        if info is None or (info.key, info.series) != (fire.key, fire.series):
             continue
         if info.timing in {"manual", "rerun"} or not first <= info.fire_time <= last:
             continue
         if max(run.shown_at, run.start_time) <= seen_by:
-            account.broken(f"{fire.new.workflow_id} is {fire.status} ({fire.reason}) past {run.id}")
+            account.broken(f"{fire.workflow_id} is {fire.status} ({fire.reason}) past {run.id}")

@@ -25,13 +25,13 @@ def sent(account: Account, info: FireInfo) -> None:
     rows = [
         fire
         for fire in account.ledger._tables.fires.values()
-        if (fire.new.key, fire.new.series, fire.new.fire_time) == window
+        if (fire.key, fire.series, fire.fire_time) == window
     ]
     known = any(fire.run_id for fire in rows)  # its run was seen: this one will not become another
     if owned or known or account.stepped or not rows:
         return
-    if not any(fire.new.workflow_id in account.lost for fire in rows):
-        name = rows[0].new.workflow_id
+    if not any(fire.workflow_id in account.lost for fire in rows):
+        name = rows[0].workflow_id
         account.broken(f"{name} is sent by somebody who does not hold it any more")
 
 
@@ -60,24 +60,24 @@ def began(account: Account, run: Run) -> None:
 
 
 def _may_start_now(account: Account, run: Run, fire: FireEntry) -> None:
-    pause, now = account.states[fire.new.key].pause, account.now()
-    spread = None if run.id in account.promoted else fire.new.not_before
-    if max(fire.new.fire_time, spread or fire.new.fire_time) > (account.latest or now):
-        account.broken(f"{run.id} starts before its time {fire.new.fire_time}")
+    pause, now = account.states[fire.key].pause, account.now()
+    spread = None if run.id in account.promoted else fire.not_before
+    if max(fire.fire_time, spread or fire.fire_time) > (account.latest or now):
+        account.broken(f"{run.id} starts before its time {fire.fire_time}")
     if pause and (pause.until is None or pause.until > now):
         # By the order of the commits: the clock may have been set back between the two.
-        if account.sent_in.get(run.id, account.looks) > account.paused_in[fire.new.key]:
-            account.broken(f"{run.id} starts while {fire.new.key} is paused")
+        if account.sent_in.get(run.id, account.looks) > account.paused_in[fire.key]:
+            account.broken(f"{run.id} starts while {fire.key} is paused")
         account.seen["sent before the pause"] += 1
 
 
 def _may_start(account: Account, run: Run, fire: FireEntry) -> None:
-    at, era = fire.new.fire_time, account.era(fire)
+    at, era = fire.fire_time, account.era(fire)
     if at <= era.after or at < era.effective_from:
         account.broken(f"{run.id} opened before its definition took effect")
     if is_excluded(era.entry, at):
         account.broken(f"{run.id} is excluded")
-    for rest in () if account.stepped else account.rests[fire.new.key]:
+    for rest in () if account.stepped else account.rests[fire.key]:
         if not rest.begin < at or (rest.end is not None and at >= rest.end):
             continue
         if fire.timing in {"on_time", "late"} or not rest.made_up:

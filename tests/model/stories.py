@@ -48,11 +48,9 @@ class Stories(Base):
     def in_hand(self, *, sent: bool, key: str | None = None) -> tuple[Member, FireEntry] | None:
         """A replica, and a claim of its own that nobody has sent yet, or that awaits its answer."""
         for fire in self.world.account.fires.values():
-            if key not in {None, fire.new.key}:
+            if key not in {None, fire.key}:
                 continue
-            if fire.status == "starting" and sent is bool(
-                self.world.server.ever[fire.new.workflow_id]
-            ):
+            if fire.status == "starting" and sent is bool(self.world.server.ever[fire.workflow_id]):
                 for member in self.world.members:
                     if member.name == fire.replica:
                         return member, fire
@@ -159,8 +157,8 @@ class Stories(Base):
         for number, fire in world.account.fires.items():
             if number in known:
                 continue  # of another story: whoever claimed it may have slept through its lease
-            name = fire.new.workflow_id
-            waits = fire.status == "starting" and fire.attempts == 1 and fire.new.key == key
+            name = fire.workflow_id
+            waits = fire.status == "starting" and fire.attempts == 1 and fire.key == key
             unsent = waits and fire.replica in members and not world.server.ever[name]
             if unsent and not world.account.stepped:
                 world.account.broken(f"{name} was committed, and {fire.replica} forgot it")

@@ -37,16 +37,16 @@ def _rows(account: Account, key: str) -> dict[tuple[int, datetime], tuple[str, s
     entries = {era.version: era.entry for era in account.eras[key]}
     said: dict[tuple[int, datetime], tuple[str, str]] = {}
     for fire in account.ledger._tables.fires.values():
-        if fire.new.key != key or fire.kind != "window":
+        if fire.key != key or fire.kind != "window":
             continue
-        name, of = fire.new.workflow_id, [fire.new.fire_time]
-        first, last = fire.new.fire_time, fire.new.last_fire_time
-        if fire.new.windows > 1:
-            of += windows(entries[fire.new.definition_version], first, last)
-        if len(of) != fire.new.windows or of[-1] != last:
-            raise Broken(f"{name} says {fire.new.windows} windows of {len(of)}")
+        name, of = fire.workflow_id, [fire.fire_time]
+        first, last = fire.fire_time, fire.last_fire_time
+        if fire.windows > 1:
+            of += windows(entries[fire.definition_version], first, last)
+        if len(of) != fire.windows or of[-1] != last:
+            raise Broken(f"{name} says {fire.windows} windows of {len(of)}")
         for at in of:
-            if (fire.new.series, at) in said:
-                raise Broken(f"{key} has two rows for {at} of series {fire.new.series}")
-            said[fire.new.series, at] = (name, f"{fire.status} {fire.reason} {fire.timing}")
+            if (fire.series, at) in said:
+                raise Broken(f"{key} has two rows for {at} of series {fire.series}")
+            said[fire.series, at] = (name, f"{fire.status} {fire.reason} {fire.timing}")
     return said

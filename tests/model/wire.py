@@ -89,7 +89,7 @@ class Wire:
         shown = {item.token for item in items}
         for number, was in before.items():
             if was and was.token not in shown and fires.get(number) is not was:
-                self._account.broken(f"{method.__name__} changed {was.new.workflow_id} of another")
+                self._account.broken(f"{method.__name__} changed {was.workflow_id} of another")
         return answer
 
     @asynccontextmanager

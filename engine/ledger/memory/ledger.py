@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -22,9 +22,10 @@ from engine.ledger.fires import (
     Status,
     StopOrder,
     apart,
+    shared,
 )
 from engine.ledger.memory.operations import backfills_of, is_to_follow, laying_of, waits_for_nothing
-from engine.ledger.memory.tables import FireEntry, Tables, check_gaps, told_gaps, write_fire
+from engine.ledger.memory.tables import FireEntry, MemoryRows, Tables, check_gaps, told_gaps
 from engine.ledger.memory.transaction import MemoryTransaction
 from engine.ledger.records import (
     ActionRow,
@@ -37,13 +38,12 @@ from engine.ledger.records import (
     Served,
     Serving,
     SlotAsk,
-    SlotsHeld,
     Wanted,
     as_served,
     state_of,
 )
 from engine.schedules.ids import resolve_type
-from engine.schedules.planner.decisions import TIME_RULES, ScheduleState
+from engine.schedules.planner.decisions import TIME_RULES
 from engine.schedules.policies import Reason, ReasonCode, code_of
 
 # --- open runs ---
@@ -52,39 +52,32 @@ _SOON, _LATEST = timedelta(seconds=1), timedelta(seconds=30)
 _RUNNING = {"claimed", "starting", "started"}
 
 
-class MemoryRuns:
+class MemoryRuns(MemoryRows):
     """Open runs: seen open, lost, to be stopped, or waited for."""
 
-    clock: Callable[[], datetime]
-    living: Callable[[timedelta], list[Serving]]
-    _tables: Tables
     _lock: asyncio.Lock
 
     async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> None:
         async with self._lock:
             for workflow_id in workflow_ids:
-                number = self._tables.runs.get(workflow_id)
-                if number and (fire := self._tables.fires[number]).status == "started":
+                fire = self._tables.of_run(workflow_id)
+                if fire and fire.status == "started":
                     seen = max(fire.open_at, at) if fire.open_at else at
-                    self._tables.fires[number] = replace(fire, open_at=seen, lost_at=None)
+                    self._tables.change(fire, open_at=seen, lost_at=None)
 
     async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
         lost = []
         async with self._lock:
             for workflow_id in workflow_ids:
-                number = self._tables.runs.get(workflow_id)
-                fire = self._tables.fires[number] if number else None
-                if number and fire and fire.status == "started" and fire.lost_at is None:
-                    gone = replace(fire, lost_at=self.clock(), error=error)
-                    self._tables.fires[number] = gone
+                fire = self._tables.of_run(workflow_id)
+                if fire and fire.status == "started" and fire.lost_at is None:
+                    self._tables.change(fire, lost_at=self.clock(), error=error)
                     lost.append(workflow_id)
         return lost
 
     async def unknown_runs(self, workflow_ids: Sequence[str]) -> set[str]:
-        runs, fires = self._tables.runs, self._tables.fires
-        return {
-            name for name in workflow_ids if name not in runs or fires[runs[name]].new.windows > 1
-        }
+        found = {name: self._tables.of_run(name) for name in workflow_ids}
+        return {name for name, fire in found.items() if fire is None or fire.windows > 1}
 
     async def in_the_way(
         self, replica: str, *, alive: timedelta, orphans: bool, limit: int
@@ -92,54 +85,49 @@ class MemoryRuns:
         living = {serving.replica for serving in self.living(alive)}
         fires = self._tables.fires.values()
         lines: dict[str, int] = {}
-        for number, fire in self._tables.fires.items():
+        for fire in fires:
             if fire.status == "queued":
-                lines.setdefault(fire.new.key, number)
+                lines.setdefault(fire.key, fire.fire_id)
         found = [
-            InTheWay(fire.new.workflow_id, fire.new.key)
+            InTheWay(fire.workflow_id, fire.key)
             for fire in fires
-            if fire.new.key in lines and fire.status == "started" and fire.lost_at is None
+            if fire.key in lines and fire.status == "started" and fire.lost_at is None
             and fire.kind != "handler"
             and (fire.replica == replica or (orphans and fire.replica not in living))
         ]  # fmt: skip
         return sorted(found, key=lambda run: lines[run.key])[:limit]
 
     async def first_run(self, workflow_id: str) -> str | None:
-        number = self._tables.runs.get(workflow_id)
-        fire = self._tables.fires[number] if number else None
-        return fire.first_run_id or fire.run_id if fire and fire.new.windows == 1 else None
+        fire = self._tables.of_run(workflow_id)
+        return fire.first_run_id or fire.run_id if fire and fire.windows == 1 else None
 
     async def anything_ended(self) -> bool:
         return any(map(is_to_follow, self._tables.fires.values()))
 
     async def wake(self) -> list[str]:
         async with self._lock:
+            fires = [fire for fire in self._tables.fires.values() if fire.lost_at is None]
             running = Counter(
-                fire.new.key
-                for fire in self._tables.fires.values()
-                if fire.lost_at is None and fire.kind != "handler" and fire.status in _RUNNING
+                fire.key for fire in fires if fire.kind != "handler" and fire.status in _RUNNING
             )
             waiting = {
-                fire.new.key
-                for number, fire in self._tables.fires.items()
-                if fire.status == "queued" and fire.lost_at is None
-                and (fire.awaits or running[fire.new.key] < self._places(fire.new.key))
-                and waits_for_nothing(self._tables, number, fire)
-            }  # fmt: skip
+                fire.key
+                for fire in fires
+                if fire.status == "queued"
+                and (fire.awaits or running[fire.key] < self._places(fire.key))
+                and waits_for_nothing(self._tables, fire)
+            }
             now, woken = self.clock(), []
             for key in sorted(waiting):
                 row = self._tables.schedules[key]
-                if row.state.hold is None and (row.next_fire_at is None or row.next_fire_at > now):
-                    self._tables.schedules[key] = replace(row, next_fire_at=now)
+                if row.state.hold is None and not row.is_due(now):
+                    self._put(replace(row, next_fire_at=now))
                     woken.append(key)
             return woken
 
     async def make_due(self, keys: Sequence[str]) -> None:
         async with self._lock:
-            now = self.clock()
-            for key in keys:
-                if row := self._tables.due_now(key, now):
-                    self._tables.schedules[key] = row
+            await super().make_due(keys)
 
     def _places(self, key: str) -> int:
         return self._tables.schedules[key].state.schedule.max_concurrent_runs
@@ -157,24 +145,15 @@ class MemoryRuns:
     ) -> list[StopOrder]:
         async with self._lock:
             now, orders = self.clock(), []
-            due = sorted(
-                (fire.stop_at, number)
-                for number, fire in self._tables.fires.items()
-                if fire.stop and fire.stop_at and fire.stop_at <= now
-                and fire.status == "started" and fire.new.project == serving.project
-            )  # fmt: skip
+            due = sorted(each for each in self._to_stop(serving) if each[0] <= now)
             for _, number in due[:limit]:
-                fire = replace(self._tables.fires[number], stop_at=now + lease)
-                asked_at, grace = fire.stop_asked_at, fire.stop_grace
+                fire = self._tables.fires[number]
+                asked_at, grace, stop = fire.stop_asked_at, fire.stop_grace, fire.stop
                 if asked_at and grace is not None and asked_at + grace <= now:
-                    fire = replace(fire, stop="terminate")
-                self._tables.fires[number] = fire
-                if fire.stop:
-                    asked = fire.stop == "cancel" and fire.stop_asked_at is not None
-                    orders.append(
-                        StopOrder(number, fire.new.workflow_id, fire.first_run_id, fire.stop,
-                                  fire.stop_grace, fire.stop_reason, asked)
-                    )  # fmt: skip
+                    stop = "terminate"
+                taken = self._tables.change(fire, stop=stop, stop_at=now + lease)
+                asked = stop == "cancel" and asked_at is not None
+                orders.append(StopOrder(**{**shared(StopOrder, taken), "asked": asked}))
             return orders
 
     async def stopped(self, orders: Sequence[StopOrder]) -> None:
@@ -188,10 +167,17 @@ class MemoryRuns:
                 look_at = now + min(max(now - asked_at, _SOON), _LATEST)
                 if fire.stop == "cancel" and fire.stop_grace is not None:
                     look_at = min(look_at, asked_at + fire.stop_grace)
-                self._tables.fires[order.fire_id] = replace(
+                self._tables.change(
                     fire, stop_at=look_at, stop_asked_at=asked_at,
                     first_run_id=fire.first_run_id or order.first_run_id,
                 )  # fmt: skip
+
+    def _to_stop(self, serving: Serving) -> Iterator[tuple[datetime, int]]:
+        """Yield the moment and the number of each run that a replica is to stop."""
+        for number, fire in self._tables.fires.items():
+            runs = fire.status == "started" and fire.project == serving.project
+            if runs and fire.stop and fire.stop_at:
+                yield fire.stop_at, number
 
     async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
         rows = [row for row in self._tables.actions.values() if key in {None, row.key}]
@@ -222,59 +208,42 @@ class MemoryFires(MemoryRuns):
     async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
         async with self._lock:
             now = self.clock()
-            stale = [
-                (fire.lease_until, number)
-                for number, fire in self._tables.fires.items()
-                if self._leased(fire, serving) and fire.lease_until and fire.lease_until <= now
-            ]
-            claims = []
-            for _, number in sorted(stale)[:limit]:
-                if claim := self._take(number, serving.replica, now, lease):
-                    claims.append(claim)
-            return claims
+            stale = sorted(each for each in self._leased(serving) if each[0] <= now)
+            fires = [self._tables.fires[number] for _, number in stale[:limit]]
+            taken = [self._take(fire, serving.replica, now, lease) for fire in fires]
+            return [claim for claim in taken if claim]
 
-    def _take(self, number: int, replica: str, now: datetime, lease: timedelta) -> Claim | None:
-        fire = self._tables.fires[number]
-        hold = self._tables.schedules[fire.new.key].state.hold
+    def _take(self, fire: FireEntry, replica: str, now: datetime, lease: timedelta) -> Claim | None:
+        hold = self._tables.schedules[fire.key].state.hold
         fresh = fire.status == "claimed"
         fire = replace(fire, attempts=fire.attempts + 1)
-        asked_for = fire.kind != "window" or fire.timing == "backfill"
+        requested = fire.kind != "window" or fire.timing == "backfill"
         retired = hold == "retired" and fire.kind != "handler"
-        if hold and fresh and (retired or (hold == "paused" and not asked_for)):
-            gone = replace(
-                fire, status="skipped", reason=Reason(hold, hold), token=None, lease_until=None
-            )
-            self._write_fire(number, gone)
+        if hold and fresh and (retired or (hold == "paused" and not requested)):
+            self._settle(fire, "skipped", Reason(hold, hold))
             return None
         starting_at = fire.starting_at or now
-        token = uuid4()
-        self._write_fire(number, replace(
-            fire, status="starting", token=token, replica=replica, lease_until=now + lease,
+        fire = self._write(replace(
+            fire, status="starting", token=uuid4(), replica=replica, lease_until=now + lease,
             starting_at=starting_at,
         ))  # fmt: skip
-        retention = self._smallest_retention(starting_at)
-        new = replace(fire.new, token=token, timing=fire.timing, reason=fire.reason)
-        claim = new.claim(
-            number, starting_at, data_from=self._tables.fires[number].data_from,
-            rules=self._tables.rules_of(new),
-        )  # fmt: skip
-        return replace(
-            claim, attempts=fire.attempts, fresh=fresh, retention=retention,
-            own_input=fire.own_input, kind=fire.kind,
-        )  # fmt: skip
+        return self._claim(fire, fresh=fresh, retention=self._smallest_retention(starting_at))
 
     async def renew(self, claims: Sequence[Claim], lease: timedelta) -> set[int]:
         now, renewed = self.clock(), set()
         async with self._lock:
             for claim in claims:
-                fire = self._tables.fires.get(claim.fire_id)
-                if fire is None or (fire.status, fire.token) != ("starting", claim.token):
-                    continue
-                if fire.lease_until is not None and fire.lease_until > now:
-                    until = max(fire.lease_until, now + lease)
-                    self._tables.fires[claim.fire_id] = replace(fire, lease_until=until)
+                fire = self._held(claim)
+                if fire and fire.lease_until is not None and fire.lease_until > now:
+                    self._tables.change(fire, lease_until=max(fire.lease_until, now + lease))
                     renewed.add(claim.fire_id)
         return renewed
+
+    def _held(self, by: Claim | Outcome) -> FireEntry | None:
+        """Return the row of a claim that still holds."""
+        fire = self._tables.fires.get(by.fire_id)
+        holds = fire is not None and (fire.status, fire.token) == ("starting", by.token)
+        return fire if holds else None
 
     def note_retention(self, retention: timedelta, now: datetime) -> None:
         """Record the namespace's retention, in the current stretch or a new one."""
@@ -297,36 +266,34 @@ class MemoryFires(MemoryRuns):
         written = 0
         async with self._lock:
             for outcome in outcomes:
-                fire = self._tables.fires.get(outcome.fire_id)
-                if fire is None or (fire.status, fire.token) != ("starting", outcome.token):
+                fire = self._held(outcome)
+                if fire is None:
                     continue
                 written += 1
                 waits = outcome.status == "starting"
                 retry_at = self.clock() + (outcome.retry_after or timedelta())
-                written_as = replace(
-                    fire,
-                    status=outcome.status,
-                    run_id=outcome.run_id or fire.run_id,
-                    first_run_id=fire.first_run_id or outcome.first_run_id,
-                    started_at=outcome.started_at or fire.started_at,
-                    timing=outcome.timing or fire.timing,
-                    reason=outcome.reason or fire.reason,
-                    error=outcome.error,
-                    lease_until=retry_at if waits else None,
-                    token=fire.token if waits else None,
+                self._write(
+                    replace(
+                        fire,
+                        status=outcome.status,
+                        run_id=outcome.run_id or fire.run_id,
+                        first_run_id=fire.first_run_id or outcome.first_run_id,
+                        started_at=outcome.started_at or fire.started_at,
+                        timing=outcome.timing or fire.timing,
+                        reason=outcome.reason or fire.reason,
+                        error=outcome.error,
+                        lease_until=retry_at if waits else None,
+                        token=fire.token if waits else None,
+                    )
                 )
-                self._write_fire(outcome.fire_id, written_as)
         return written
 
     async def record_evidence(self, evidence: Sequence[Evidence]) -> list[str]:
         changed = []
         async with self._lock:
             for seen in evidence:
-                number = self._tables.runs.get(seen.workflow_id)
-                fire = self._tables.fires[number] if number else None
-                if number is None or fire is None or fire.new.windows != 1:
-                    continue
-                if not fire.is_news(seen):
+                fire = self._tables.of_run(seen.workflow_id)
+                if fire is None or fire.windows != 1 or not fire.is_news(seen):
                     continue
                 was_denied = fire.status in _WITHOUT_RUN
                 ends = fire.closed_at is None or seen.closed is not None  # else it was reset
@@ -352,21 +319,20 @@ class MemoryFires(MemoryRuns):
                     reason=None if was_denied else fire.reason,
                     history=(*fire.history, fire.denied) if was_denied else fire.history,
                 )
-                self._write_fire(number, seen_as)
+                self._write(seen_as)
                 changed.append(seen.workflow_id)
         return changed
 
     async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
-        runs = [(fire.seen_at or fire.started_at or _EPOCH, number)
-                for number, fire in self._tables.fires.items()
-                if fire.status == "started" and fire.lost_at is None]  # fmt: skip
+        runs = [
+            (fire.seen_at or fire.started_at or _EPOCH, number)
+            for number, fire in self._tables.fires.items()
+            if fire.status == "started" and fire.lost_at is None
+        ]
         found = []
         for _, number in sorted(run for run in runs if run[0] < started_before)[:limit]:
-            fire = replace(self._tables.fires[number], seen_at=self.clock())
-            self._tables.fires[number] = fire
-            found.append(
-                OpenRun(fire.new.workflow_id, fire.run_id or "", fire.started_at or _EPOCH)
-            )
+            fire = self._tables.change(self._tables.fires[number], seen_at=self.clock())
+            found.append(OpenRun(fire.workflow_id, fire.run_id or "", fire.started_at or _EPOCH))
         return found
 
     async def fires(
@@ -378,7 +344,7 @@ class MemoryFires(MemoryRuns):
         limit: int = 50,
     ) -> list[Fire]:
         found = [fire.as_fire() for fire in self._tables.fires.values()
-                 if key in {None, fire.new.key} and status in {None, fire.status}
+                 if key in {None, fire.key} and status in {None, fire.status}
                  and reason_code in {None, code_of(fire.reason)}]  # fmt: skip
         found.sort(key=lambda fire: fire.key)
         found.sort(key=lambda fire: fire.fire_time, reverse=True)
@@ -389,10 +355,6 @@ class MemoryFires(MemoryRuns):
         full = [fire for fire in skipped if fire.overflowed]
         last = max((fire.last_fire_time for fire in full), default=None)
         return sum(fire.windows for fire in full), last
-
-    async def fire(self, workflow_id: str) -> Fire | None:
-        number = self._tables.runs.get(workflow_id)
-        return self._tables.fires[number].as_fire() if number else None
 
     async def backfills(self, key: str, *, limit: int = 20) -> list[Backfill]:
         return backfills_of(self._tables, key)[:limit]
@@ -408,23 +370,21 @@ class MemoryFires(MemoryRuns):
     async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
         return apart(told_gaps(self._tables, key))[:limit]
 
-    def _write_fire(self, number: int, fire: FireEntry) -> None:
-        write_fire(self._tables, number, fire, self.clock())
-
-    @staticmethod
-    def _leased(fire: FireEntry, serving: Serving) -> bool:
-        return fire.status in {"claimed", "starting"} and fire.new.project == serving.project
+    def _leased(self, serving: Serving) -> Iterator[tuple[datetime, int]]:
+        """Yield the end of the lease and the number of each fire that a replica may take over."""
+        for number, fire in self._tables.fires.items():
+            waits = fire.status in {"claimed", "starting"} and fire.project == serving.project
+            if waits and fire.lease_until:
+                yield fire.lease_until, number
 
 
 # --- queue slots ---
 # Step queue slots in memory, by the rules of ``hold_slots.sql``.
 
 
-class MemorySlots:
+class MemorySlots(MemoryRows):
     """Slots of step queues. No method awaits, so that no two calls interleave."""
 
-    _tables: Tables
-    clock: Callable[[], datetime]
     _slots: dict[tuple[str, int], tuple[str, str, datetime]]
     """(lane, slot) → queue, holder and end of the lease."""
     _last_asks: dict[str, int]
@@ -478,15 +438,6 @@ class MemorySlots:
         for place in self._of(holder):
             del self._slots[place]
 
-    async def slots_held(self) -> list[SlotsHeld]:
-        now = self.clock()
-        counted = Counter(
-            (lane, queue, holder)
-            for (lane, _), (queue, holder, until) in self._slots.items()
-            if until > now
-        )
-        return [SlotsHeld(*found, slots) for found, slots in sorted(counted.items())]
-
     def _of(self, holder: str) -> list[tuple[str, int]]:
         return sorted(place for place, (_, owner, _) in self._slots.items() if owner == holder)
 
@@ -534,7 +485,6 @@ class MemoryLedger(MemorySlots, MemoryFires):
         super().__init__(clock)
         self.remembers = self._tables.remembers = remembers
         self._identity = identity
-        self._replicas: dict[str, tuple[Serving, datetime]] = {}
         self._doubted_at: datetime | None = None
         self._hearing: list[Callable[[], None]] = []
         self._duties: dict[str, tuple[str, datetime, datetime]] = {}
@@ -546,11 +496,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         """Stop the clock at ``now``."""
         self.clock = lambda: now
 
-    async def build_indexes(
-        self,
-        *,
-        patience: float | None = None,  # noqa: ARG002 - there is nothing to wait for
-    ) -> list[str]:
+    async def build_indexes(self, *, patience: float | None = None) -> list[str]:
         return []
 
     async def identity(self) -> str:
@@ -560,16 +506,12 @@ class MemoryLedger(MemorySlots, MemoryFires):
         """Do nothing."""
 
     @asynccontextmanager
-    async def transaction(
-        self,
-        *,
-        long: bool = False,  # noqa: ARG002 - no limits to lift here
-    ) -> AsyncIterator[MemoryTransaction]:
+    async def transaction(self, *, long: bool = False) -> AsyncIterator[MemoryTransaction]:
         """Begin a transaction, one at a time; roll it back if the block raises."""
         async with self._lock:
             asked = self._asked_for()
             with self._tables.undoable():
-                yield MemoryTransaction(self._tables, self.clock, self._announced, self.living)
+                yield MemoryTransaction(self._tables, self.clock)
             self._tables.forget_closed(_KEPT_FIRES)
             if self._asked_for() != asked:
                 for wake in self._hearing:
@@ -588,19 +530,11 @@ class MemoryLedger(MemorySlots, MemoryFires):
         finally:
             self._hearing.remove(wake)
 
-    async def probe(
-        self,
-        serving: Serving,
-        *,
-        ahead: timedelta | None = None,  # noqa: ARG002 - nothing is left out
-    ) -> Probe:
+    async def probe(self, serving: Serving, *, ahead: timedelta | None = None) -> Probe:
         due = [row.next_fire_at for row in self._tables.schedules.values()
                if row.next_fire_at is not None and row.servable(serving)]  # fmt: skip
-        leases = [fire.lease_until for fire in self._tables.fires.values()
-                  if fire.lease_until and self._leased(fire, serving)]  # fmt: skip
-        stops = [fire.stop_at for fire in self._tables.fires.values()
-                 if fire.stop_at and fire.stop and fire.status == "started"
-                 and fire.new.project == serving.project]  # fmt: skip
+        leases = [until for until, _ in self._leased(serving)]
+        stops = [at for at, _ in self._to_stop(serving)]
         rows = self._tables.schedules.values()
         return Probe(
             chained=any(
@@ -624,67 +558,43 @@ class MemoryLedger(MemorySlots, MemoryFires):
         """Return no lineage: a process has one history."""
         return Lineage(), Lineage()
 
-    async def note_lineage(
-        self,
-        lineage: Lineage,  # noqa: ARG002 - as above
-        *,
-        doubted: bool,
-    ) -> datetime | None:
+    async def note_lineage(self, lineage: Lineage, *, doubted: bool) -> datetime | None:
         if doubted:
             self._doubted_at = self.clock()
         return self._doubted_at
 
     async def announce(
-        self,
-        serving: Serving,
-        *,
-        engine: str,  # noqa: ARG002 - not recorded here
-        tzdata: str,  # noqa: ARG002 - not recorded here
-        retention: timedelta | None,
+        self, serving: Serving, *, engine: str, tzdata: str, retention: timedelta | None
     ) -> None:
         async with self._lock:
             now = self.clock()
-            self._replicas[serving.replica] = (serving, now)
+            self._tables.replicas[serving.replica] = (serving, now)
             if retention is not None:
                 self.note_retention(retention, now)
             for name in serving.types:
                 self._tables.rules[serving.task_queue, name] = serving.rules.get(name) or None
-            for key, row in list(self._tables.schedules.items()):
+            for row in list(self._tables.schedules.values()):
                 schedule = row.state.schedule
                 found = resolve_type(schedule.workflow, self._announced(schedule.task_queue))
                 if found and not schedule.external:
-                    state = replace(row.state, workflow_type=found)
-                    self._tables.schedules[key] = replace(row, state=state)
+                    self._put(row, workflow_type=found)
 
-    async def newer_rules(
-        self,
-        project: str,  # noqa: ARG002 - one process has one set of rules
-    ) -> tuple[int, str]:
+    async def newer_rules(self, project: str) -> tuple[int, str]:
         return 0, TIME_RULES
 
-    async def other_rules(
-        self,
-        project: str,  # noqa: ARG002 - one process has one set of rules
-        *,
-        alive: timedelta,  # noqa: ARG002 - as above
-    ) -> list[str]:
+    async def other_rules(self, project: str, *, alive: timedelta) -> list[str]:
         return []
 
     async def replicas(self, *, alive: timedelta) -> int:
         return len(self.living(alive))
 
     async def withdraw(self, serving: Serving) -> None:
-        self._replicas.pop(serving.replica, None)
+        self._tables.replicas.pop(serving.replica, None)
 
     async def served(self, *, alive: timedelta) -> Served:
         return as_served(
             (other.project, other.task_queue, other.types) for other in self.living(alive)
         )
-
-    def living(self, alive: timedelta) -> list[Serving]:
-        """Return the replicas that announced within ``alive``."""
-        now = self.clock()
-        return [other for other, seen in self._replicas.values() if seen > now - alive]
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
         now = self.clock()
@@ -735,42 +645,27 @@ class MemoryLedger(MemorySlots, MemoryFires):
         for name, row in sorted(self._tables.schedules.items()):
             if project not in {None, row.state.project} or key not in {None, name}:
                 continue
-            newest = await self._newest(name)
-            rows.append(
-                ScheduleRow(
-                    key=name,
-                    project=row.state.project,
-                    workflow=row.state.schedule.workflow,
-                    schedule=row.state.schedule,
-                    state=state_of(row.state.hold, row.next_fire_at),
-                    next_fire_at=row.next_fire_at,
-                    last_fire_at=newest.last_fire_time if newest else None,
-                    last_status=newest.status if newest else None,
-                    workflow_type=row.state.workflow_type,
-                    definition_version=row.state.definition_version,
-                    series=row.state.series,
-                    effective_from=row.state.effective_from,
-                    error=row.error,
-                    rules=row.state.rules,
-                    pause=row.state.pause,
-                    origin=row.state.origin,
-                    skips=self._skips(row.state),
-                )
-            )
+            newest = self._newest(name)
+            fields = shared(ScheduleRow, row) | shared(ScheduleRow, row.state)
+            fields |= {
+                "workflow": row.state.schedule.workflow,
+                "state": state_of(row.state.hold, row.next_fire_at),
+                "last_fire_at": newest.last_fire_time if newest else None,
+                "last_status": newest.status if newest else None,
+                "skips": self._skips(name),
+            }
+            rows.append(ScheduleRow(**fields))
         return rows
 
-    async def _newest(self, key: str) -> Fire | None:
+    def _newest(self, key: str) -> FireEntry | None:
         """Return the key's newest fire, not counting windows skipped before they came."""
-        now, fires = self.clock(), await self.fires(key=key, limit=_KEPT_FIRES)
-        numbers, kept = self._tables.runs, self._tables.fires
-        return next(
-            (
-                fire
-                for fire in fires
-                if fire.fire_time <= now and kept[numbers[fire.workflow_id]].kind != "handler"
-            ),
-            None,
-        )
+        now = self.clock()
+        fires = [
+            fire
+            for fire in self._tables.of_key(key)
+            if fire.fire_time <= now and fire.kind != "handler"
+        ]
+        return max(fires, key=lambda fire: fire.fire_time, default=None)
 
     async def count_schedules(self, project: str) -> int:
         rows = self._tables.schedules.values()
@@ -786,27 +681,12 @@ class MemoryLedger(MemorySlots, MemoryFires):
 
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
         found = [
-            NextFire(name, moment, row.state.schedule.timezone)
-            for name, row in self._tables.schedules.items()
-            if row.state.project == project
-            and row.next_fire_at is not None
-            and (
-                moment := row.state.schedule.first_start(
-                    row.next_fire_at, but=self._skips(row.state)
-                )
-            )
+            NextFire(row.key, moment, row.schedule.timezone)
+            for row in await self.schedules(project)
+            if row.schedule and (moment := row.next_start_at)
         ]
         return sorted(found, key=lambda fire: (fire.fire_time, fire.key))[:limit]
 
-    def _skips(self, state: ScheduleState) -> dict[datetime, str]:
+    def _skips(self, key: str) -> dict[datetime, str]:
         """Return the skipped windows to come, with their reasons."""
-        fires = (self._tables.fires[number] for number in self._tables.of_key(state.key))
-        return {
-            fire.new.fire_time: fire.reason or ""
-            for fire in fires
-            if fire.kind == "window" and fire.status == "skipped"
-            and fire.new.series == state.series and fire.new.fire_time > state.cursor
-        }  # fmt: skip
-
-    def _announced(self, task_queue: str) -> list[str]:
-        return [name for queue, name in self._tables.rules if queue == task_queue]
+        return {fire.fire_time: fire.reason or "" for fire in self._skipped_ahead(key)}

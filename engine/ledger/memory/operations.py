@@ -13,18 +13,23 @@ from engine.ledger.fires import (
     DIED,
     ENDED_BADLY,
     NO_RUN_BEFORE,
+    OPEN,
+    PENDING,
     SURELY_NOT_RUN,
+    UNSTARTED,
     Claim,
     DeadLetter,
     Ended,
     Evidence,
     Fire,
+    FireIdentity,
     FollowUp,
     Kind,
     Status,
     Timing,
     as_left,
     cause_of,
+    shared,
 )
 from engine.ledger.memory.tables import FireEntry, MemoryRows, ScheduleEntry, Tables
 from engine.ledger.records import (
@@ -34,7 +39,6 @@ from engine.ledger.records import (
     Backfill,
     BackfillOverlap,
     NewFire,
-    NewRequest,
     Serving,
     SkippedAhead,
     ToLay,
@@ -45,7 +49,6 @@ from engine.schedules.model import Schedule
 from engine.schedules.planner.decisions import (
     FIFO,
     Dependency,
-    Hold,
     Move,
     OpenFire,
     ParentOutcome,
@@ -56,7 +59,7 @@ from engine.schedules.planner.decisions import (
     is_pending,
     unmet,
 )
-from engine.schedules.policies import Reason, ReasonCode, Rule, Stop, code_of
+from engine.schedules.policies import Reason, ReasonCode, Rule, Stop
 
 # --- operator actions ---
 
@@ -67,95 +70,70 @@ class MemoryOperating(MemoryRows):
     async def pause(self, key: str, pause: Pause) -> None:
         row = self._tables.schedules[key]
         following = pause.until if row.state.schedule.enabled else None
-        self._put(replace(row, state=replace(row.state, pause=pause), next_fire_at=following))
-        for number, fire in self._of(key, "claimed"):
+        self._put(replace(row, next_fire_at=following), pause=pause)
+        for fire in self._tables.of_key(key, "claimed"):
             if fire.kind == "window":
-                self._settle(number, "skipped", Reason("paused", "paused"))
+                self._settle(fire, "skipped", Reason("paused", "paused"))
 
     async def resume(self, key: str, next_fire_at: datetime | None) -> None:
         row = self._tables.schedules[key]
         following = next_fire_at if row.state.schedule.enabled else None
-        self._put(replace(row, state=replace(row.state, pause=None), next_fire_at=following))
+        self._put(replace(row, next_fire_at=following), pause=None)
 
     async def move(self, state: ScheduleState, moves: Sequence[Move]) -> None:
         for move in moves:
-            number, fire = move.fire.fire_id, self._tables.fires.get(move.fire.fire_id)
+            fire = self._tables.fires.get(move.fire.fire_id)
             if fire is None:
                 continue
             if move.to == "start" and fire.status == "queued":
-                started = replace(
-                    fire, status="claimed", lease_until=move.not_before or self._clock(),
+                self._tables.change(
+                    fire, status="claimed", lease_until=move.not_before or self.clock(),
                     reason=fire.awaits.reason if fire.awaits else fire.reason, awaits=None,
                 )  # fmt: skip
-                self._tables.put(self._tables.fires, number, started)
             elif move.to == "release" and fire.awaits:
-                released = replace(fire, reason=fire.awaits.reason, awaits=None)
-                self._tables.put(self._tables.fires, number, released)
-            elif move.to == "skip" and fire.status in {"claimed", "queued"}:
-                self._settle(number, "skipped", move.reason)
+                self._tables.change(fire, reason=fire.awaits.reason, awaits=None)
+            elif move.to == "skip" and fire.status in PENDING:
+                self._settle(fire, "skipped", move.reason)
             elif move.to in {"cancel", "terminate"}:
-                grace = state.schedule.cancel_grace
-                self._wish(number, move.to, grace, move.reason or "")
+                self._wish(fire, move.to, state.schedule.cancel_grace, move.reason or "")
 
     async def stop(self, fire_ids: Sequence[int], stop: Stop, *, reason: str) -> None:
         for fire_id in fire_ids:
-            self._wish(fire_id, stop, None, reason)
+            self._wish(self._tables.fires[fire_id], stop, None, reason)
 
-    def _wish(self, fire_id: int, stop: Stop, grace: timedelta | None, reason: str) -> None:
-        fire = self._tables.fires[fire_id]
+    def _wish(self, fire: FireEntry, stop: Stop, grace: timedelta | None, reason: str) -> None:
         stronger = fire.stop is None or (fire.stop == "cancel" and stop == "terminate")
         if fire.status in {"starting", "started"} and stronger:
-            asked = replace(
-                fire, stop=stop, stop_at=self._clock(), stop_grace=grace, stop_reason=reason,
+            self._tables.change(
+                fire, stop=stop, stop_at=self.clock(), stop_grace=grace, stop_reason=reason,
                 stop_asked_at=None,
             )  # fmt: skip
-            self._tables.put(self._tables.fires, fire_id, asked)
 
-    async def request(self, state: ScheduleState, new: NewRequest) -> bool:
+    async def request(self, new: NewFire) -> bool:
         if new.workflow_id in self._tables.runs:
             return False
-        window = Window(state.key, new.series, new.bucket, new.fire_time)
-        entry = self._entry(state, window, new.workflow_id, new.status, new.kind)
-        entry = replace(entry, kind=new.kind, overlap=new.overlap, own_input=new.own_input)
-        self._add(replace(entry, reason=new.reason))
+        self._add(self._entry(new))
         return True
-
-    async def make_due(self, keys: Sequence[str]) -> None:
-        for key in keys:
-            if row := self._tables.due_now(key, self._clock()):
-                self._put(row)
 
     async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
-        number = self._tables.windows.get((key, series, fire_time))
-        if number is None or not self._skipped_ahead(self._tables.fires[number]):
-            return False
-        self._remove(number)
-        return True
+        for fire in self._skipped_by_users(key):
+            if (fire.series, fire.fire_time) == (series, fire_time):
+                self._remove(fire)
+                return True
+        return False
 
     async def lift_skips(self, keys: Sequence[str]) -> list[SkippedAhead]:
-        lifted = []
-        for key in keys:
-            series = self._tables.schedules[key].state.series
-            for number, fire in self._of(key, "skipped"):
-                if fire.new.series == series and self._skipped_ahead(fire):
-                    self._remove(number)
-                    new = fire.new
-                    lifted.append(
-                        SkippedAhead(
-                            key,
-                            new.fire_time,
-                            new.workflow_id,
-                            fire.reason or Reason("user", "user"),
-                        )
-                    )
-        return lifted
+        lifted = [fire for key in keys for fire in self._skipped_by_users(key)]
+        for fire in lifted:
+            self._remove(fire)
+        return [SkippedAhead(**shared(SkippedAhead, fire)) for fire in lifted]
 
     async def give_up(self, workflow_ids: Sequence[str], reason: Reason) -> frozenset[str]:
         given_up = set()
         for workflow_id in workflow_ids:
-            number = self._tables.runs.get(workflow_id)
-            if number is not None and self._tables.fires[number].status in {"claimed", "queued"}:
-                self._settle(number, "skipped", reason)
+            fire = self._tables.of_run(workflow_id)
+            if fire and fire.status in PENDING:
+                self._settle(fire, "skipped", reason)
                 given_up.add(workflow_id)
         return frozenset(given_up)
 
@@ -163,18 +141,14 @@ class MemoryOperating(MemoryRows):
         for decision in step.decisions:
             new = NewFire.of(step, decision, None)
             if (new.key, new.series, new.fire_time) not in self._tables.windows:
-                self._add(FireEntry.of(new))
-
-    async def fire(self, workflow_id: str) -> Fire | None:
-        number = self._tables.runs.get(workflow_id)
-        return self._tables.fires[number].as_fire() if number else None
+                self._add(self._entry(new))
 
     async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:
         found = [fire for fire in self._windows(key)
                  if fire.bucket == bucket and series in {None, fire.series}]  # fmt: skip
         return max(found, key=lambda fire: fire.series, default=None)
 
-    async def count_reruns(self, window: Window, workflow_id: str) -> int:  # noqa: ARG002 - PostgreSQL finds them by it
+    async def count_reruns(self, window: Window, workflow_id: str) -> int:
         before = f"{workflow_id}:rerun:"
         numbers = [
             name.removeprefix(before) for name in self._tables.runs if name.startswith(before)
@@ -183,10 +157,8 @@ class MemoryOperating(MemoryRows):
 
     async def act(self, actions: Sequence[Action], *, by: str) -> None:
         for each in actions:
-            row = ActionRow(
-                self._clock(), by, each.verb, each.key, each.project, each.reason,
-                each.workflow_id, _as_noted(each.before), _as_noted(each.after),
-            )  # fmt: skip
+            states = {"before": _as_noted(each.before), "after": _as_noted(each.after)}
+            row = ActionRow(**{**shared(Action, each), **states}, at=self.clock(), by=by)
             self._tables.put(self._tables.actions, self._tables.count("action"), row)
 
 
@@ -220,20 +192,21 @@ class MemoryBackfilling(MemoryRows):
     async def split_range(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
         number = self._tables.windows[row.key, row.series, row.fire_time]
         gone = self._tables.fires[number]
-        self._remove(number)
+        self._remove(gone)
         for piece in pieces:
-            new = replace(
-                gone.new,
-                bucket=piece.window.bucket,
-                fire_time=piece.window.fire_time,
-                windows=piece.windows,
-                last_fire_time=piece.last,
-                workflow_id=piece.window.workflow_id(suffixed),
+            self._add(
+                replace(
+                    gone,
+                    bucket=piece.window.bucket,
+                    fire_time=piece.window.fire_time,
+                    windows=piece.windows,
+                    last_fire_time=piece.last,
+                    workflow_id=piece.window.workflow_id(suffixed),
+                )
             )
-            self._add(replace(gone, new=new))
 
     async def lock_laying(self, serving: Serving) -> str | None:
-        now = self._clock()
+        now = self.clock()
         turns = [(each.next_at, each.id, each.key)
                  for each in laying_of(self._tables, serving) if each.next_at <= now]  # fmt: skip
         return min(turns)[2] if turns else None
@@ -259,16 +232,16 @@ class MemoryBackfilling(MemoryRows):
     async def backfill_looked_at(self, key: str, at: datetime) -> None:
         for each in await self.backfills(key, laying=True):
             seen = max(each.looked_at or at, at)
-            moved = replace(each, looked_at=seen, next_at=self._clock())
+            moved = replace(each, looked_at=seen, next_at=self.clock())
             self._tables.put(self._tables.backfills, each.id, moved)
 
     async def put_off_backfills(self, key: str, wait: timedelta, error: str | None = None) -> None:
         for each in await self.backfills(key, laying=True):
-            later = replace(each, next_at=self._clock() + wait, error=error)
+            later = replace(each, next_at=self.clock() + wait, error=error)
             self._tables.put(self._tables.backfills, each.id, later)
 
     async def count_waiting(self, key: str, most: int) -> int:
-        return min(most, sum(not fire.awaits for _, fire in self._of(key, "queued")))
+        return min(most, sum(not fire.awaits for fire in self._tables.of_key(key, "queued")))
 
     async def count_windows(
         self, key: str, spans: Sequence[tuple[datetime, datetime]]
@@ -297,29 +270,24 @@ class MemoryBackfilling(MemoryRows):
         claims: list[Claim] = []
         laid: set[str] = set()
         for each in windows:
-            number = self._tables.runs.get(each.workflow_id)
-            was = self._tables.fires[number] if number is not None else None
+            was = self._tables.of_run(each.workflow_id)
             if not (_may_refill(was, each) if each.again else self._is_free(each)):
                 continue
-            new = NewFire.backfilled(state, each.window, each.workflow_id, sent=overlap == "allow")
-            entry = replace(FireEntry.of(new), overlap=overlap)
-            now = self._clock()
-            if new.token:
-                entry = replace(entry, token=new.token, lease_until=now + lease, starting_at=now,
-                                attempts=1, replica=owner)  # fmt: skip
-            if number is not None and was is not None:
+            entry = self._entry(NewFire.backfilled(state, each, overlap), owner, lease)
+            if was is not None:
                 history = (*was.history, was.denied)
-                entry = replace(entry, history=history, decided_at=was.decided_at)
-                self._write(number, entry)
+                entry = self._write(
+                    replace(entry, fire_id=was.fire_id, history=history, decided_at=was.decided_at)
+                )
             else:
-                number = self._add(entry)
+                entry = self._add(entry)
             laid.add(each.workflow_id)
-            if new.token:
-                claims.append(self._claim(new, number, now))
+            if entry.token:
+                claims.append(self._claim(entry))
         if buckets := [each.window.bucket for each in windows if not each.again]:
             row = self._tables.schedules[state.key]
             used = (*buckets, *([] if row.state.max_bucket is None else [row.state.max_bucket]))
-            self._put(replace(row, state=replace(row.state, max_bucket=max(used))))
+            self._put(row, max_bucket=max(used))
         return claims, laid
 
     def _is_free(self, each: ToLay) -> bool:
@@ -330,17 +298,20 @@ class MemoryBackfilling(MemoryRows):
         self,
         seen: Evidence,
         window: Window,
-        version: int,  # noqa: ARG002 - the current version suffices here
+        version: int,
         timing: Timing,
         data_from: datetime | None,
     ) -> None:
         if seen.workflow_id in self._tables.runs:
             return
         state = self._tables.schedules[window.key].state
-        entry = self._entry(state, window, seen.workflow_id, "started", timing)
         self._add(
-            replace(
-                entry,
+            FireEntry.under(
+                state,
+                window,
+                seen.workflow_id,
+                "started",
+                timing,
                 kind=_kind_of(seen.workflow_id, timing),
                 run_id=seen.run_id,
                 first_run_id=seen.first_run_id,
@@ -374,18 +345,18 @@ def laying_of(tables: Tables, serving: Serving) -> Iterator[Backfill]:
 
 
 def _may_refill(was: FireEntry | None, each: ToLay) -> bool:
-    if was is None or was.run_id or was.new.windows > 1:
+    if was is None or was.run_id or was.windows > 1:
         return False
-    return was.status in SURELY_NOT_RUN and was.new.fire_time == each.window.fire_time
+    return was.status in SURELY_NOT_RUN and was.fire_time == each.window.fire_time
 
 
-# --- dead letters ---
+# --- fires that ended badly ---
 
 
-class MemoryLetters(MemoryRows):
-    """Dead letters."""
+class MemoryBadEnds(MemoryRows):
+    """Dead letters, and follow-up runs of fires that ended badly."""
 
-    async def letters(
+    async def dead_letters(
         self,
         key: str | None = None,
         *,
@@ -396,63 +367,35 @@ class MemoryLetters(MemoryRows):
         found = [
             self._letter(fire)
             for fire in self._tables.fires.values()
-            if fire.status in DIED
-            and fire.dealt_at is None
-            and key in {None, fire.new.key}
-            and workflow_id in {None, fire.new.workflow_id}
-            and bucket in {None, fire.new.bucket}
+            if _is_dead(fire)
+            and key in {None, fire.key}
+            and workflow_id in {None, fire.workflow_id}
+            and bucket in {None, fire.bucket}
         ]
         found.sort(key=lambda letter: letter.workflow_id)
         found.sort(key=lambda letter: letter.fire_time, reverse=True)
         return found[:limit]
 
-    async def deal(self, workflow_ids: Collection[str]) -> set[str]:
+    async def resolve_dead_letters(self, workflow_ids: Collection[str]) -> set[str]:
         dealt = set()
         for name in workflow_ids:
-            number = self._tables.runs.get(name)
-            fire = self._tables.fires[number] if number else None
-            if number and fire and fire.status in DIED and fire.dealt_at is None:
-                done = replace(fire, dealt_at=self._clock())
-                self._tables.put(self._tables.fires, number, done)
+            fire = self._tables.of_run(name)
+            if fire and _is_dead(fire):
+                self._tables.change(fire, dealt_at=self.clock())
                 dealt.add(name)
         return dealt
 
-    def _letter(self, fire: FireEntry) -> DeadLetter:
-        new = fire.new
+    @staticmethod
+    def _letter(fire: FireEntry) -> DeadLetter:
+        died_at = fire.closed_at or fire.decided_at or fire.fire_time
+        not_undone = as_left(fire.not_undone)
         return DeadLetter(
-            key=new.key,
-            project=new.project,
-            series=new.series,
-            bucket=new.bucket,
-            fire_time=new.fire_time,
-            windows=new.windows,
-            last_fire_time=new.last_fire_time,
-            kind=fire.kind,
-            workflow_id=new.workflow_id,
-            run_id=fire.run_id,
-            workflow_type=new.workflow_type,
-            task_queue=new.task_queue,
-            status=fire.status,  # type: ignore[arg-type] # one of DIED
-            reason=fire.reason,
-            error=fire.error,
-            attempts=fire.attempts,
-            started_at=fire.started_at,
-            died_at=fire.closed_at or fire.decided_at or new.fire_time,
-            definition_version=new.definition_version,
-            arguments=fire.arguments,
-            not_undone=as_left(fire.not_undone),
+            **{**shared(DeadLetter, fire), "died_at": died_at, "not_undone": not_undone}
         )
 
-
-# --- follow-up runs ---
-
-
-class MemoryFollowUps(MemoryRows):
-    """Follow-up runs of fires that ended badly."""
-
     async def ended(self, limit: int) -> list[Ended]:
-        found = [(n, fire) for n, fire in self._tables.fires.items() if is_to_follow(fire)]
-        return [self._ended(number, fire) for number, fire in found[:limit]]
+        found = [fire for fire in self._tables.fires.values() if is_to_follow(fire)]
+        return [self._ended(fire) for fire in found[:limit]]
 
     async def follow(self, looked_at: Collection[int], news: Sequence[FollowUp]) -> set[str]:
         written = set()
@@ -461,55 +404,40 @@ class MemoryFollowUps(MemoryRows):
                 self._add(self._following(each))
                 written.add(each.workflow_id)
         for number in looked_at:
-            fire = self._tables.fires[number]
-            self._tables.put(self._tables.fires, number, replace(fire, followed=True))
+            self._tables.change(self._tables.fires[number], followed=True)
         return written
 
     def _following(self, each: FollowUp) -> FireEntry:
         followed = self._tables.fires[each.fire_id]
-        of = followed.new
-        new = replace(
-            of,
-            windows=1,
-            last_fire_time=of.fire_time,
-            workflow_id=each.workflow_id,
+        return FireEntry(
+            **{**shared(FireIdentity, followed), "workflow_id": each.workflow_id},
+            schedule=followed.schedule,
+            definition_version=followed.definition_version,
             workflow_type=each.workflow_type,
+            task_queue=followed.task_queue,
+            last_fire_time=followed.fire_time,
             status="rejected" if each.reason else "claimed",
             reason=each.reason,
             timing="manual",
-            missed=0,
-            missed_from=None,
-            not_before=None,
-            token=None,
+            kind="handler",
+            own_input=(dict(each.argument),),
+            lease_until=None if each.reason else self.clock(),
+            data_from=followed.data_from,
         )
-        fire = FireEntry.of(new)
-        due = None if each.reason else self._clock()
-        return replace(fire, kind="handler", own_input=(dict(each.argument),), lease_until=due,
-                       data_from=followed.data_from)  # fmt: skip
 
-    def _ended(self, number: int, fire: FireEntry) -> Ended:
-        new, schedule = fire.new, fire.new.schedule
+    def _ended(self, fire: FireEntry) -> Ended:
+        schedule = fire.schedule
+        more = {"error": fire.error or fire.reason, "not_undone": as_left(fire.not_undone)}
         return Ended(
-            fire_id=number,
-            key=new.key,
-            project=new.project,
-            series=new.series,
-            bucket=new.bucket,
-            fire_time=new.fire_time,
-            windows=new.windows,
-            workflow_id=new.workflow_id,
-            run_id=fire.run_id,
-            workflow_type=new.workflow_type,
             workflow=schedule.workflow,
-            task_queue=new.task_queue,
-            status=fire.status,  # type: ignore[arg-type] # one of those
-            error=fire.error or fire.reason,
-            attempts=fire.attempts,
-            arguments=fire.arguments,
-            not_undone=as_left(fire.not_undone),
             on_dead=schedule.on_dead,
-            rules=None if schedule.external else self._tables.rules_of(new),
+            rules=None if schedule.external else self._tables.rules_of(fire),
+            **{**shared(Ended, fire), **more},
         )
+
+
+def _is_dead(fire: FireEntry) -> bool:
+    return fire.status in DIED and fire.dealt_at is None
 
 
 def is_to_follow(fire: FireEntry) -> bool:
@@ -520,38 +448,41 @@ def is_to_follow(fire: FireEntry) -> bool:
 # --- dependencies of windows ---
 # Outcomes of the windows that fires wait for; migration 0019 has ``awaited_of`` for PostgreSQL.
 
-_UNSENT = {"claimed", "queued", "starting"}
 
-
-def with_awaited(tables: Tables, entry: FireEntry, fire: OpenFire) -> OpenFire:
-    """Return an open fire with the outcome of each window that it waits for."""
-    return replace(fire, awaited=awaited(tables, entry)) if entry.awaits else fire
+def open_fire(tables: Tables, fire: FireEntry) -> OpenFire | None:
+    """Return what a plan needs of a fire while its run is open or may still start."""
+    if fire.lost_at is not None or fire.status not in OPEN or fire.kind == "handler":
+        return None
+    asked_at = fire.decided_at if fire.kind == "rerun" else None
+    fields = shared(OpenFire, fire) | {"fire_time": asked_at or fire.fire_time}
+    return OpenFire(**fields, awaited=awaited(tables, fire))
 
 
 def awaited(tables: Tables, entry: FireEntry) -> tuple[Dependency, ...]:
     """Return the outcome of each window that a fire waits for."""
     rules = entry.awaits.rules if entry.awaits else ()
-    return tuple(_awaited(tables, rule, entry.new.fire_time) for rule in rules)
+    return tuple(_awaited(tables, rule, entry.fire_time) for rule in rules)
 
 
-def waits_for_nothing(tables: Tables, number: int, fire: FireEntry) -> bool:
+def waits_for_nothing(tables: Tables, fire: FireEntry) -> bool:
     """Return whether a queued fire could go on, as far as other schedules are concerned."""
     if fire.awaits:
         found = awaited(tables, fire)
         return unmet(found) is not None or not is_pending(found)
-    if tables.schedules[fire.new.key].state.schedule.overlap not in FIFO:
+    if tables.schedules[fire.key].state.schedule.overlap not in FIFO:
         return True
-    return not any(tables.fires[n].awaits for n in tables.of_key(fire.new.key) if n < number)
+    return not any(
+        other.awaits for other in tables.of_key(fire.key) if other.fire_id < fire.fire_id
+    )
 
 
 def _awaited(tables: Tables, rule: Rule, at: datetime) -> Dependency:
     parent = tables.schedules.get(rule.parent)
     if parent is None:
         return Dependency(rule.parent, rule.when, "absent")
-    held = _held(parent, at)
+    held = parent.hold_at(at)  # no fire waits for the windows of a held schedule
     state = parent.state
-    due = parent.next_fire_at is not None and parent.next_fire_at <= at
-    undecided = state.cursor < at and (state.failures > 0 or due)
+    undecided = state.cursor < at and (state.failures > 0 or parent.is_due(at))
     row = _window(tables, rule, at)
     if _may_be_laid(tables, rule, parent, row, at):
         return Dependency(rule.parent, rule.when, "pending")
@@ -573,38 +504,28 @@ def _may_be_laid(
         if each.ends(state) or each.is_halted(state):
             continue
         if rule.window == "same":
-            cause = cause_of(row.status, code_of(row.reason)) if row else UNDECLARED
+            cause = cause_of(row.status, row.reason_code) if row else UNDECLARED
             if each.is_pending(cause, at, at):
                 return True
-        elif row is None or row.new.last_fire_time < min(each.last, at):
+        elif row is None or row.last_fire_time < min(each.last, at):
             return True
     return False
 
 
 def _became(row: FireEntry) -> ParentOutcome:
-    if row.status in _UNSENT:
+    if row.status in UNSTARTED:
         return "pending"
     if row.status == "started":
         return "lost" if row.lost_at else "pending"
     return row.status  # type: ignore[return-value] # the four above aside
 
 
-def _held(parent: ScheduleEntry, at: datetime) -> Hold | None:
-    """Return the parent's hold, if any; no fire waits for the windows of a held schedule."""
-    pause = parent.state.pause
-    if parent.state.hold == "paused" and pause and pause.until and pause.until <= at:
-        return None
-    return parent.state.hold
-
-
 def _window(tables: Tables, rule: Rule, at: datetime) -> FireEntry | None:
     rows = [
-        row
-        for row in map(tables.fires.__getitem__, tables.of_key(rule.parent))
-        if row.kind == "window" and row.new.fire_time <= at
+        row for row in tables.of_key(rule.parent) if row.kind == "window" and row.fire_time <= at
     ]
     if rule.window == "latest":
         ran = [row for row in rows if row.status not in {"skipped", "expired"}]
-        return max(ran, key=lambda row: (row.new.fire_time, row.new.series), default=None)
-    same = [row for row in rows if row.new.last_fire_time >= at]
-    return max(same, key=lambda row: (row.new.series, row.new.fire_time), default=None)
+        return max(ran, key=lambda row: (row.fire_time, row.series), default=None)
+    same = [row for row in rows if row.last_fire_time >= at]
+    return max(same, key=lambda row: (row.series, row.fire_time), default=None)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
-from uuid import UUID
 
 from engine.ledger.fires import (
     DENIED,
@@ -16,20 +15,19 @@ from engine.ledger.fires import (
     OPEN,
     PENDING,
     REPEATS,
+    UNSTARTED,
     Claim,
     DataGap,
     Evidence,
     Fire,
-    Kind,
     Status,
-    Timing,
+    shared,
     shown_timing,
 )
 from engine.ledger.records import ActionRow, Backfill, NewFire, ProjectRow, QueueRow, Serving
-from engine.schedules.ids import Window
 from engine.schedules.model import Schedule
-from engine.schedules.planner.decisions import TIME_RULES, Dependencies, OpenFire, ScheduleState
-from engine.schedules.policies import Overlap, Reason, Stop, code_of
+from engine.schedules.planner.decisions import TIME_RULES, Hold, ScheduleState
+from engine.schedules.policies import Reason, Stop
 
 # --- tables and journal ---
 # Rows of the in-memory ledger, and the journal that rolls back a failed transaction.
@@ -52,6 +50,16 @@ class ScheduleEntry:
         """The lane, as in the column of the same name."""
         return self.state.schedule.lane
 
+    def is_due(self, now: datetime) -> bool:
+        """Return whether it is to be planned."""
+        return self.next_fire_at is not None and self.next_fire_at <= now
+
+    def hold_at(self, moment: datetime) -> Hold | None:
+        """Return why it does not fire, if so; a pause that has ended by then is no reason."""
+        hold, pause = self.state.hold, self.state.pause
+        over = hold == "paused" and pause and pause.until and pause.until <= moment
+        return None if over else hold
+
     def servable(self, serving: Serving) -> bool:
         """Return whether this replica may claim it."""
         known = self.state.schedule.external or self.state.workflow_type in serving.types
@@ -59,28 +67,22 @@ class ScheduleEntry:
         return mine and known and self.state.rules <= TIME_RULES
 
 
-@dataclass(frozen=True, slots=True)
-class FireEntry:
-    """A fire's row: what was written first, and its state since."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FireEntry(NewFire):
+    """A fire's row: what was written first, as it has changed since."""
 
-    new: NewFire
-    status: Status
-    reason: Reason | None
-    timing: Timing | None
-    token: UUID | None
-    lease_until: datetime | None
-    starting_at: datetime | None
-    attempts: int
-    replica: str | None
+    fire_id: int = 0
+    lease_until: datetime | None = None
+    starting_at: datetime | None = None
+    attempts: int = 0
+    replica: str | None = None
     run_id: str | None = None
+    first_run_id: str | None = None
     started_at: datetime | None = None
     closed_at: datetime | None = None
     seen_at: datetime | None = None
     error: str | None = None
     history: tuple[dict[str, object], ...] = ()
-    kind: Kind = "window"
-    own_input: tuple[Any, ...] = ()
-    overlap: Overlap | None = None
     open_at: datetime | None = None
     lost_at: datetime | None = None
     stop: Stop | None = None
@@ -88,47 +90,11 @@ class FireEntry:
     stop_grace: timedelta | None = None
     stop_reason: str | None = None
     stop_asked_at: datetime | None = None
-    first_run_id: str | None = None
     decided_at: datetime | None = None
     dealt_at: datetime | None = None
     not_undone: str | None = None
     followed: bool = False
-    awaits: Dependencies | None = None
     data_from: datetime | None = None
-
-    @classmethod
-    def of(cls, new: NewFire) -> FireEntry:
-        """Return the row of a fire that is not being sent."""
-        return cls(
-            new=new, status=new.status, reason=new.reason, timing=new.timing, token=None,
-            lease_until=None, starting_at=None, attempts=0, replica=None,
-        )  # fmt: skip
-
-    @property
-    def window(self) -> Window:
-        """The window of the fire, or the first of several."""
-        return Window(self.new.key, self.new.series, self.new.bucket, self.new.fire_time)
-
-    @property
-    def arguments(self) -> tuple[Any, ...]:
-        """Arguments of its run: one or none."""
-        schedule = self.new.schedule
-        return self.own_input or ((schedule.input,) if schedule.has_input else ())
-
-    def in_the_way(self, number: int) -> OpenFire | None:
-        """Return what a plan needs of it while its run is open or may still start."""
-        if self.lost_at is not None or self.status not in OPEN or self.kind == "handler":
-            return None
-        return OpenFire(
-            fire_id=number,
-            workflow_id=self.new.workflow_id,
-            status=self.status,  # type: ignore[arg-type] # one of OPEN
-            fire_time=(self.kind == "rerun" and self.decided_at) or self.new.fire_time,
-            open_at=self.open_at,
-            overlap=self.overlap,
-            stop=self.stop,
-            timing=self.timing,
-        )
 
     def is_news(self, seen: Evidence) -> bool:
         """Return whether the run is newer than the row's; see ``record_evidence.sql``."""
@@ -147,35 +113,18 @@ class FireEntry:
         """The status for the history, used when evidence or a backfill overrules it."""
         return {
             "status": self.status, "reason": self.reason, "error": self.error,
-            "reason_code": code_of(self.reason),
+            "reason_code": self.reason_code,
         }  # fmt: skip
+
+    @property
+    def lag_ms(self) -> int | None:
+        """How long after its window the run started, in milliseconds."""
+        lag = self.started_at - self.fire_time if self.started_at else None
+        return round(lag / timedelta(milliseconds=1)) if lag is not None else None
 
     def as_fire(self) -> Fire:
         """Return the fire as shown to users."""
-        new = self.new
-        lag = self.started_at - new.fire_time if self.started_at else None
-        return Fire(
-            key=new.key,
-            series=new.series,
-            bucket=new.bucket,
-            fire_time=new.fire_time,
-            windows=new.windows,
-            last_fire_time=new.last_fire_time,
-            workflow_id=new.workflow_id,
-            run_id=self.run_id,
-            status=self.status,
-            reason=self.reason,
-            timing=shown_timing(self.kind, self.timing),
-            started_at=self.started_at,
-            closed_at=self.closed_at,
-            lag_ms=round(lag / timedelta(milliseconds=1)) if lag is not None else None,
-            error=self.error,
-            replica=self.replica,
-            definition_version=new.definition_version,
-            project=new.project,
-            history=self.history,
-            reason_code=code_of(self.reason),
-        )
+        return Fire(**{**shared(Fire, self), "timing": shown_timing(self.kind, self.timing)})
 
 
 @dataclass
@@ -196,6 +145,7 @@ class Tables:
     forgotten: dict[str, datetime] = field(default_factory=dict)
     actions: dict[int, ActionRow] = field(default_factory=dict)
     rules: dict[tuple[str, str], Mapping[str, Any] | None] = field(default_factory=dict)
+    replicas: dict[str, tuple[Serving, datetime]] = field(default_factory=dict)
     counters: dict[str, int] = field(
         default_factory=lambda: {"epoch": 1, "fire": 0, "action": 0, "backfill": 0}
     )
@@ -204,35 +154,43 @@ class Tables:
     gaps: dict[tuple[str, datetime], tuple[datetime, int, bool]] = field(default_factory=dict)
     """Denied windows: when, their buckets, and whether that was reported as a gap."""
     remembers: bool = False
-    _journal: list[tuple[MutableMapping[object, object], object, object]] = field(
-        default_factory=list
-    )
+    _journal: list[tuple[Any, object, object]] | None = None
 
     def put(self, table: MutableMapping[K, V], key: K, value: V) -> None:
         """Write one row."""
-        self._journal.append((table, key, table.get(key, _MISSING)))  # type: ignore[arg-type] # any table will do
+        self._note(table, key)
         table[key] = value
 
-    def of_key(self, key: str) -> list[int]:
-        """Return the numbers of the key's fires, in the order of writing."""
-        return [number for number, fire in self.fires.items() if fire.new.key == key]
+    def change(self, fire: FireEntry, **changes: Any) -> FireEntry:
+        """Write some fields of a fire's row, and return the row."""
+        changed = replace(fire, **changes)
+        self.put(self.fires, fire.fire_id, changed)
+        return changed
+
+    def of_key(self, key: str, *statuses: Status) -> list[FireEntry]:
+        """Return the key's fires, those of these statuses if any, in the order of writing."""
+        return [
+            fire for fire in self.fires.values()
+            if fire.key == key and (not statuses or fire.status in statuses)
+        ]  # fmt: skip
+
+    def of_run(self, workflow_id: str) -> FireEntry | None:
+        """Return the fire of one run ID."""
+        return self.fires.get(self.runs.get(workflow_id, 0))
 
     def drop(self, table: MutableMapping[K, V], key: K) -> None:
         """Remove one row."""
-        self._journal.append((table, key, table.pop(key)))  # type: ignore[arg-type] # any table will do
+        self._note(table, key)
+        del table[key]
 
-    def rules_of(self, new: NewFire) -> Mapping[str, Any] | None:
+    def _note(self, table: MutableMapping[K, V], key: K) -> None:
+        """Remember a row as it is, while a block may roll it back."""
+        if self._journal is not None:
+            self._journal.append((table, key, table.get(key, _MISSING)))
+
+    def rules_of(self, fire: NewFire) -> Mapping[str, Any] | None:
         """Return the run options announced with the type of a fire."""
-        return self.rules.get((new.task_queue, new.workflow_type or ""))
-
-    def due_now(self, key: str, now: datetime) -> ScheduleEntry | None:
-        """Return a schedule's row, due now; None if it is due already or is held."""
-        row = self.schedules.get(key)
-        if row is None or not (row.next_fire_at is None or row.next_fire_at > now):
-            return None
-        hold, pause = row.state.hold, row.state.pause
-        ends = hold == "paused" and pause and pause.until and pause.until <= now
-        return replace(row, next_fire_at=now) if hold is None or ends else None
+        return self.rules.get((fire.task_queue, fire.workflow_type or ""))
 
     def count(self, name: str) -> int:
         """Increment a counter and return it."""
@@ -242,46 +200,45 @@ class Tables:
     @contextmanager
     def undoable(self) -> Iterator[None]:
         """Roll back every change inside when the block raises."""
-        self._journal.clear()
+        journal = self._journal = []
         try:
             yield
         except BaseException:
-            for table, key, before in reversed(self._journal):
+            for table, key, before in reversed(journal):
                 if before is _MISSING:
                     table.pop(key, None)
                 else:
                     table[key] = before
             raise
         finally:
-            self._journal.clear()
+            self._journal = None
 
     def forget_closed(self, keep: int) -> None:
         """Drop the oldest closed fires beyond ``keep``. The cursor still guards their windows."""
-        for number in list(self.fires)[: max(len(self.fires) - keep, 0)]:
-            new = self.fires[number].new
-            if self.fires[number].status in OPEN:
+        for fire in list(self.fires.values())[: max(len(self.fires) - keep, 0)]:
+            if fire.status in OPEN:
                 continue
-            del self.fires[number]
-            before = self.forgotten.get(new.key, new.last_fire_time)
-            self.forgotten[new.key] = max(before, new.last_fire_time)
-            self.windows.pop((new.key, new.series, new.fire_time), None)
-            self.runs.pop(new.workflow_id, None)
+            del self.fires[fire.fire_id]
+            before = self.forgotten.get(fire.key, fire.last_fire_time)
+            self.forgotten[fire.key] = max(before, fire.last_fire_time)
+            self.windows.pop((fire.key, fire.series, fire.fire_time), None)
+            self.runs.pop(fire.workflow_id, None)
 
 
 # --- data intervals ---
 # Where the data of runs begin; migration 0022 does the same in PostgreSQL.
 
 
-def write_fire(tables: Tables, number: int, fire: FireEntry, now: datetime) -> None:
+def write_fire(tables: Tables, fire: FireEntry, now: datetime) -> FireEntry:
     """Write the row of a fire; fix where its data begin, or note that it was denied."""
-    was = tables.fires.get(number)
+    was = tables.fires.get(fire.fire_id)
     if fire.kind in OF_A_WINDOW:
         if fire.status == "starting" and (was is None or was.status != "starting"):
             fire = replace(fire, data_from=_data_from(tables, fire))
-        if fire.status in DENIED and was is not None and was.status in {*PENDING, "starting"}:
-            place = (fire.new.key, fire.new.fire_time)
-            tables.put(tables.gaps, place, (now, fire.new.bucket, False))
-    tables.put(tables.fires, number, fire)
+        if fire.status in DENIED and was is not None and was.status in UNSTARTED:
+            tables.put(tables.gaps, (fire.key, fire.fire_time), (now, fire.bucket, False))
+    tables.put(tables.fires, fire.fire_id, fire)
+    return fire
 
 
 def check_gaps(tables: Tables, now: datetime, rest: timedelta, limit: int) -> list[DataGap]:
@@ -292,7 +249,7 @@ def check_gaps(tables: Tables, now: datetime, rest: timedelta, limit: int) -> li
         if (key, data_to) not in tables.gaps:
             continue  # part of a later gap
         gap = _gap(tables, key, data_to)
-        runs = any(fire.new.fire_time == data_to for _, fire in _counted(tables, key))
+        runs = any(fire.fire_time == data_to for fire in _counted(tables, key))
         since = _window_before(tables, key, data_to) or NO_RUN_BEFORE
         later = _window_after(tables, key, data_to)
         if later is not None and later < data_to:  # no window after that is a gap
@@ -316,9 +273,7 @@ def told_gaps(tables: Tables, key: str) -> list[DataGap]:
 
 def _gap(tables: Tables, key: str, data_to: datetime) -> DataGap | None:
     """Return the gap that a denied window leaves; None if a run has its data."""
-    begun = any(
-        fire.new.fire_time == data_to and _has_begun(fire) for _, fire in _counted(tables, key)
-    )
+    begun = any(fire.fire_time == data_to and _has_begun(fire) for fire in _counted(tables, key))
     later = _window_after(tables, key, data_to)
     if begun or later is None or later < data_to:
         return None
@@ -331,113 +286,132 @@ def _has_begun(fire: FireEntry) -> bool:
 
 
 def _data_from(tables: Tables, fire: FireEntry) -> datetime | None:
-    new = fire.new
-    number = tables.windows.get((new.key, new.series, new.fire_time))
+    number = tables.windows.get((fire.key, fire.series, fire.fire_time))
     if fire.kind == "rerun" and number is not None and _has_begun(tables.fires[number]):
         return tables.fires[number].data_from
-    later = _window_after(tables, new.key, new.fire_time)
-    if later is not None and later < new.fire_time:
+    later = _window_after(tables, fire.key, fire.fire_time)
+    if later is not None and later < fire.fire_time:
         return REPEATS
-    unknown = new.key in tables.forgotten or not tables.remembers
-    before = _window_before(tables, new.key, new.fire_time)
+    unknown = fire.key in tables.forgotten or not tables.remembers
+    before = _window_before(tables, fire.key, fire.fire_time)
     return before or (None if unknown else NO_RUN_BEFORE)
 
 
 def _window_before(tables: Tables, key: str, moment: datetime) -> datetime | None:
     """Return the end of the last window before it that has begun or is still to begin."""
-    before = [
-        (fire.new.fire_time, number, fire.new.last_fire_time)
-        for number, fire in _counted(tables, key)
-        if fire.new.fire_time < moment
-    ]
-    return min(max(before)[2], moment) if before else None
+    before = [fire for fire in _counted(tables, key) if fire.fire_time < moment]
+    return min(max(before, key=_in_order).last_fire_time, moment) if before else None
 
 
 def _window_after(tables: Tables, key: str, moment: datetime) -> datetime | None:
     """Return where the data of the first window after it begin; None if that is pending."""
     after = [
-        (fire.new.fire_time, number)
-        for number, fire in _counted(tables, key)
-        if fire.new.fire_time > moment
+        fire
+        for fire in _counted(tables, key)
+        if fire.fire_time > moment
         and not (fire.status in PENDING and (fire.kind == "rerun" or fire.timing == "backfill"))
     ]
-    first = tables.fires[min(after)[1]] if after else None
+    first = min(after, key=_in_order, default=None)
     return first.data_from if first and _has_begun(first) else None
 
 
-def _counted(tables: Tables, key: str) -> Iterator[tuple[int, FireEntry]]:
-    for number, fire in tables.fires.items():
+def _in_order(fire: FireEntry) -> tuple[datetime, int]:
+    return fire.fire_time, fire.fire_id
+
+
+def _counted(tables: Tables, key: str) -> Iterator[FireEntry]:
+    for fire in tables.fires.values():
         counts = fire.kind in OF_A_WINDOW and fire.data_from != REPEATS
-        if fire.new.key == key and counts and fire.status not in DENIED:
-            yield number, fire
+        if fire.key == key and counts and fire.status not in DENIED:
+            yield fire
 
 
 # --- rows ---
 
 
 class MemoryRows:
-    """Access to rows, the base of all parts of a transaction."""
+    """Access to rows, the base of the ledger and of its transactions."""
 
+    clock: Callable[[], datetime]
     _tables: Tables
-    _clock: Callable[[], datetime]
 
-    def _entry(
-        self,
-        state: ScheduleState,
-        window: Window,
-        workflow_id: str,
-        status: Status,
-        timing: Timing,
-    ) -> FireEntry:
-        """Return the row of a requested fire."""
-        new = NewFire.asked_for(state, window, workflow_id, status, timing)
-        lease = self._clock() if status == "claimed" else None
-        return replace(FireEntry.of(new), lease_until=lease)
+    async def fire(self, workflow_id: str) -> Fire | None:
+        found = self._tables.of_run(workflow_id)
+        return found.as_fire() if found else None
+
+    async def make_due(self, keys: Sequence[str]) -> None:
+        now = self.clock()
+        for key in keys:
+            row = self._tables.schedules.get(key)
+            if row and not row.is_due(now) and row.hold_at(now) is None:
+                self._put(replace(row, next_fire_at=now))
 
     def _windows(self, key: str) -> Iterator[Fire]:
-        for fire in self._tables.fires.values():
-            if fire.new.key == key and fire.kind == "window":
+        for fire in self._tables.of_key(key):
+            if fire.kind == "window":
                 yield fire.as_fire()
 
-    def _of(self, key: str, status: Status) -> list[tuple[int, FireEntry]]:
-        fires = self._tables.fires.items()
-        return [(n, fire) for n, fire in fires if fire.new.key == key and fire.status == status]
+    def _skipped_ahead(self, key: str) -> list[FireEntry]:
+        """Return the windows to come of the current series that were skipped."""
+        state = self._tables.schedules[key].state
+        return [
+            fire
+            for fire in self._tables.of_key(key, "skipped")
+            if fire.kind == "window" and fire.series == state.series
+            and fire.fire_time > state.cursor
+        ]  # fmt: skip
 
-    def _skipped_ahead(self, fire: FireEntry) -> bool:
-        """Return whether an operator skipped it before its fire time."""
-        mine = fire.status == "skipped" and code_of(fire.reason) == "user"
-        ahead = fire.new.fire_time > self._tables.schedules[fire.new.key].state.cursor
-        return mine and ahead and fire.kind == "window"
+    def _skipped_by_users(self, key: str) -> list[FireEntry]:
+        return [fire for fire in self._skipped_ahead(key) if fire.reason_code == "user"]
 
-    def _settle(self, number: int, status: Status, reason: Reason | None) -> None:
-        fire = replace(
-            self._tables.fires[number], status=status, reason=reason, token=None, lease_until=None,
-            awaits=None,
-        )  # fmt: skip
-        self._write(number, fire)
+    def _entry(
+        self, new: NewFire, owner: str | None = None, lease: timedelta = timedelta()
+    ) -> FireEntry:
+        """Return the row of a new fire: sent by its owner at once, or due when it may be sent."""
+        core, now = shared(NewFire, new), self.clock()
+        if new.token:
+            return FireEntry(
+                **core, lease_until=now + lease, starting_at=now, attempts=1, replica=owner
+            )
+        due = new.not_before or now
+        return FireEntry(**core, lease_until=due if new.status == "claimed" else None)
 
-    def _add(self, fire: FireEntry) -> int:
+    def _settle(self, fire: FireEntry, status: Status, reason: Reason | None) -> None:
+        self._write(
+            replace(fire, status=status, reason=reason, token=None, lease_until=None, awaits=None)
+        )
+
+    def _add(self, fire: FireEntry) -> FireEntry:
         """Write a new row and index it."""
         number = self._tables.count("fire")
-        self._write(number, replace(fire, decided_at=self._clock()))
+        fire = self._write(replace(fire, fire_id=number, decided_at=self.clock()))
         if fire.kind == "window":
-            place = (fire.new.key, fire.new.series, fire.new.fire_time)
+            place = (fire.key, fire.series, fire.fire_time)
             self._tables.put(self._tables.windows, place, number)
-        self._tables.put(self._tables.runs, fire.new.workflow_id, number)
-        return number
+        self._tables.put(self._tables.runs, fire.workflow_id, number)
+        return fire
 
-    def _write(self, number: int, fire: FireEntry) -> None:
-        write_fire(self._tables, number, fire, self._clock())
+    def _write(self, fire: FireEntry) -> FireEntry:
+        return write_fire(self._tables, fire, self.clock())
 
-    def _claim(self, new: NewFire, number: int, now: datetime) -> Claim:
-        data_from, rules = self._tables.fires[number].data_from, self._tables.rules_of(new)
-        return new.claim(number, now, data_from=data_from, rules=rules)
+    def _claim(self, fire: FireEntry, **others: Any) -> Claim:
+        return fire.claim(rules=self._tables.rules_of(fire), **others)
 
-    def _remove(self, number: int) -> None:
-        new = self._tables.fires[number].new
-        self._tables.drop(self._tables.fires, number)
-        self._tables.drop(self._tables.windows, (new.key, new.series, new.fire_time))
-        self._tables.drop(self._tables.runs, new.workflow_id)
+    def _remove(self, fire: FireEntry) -> None:
+        self._tables.drop(self._tables.fires, fire.fire_id)
+        self._tables.drop(self._tables.windows, (fire.key, fire.series, fire.fire_time))
+        self._tables.drop(self._tables.runs, fire.workflow_id)
 
-    def _put(self, entry: ScheduleEntry) -> None:
-        self._tables.put(self._tables.schedules, entry.state.key, entry)
+    def _put(self, row: ScheduleEntry, **state: Any) -> None:
+        """Write the row of a schedule, with these fields of its state."""
+        if state:
+            row = replace(row, state=replace(row.state, **state))
+        self._tables.put(self._tables.schedules, row.state.key, row)
+
+    def living(self, alive: timedelta) -> list[Serving]:
+        """Return the replicas that announced within ``alive``."""
+        now = self.clock()
+        return [other for other, seen in self._tables.replicas.values() if seen > now - alive]
+
+    def _announced(self, task_queue: str) -> list[str]:
+        return [name for queue, name in self._tables.rules if queue == task_queue]

@@ -7,15 +7,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from engine.errors import LedgerError
-from engine.ledger.fires import OPEN, Claim
+from engine.ledger.fires import OPEN, PENDING, SURELY_NOT_RUN, Claim, shared
 from engine.ledger.memory.operations import (
     MemoryBackfilling,
-    MemoryFollowUps,
-    MemoryLetters,
+    MemoryBadEnds,
     MemoryOperating,
-    with_awaited,
+    open_fire,
 )
-from engine.ledger.memory.tables import FireEntry, MemoryRows, ScheduleEntry, Tables
+from engine.ledger.memory.tables import MemoryRows, ScheduleEntry, Tables
 from engine.ledger.records import DriftRow, NewDefinition, NewFire, ProjectRow, QueueRow, Serving
 from engine.schedules.diff import Head
 from engine.schedules.ids import resolve_type
@@ -39,9 +38,7 @@ _BY_THE_FILE = "paused: true in the file"
 
 
 class MemoryDeclaring(MemoryRows):
-    """Declarations of schedules."""
-
-    _announced: Callable[[str], list[str]]
+    """Declarations of schedules and step queues."""
 
     async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
         """Do nothing: the ledger's only lock is held already."""
@@ -52,13 +49,7 @@ class MemoryDeclaring(MemoryRows):
     async def heads(self, project: str, keys: Sequence[str]) -> dict[str, Head]:
         named = set(keys)
         return {
-            key: Head(
-                key=key,
-                project=row.state.project,
-                digest=row.state.digest,
-                retired=row.state.retired_at is not None,
-                origin=row.state.origin,
-            )
+            key: Head(**shared(Head, row.state), retired=row.state.retired_at is not None)
             for key, row in self._tables.schedules.items()
             if key in named or row.state.project == project
         }
@@ -74,31 +65,19 @@ class MemoryDeclaring(MemoryRows):
     async def announced(self, task_queues: Collection[str]) -> Mapping[str, Sequence[str]]:
         return {task_queue: self._announced(task_queue) for task_queue in task_queues}
 
-    async def define(
-        self,
-        definitions: Sequence[NewDefinition],
-        *,
-        by: str,  # noqa: ARG002 - no audit here
-    ) -> None:
+    async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
         for new in definitions:
             key = new.schedule.key
             before = self._tables.schedules.get(key)
-            paused = Pause(self._clock(), _BY_THE_FILE) if new.paused else None
+            paused = Pause(self.clock(), _BY_THE_FILE) if new.paused else None
             cursor = new.cursor
             if before and before.state.series == new.series:
                 cursor = max(cursor, before.state.cursor)
             state = ScheduleState(
+                **{**shared(ScheduleState, new), "cursor": cursor},
                 key=key,
-                project=new.project,
-                schedule=new.schedule,
                 definition_version=new.version,
                 digest=new.schedule.digest,
-                series=new.series,
-                suffixed=new.suffixed,
-                max_bucket=new.max_bucket,
-                effective_from=new.effective_from,
-                cursor=cursor,
-                workflow_type=new.workflow_type,
                 retired_at=None,
                 # A file does not change an operator's pause.
                 pause=before.state.pause if before else paused,
@@ -106,7 +85,6 @@ class MemoryDeclaring(MemoryRows):
                 failures=0,
                 rules=TIME_RULES,
                 cursor_reading=reading_at(new.schedule, new.cursor),
-                origin=new.origin,
             )
             self._put(ScheduleEntry(state, new.next_fire_at))
             self._tables.put(self._tables.definitions, (key, new.version), new.schedule)
@@ -118,11 +96,7 @@ class MemoryDeclaring(MemoryRows):
         for key, row in sorted(self._tables.schedules.items()):
             if row.state.project != project or row.state.retired_at is not None:
                 continue
-            skipped = sorted(
-                fire.new.fire_time
-                for _, fire in self._of(key, "skipped")
-                if fire.new.series == row.state.series and self._skipped_ahead(fire)
-            )
+            skipped = sorted(fire.fire_time for fire in self._skipped_by_users(key))
             asked_for = row.state.origin == "api" and row.next_fire_at is not None
             if row.state.pause or skipped or asked_for:
                 found.append(DriftRow(key, row.state.origin, row.state.pause, tuple(skipped)))
@@ -136,22 +110,18 @@ class MemoryDeclaring(MemoryRows):
 
     async def retire(self, keys: Sequence[str], at: datetime) -> None:
         for key in keys:
-            state = self._tables.schedules[key].state
-            self._put(ScheduleEntry(replace(state, retired_at=at, absent_since=None), None))
-        for number, fire in list(self._tables.fires.items()):
-            waits = fire.status in {"claimed", "queued"} and fire.kind != "handler"
-            if fire.new.key in keys and waits:
-                self._settle(number, "skipped", Reason("retired", "retired"))
+            row = self._tables.schedules[key]
+            self._put(ScheduleEntry(row.state, None), retired_at=at, absent_since=None)
+            for fire in self._tables.of_key(key, *PENDING):
+                if fire.kind != "handler":
+                    self._settle(fire, "skipped", Reason("retired", "retired"))
 
     async def move_to_project(self, keys: Sequence[str], old: str, new: str) -> None:
         tables = self._tables
         for key in keys:
-            entry = tables.schedules[key]
-            self._put(replace(entry, state=replace(entry.state, project=new, absent_since=None)))
-        for number, fire in list(tables.fires.items()):
-            if fire.new.key in keys and fire.status in OPEN:
-                moved = replace(fire, new=replace(fire.new, project=new))
-                tables.put(tables.fires, number, moved)
+            self._put(tables.schedules[key], project=new, absent_since=None)
+            for fire in tables.of_key(key, *OPEN):
+                tables.change(fire, project=new)
         for number, each in list(tables.backfills.items()):
             if each.key in keys and each.state == "laying":
                 tables.put(tables.backfills, number, replace(each, project=new))
@@ -166,7 +136,7 @@ class MemoryDeclaring(MemoryRows):
             if row.state.project != project or row.state.retired_at:
                 continue
             moment = (row.state.absent_since or at) if key in absent else None
-            self._put(replace(row, state=replace(row.state, absent_since=moment)))
+            self._put(row, absent_since=moment)
             if moment:
                 since[key] = moment
         return since
@@ -174,29 +144,16 @@ class MemoryDeclaring(MemoryRows):
     async def save_project(
         self, file: ScheduleFile, *, by: str, refused: Collection[str] = ()
     ) -> None:
-        now = self._clock()
+        now = self.clock()
         row = ProjectRow(file.revision, file.digest, now, file.name, by, tuple(refused))
         self._tables.put(self._tables.projects, file.project, row)
         self._tables.count("epoch")
 
-
-# --- queues ---
-
-
-class MemoryQueues(MemoryRows):
-    """Declarations of step queues."""
-
     async def queues(self) -> dict[str, QueueRow]:
         return dict(sorted(self._tables.queues.items()))
 
-    async def declare_queues(
-        self,
-        project: str,
-        queues: Mapping[str, Queue],
-        *,
-        by: str,  # noqa: ARG002 - not recorded here
-    ) -> None:
-        now, table = self._clock(), self._tables.queues
+    async def declare_queues(self, project: str, queues: Mapping[str, Queue], *, by: str) -> None:
+        now, table = self.clock(), self._tables.queues
         for name, limits in queues.items():
             if name not in table or table[name].project == project:
                 self._tables.put(table, name, QueueRow(name, project, limits, now))
@@ -208,28 +165,14 @@ class MemoryQueues(MemoryRows):
 # --- transaction ---
 
 
-class MemoryTransaction(
-    MemoryOperating,
-    MemoryBackfilling,
-    MemoryDeclaring,
-    MemoryQueues,
-    MemoryLetters,
-    MemoryFollowUps,
-):
+class MemoryTransaction(MemoryOperating, MemoryBackfilling, MemoryDeclaring, MemoryBadEnds):
     """All statements of one transaction, on the tables of the in-memory ledger."""
 
-    def __init__(
-        self,
-        tables: Tables,
-        clock: Callable[[], datetime],
-        announced: Callable[[str], list[str]],
-        living: Callable[[timedelta], list[Serving]],
-    ) -> None:
-        self._tables, self._clock, self._announced = tables, clock, announced
-        self._living = living
+    def __init__(self, tables: Tables, clock: Callable[[], datetime]) -> None:
+        self._tables, self.clock = tables, clock
 
     async def now(self) -> datetime:
-        return self._clock()
+        return self.clock()
 
     async def lock_due(
         self,
@@ -239,12 +182,11 @@ class MemoryTransaction(
         but: Collection[str] = (),
         only: Collection[str] | None = None,
     ) -> list[str]:
-        now = self._clock()
+        now = self.clock()
         due = [
             (row.next_fire_at, key)
             for key, row in self._tables.schedules.items()
-            if row.next_fire_at
-            and row.next_fire_at <= now
+            if row.is_due(now)
             and row.servable(serving)
             and key not in but
             and (only is None or key in only)
@@ -268,40 +210,31 @@ class MemoryTransaction(
 
     async def lock_unsent(self, fire_ids: Collection[int]) -> set[int]:
         fires = self._tables.fires
-        return {n for n in fire_ids if n in fires and fires[n].status in {"claimed", "queued"}}
+        return {n for n in fire_ids if n in fires and fires[n].status in PENDING}
 
     async def read(
-        self,
-        keys: Sequence[str],
-        *,
-        all_open: bool = False,
-        at_once: bool = False,  # noqa: ARG002 - nothing is parsed here
+        self, keys: Sequence[str], *, all_open: bool = False, at_once: bool = False
     ) -> list[ScheduleState]:
         rows = self._tables.schedules
         return [self._known(rows[key].state, all_open) for key in keys if key in rows]
 
     def _known(self, state: ScheduleState, all_open: bool) -> ScheduleState:  # noqa: FBT001 - private
         """Add what a plan needs of the key's fires."""
-        fires = self._tables.fires
-        mine = [(number, fires[number]) for number in self._tables.of_key(state.key)]
-        queued = any(fire.status == "queued" for _, fire in mine)
+        mine = self._tables.of_key(state.key)
+        queued = any(fire.status == "queued" for fire in mine)
         asked = all_open or queued or state.schedule.overlap != "allow"
-        in_the_way = [
-            with_awaited(self._tables, fire, found)
-            for number, fire in mine
-            if asked and (found := fire.in_the_way(number))
-        ]
+        in_the_way = [found for fire in mine if asked and (found := open_fire(self._tables, fire))]
         open_fires, unread = self._ahead(state.schedule, in_the_way)
         if all_open:
             open_fires, unread = tuple(in_the_way), ALL_READ
         return replace(
             state,
             known={
-                fire.new.fire_time: fire.status not in {"skipped", "expired", "rejected"}
-                for _, fire in mine
+                fire.fire_time: fire.status not in SURELY_NOT_RUN
+                for fire in mine
                 if fire.kind == "window"
-                and fire.new.series == state.series
-                and fire.new.fire_time > state.cursor
+                and fire.series == state.series
+                and fire.fire_time > state.cursor
             },
             open_fires=open_fires,
             unread=unread,
@@ -325,7 +258,7 @@ class MemoryTransaction(
         *,
         owner: str | None = None,
         lease: timedelta = timedelta(0),
-        strict: bool = False,  # noqa: ARG002 - nothing can fail here that would not fail all
+        strict: bool = False,
     ) -> list[Claim]:
         claims = []
         for step in steps:
@@ -333,20 +266,18 @@ class MemoryTransaction(
                 claims += self._insert(NewFire.of(step, decision, owner), owner, lease)
             await self.move(step.state, step.moves)
             state = self._tables.schedules[step.state.key].state
-            cursor = max(state.cursor, step.cursor)
-            state = replace(
-                state, cursor=cursor, max_bucket=step.max_bucket, failures=0,
-                rules=TIME_RULES, cursor_reading=step.reading,
-                pause=None if step.resumed else state.pause,
+            self._put(
+                ScheduleEntry(state, step.next_fire_at), cursor=max(state.cursor, step.cursor),
+                max_bucket=step.max_bucket, failures=0, rules=TIME_RULES,
+                cursor_reading=step.reading, pause=None if step.resumed else state.pause,
             )  # fmt: skip
-            self._put(ScheduleEntry(state, step.next_fire_at))
         return claims
 
     async def unservable(
         self, serving: Serving, *, alive: timedelta, steady: timedelta, limit: int
     ) -> list[str]:
-        now = self._clock()
-        able = [serving, *self._living(alive)]
+        now = self.clock()
+        able = [serving, *self.living(alive)]
         keys = [
             key
             for key, row in self._tables.schedules.items()
@@ -363,8 +294,7 @@ class MemoryTransaction(
     async def back_off(self, key: str, error: str) -> None:
         state = self._tables.schedules[key].state
         wait = timedelta(seconds=min(2.0 ** min(state.failures, 10), 300.0))
-        state = replace(state, failures=state.failures + 1)
-        self._put(ScheduleEntry(state, self._clock() + wait, error))
+        self._put(ScheduleEntry(state, self.clock() + wait, error), failures=state.failures + 1)
 
     def _insert(self, new: NewFire, owner: str | None, lease: timedelta) -> list[Claim]:
         window = (new.key, new.series, new.fire_time)
@@ -372,20 +302,5 @@ class MemoryTransaction(
             return []
         if new.workflow_id in self._tables.runs:
             raise LedgerError(f"{new.workflow_id} is another window's run")
-        now = self._clock()
-        leases = {"starting": now + lease, "claimed": new.not_before or now}
-        fire = FireEntry(
-            new=new,
-            status=new.status,
-            reason=new.reason,
-            timing=new.timing,
-            token=new.token,
-            lease_until=leases.get(new.status),
-            starting_at=now if new.token else None,
-            attempts=1 if new.token else 0,
-            replica=owner if new.token else None,
-            awaits=new.awaits,
-            overlap=new.overlap,
-        )
-        number = self._add(fire)
-        return [self._claim(new, number, now)] if new.token else []
+        fire = self._add(self._entry(new, owner, lease))
+        return [self._claim(fire)] if new.token else []

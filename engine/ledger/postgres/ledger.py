@@ -32,6 +32,7 @@ from engine.ledger.postgres.connections import PATIENCE, PATIENCE_LONG, Connecti
 from engine.ledger.postgres.maintenance import Upkeep
 from engine.ledger.postgres.rows import (
     as_action,
+    as_backfill,
     as_claim,
     as_fire,
     as_next_fire,
@@ -39,7 +40,7 @@ from engine.ledger.postgres.rows import (
     parse_apart,
 )
 from engine.ledger.postgres.schema import build_indexes, check_schema_name, migrate, migrations
-from engine.ledger.postgres.transaction import PostgresTransaction, read_backfill
+from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.ledger.records import (
     ActionRow,
     Backfill,
@@ -51,7 +52,6 @@ from engine.ledger.records import (
     Served,
     Serving,
     SlotAsk,
-    SlotsHeld,
     Wanted,
     as_served,
 )
@@ -174,10 +174,10 @@ class PostgresFires:
         return as_fire(rows[0]) if rows else None
 
     async def backfills(self, key: str, *, limit: int = 20) -> list[Backfill]:
-        return list(map(read_backfill, await self._run("backfills", key, False, limit)))
+        return list(map(as_backfill, await self._run("backfills", key, False, limit)))
 
     async def laying(self) -> list[Backfill]:
-        return list(map(read_backfill, await self._run("laying")))
+        return list(map(as_backfill, await self._run("laying")))
 
     async def check_data_gaps(self, *, rest: timedelta, limit: int) -> list[DataGap]:
         return [DataGap.of(**row) for row in await self._run("check_data_gaps", rest, limit)]
@@ -243,10 +243,6 @@ class PostgresSlots:
 
     async def give_back_slots(self, holder: str) -> None:
         await self._connections.fetch(query("give_back_slots"), self._namespace, holder)
-
-    async def slots_held(self) -> list[SlotsHeld]:
-        rows = await self._connections.fetch(query("slots_held"), self._namespace)
-        return [SlotsHeld(**row) for row in rows]
 
 
 # --- lineage of the database ---

@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 from typing import Final
 
 from engine.errors import EngineError
-from engine.ledger.fires import DayPart, KeyMaintenance, LongRow, OldFire, OldSnapshot
+from engine.ledger.fires import DayPart, KeyMaintenance, OldFire, OldRow, OldSnapshot
 from engine.ledger.postgres.connections import query
 from engine.ledger.postgres.rows import parse_definition
 from engine.ledger.postgres.transaction import PostgresTransaction
@@ -78,9 +78,9 @@ class Upkeep:
         """Return one version of a schedule's definition."""
         return await self.transaction.definition(key, version)
 
-    async def over_days(self, key: str, since: datetime, until: datetime) -> list[LongRow]:
+    async def over_days(self, key: str, since: datetime, until: datetime) -> list[OldRow]:
         """Return the rows whose windows span several days and reach into ``since <= t < until``."""
-        return [LongRow(**row) for row in await self._run("over_days", key, since, until)]
+        return [OldRow(**row) for row in await self._run("over_days", key, since, until)]
 
     async def summarise(
         self, key: str, since: datetime, until: datetime, parts: Sequence[DayPart]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from engine.errors import EngineError
-from engine.ledger.fires import Claim, Fire, begins
-from engine.ledger.records import ActionRow, DriftRow, NextFire, ScheduleRow, state_of
+from engine.ledger.fires import Claim, DeadLetter, Ended, Fire, as_left, begins
+from engine.ledger.records import ActionRow, Backfill, DriftRow, NextFire, ScheduleRow, state_of
 from engine.schedules.model import Schedule
 from engine.schedules.planner.decisions import (
     ALL_READ,
@@ -149,15 +150,41 @@ def _as_awaited(fields: dict[str, Any]) -> Dependency:
 def as_claim(row: Row) -> Claim:
     """Return the claim taken by ``take_over.sql``."""
     fields = dict(row)
-    own, rules = fields.pop("input"), fields.pop("rules")
     return Claim(
         fire_id=fields.pop("id"),
         schedule=parse_definition(fields.pop("definition")),
-        own_input=() if own is None else (json.loads(own),),
-        rules=rules and json.loads(rules),
+        own_input=_as_input(fields),
+        rules=as_rules(fields.pop("rules")),
         data_from=begins(fields.pop("data_from")),
         **fields,
     )
+
+
+def as_letter(row: Row) -> DeadLetter:
+    """Return the dead letter read by ``dead_letters.sql``."""
+    return DeadLetter(**_as_bad_end(dict(row)))
+
+
+def as_ended(row: Row) -> Ended:
+    """Return the fire read by ``ended.sql``."""
+    fields = dict(row)
+    return Ended(rules=as_rules(fields.pop("rules")), **_as_bad_end(fields))
+
+
+def _as_bad_end(fields: dict[str, Any]) -> dict[str, Any]:
+    left = as_left(fields.pop("not_undone"))
+    return {"arguments": _as_input(fields), "not_undone": left, **fields}
+
+
+def _as_input(fields: dict[str, Any]) -> tuple[Any, ...]:
+    """Remove the input from a row's fields and return it."""
+    given = fields.pop("input")
+    return () if given is None else (json.loads(given),)
+
+
+def as_rules(text: str | None) -> Mapping[str, Any] | None:
+    """Return the run options in the ``rules`` of a row."""
+    return dict(json.loads(text)) if text else None
 
 
 def as_schedule(row: Row) -> ScheduleRow:
@@ -196,3 +223,9 @@ def as_fire(row: Row) -> Fire:
     """Return the fire read by ``list_fires.sql``."""
     fields = {name: row[name] for name in Fire.__dataclass_fields__}
     return Fire(**{**fields, "history": tuple(json.loads(row["history"]))})
+
+
+def as_backfill(row: Row) -> Backfill:
+    """Return the backfill read by ``backfills.sql`` or ``laying.sql``."""
+    read = {"include": tuple(row["include"]), "left_alone": json.loads(row["left_alone"])}
+    return Backfill(**{**row, **read})

@@ -21,13 +21,21 @@ from engine.ledger.fires import (
     FollowUp,
     Status,
     Timing,
-    as_ended,
-    as_letter,
     begins,
 )
 from engine.ledger.floors import Floors
 from engine.ledger.postgres.connections import Connection, query
-from engine.ledger.postgres.rows import as_drift, as_fire, as_state, is_parsed, parse_definition
+from engine.ledger.postgres.rows import (
+    as_backfill,
+    as_drift,
+    as_ended,
+    as_fire,
+    as_letter,
+    as_rules,
+    as_state,
+    is_parsed,
+    parse_definition,
+)
 from engine.ledger.records import (
     Action,
     Backfill,
@@ -35,14 +43,12 @@ from engine.ledger.records import (
     DriftRow,
     NewDefinition,
     NewFire,
-    NewRequest,
     ProjectRow,
     QueueRow,
     Serving,
     SkippedAhead,
     ToLay,
     action_json,
-    as_backfill,
 )
 from engine.schedules.diff import Head
 from engine.schedules.ids import Window, resolve_type
@@ -149,8 +155,8 @@ def claimed(fires: Sequence[NewFire], rows: Sequence[asyncpg.Record]) -> list[Cl
     written = {row["workflow_id"]: row for row in rows}
     return [
         fire.claim(
-            row["id"], row["starting_at"], data_from=begins(row["data_from"]),
-            rules=row["rules"] and json.loads(row["rules"]),
+            fire_id=row["id"], starting_at=row["starting_at"], attempts=1,
+            data_from=begins(row["data_from"]), rules=as_rules(row["rules"]),
         )
         for fire in fires
         if fire.token is not None and (row := written.get(fire.workflow_id))
@@ -319,12 +325,11 @@ class PostgresOperating(Statements):
         many = len(fire_ids)
         await self.run("wish_stops", fire_ids, [stop] * many, [None] * many, [reason] * many)
 
-    async def request(self, state: ScheduleState, new: NewRequest) -> bool:
+    async def request(self, new: NewFire) -> bool:
         rows = await self.run(
-            "request_fire", state.project, state.key, new.series, new.bucket, new.fire_time,
-            new.kind, state.definition_version, new.workflow_id, state.workflow_type,
-            state.schedule.task_queue, new.status, new.reason, code_of(new.reason), new.kind,
-            new.overlap,
+            "request_fire", new.project, new.key, new.series, new.bucket, new.fire_time, new.kind,
+            new.definition_version, new.workflow_id, new.workflow_type, new.task_queue, new.status,
+            new.reason, new.reason_code, new.timing, new.overlap,
             json.dumps(new.own_input[0]) if new.own_input else None,
         )  # fmt: skip
         return bool(rows)
@@ -399,7 +404,7 @@ class PostgresOperating(Statements):
             seen.workflow_id, timing, seen.run_id, seen.started_at, seen.first_run_id, data_from,
         )  # fmt: skip
 
-    async def letters(
+    async def dead_letters(
         self,
         key: str | None = None,
         *,
@@ -407,11 +412,11 @@ class PostgresOperating(Statements):
         bucket: int | None = None,
         limit: int = 50,
     ) -> list[DeadLetter]:
-        rows = await self.run("letters", key, workflow_id, bucket, limit)
+        rows = await self.run("dead_letters", key, workflow_id, bucket, limit)
         return [as_letter(row) for row in rows]
 
-    async def deal(self, workflow_ids: Collection[str]) -> set[str]:
-        rows = await self.run("deal", list(workflow_ids))
+    async def resolve_dead_letters(self, workflow_ids: Collection[str]) -> set[str]:
+        rows = await self.run("resolve_dead_letters", list(workflow_ids))
         return {row["workflow_id"] for row in rows}
 
     async def ended(self, limit: int) -> list[Ended]:
@@ -453,7 +458,7 @@ class PostgresBackfilling(Statements):
     async def backfills(
         self, key: str, *, laying: bool = False, limit: int = 100
     ) -> list[Backfill]:
-        return list(map(read_backfill, await self.run("backfills", key, laying, limit)))
+        return list(map(as_backfill, await self.run("backfills", key, laying, limit)))
 
     async def request_backfill(self, new: Backfill) -> int:
         (row,) = await self.run(
@@ -506,9 +511,7 @@ class PostgresBackfilling(Statements):
                  state.schedule.task_queue)  # fmt: skip
         for name, again in (("refill", True), ("insert_backfill", False)):
             fires = [
-                NewFire.backfilled(state, each.window, each.workflow_id, sent=overlap == "allow")
-                for each in windows
-                if each.again is again
+                NewFire.backfilled(state, each, overlap) for each in windows if each.again is again
             ]
             if not fires:
                 continue
@@ -524,11 +527,6 @@ class PostgresBackfilling(Statements):
         if new and (state.max_bucket is None or max(new) > state.max_bucket):
             await self.run("raise_max_bucket", state.key, max(new))
         return claims, laid
-
-
-def read_backfill(row: asyncpg.Record) -> Backfill:
-    """Return the backfill read by ``backfills.sql`` or ``laying.sql``."""
-    return as_backfill(dict(row), json.loads(row["left_alone"]))
 
 
 # --- statements of a tick ---

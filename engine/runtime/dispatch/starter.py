@@ -33,7 +33,16 @@ from engine.errors import TemporalUnavailable
 from engine.flow import CompensationFailed
 from engine.flow.definition import RunOptions
 from engine.flow.fire import MEMO_KEY, FireInfo
-from engine.ledger.fires import NO_RUN_BEFORE, REPEATS, Claim, Closed, Evidence, Outcome, Timing
+from engine.ledger.fires import (
+    ENDED_BADLY,
+    NO_RUN_BEFORE,
+    REPEATS,
+    Claim,
+    Closed,
+    Evidence,
+    Outcome,
+    Timing,
+)
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.run_memo import first_run_of, read_chain_info
 from engine.runtime.settings import Settings
@@ -139,14 +148,12 @@ _LONGEST = 2000
 """Limit on the characters of an error in the ledger."""
 _MOST_LEFT = 100
 """Limit on the listed steps that could not be undone."""
-ENDED_BADLY = frozenset({"failed", "timed_out", "terminated"})
-"""Ends of a run with a cause to read, which takes an additional call."""
 
 
 async def with_failure(
     evidence: Evidence, handle: WorkflowHandle[Any, Any], settings: Settings
 ) -> Evidence:
-    """Return the evidence of a run, with the cause if it failed."""
+    """Return the evidence of a run, with the cause if it failed, which takes another call."""
     if evidence.closed not in ENDED_BADLY:
         return evidence
     try:

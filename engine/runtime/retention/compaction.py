@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Protocol
 
-from engine.ledger.fires import OPEN, DayPart, KeyMaintenance, LongRow, OldFire
+from engine.ledger.fires import ENDED_BADLY, OPEN, DayPart, KeyMaintenance, OldFire, OldRow
 from engine.ledger.postgres.maintenance import Upkeep
 from engine.runtime.clock import boottime
 from engine.runtime.retention.archive import Archive, leaving
@@ -31,7 +31,7 @@ class Tended(Protocol):
 # --- retention rules ---
 # Pure rules of which old rows may be merged into ranges, and which may be removed.
 
-_FAILED = frozenset({"failed", "timed_out", "terminated", "rejected", "unvouched"})
+_FAILED = ENDED_BADLY | {"unvouched"}
 """Statuses that keep their details longer, for the search for the cause."""
 
 
@@ -251,7 +251,7 @@ async def rollup(upkeep: Upkeep, key: str, since: datetime, until: datetime) -> 
     await upkeep.summarise(key, since, until, parts)
 
 
-def parts_of(row: LongRow, spec: Spec, since: datetime, until: datetime) -> list[DayPart]:
+def parts_of(row: OldRow, spec: Spec, since: datetime, until: datetime) -> list[DayPart]:
     """Return how many windows of a long row each day between two midnights has.
 
     If the time rules have changed since the row was written, the last day takes the difference, so

@@ -20,11 +20,11 @@ from temporalio.service import RPCError, RPCStatusCode
 from engine.errors import Code, ScheduleNotFound
 from engine.flow.fire import FireInfo
 from engine.ledger import Ledger
-from engine.ledger.fires import Evidence, StopOrder
+from engine.ledger.fires import ENDED_BADLY, Evidence, StopOrder
 from engine.ledger.records import Serving
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import AUDITED, Budget
-from engine.runtime.dispatch.starter import ENDED_BADLY, evidence_of, with_failure
+from engine.runtime.dispatch.starter import evidence_of, with_failure
 from engine.runtime.events import Alert, Closed, OnEvent, Stopped
 from engine.runtime.planning import has_window, locked, split_range
 from engine.runtime.run_memo import first_run_of, read_chain_info, read_fire_info

@@ -43,6 +43,7 @@ from engine.runtime.temporal_client import classify_rpc_error
 from engine.runtime.tracking.runs import VISIBILITY_LAG, ObservedRun, RunInspector, reconcile_runs
 from engine.schedules.ids import resolve_type
 from engine.schedules.policies import Reason
+from engine.schedules.units import exact_text
 
 # --- follow-up runs ---
 # A durable outbox for fires that ended badly: their follow-up fires, and the mark that they were
@@ -101,7 +102,7 @@ def handler_input(fire: Ended) -> dict[str, object]:
     return {
         "key": fire.key,
         "bucket": fire.bucket,
-        "fire_time": fire.fire_time.isoformat().replace("+00:00", "Z"),
+        "fire_time": exact_text(fire.fire_time),
         "windows": fire.windows,
         "workflow_id": fire.workflow_id,
         "run_id": fire.run_id,
