@@ -52,15 +52,17 @@ def test_hostile_input_is_one_clear_problem_and_quick(text, code):
     assert time.perf_counter() - began < 10
 
 
-def test_a_name_that_cannot_be_printed_is_not_proposed_as_it_is():
+def test_a_name_that_cannot_be_printed_is_not_shown_as_it_is():
     text = """
     calendars: {holi\ufeffdays: [SAT]}
     schedules:
     - {key: extr\ufeffact, workflow: w, everyMs: 1000, exclude: [holidays]}
     - {key: b, workflow: w, needs: [extract]}
+    - {key: c, workflow: w, everyMs: 1000, every﻿Ms: 1, every﻿Ms: 2}
     """
     shown = [problem.located("a.yaml") for problem in problems(text)]
-    assert sum("did you mean" in line for line in shown) == 2
+    assert sum("did you mean" in line for line in shown) == 3
+    assert any("given twice" in line for line in shown)
     assert all(line.isprintable() for line in shown), shown
 
 

@@ -192,7 +192,7 @@ class Tree:
         if first is None:
             parent.entries[name.value] = (name, node)
             return
-        shown = name.value if len(name.value) <= MAX_NAME else name.value[:MAX_NAME] + "…"
+        shown = shorten(name.value, MAX_NAME + 1)
         message = f"{shown} is given twice; the first is on line {first[0].line}"
         self.complain(name, message, "keep one of the two", value=shown)
 
