@@ -10,7 +10,6 @@ import secrets
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,7 +197,6 @@ def _check_major(data: Path) -> None:
 
 DATABASE = "sched"
 _DATABASE_EXISTS = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)"
-_READY_WITHIN = 60.0
 # A fast shutdown ends sessions but keeps every commit; an immediate one only costs a recovery.
 _SIGNALS = ((signal.SIGINT, 20.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
 _SETTINGS = {
@@ -236,8 +234,7 @@ class PostgresServer(Server):
         durable: bool = True,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__("PostgreSQL", "postgres", data_dir, _SIGNALS)
-        self.port = port
+        super().__init__("PostgreSQL", "postgres", data_dir, port, _SIGNALS)
         self._durable, self._more = durable, settings or {}
         self._password = ""
         self._lock: FolderLock | None = None
@@ -261,10 +258,7 @@ class PostgresServer(Server):
                 self._lock = None
 
     async def stop_orphan(self) -> bool:
-        """Stop the server that a killed owner left in this folder; return whether there was one.
-
-        The caller must know that the folder has no living owner.
-        """
+        """See ``Server``: PostgreSQL's own pid file counts, too."""
         home = home_of(self.data_dir)
         if not home.is_dir():
             return False
@@ -278,7 +272,7 @@ class PostgresServer(Server):
             identity = _postmaster(home / "data")
             if identity is None:
                 return False
-            await self._process.end(identity)
+            await self._end(identity)
             return True
 
     async def create_database(self, name: str, template: str | None = None) -> str:
@@ -312,24 +306,16 @@ class PostgresServer(Server):
         self._password = opened.password
         hasty = {} if self._durable else _HASTY
         settings = {**_SETTINGS, "port": str(self.port), **hasty, **self._more}
-        self._process.spawn(
+        self.spawn(
             [
                 opened.programs / "postgres",
                 "-D",
                 opened.data,
                 *(f"--{name}={value}" for name, value in settings.items()),
             ],
-            port=self.port,
             env=ENVIRONMENT,
             user=opened.account.ids,
         )
-        await self._ready()
-
-    async def _ready(self) -> None:
-        deadline = time.monotonic() + _READY_WITHIN
-        while not await self._answers():
-            self._process.check(deadline)
-            await asyncio.sleep(0.02)
 
     async def _answers(self) -> bool:
         """Return whether the server accepts sessions; the first one creates the database."""
