@@ -142,7 +142,10 @@ class Outer:
         (WithTwoInputs, "put several values into a dataclass"),
         (WithKeywordInput, r"has to be `run\(self, ctx\)` or"),
         (WithHiddenType, "'Decimal' is not defined.*not under TYPE_CHECKING"),
-        (WithService, "WithService.__init__ needs mailer, retries, but a run is created without arguments"),
+        (
+            WithService,
+            "WithService.__init__ needs mailer, retries, but a run is created without arguments",
+        ),
         (Outer.Inner, "Outer.Inner is not at the top level of its module"),
         (Welcome, "Welcome is already a workflow"),
         ("welcome", "@workflow marks a class"),
