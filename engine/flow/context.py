@@ -19,7 +19,7 @@ from engine.flow.failures import NotUndone
 from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.saga import Saga
 from engine.flow.signals import Signals
-from engine.flow.step_calls import NOT_GIVEN, StepOptions, call_of, undo_of
+from engine.flow.step_calls import NOT_GIVEN, StepCall, StepOptions, call_of, undo_of
 
 # --- run information ---
 
@@ -216,7 +216,7 @@ class Context(RunInfo):
         """
         call = call_of(fn, input, options)
         undo = None if compensate is None else undo_of(compensate, call)
-        return await self._saga.run(call, undo)
+        return await self._run_step(call, undo)
 
     @overload
     async def child(
@@ -281,7 +281,7 @@ class Context(RunInfo):
             temporalio.exceptions.ChildWorkflowError: The child did not complete; see ``.cause``.
             asyncio.CancelledError: This run was cancelled; the child has ended.
         """
-        return await self._children.run(
+        return await self._run_child(
             workflow,
             input,
             task_queue=task_queue,
@@ -349,7 +349,7 @@ class Context(RunInfo):
             TimeoutError: No signal came in time.
         """
         longest = None if timeout is None else duration(timeout, "timeout")
-        return await self._signals.wait_for(signal, wanted, longest)
+        return await self._next_signal(signal, wanted, longest)
 
     @to_await
     async def sleep(self, span: timedelta | float) -> None:
@@ -384,6 +384,17 @@ class Context(RunInfo):
         """
         temporalio.workflow.set_current_details(progress_line(done, total, note))
 
+    # What a stand-in of the testing kit does without a server. The decorator calls `_unwind` when
+    # `run` raises or is cancelled.
+
+    async def _run_step(self, call: StepCall, undo: StepCall | None) -> Any:
+        return await self._saga.run(call, undo)
+
+    async def _run_child(self, child: Any, given: Any, **options: Any) -> Any:
+        return await self._children.run(child, given, **options)
+
+    async def _next_signal(self, signal: str, wanted: Any, longest: timedelta | None) -> Any:
+        return await self._signals.wait_for(signal, wanted, longest)
+
     async def _unwind(self) -> list[NotUndone]:
-        """Undo the steps; the decorator calls this when ``run`` raises or is cancelled."""
         return await self._saga.unwind()

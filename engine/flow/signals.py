@@ -25,7 +25,6 @@ class Signals:
     def __init__(self) -> None:
         self._waiting: defaultdict[str, deque[RawValue | None]] = defaultdict(deque)
         self._line: defaultdict[str, list[object]] = defaultdict(list)
-        self._heard: set[str] = set()
 
     async def wait_for(
         self,
@@ -62,7 +61,7 @@ class Signals:
         return temporalio.workflow.payload_converter().from_payload(given.payload, wanted)
 
     def _listen(self, name: str) -> None:
-        if name in self._heard:
+        if name in self._waiting:
             return
         if temporalio.workflow.get_signal_handler(name) is not None:
             raise EngineError(
@@ -79,7 +78,6 @@ class Signals:
         heard.__signature__ = _ONE_VALUE  # type: ignore[attr-defined] # inspect reads it
         # The SDK has buffered earlier signals and delivers them now.
         temporalio.workflow.set_signal_handler(name, heard)
-        self._heard.add(name)
 
 
 _ONE_VALUE: Final = inspect.Signature(

@@ -7,10 +7,10 @@ import dataclasses
 import inspect
 import logging
 from collections import Counter, defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any, Final, Unpack
+from typing import Any, Final
 from uuid import UUID
 
 from temporalio.contrib.pydantic import PydanticPayloadConverter
@@ -24,25 +24,24 @@ from temporalio.exceptions import (
 from temporalio.testing import ActivityEnvironment
 
 from engine.errors import EngineError
-from engine.flow.children import all_of
 from engine.flow.context import Context, progress_line
 from engine.flow.coroutines import to_await
-from engine.flow.definition import Retry, definition_of, duration
+from engine.flow.definition import definition_of
 from engine.flow.failures import CompensationFailed, NotUndone
 from engine.flow.fire import FireInfo, Timing
 from engine.flow.signals import too_late
-from engine.flow.step_calls import NOT_GIVEN, StepCall, StepOptions, call_of, undo_of
+from engine.flow.step_calls import NOT_GIVEN, StepCall, args_of
 from engine.flow.steps import NotedInfo, StepNote, step_key
-from engine.testing.fakes import Fakes, by_name, name_of
+from engine.testing.fakes import Fakes, by_name, name_of, settled
 from engine.testing.server import FrozenClock, instant
 
 # --- failures ---
 # The failures of steps and children as the waiting workflow receives them.
 
 
-def step_failed(name: str, place: str, error: Exception) -> ActivityError:
-    """Return the error that ``ctx.step`` raises for a step that failed for good, with its cause."""
-    failure = ActivityError(
+def step_failed(name: str, place: str) -> ActivityError:
+    """Return the error that ``ctx.step`` raises for a step that failed for good."""
+    return ActivityError(
         "Activity task failed",
         scheduled_event_id=0,
         started_event_id=0,
@@ -51,13 +50,11 @@ def step_failed(name: str, place: str, error: Exception) -> ActivityError:
         activity_id=place,
         retry_state=RetryState.MAXIMUM_ATTEMPTS_REACHED,
     )
-    failure.__cause__ = _as_failure(error)
-    return failure
 
 
-def child_failed(name: str, error: Exception) -> ChildWorkflowError:
-    """Return the error that ``ctx.child`` raises for a failed child, with its cause."""
-    failure = ChildWorkflowError(
+def child_failed(name: str) -> ChildWorkflowError:
+    """Return the error that ``ctx.child`` raises for a failed child."""
+    return ChildWorkflowError(
         "Child Workflow execution failed",
         namespace="default",
         workflow_id=f"child:{name}",
@@ -67,11 +64,10 @@ def child_failed(name: str, error: Exception) -> ChildWorkflowError:
         started_event_id=0,
         retry_state=RetryState.RETRY_POLICY_NOT_SET,
     )
-    failure.__cause__ = _as_failure(error)
-    return failure
 
 
-def _as_failure(error: Exception) -> FailureError:
+def cause_of(error: Exception) -> FailureError:
+    """Return an error as the cause of a failed step or child."""
     if isinstance(error, FailureError):
         return error
     failure = ApplicationError(str(error), type=type(error).__name__)
@@ -94,8 +90,7 @@ async def attempt(call: StepCall, act: Callable[..., Any], there: ActivityEnviro
     """
 
     async def called(*args: Any) -> Any:
-        found = act(*args)
-        return await found if inspect.isawaitable(found) else found
+        return await settled(act(*args))
 
     signature = inspect.signature(call.fn, eval_str=True)
     hints = [_known(each.annotation) for each in signature.parameters.values()]
@@ -104,8 +99,7 @@ async def attempt(call: StepCall, act: Callable[..., Any], there: ActivityEnviro
         found = await there.run(called, *args)
         return through_json(found, _known(signature.return_annotation))
     except Exception as error:  # noqa: BLE001 - whatever it is, it ends the step
-        failure = step_failed(name_of(call.fn), there.info.activity_id, error)
-        raise failure from failure.__cause__
+        raise step_failed(name_of(call.fn), there.info.activity_id) from cause_of(error)
 
 
 def environment(
@@ -199,9 +193,8 @@ class FakeContext(Context):
             CompensationFailed: a step could not be undone.
             Exception: the exception that left ``run``.
         """
-        given = [] if input is NOT_GIVEN else [input]
         try:
-            result = await workflow().run(self, *given)
+            result = await workflow().run(self, *args_of(input))
             self._unawaited.refuse()
         except (Exception, asyncio.CancelledError) as error:
             not_undone = await self._unwind()
@@ -221,73 +214,31 @@ class FakeContext(Context):
         """See ``Context``: returns the time of the test's clock."""
         return self.clock.now()
 
-    @to_await
-    async def step(
-        self,
-        fn: Callable[..., Any],
-        input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
-        *,
-        compensate: Callable[..., Any] | None = None,
-        **options: Unpack[StepOptions],
+    async def _run_child(
+        self, child: Any, given: Any, *, result_type: type | None = None, **_: Any
     ) -> Any:
-        """See ``Context``: calls the step, or its fake, at once."""
-        call = call_of(fn, input, options)
-        if compensate is not None:
-            place = f"{call.name}/{self._calls[call.name] + 1}"
-            key = call.key or step_key(_RUN, place)
-            self._undos.append((undo_of(compensate, call), call, key))
-        return await self._call(call)
-
-    @to_await
-    async def child(
-        self,
-        workflow: Any,
-        input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
-        *,
-        task_queue: str | None = None,  # noqa: ARG002 - there is no queue here
-        timeout: timedelta | float | None = None,  # noqa: ARG002, ASYNC109 - nothing takes time
-        retry: Retry | None = None,  # noqa: ARG002 - one attempt
-        result_type: type | None = None,
-    ) -> Any:
-        """See ``Context``: runs the replacement, or the class itself, at once."""
-        given = [] if input is NOT_GIVEN else [input]
-        name = workflow if isinstance(workflow, str) else workflow.__name__
-        if isinstance(workflow, str) and workflow not in self._stand_ins:
+        """Run the replacement, or the class itself, at once: queue, timeout and retry are moot."""
+        if isinstance(child, str) and child not in self._stand_ins:
             raise EngineError(
-                f"nothing stands for the child {workflow}",
-                cure=f"say it: FakeContext(children={{{workflow!r}: ...}})",
+                f"nothing stands for the child {child}",
+                cure=f"say it: FakeContext(children={{{child!r}: ...}})",
             )
+        definition = definition_of(child) if isinstance(child, type) else None
+        declared = definition.result_type if definition else None
         try:
-            return through_json(
-                await self._ran(workflow, given), result_type or _result_of(workflow)
-            )
+            return through_json(await self._result_of(child, given), result_type or declared)
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends the child
-            failure = child_failed(name, error)
-            raise failure from failure.__cause__
+            name = child if isinstance(child, str) else child.__name__
+            raise child_failed(name) from cause_of(error)
 
-    async def _ran(self, workflow: Any, given: list[Any]) -> Any:
-        if workflow not in self._stand_ins:
-            return await self._like_this().run(workflow, *given)
-        stands = self._stand_ins[workflow]
-        found = stands(*given) if callable(stands) else stands
-        return await found if inspect.isawaitable(found) else found
+    async def _result_of(self, child: Any, given: Any) -> Any:
+        if child not in self._stand_ins:
+            return await self._like_this().run(child, given)
+        stands = self._stand_ins[child]
+        return await settled(stands(*args_of(given)) if callable(stands) else stands)
 
-    @to_await
-    async def parallel(
-        self, things: Sequence[Awaitable[Any]], *, limit: int | None = None
-    ) -> list[Any]:
-        """See ``Context``."""
-        return await all_of(things, limit)
-
-    @to_await
-    async def wait_for(
-        self,
-        signal: str,
-        wanted: Any = None,
-        *,
-        timeout: timedelta | float | None = None,  # noqa: ASYNC109 - as in a run
-    ) -> Any:
-        """See ``Context``: returns the next of the given signals, or times out at once.
+    async def _next_signal(self, signal: str, wanted: Any, longest: timedelta | None) -> Any:
+        """Return the next of the given signals, or time out at once.
 
         Raises:
             TimeoutError: no signal is left; the clock has moved by the timeout.
@@ -296,12 +247,11 @@ class FakeContext(Context):
         waiting = self._waiting[signal]
         if waiting:
             return through_json(waiting.popleft(), wanted)
-        if timeout is None:
+        if longest is None:
             raise EngineError(
                 f"no signal {signal} is left, and ctx.wait_for without timeout waits for ever",
                 cure=f"say it: FakeContext(signals={{{signal!r}: [...]}})",
             )
-        longest = duration(timeout, "timeout")
         self.clock.advance(longest)
         raise too_late(signal, longest)
 
@@ -350,6 +300,13 @@ class FakeContext(Context):
         other._fakes, other._stand_ins = self._fakes, self._stand_ins
         return other
 
+    async def _run_step(self, call: StepCall, undo: StepCall | None) -> Any:
+        """Call the step, or its fake, at once."""
+        if undo is not None:
+            place = f"{call.name}/{self._calls[call.name] + 1}"
+            self._undos.append((undo, call, call.key or step_key(_RUN, place)))
+        return await self._call(call)
+
     async def _call(self, call: StepCall, undoes: str | None = None) -> Any:
         name = name_of(call.fn)
         self.steps.append(name)
@@ -369,11 +326,6 @@ class FakeContext(Context):
             except Exception as error:  # noqa: BLE001 - the others are undone all the same
                 not_undone.append(NotUndone(step.name, undo.name, str(error.__cause__ or error)))
         return not_undone
-
-
-def _result_of(workflow: Any) -> Any:
-    definition = definition_of(workflow) if isinstance(workflow, type) else None
-    return definition.result_type if definition else None
 
 
 # --- windows ---

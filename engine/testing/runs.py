@@ -23,7 +23,7 @@ from temporalio.workflow import NondeterminismError
 from engine.flow import FireInfo, registered_workflows
 from engine.flow.fire import MEMO_KEY
 from engine.flow.saga import UNDO_TYPE
-from engine.flow.step_calls import NOT_GIVEN
+from engine.flow.step_calls import NOT_GIVEN, args_of
 from engine.runtime.interceptors import passing
 from engine.runtime.tracking.replay import (
     CURE,
@@ -225,7 +225,7 @@ async def run_workflow(
         with opened.starting():
             handle = await opened.client.start_workflow(
                 kind,
-                args=[] if input is NOT_GIVEN else [input],
+                args=args_of(input),
                 id=workflow_id or named,
                 task_queue=_QUEUE,
                 memo={MEMO_KEY: fire.to_memo()} if fire else None,

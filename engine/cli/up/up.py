@@ -18,7 +18,6 @@ from contextlib import (
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Self
 
 import typer
@@ -85,12 +84,7 @@ class StopSignals:
             self._loop.add_signal_handler(number, self._received, number)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for number in self._numbers:
             self._loop.remove_signal_handler(number)
 
