@@ -11,7 +11,6 @@ import shutil
 import signal
 import tempfile
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
@@ -35,18 +34,10 @@ SUPERUSER = "sched"
 _OUTSIDE = (Path("/var/lib/sched-engine"), Path("/var/tmp/sched-engine"), Path("/tmp"))  # noqa: S108 - fresh names from mkdtemp only
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """An initialised cluster that its account can reach."""
+def open_cluster(home: Path, *, durable: bool) -> tuple[Path, Account, str]:
+    """Return the programs, the account and the password of a home's cluster.
 
-    data: Path
-    programs: Path
-    account: Account
-    password: str
-
-
-def open_cluster(home: Path, *, durable: bool) -> Cluster:
-    """Return the cluster of a home; the first call creates it.
+    The first call creates it.
 
     ``<home>/data`` is the cluster, ``<home>/password`` its superuser's password. A crash leaves no
     incomplete cluster, because it is created under another name.
@@ -68,7 +59,7 @@ def open_cluster(home: Path, *, durable: bool) -> Cluster:
             f"the database in {home} has lost its file `password`",
             cure="restore the file, or move the folder away to begin with an empty database",
         ) from None
-    return Cluster(data, programs, account, password)
+    return programs, account, password
 
 
 def home_of(folder: Path) -> Path:
@@ -302,19 +293,20 @@ class PostgresServer(Server):
         await self.stop_orphan()
         require_free({"--postgres-port": self.port})
         self.port = self.port or free_port()
-        opened = await asyncio.to_thread(open_cluster, home, durable=self._durable)
-        self._password = opened.password
+        programs, account, self._password = await asyncio.to_thread(
+            open_cluster, home, durable=self._durable
+        )
         hasty = {} if self._durable else _HASTY
         settings = {**_SETTINGS, "port": str(self.port), **hasty, **self._more}
         self.spawn(
             [
-                opened.programs / "postgres",
+                programs / "postgres",
                 "-D",
-                opened.data,
+                home / "data",
                 *(f"--{name}={value}" for name, value in settings.items()),
             ],
             env=ENVIRONMENT,
-            user=opened.account.ids,
+            user=account.ids,
         )
 
     async def _answers(self) -> bool:

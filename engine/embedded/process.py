@@ -88,20 +88,6 @@ def command_line(pid: int) -> str:
         return ""
 
 
-def parent(pid: int) -> int | None:
-    """Return the pid of the parent process; None if it is unknown."""
-    fields = _stat(pid)
-    return int(fields[_PARENT]) if fields else None
-
-
-def folder_of(pid: int) -> Path | None:
-    """Return the working folder of a process; None if this user cannot see it."""
-    try:
-        return Path(f"/proc/{pid}/cwd").readlink()
-    except OSError:
-        return None
-
-
 def _started(pid: int) -> str | None:
     if not _has_proc():  # macOS: the resolution is one second
         return _ps(pid, "lstart") or None
@@ -554,11 +540,14 @@ def _holder(port: int) -> str:
 
 def _up_above(pid: int) -> str:
     """Return a description of the `sched up` that owns this server: it is the one to stop."""
-    owner = parent(pid)
-    if owner is None or not _SCHED_UP.search(command_line(owner)):
+    fields = _stat(pid)
+    owner = int(fields[_PARENT]) if fields else 0
+    if not _SCHED_UP.search(command_line(owner)):
         return ""
-    folder = folder_of(owner)
-    return f"another `sched up` (process {owner}{f' in {folder}' if folder else ''})"
+    folder = ""
+    with contextlib.suppress(OSError):  # another user's
+        folder = f" in {Path(f'/proc/{owner}/cwd').readlink()}"
+    return f"another `sched up` (process {owner}{folder})"
 
 
 def _listening(port: int) -> set[str]:

@@ -32,6 +32,7 @@ from engine.flow.fire import FireInfo, Timing
 from engine.flow.signals import too_late
 from engine.flow.step_calls import NOT_GIVEN, StepCall, args_of
 from engine.flow.steps import NotedInfo, StepNote, step_key
+from engine.schedules.units import epoch_ms
 from engine.testing.fakes import Fakes, by_name, name_of, settled
 from engine.testing.server import FrozenClock, instant
 
@@ -78,11 +79,21 @@ def cause_of(error: Exception) -> FailureError:
 # --- attempts of a step ---
 # One attempt of a step without a server: its Temporal environment, and its values as JSON.
 
+_RUN: Final = "stand-in"
 _converter: Final = PydanticPayloadConverter()
 
 
-async def attempt(call: StepCall, act: Callable[..., Any], there: ActivityEnvironment) -> Any:
+async def attempt(
+    call: StepCall, act: Callable[..., Any], note: StepNote, place: str, workflow_id: str
+) -> Any:
     """Call a step, or the ``act`` that replaces it, and return its result as a run receives it.
+
+    Args:
+        call: the step with its input.
+        act: what is called.
+        note: the note of the call, for ``step_info()``.
+        place: the activity id.
+        workflow_id: the id of the run.
 
     Raises:
         TypeError: the input cannot be written as JSON, or does not fit.
@@ -95,27 +106,20 @@ async def attempt(call: StepCall, act: Callable[..., Any], there: ActivityEnviro
     signature = inspect.signature(call.fn, eval_str=True)
     hints = [_known(each.annotation) for each in signature.parameters.values()]
     args = [through_json(arg, hint) for arg, hint in zip(call.args, hints, strict=False)]
+    there = ActivityEnvironment()
+    known = {each.name: getattr(there.info, each.name) for each in dataclasses.fields(there.info)}
+    known |= {
+        "activity_id": place,
+        "activity_type": call.name,
+        "workflow_id": workflow_id,
+        "workflow_run_id": _RUN,
+    }
+    there.info = NotedInfo(**known, note=note)
     try:
         found = await there.run(called, *args)
         return through_json(found, _known(signature.return_annotation))
     except Exception as error:  # noqa: BLE001 - whatever it is, it ends the step
-        raise step_failed(name_of(call.fn), there.info.activity_id) from cause_of(error)
-
-
-def environment(
-    name: str, place: str, note: StepNote, workflow_id: str, run_id: str
-) -> ActivityEnvironment:
-    """Return the environment for ``step_info()`` and Temporal's ``activity`` functions."""
-    found = ActivityEnvironment()
-    known = {each.name: getattr(found.info, each.name) for each in dataclasses.fields(found.info)}
-    known |= {
-        "activity_id": place,
-        "activity_type": name,
-        "workflow_id": workflow_id,
-        "workflow_run_id": run_id,
-    }
-    found.info = NotedInfo(**known, note=note)
-    return found
+        raise step_failed(name_of(call.fn), place) from cause_of(error)
 
 
 def through_json(value: Any, wanted: Any = None) -> Any:
@@ -135,7 +139,6 @@ def _known(hint: Any) -> Any:
 # --- context ---
 
 _BEGIN: Final = "2026-01-01T00:00:00Z"
-_RUN: Final = "stand-in"
 _HAND: Final = "by-hand"
 
 
@@ -315,7 +318,7 @@ class FakeContext(Context):
         act = self._fakes[name].attempt if name in self._fakes else call.fn
         run = f"sched:{self._fire.key}:{self._fire.bucket}" if self._fire else _HAND
         note = StepNote(key=call.key, undoes=undoes)
-        return await attempt(call, act, environment(call.name, place, note, run, _RUN))
+        return await attempt(call, act, note, place, run)
 
     async def _unwind(self) -> list[NotUndone]:
         not_undone = []
@@ -329,8 +332,6 @@ class FakeContext(Context):
 
 
 # --- windows ---
-
-_MILLISECOND = 1000
 
 
 def fire_for(
@@ -363,7 +364,7 @@ def fire_for(
     return FireInfo(
         key=key,
         series=1,
-        bucket=int(moment.timestamp() * _MILLISECOND) if bucket is None else bucket,
+        bucket=epoch_ms(moment) if bucket is None else bucket,
         fire_time=moment,
         timezone=timezone,
         timing=timing,

@@ -24,6 +24,7 @@ from engine.flow import FireInfo, registered_workflows
 from engine.flow.fire import MEMO_KEY
 from engine.flow.saga import UNDO_TYPE
 from engine.flow.step_calls import NOT_GIVEN, args_of
+from engine.runtime.discovery import types_of
 from engine.runtime.interceptors import passing
 from engine.runtime.tracking.replay import (
     CURE,
@@ -34,7 +35,7 @@ from engine.runtime.tracking.replay import (
 )
 from engine.testing.fakes import Fakes, by_name
 from engine.testing.server import DevServer
-from engine.testing.worker import RunResult, ServedCode, bench, plugin
+from engine.testing.worker import PluginWithoutReplica, RunResult, ServedCode, bench
 
 # --- replay ---
 # Checks whether the current code fits the histories of earlier runs.
@@ -74,7 +75,9 @@ async def assert_replayable(
         raise ValueError("there is nothing to replay: none of these runs has executed anything yet")
     classes = list(workflows or [each.cls for each in registered_workflows().values()])
     _check_types(found, classes)
-    replayer = Replayer(workflows=classes, plugins=[plugin()], interceptors=[_Listening()])
+    replayer = Replayer(
+        workflows=classes, plugins=[PluginWithoutReplica()], interceptors=[_StepRecording()]
+    )
     wrong = []
     for history in found:
         try:
@@ -154,17 +157,17 @@ def _parsed(given: str | dict[str, Any], name: str) -> WorkflowHistory:
 _ONE: Final = (WorkflowHistory, str, Path, Mapping)
 
 
-class _Listening(Interceptor):
+class _StepRecording(Interceptor):
     """Interceptor that records the steps that the code starts."""
 
     def workflow_interceptor_class(
         self,
         input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
     ) -> type[WorkflowInboundInterceptor]:
-        return passing(_TaskQueueRecorder)
+        return passing(_StepRecorder)
 
 
-class _TaskQueueRecorder(WorkflowOutboundInterceptor):
+class _StepRecorder(WorkflowOutboundInterceptor):
     def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002 - the SDK's name
         place = input.activity_id or "?"
         _asked[workflow.info().run_id].append(history_step(input.activity, place))
@@ -239,8 +242,6 @@ async def run_workflow(
 def _type_of(workflow: type | str) -> str:
     if isinstance(workflow, str):
         return workflow
-    # Plain Temporal classes have this mark too.
-    mark = getattr(workflow, "__temporal_workflow_definition", None)
-    if mark is None or not mark.name:
-        raise TypeError(f"{workflow!r} is no workflow: mark the class with @workflow")
-    return str(mark.name)
+    for kind in types_of([workflow]):
+        return kind
+    raise TypeError(f"{workflow!r} is no workflow: mark the class with @workflow")

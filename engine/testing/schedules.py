@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
@@ -69,15 +69,6 @@ class _TestLookups:
         return
 
 
-@dataclass(frozen=True)
-class _Ended:
-    """A run that has ended on the server, with its times by the ledger's clock."""
-
-    run: RunResult
-    started: datetime
-    closes: datetime
-
-
 class Play:
     """One call of ``run_schedule``.
 
@@ -92,7 +83,8 @@ class Play:
         self._bench, self._file, self._end = bench, file, end
         self._clock = FrozenClock(begin)
         self._ledger = MemoryLedger(clock=self._clock, remembers=True)
-        self._open: list[_Ended] = []
+        # Runs that have ended on the server, each with its end by the ledger's clock.
+        self._open: list[tuple[datetime, Evidence]] = []
         self._turns = 0
         self._ran: dict[str, RunResult] = {}
 
@@ -146,7 +138,7 @@ class Play:
 
     async def _next(self, pollers: list[tuple[Poller, Serving]]) -> datetime | None:
         """Return the time of the next event by the ledger's clock."""
-        moments = [each.closes for each in self._open]
+        moments = [closes for closes, _ in self._open]
         for _, serving in pollers:
             probe = await self._ledger.probe(serving)
             moments += [moment for moment in (probe.due_at, probe.stale_at) if moment]
@@ -159,15 +151,15 @@ class Play:
         run, took = await self._bench.end(claim.workflow_id, claim.workflow_type)
         self._ran[claim.workflow_id] = run
         started = self._clock.now()
-        self._open.append(_Ended(run, started, started + took))
+        self._open.append((started + took, _evidence(run, started, started + took)))
 
     async def _close(self) -> None:
         """Report the runs that have ended by now to the ledger."""
         now = self._clock.now()
-        ended = [each for each in self._open if each.closes <= now]
-        self._open = [each for each in self._open if each.closes > now]
+        ended = [evidence for closes, evidence in self._open if closes <= now]
+        self._open = [each for each in self._open if each[0] > now]
         if ended:
-            await self._ledger.record_evidence([_evidence(each) for each in ended])
+            await self._ledger.record_evidence(ended)
             await self._ledger.wake()
 
     async def _decide_the_rest(self) -> None:
@@ -210,15 +202,14 @@ def windows_of(row: Fire, schedule: Schedule) -> Iterator[datetime]:
     yield from schedule.spec.fires(row.fire_time - TICK, row.last_fire_time)
 
 
-def _evidence(ended: _Ended) -> Evidence:
-    run = ended.run
+def _evidence(run: RunResult, started: datetime, closes: datetime) -> Evidence:
     closed: Any = run.status
     return Evidence(
         workflow_id=run.workflow_id,
         run_id=run.run_id,
-        started_at=ended.started,
+        started_at=started,
         closed=closed,
-        closed_at=ended.closes,
+        closed_at=closes,
         error=None if run.error is None else str(run.error),
     )
 

@@ -300,6 +300,7 @@ class _Application:
     open_ui: bool
     live: bool
     fallen: bool = False
+    listeners: tuple[OnEvent, ...] = ()  # to the replica, which is created before them
 
     async def run(self, running: AbstractAsyncContextManager[EmbeddedServers]) -> int:
         lines = LinePrinter()
@@ -315,9 +316,11 @@ class _Application:
             target = self._announce(embedded, lines)
             stack.callback(forget)
             source = self.schedules if isinstance(self.file, ScheduleFileError) else self.file
-            hearing = _Hearing()
             plugin = SchedulePlugin(
-                source, database_url=target.database_url, settings=self.settings, on_event=hearing
+                source,
+                database_url=target.database_url,
+                settings=self.settings,
+                on_event=self._heard,
             )
             note_running(self.data_dir, replace(target, project=plugin.project))
             desk = await stack.enter_async_context(LazyService(target.database_url, _NAMESPACE))
@@ -332,13 +335,17 @@ class _Application:
                     data_dir=self.data_dir,
                     show=screen.show, on_event=screen,
                 )  # fmt: skip
-                hearing.listeners = (screen, watch.on_event)
+                self.listeners = (screen, watch.on_event)
                 await self._serve(embedded, plugin, watch, screen, signals)
             lines.say("stopping the servers")
         lines.say("stopped")
         if lines.closed:
             raise BrokenPipeError
         return 1 if self.fallen else 0
+
+    def _heard(self, event: Event) -> None:
+        for listener in self.listeners:
+            listener(event)
 
     def _screen(
         self, target: Target, desk: LazyService, lines: LinePrinter
@@ -414,17 +421,6 @@ class _Application:
         finally:
             for task in waits:
                 task.cancel()
-
-
-class _Hearing:
-    """Relay of the replica's events to listeners that are created later."""
-
-    def __init__(self) -> None:
-        self.listeners: tuple[OnEvent, ...] = ()
-
-    def __call__(self, event: Event) -> None:
-        for listener in self.listeners:
-            listener(event)
 
 
 def _read(schedules: Path) -> ScheduleFile | ScheduleFileError:
