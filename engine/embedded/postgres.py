@@ -306,7 +306,7 @@ class PostgresServer(Server):
                 *(f"--{name}={value}" for name, value in settings.items()),
             ],
             env=ENVIRONMENT,
-            user=account.ids,
+            **account.switch,
         )
 
     async def _answers(self) -> bool:

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from engine.errors import EmbeddedError
 
@@ -223,16 +223,15 @@ class Server(abc.ABC):
         argv: Sequence[str | Path],
         *,
         env: Mapping[str, str],
-        user: tuple[int, int] | None = None,
+        **switch: Any,
     ) -> None:
         """Start the server, and return before it is ready.
 
         Args:
             argv: the command line; every user of the machine can read it, so no secrets.
             env: its whole environment; nothing of ours leaks into it.
-            user: uid and gid to run as; None for our own.
+            **switch: as ``Account.switch``, to run it as another user.
         """
-        uid, gid = user or (None, None)
         self._turn_log()
         with self.log.open("ab") as output:
             self._log_start = output.tell()
@@ -243,11 +242,9 @@ class Server(abc.ABC):
                 stderr=output,
                 cwd="/",
                 env=env,
-                user=uid,
-                group=gid,
-                extra_groups=None if uid is None else [],
                 umask=0o077,
                 start_new_session=True,  # Ctrl-C is for the workers; they need the servers to drain
+                **switch,
             )
         self._identity = Identity.of(self._popen.pid)
         if self._identity is not None:

@@ -88,12 +88,8 @@ async def attempt(
 ) -> Any:
     """Call a step, or the ``act`` that replaces it, and return its result as a run receives it.
 
-    Args:
-        call: the step with its input.
-        act: what is called.
-        note: the note of the call, for ``step_info()``.
-        place: the activity id.
-        workflow_id: the id of the run.
+    ``step_info()`` and Temporal's ``activity`` functions read the note, the activity id ``place``
+    and the run's id.
 
     Raises:
         TypeError: the input cannot be written as JSON, or does not fit.

@@ -24,7 +24,6 @@ from engine.flow import FireInfo, registered_workflows
 from engine.flow.fire import MEMO_KEY
 from engine.flow.saga import UNDO_TYPE
 from engine.flow.step_calls import NOT_GIVEN, args_of
-from engine.runtime.discovery import types_of
 from engine.runtime.interceptors import passing
 from engine.runtime.tracking.replay import (
     CURE,
@@ -242,6 +241,8 @@ async def run_workflow(
 def _type_of(workflow: type | str) -> str:
     if isinstance(workflow, str):
         return workflow
-    for kind in types_of([workflow]):
-        return kind
-    raise TypeError(f"{workflow!r} is no workflow: mark the class with @workflow")
+    # Plain Temporal classes have this mark too.
+    mark = getattr(workflow, "__temporal_workflow_definition", None)
+    if mark is None or not mark.name:
+        raise TypeError(f"{workflow!r} is no workflow: mark the class with @workflow")
+    return str(mark.name)

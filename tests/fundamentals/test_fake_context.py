@@ -136,7 +136,7 @@ def test_it_has_every_member_of_the_context_with_the_same_signature():
     needs_members = {"scheduled", "sleep_until", "parallel", "step", "child", "wait_for"}
     assert public - own <= needs_members
     private = {name for name in vars(Context) if re.fullmatch("_[a-z]+(_[a-z]+)*", name)}
-    assert private == {"_run_step", "_run_child", "_next_signal", "_unwind"}
+    assert private == {"_read_fire", "_run_step", "_run_child", "_next_signal", "_unwind"}
     assert private <= vars(FakeContext).keys()
     for name in public & own:
         theirs, ours = vars(Context)[name], vars(FakeContext)[name]
