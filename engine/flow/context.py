@@ -352,7 +352,11 @@ class Context:
             TimeoutError: No signal came in time.
         """
         longest = None if timeout is None else duration(timeout, "timeout")
-        return await self._next_signal(signal, wanted, longest)
+        try:
+            return await self._next_signal(signal, wanted, longest)
+        except TimeoutError:
+            # asyncio's own cause is a cancel, which would be reported as the reason.
+            raise TimeoutError(f"no signal {signal} came within {longest}") from None
 
     @to_await
     async def sleep(self, span: timedelta | float) -> None:

@@ -14,11 +14,6 @@ from temporalio.common import RawValue
 from engine.errors import EngineError
 
 
-def too_late(name: str, timeout: timedelta | None) -> TimeoutError:
-    """Return the error for a signal that did not come in time."""
-    return TimeoutError(f"no signal {name} came within {timeout}")
-
-
 class Signals:
     """The signals of one run, in order of arrival."""
 
@@ -50,9 +45,6 @@ class Signals:
                 timeout=timeout,
                 timeout_summary=f"waits for the signal {name}",
             )
-        except TimeoutError:
-            # asyncio's own cause is a cancel, which would be reported as the reason.
-            raise too_late(name, timeout) from None
         finally:
             line.remove(me)
         given = waiting.popleft()

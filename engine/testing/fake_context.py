@@ -29,10 +29,8 @@ from engine.flow.coroutines import to_await
 from engine.flow.definition import definition_of
 from engine.flow.failures import CompensationFailed, NotUndone
 from engine.flow.fire import FireInfo, Timing
-from engine.flow.signals import too_late
 from engine.flow.step_calls import NOT_GIVEN, StepCall, args_of
 from engine.flow.steps import NotedInfo, StepNote, step_key
-from engine.schedules.units import epoch_ms
 from engine.testing.fakes import Fakes, by_name, name_of, settled
 from engine.testing.server import FrozenClock, instant
 
@@ -252,7 +250,7 @@ class FakeContext(Context):
                 cure=f"say it: FakeContext(signals={{{signal!r}: [...]}})",
             )
         self.clock.advance(longest)
-        raise too_late(signal, longest)
+        raise TimeoutError
 
     @to_await
     async def sleep(self, span: timedelta | float) -> None:
@@ -360,7 +358,7 @@ def fire_for(
     return FireInfo(
         key=key,
         series=1,
-        bucket=epoch_ms(moment) if bucket is None else bucket,
+        bucket=int(moment.timestamp() * 1000) if bucket is None else bucket,
         fire_time=moment,
         timezone=timezone,
         timing=timing,
