@@ -59,11 +59,10 @@ class OtherPostgres:
     def _spawned(self, account: Account, data: Path) -> subprocess.Popen[bytes]:
         program = [str(self._programs / "postgres"), "-D", str(data), "-p", str(self.port)]
         settings = ["-h", HOST, *(word for setting in _SETTINGS for word in ("-c", setting))]
-        user, group = account.ids or (None, None)
         with (self._folder / "log").open("wb") as log:
             return subprocess.Popen(
                 [*program, *settings], stdout=log, stderr=log, env=ENVIRONMENT,
-                user=user, group=group, extra_groups=[] if account.other else None,
+                **account.switch,
             )  # fmt: skip
 
     async def _answers(self) -> bool:

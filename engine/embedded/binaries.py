@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from engine.errors import EmbeddedError
 
@@ -67,9 +68,9 @@ class Account:
         return cls(entry.pw_name, entry.pw_uid, entry.pw_gid, other=entry.pw_uid != os.geteuid())
 
     @property
-    def ids(self) -> tuple[int, int] | None:
-        """The uid and gid that a child process must switch to; None if no switch is needed."""
-        return (self.uid, self.gid) if self.other else None
+    def switch(self) -> dict[str, Any]:
+        """Arguments of ``subprocess`` with which a child process is this user's."""
+        return {"user": self.uid, "group": self.gid, "extra_groups": []} if self.other else {}
 
     def run(self, argv: Sequence[str | Path]) -> subprocess.CompletedProcess[str]:
         """Run a short program as this user and return its result."""
@@ -82,11 +83,9 @@ class Account:
             stdin=subprocess.DEVNULL,
             cwd="/",
             env=ENVIRONMENT,
-            user=self.uid if self.other else None,
-            group=self.gid if self.other else None,
-            extra_groups=[] if self.other else None,
             umask=0o077,
             start_new_session=True,
+            **self.switch,
         )
 
     def reaches(self, folder: Path) -> bool:

@@ -10,9 +10,7 @@ import secrets
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import asyncpg
@@ -36,18 +34,10 @@ SUPERUSER = "sched"
 _OUTSIDE = (Path("/var/lib/sched-engine"), Path("/var/tmp/sched-engine"), Path("/tmp"))  # noqa: S108 - fresh names from mkdtemp only
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """An initialised cluster that its account can reach."""
+def open_cluster(home: Path, *, durable: bool) -> tuple[Path, Account, str]:
+    """Return the programs, the account and the password of a home's cluster.
 
-    data: Path
-    programs: Path
-    account: Account
-    password: str
-
-
-def open_cluster(home: Path, *, durable: bool) -> Cluster:
-    """Return the cluster of a home; the first call creates it.
+    The first call creates it.
 
     ``<home>/data`` is the cluster, ``<home>/password`` its superuser's password. A crash leaves no
     incomplete cluster, because it is created under another name.
@@ -69,7 +59,7 @@ def open_cluster(home: Path, *, durable: bool) -> Cluster:
             f"the database in {home} has lost its file `password`",
             cure="restore the file, or move the folder away to begin with an empty database",
         ) from None
-    return Cluster(data, programs, account, password)
+    return programs, account, password
 
 
 def home_of(folder: Path) -> Path:
@@ -198,7 +188,6 @@ def _check_major(data: Path) -> None:
 
 DATABASE = "sched"
 _DATABASE_EXISTS = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)"
-_READY_WITHIN = 60.0
 # A fast shutdown ends sessions but keeps every commit; an immediate one only costs a recovery.
 _SIGNALS = ((signal.SIGINT, 20.0), (signal.SIGQUIT, 5.0), (signal.SIGKILL, 5.0))
 _SETTINGS = {
@@ -236,8 +225,7 @@ class PostgresServer(Server):
         durable: bool = True,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__("PostgreSQL", "postgres", data_dir, _SIGNALS)
-        self.port = port
+        super().__init__("PostgreSQL", "postgres", data_dir, port, _SIGNALS)
         self._durable, self._more = durable, settings or {}
         self._password = ""
         self._lock: FolderLock | None = None
@@ -261,10 +249,7 @@ class PostgresServer(Server):
                 self._lock = None
 
     async def stop_orphan(self) -> bool:
-        """Stop the server that a killed owner left in this folder; return whether there was one.
-
-        The caller must know that the folder has no living owner.
-        """
+        """See ``Server``: PostgreSQL's own pid file counts, too."""
         home = home_of(self.data_dir)
         if not home.is_dir():
             return False
@@ -278,7 +263,7 @@ class PostgresServer(Server):
             identity = _postmaster(home / "data")
             if identity is None:
                 return False
-            await self._process.end(identity)
+            await self._end(identity)
             return True
 
     async def create_database(self, name: str, template: str | None = None) -> str:
@@ -308,28 +293,21 @@ class PostgresServer(Server):
         await self.stop_orphan()
         require_free({"--postgres-port": self.port})
         self.port = self.port or free_port()
-        opened = await asyncio.to_thread(open_cluster, home, durable=self._durable)
-        self._password = opened.password
+        programs, account, self._password = await asyncio.to_thread(
+            open_cluster, home, durable=self._durable
+        )
         hasty = {} if self._durable else _HASTY
         settings = {**_SETTINGS, "port": str(self.port), **hasty, **self._more}
-        self._process.spawn(
+        self.spawn(
             [
-                opened.programs / "postgres",
+                programs / "postgres",
                 "-D",
-                opened.data,
+                home / "data",
                 *(f"--{name}={value}" for name, value in settings.items()),
             ],
-            port=self.port,
             env=ENVIRONMENT,
-            user=opened.account.ids,
+            **account.switch,
         )
-        await self._ready()
-
-    async def _ready(self) -> None:
-        deadline = time.monotonic() + _READY_WITHIN
-        while not await self._answers():
-            self._process.check(deadline)
-            await asyncio.sleep(0.02)
 
     async def _answers(self) -> bool:
         """Return whether the server accepts sessions; the first one creates the database."""

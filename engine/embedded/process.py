@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from engine.errors import EmbeddedError
 
@@ -88,20 +88,6 @@ def command_line(pid: int) -> str:
         return ""
 
 
-def parent(pid: int) -> int | None:
-    """Return the pid of the parent process; None if it is unknown."""
-    fields = _stat(pid)
-    return int(fields[_PARENT]) if fields else None
-
-
-def folder_of(pid: int) -> Path | None:
-    """Return the working folder of a process; None if this user cannot see it."""
-    try:
-        return Path(f"/proc/{pid}/cwd").readlink()
-    except OSError:
-        return None
-
-
 def _started(pid: int) -> str | None:
     if not _has_proc():  # macOS: the resolution is one second
         return _ps(pid, "lstart") or None
@@ -148,23 +134,26 @@ def _ps(pid: int, column: str) -> str:
     return answer.stdout.strip()
 
 
-# --- process ---
+# --- server ---
 # One server process: in its own session, recorded in a pid file, stopped gracefully.
 
 _POLL = 0.05
+_READY_WITHIN = 60.0
 _LOG_LIMIT = 10_000_000
 _TAIL_LINES = 5
 
 
-class ServerProcess:
-    """The process of one server and its pid file.
+class Server(abc.ABC):
+    """A server process that belongs to a data folder, and its pid file.
 
     It is not bound to an event loop: one loop may start the server and another may stop it.
 
     Args:
         name: the server's name in messages.
-        pid_file: path of the pid file.
-        log: file for the output; a start renames one beyond 10 MB to ``<log>.1``.
+        stem: the first part of the names of its pid file and of its log. A start renames a log
+            beyond 10 MB to ``<log>.1``.
+        data_dir: its folder; created at the start.
+        port: 0 takes a free one.
         signals: the stop sequence: signals with their timeouts in seconds. The last two are the
             fastest one that loses no data, and SIGKILL.
     """
@@ -172,16 +161,19 @@ class ServerProcess:
     def __init__(
         self,
         name: str,
-        *,
-        pid_file: Path,
-        log: Path,
+        stem: str,
+        data_dir: Path,
+        port: int,
         signals: Sequence[tuple[signal.Signals, float]],
     ) -> None:
         self.name = name
-        self.log = log
-        self._pid_file = pid_file
+        self.data_dir = data_dir.resolve()  # canonical, because pid files contain it
+        self.log = self.data_dir / f"{stem}.log"
+        self.port = port
+        self._pid_file = self.data_dir / f"{stem}.pid.json"
         self._signals = signals
         self._popen: subprocess.Popen[bytes] | None = None
+        self._identity: Identity | None = None
         self._log_start = 0
 
     @property
@@ -196,23 +188,50 @@ class ServerProcess:
         """Exit code (minus the signal number if killed); None while the server runs."""
         return self._popen.poll() if self._popen else None
 
+    async def start(self) -> None:
+        """Start the server and return when it answers.
+
+        A server of this folder that a killed owner left behind is stopped first.
+
+        Raises:
+            EmbeddedError: the server cannot run here; one sentence with the cure.
+        """
+        try:
+            await asyncio.to_thread(self.data_dir.mkdir, parents=True, exist_ok=True)
+            await self._start()
+            deadline = time.monotonic() + _READY_WITHIN
+            while not await self._answers():
+                self._check(deadline)
+                await asyncio.sleep(0.02)
+        except OSError as error:
+            await self.stop()
+            raise unwritable(self.data_dir, error) from error
+        except BaseException:
+            await self.stop()
+            raise
+
+    @abc.abstractmethod
+    async def _start(self) -> None:
+        """Stop an orphan, and spawn the process."""
+
+    @abc.abstractmethod
+    async def _answers(self) -> bool:
+        """Return whether the server is ready for its clients."""
+
     def spawn(
         self,
         argv: Sequence[str | Path],
         *,
-        port: int,
         env: Mapping[str, str],
-        user: tuple[int, int] | None = None,
+        **switch: Any,
     ) -> None:
         """Start the server, and return before it is ready.
 
         Args:
             argv: the command line; every user of the machine can read it, so no secrets.
-            port: recorded in the pid file, for people.
             env: its whole environment; nothing of ours leaks into it.
-            user: uid and gid to run as; None for our own.
+            **switch: as ``Account.switch``, to run it as another user.
         """
-        uid, gid = user or (None, None)
         self._turn_log()
         with self.log.open("ab") as output:
             self._log_start = output.tell()
@@ -223,18 +242,16 @@ class ServerProcess:
                 stderr=output,
                 cwd="/",
                 env=env,
-                user=uid,
-                group=gid,
-                extra_groups=None if uid is None else [],
                 umask=0o077,
                 start_new_session=True,  # Ctrl-C is for the workers; they need the servers to drain
+                **switch,
             )
-        identity = Identity.of(self._popen.pid)
-        if identity is not None:
-            self._remember(identity, port)
+        self._identity = Identity.of(self._popen.pid)
+        if self._identity is not None:
+            self._remember(self._identity)
 
     async def wait(self) -> int:
-        """Wait until the server ends and return its exit code."""
+        """Wait until the server ends, for any reason, and return its exit code."""
         # Polling: a thread in waitpid would outlive a cancelled wait, a child watcher its loop.
         while (code := self.exit_code) is None:  # noqa: ASYNC110
             await asyncio.sleep(_POLL * 4)
@@ -242,33 +259,32 @@ class ServerProcess:
 
     async def stop(self) -> None:
         """Stop the server, gracefully first; a no-op if it has ended or was never started."""
-        identity = Identity.of(self._popen.pid) if self._popen else None
-        if identity is not None and self.exit_code is None:
-            await self.end(identity)
+        if self._identity is not None and self.exit_code is None:
+            await self._end(self._identity)
         if self.exit_code is not None:
             self._pid_file.unlink(missing_ok=True)
 
     def abandon(self) -> None:
         """Signal the server to end as fast as possible without losing data, and do not wait."""
-        identity = Identity.of(self._popen.pid) if self._popen else None
-        if identity is not None:
+        if self._identity is not None:
             *_, (fastest, _), _ = self._signals
-            identity.send(fastest)
+            self._identity.send(fastest)
 
     async def stop_orphan(self) -> bool:
-        """Stop the server that a killed owner left behind; return whether there was one.
+        """Stop the server that a killed owner left in this folder; return whether there was one.
 
-        It is stopped rather than taken over: a fresh one is up in half a second, has this
-        version's settings and ports, is our child, and there is only one path to test.
+        The caller must know that the folder has no living owner. The server is stopped rather than
+        taken over: a fresh one is up in half a second, has this version's settings and ports, is
+        our child, and there is only one path to test.
         """
         identity = self._remembered()
         if identity is None:
             return False
-        await self.end(identity)
+        await self._end(identity)
         self._pid_file.unlink(missing_ok=True)
         return True
 
-    async def end(self, identity: Identity) -> None:
+    async def _end(self, identity: Identity) -> None:
         """Stop a process by this server's stop sequence, and return when it has ended.
 
         Raises:
@@ -289,7 +305,7 @@ class ServerProcess:
             cure="choose another --data-dir until this machine has been restarted",
         )
 
-    def check(self, deadline: float) -> None:
+    def _check(self, deadline: float) -> None:
         """Check that the server may still become ready.
 
         Args:
@@ -329,11 +345,11 @@ class ServerProcess:
             return self._popen.poll() is None  # also reaps it
         return identity.alive
 
-    def _remember(self, identity: Identity, port: int) -> None:
+    def _remember(self, identity: Identity) -> None:
         entry = {
             "pid": identity.pid,
             "started": identity.started,
-            "port": port,
+            "port": self.port,  # for people
             "folder": str(self._pid_file.parent),
         }
         fresh = self._pid_file.with_suffix(".new")
@@ -419,81 +435,6 @@ def unwritable(path: Path, error: OSError) -> EmbeddedError:
         f"the data folder {path} cannot be written ({error.strerror or error})",
         cure="choose another with --data-dir, or make it writable for this user",
     )
-
-
-# --- life cycle ---
-
-
-class Server(abc.ABC):
-    """A server process that belongs to a data folder; base class of both servers.
-
-    Args:
-        name: the server's name in messages.
-        stem: the first part of the names of its log and pid file.
-        data_dir: its folder; created at the start.
-        signals: see ServerProcess.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        stem: str,
-        data_dir: Path,
-        signals: Sequence[tuple[signal.Signals, float]],
-    ) -> None:
-        self.data_dir = data_dir.resolve()  # canonical, because pid files contain it
-        self._process = ServerProcess(
-            name,
-            pid_file=self.data_dir / f"{stem}.pid.json",
-            log=self.data_dir / f"{stem}.log",
-            signals=signals,
-        )
-
-    @property
-    def pid(self) -> int:
-        """The pid of the server."""
-        return self._process.pid
-
-    async def start(self) -> None:
-        """Start the server and return when it answers.
-
-        A server of this folder that a killed owner left behind is stopped first.
-
-        Raises:
-            EmbeddedError: the server cannot run here; one sentence with the cure.
-        """
-        try:
-            await asyncio.to_thread(self.data_dir.mkdir, parents=True, exist_ok=True)
-            await self._start()
-        except OSError as error:
-            await self.stop()
-            raise unwritable(self.data_dir, error) from error
-        except BaseException:
-            await self.stop()
-            raise
-
-    async def stop(self) -> None:
-        """Stop the server and return when it has ended; a no-op if it is not running."""
-        await self._process.stop()
-
-    def abandon(self) -> None:
-        """Signal the server to end as fast as possible without losing data, and do not wait."""
-        self._process.abandon()
-
-    async def wait(self) -> int:
-        """Wait until the server ends, for any reason, and return its exit code."""
-        return await self._process.wait()
-
-    async def stop_orphan(self) -> bool:
-        """Stop the server that a killed owner left in this folder; return whether there was one.
-
-        The caller must know that the folder has no living owner.
-        """
-        return await self._process.stop_orphan()
-
-    @abc.abstractmethod
-    async def _start(self) -> None:
-        """Spawn the process and return when it answers."""
 
 
 # --- ports ---
@@ -596,11 +537,14 @@ def _holder(port: int) -> str:
 
 def _up_above(pid: int) -> str:
     """Return a description of the `sched up` that owns this server: it is the one to stop."""
-    owner = parent(pid)
-    if owner is None or not _SCHED_UP.search(command_line(owner)):
+    fields = _stat(pid)
+    owner = int(fields[_PARENT]) if fields else 0
+    if not _SCHED_UP.search(command_line(owner)):
         return ""
-    folder = folder_of(owner)
-    return f"another `sched up` (process {owner}{f' in {folder}' if folder else ''})"
+    folder = ""
+    with contextlib.suppress(OSError):  # another user's
+        folder = f" in {Path(f'/proc/{owner}/cwd').readlink()}"
+    return f"another `sched up` (process {owner}{folder})"
 
 
 def _listening(port: int) -> set[str]:

@@ -10,7 +10,6 @@ import secrets
 import shutil
 import signal
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +20,6 @@ from temporalio.service import ConnectConfig, RPCError, ServiceClient
 from engine.embedded.binaries import temporal_cli
 from engine.embedded.process import HOST, Server, free_port, require_free
 
-_READY_WITHIN = 60.0
 _QUEUES: Mapping[str, str | float | bool] = {
     # A task queue with a single partition keeps its tasks in order; turns go by fairness keys.
     "matching.numTaskqueueReadPartitions": 1,
@@ -60,8 +58,7 @@ class TemporalServer(Server):
     ) -> None:
         self._temporary = data_dir is None
         scratch = Path(tempfile.gettempdir(), f"sched-temporal-{secrets.token_hex(8)}")
-        super().__init__("Temporal", "temporal", data_dir or scratch, _SIGNALS)
-        self.port = port
+        super().__init__("Temporal", "temporal", data_dir or scratch, port, _SIGNALS)
         self.ui_port = ui_port
         self._namespaces = ("default", *namespaces)
         self._dynamic_config = {**_QUEUES, **(dynamic_config or {})}
@@ -79,7 +76,7 @@ class TemporalServer(Server):
         return None if self.ui_port is None else f"http://{HOST}:{self.ui_port}"
 
     async def stop(self) -> None:
-        """Stop the server and return when it has ended; a no-op if it is not running."""
+        """See ``Server``: a temporary folder is deleted."""
         await super().stop()
         if self._temporary:
             await asyncio.to_thread(shutil.rmtree, self.data_dir, ignore_errors=True)
@@ -87,17 +84,13 @@ class TemporalServer(Server):
     async def _start(self) -> None:
         program = await asyncio.to_thread(temporal_cli)
         await self.stop_orphan()
-        self._choose_ports()
-        # HOME and PATH in case `temporal` is a version manager's shim; no other user variables.
-        env = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
-        self._process.spawn([program, *self._arguments()], port=self.port, env=env)
-        await self._ready()
-
-    def _choose_ports(self) -> None:
         require_free({"--temporal-port": self.port, "--ui-port": self.ui_port})
         self.port = self.port or free_port()
         if self.ui_port == 0:
             self.ui_port = free_port()
+        # HOME and PATH in case `temporal` is a version manager's shim; no other user variables.
+        env = {name: os.environ[name] for name in ("HOME", "PATH") if name in os.environ}
+        self.spawn([program, *self._arguments()], env=env)
 
     def _arguments(self) -> list[str]:
         arguments = ["server", "start-dev", "--ip", HOST, "--port", str(self.port)]
@@ -115,19 +108,11 @@ class TemporalServer(Server):
             arguments += ["--search-attribute", f"{name}={kind}"]
         return arguments
 
-    async def _ready(self) -> None:
-        deadline = time.monotonic() + _READY_WITHIN
-        # A port is cheaper to poll than a gRPC service.
-        for port in (self.port, self.ui_port):
-            while port and not await _listens(port):
-                self._process.check(deadline)
-                await asyncio.sleep(0.02)
-        while not await self._answers():
-            self._process.check(deadline)
-            await asyncio.sleep(0.05)
-
     async def _answers(self) -> bool:
-        """Return whether the frontend describes every requested namespace."""
+        """Return whether the Web UI listens, and the frontend describes every namespace."""
+        for port in (self.port, self.ui_port):  # a port is cheaper to poll than a gRPC service
+            if port and not await _listens(port):
+                return False
         with contextlib.suppress(RPCError, RuntimeError):
             client = await ServiceClient.connect(ConnectConfig(target_host=self.address))
             for namespace in self._namespaces:

@@ -17,7 +17,7 @@ from temporalio.workflow import ChildWorkflowHandle
 from engine.flow.coroutines import result_of
 from engine.flow.definition import Retry, WorkflowDefinition, definition_of, duration
 from engine.flow.failures import CompensationFailed, NotUndone
-from engine.flow.step_calls import NOT_GIVEN, origin_of
+from engine.flow.step_calls import args_of, origin_of
 
 # --- child runs ---
 
@@ -57,8 +57,8 @@ class Children:
             temporalio.exceptions.ChildWorkflowError: the child did not complete.
         """
         definition = definition_of(child) if isinstance(child, type) else None
+        args = args_of(given, definition)
         if definition is not None:
-            _check_input(definition, given)
             timeout = definition.timeout if timeout is None else timeout
             retry = retry or definition.retry
             result_type = result_type or definition.result_type
@@ -68,7 +68,7 @@ class Children:
         self._started[name] += 1
         starting = temporalio.workflow.start_child_workflow(
             target,
-            args=[] if given is NOT_GIVEN else [given],
+            args=args,
             id=_id_of(name, self._started[name]),
             task_queue=task_queue,
             run_timeout=None if timeout is None else duration(timeout, "timeout"),
@@ -120,13 +120,6 @@ def _named(child: Any, definition: WorkflowDefinition | None) -> tuple[str, Any]
             f"got {child!r}"
         )
     return plain.name or getattr(child, "__name__", "child"), plain.name or child
-
-
-def _check_input(definition: WorkflowDefinition, given: Any) -> None:
-    if given is not NOT_GIVEN and not definition.accepts_input:
-        raise TypeError(f"the workflow {definition.name!r} takes no input")
-    if given is NOT_GIVEN and definition.requires_input:
-        raise TypeError(f"the workflow {definition.name!r} needs an input")
 
 
 def _reuse() -> WorkflowIDReusePolicy:
@@ -181,7 +174,7 @@ async def all_of(things: Sequence[Awaitable[Any]], limit: int | None) -> list[An
         return []
     try:
         await temporalio.workflow.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        failed = [task for task in tasks if task.done() and _failed(task)]
+        failed = [task for task in tasks if task.done() and (task.cancelled() or task.exception())]
     finally:
         for task in tasks:
             task.cancel()
@@ -190,7 +183,3 @@ async def all_of(things: Sequence[Awaitable[Any]], limit: int | None) -> list[An
     if failed:
         failed[0].result()
     return results
-
-
-def _failed(task: asyncio.Future[Any]) -> bool:
-    return task.cancelled() or task.exception() is not None

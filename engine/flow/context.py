@@ -19,13 +19,65 @@ from engine.flow.failures import NotUndone
 from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.saga import Saga
 from engine.flow.signals import Signals
-from engine.flow.step_calls import NOT_GIVEN, StepOptions, call_of, undo_of
+from engine.flow.step_calls import NOT_GIVEN, StepCall, StepOptions, call_of, undo_of
 
-# --- run information ---
+# --- progress ---
 
 
-class RunInfo:
-    """The part of ``Context`` that never waits; identical on every replay."""
+def progress_line(done: float, total: float | None, note: str) -> str:
+    """Return for example ``420 of 1,000 (42 %): sending mails``."""
+    line = f"{done:,}"
+    if total is not None:
+        line += f" of {total:,}"
+        if total > 0:
+            # Rounded down: 100 % appears only when everything is done.
+            line += f" ({int(100 * done / total)} %)"
+    return f"{line}: {note}" if note else line
+
+
+# --- protocols ---
+# The shape of a workflow class, for type checkers.
+
+R_co = TypeVar("R_co", covariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class RunsAlone(Protocol[R_co]):
+    """A class whose ``run`` needs no input."""
+
+    async def run(self, ctx: Context, /) -> R_co:
+        """See ``workflow``."""
+
+
+class RunsWithInput(Protocol[T_contra, R_co]):
+    """A class whose ``run`` takes an input."""
+
+    async def run(self, ctx: Context, input: T_contra, /) -> R_co:  # noqa: A002 - the word of schedules.yaml
+        """See ``workflow``."""
+
+
+WorkflowClass = TypeVar("WorkflowClass", bound="type[RunsAlone[Any] | RunsWithInput[Any, Any]]")
+
+
+# --- context ---
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Context:
+    """The ``ctx`` of ``run(self, ctx)``: a workflow's interface to the engine and to Temporal.
+
+    Everything here is safe to replay, and all of ``temporalio.workflow`` may be used as well. In a
+    unit test any object with the members that ``run`` uses can replace it.
+    """
+
+    def __init__(self, *, leaves_notes: bool = False) -> None:
+        self._children, self._signals = Children(), Signals()
+        self._unawaited = UnawaitedCalls()
+        self._saga = Saga(self._children, leaves_notes=leaves_notes)
+
+    # What never waits; identical on every replay.
 
     @property
     def scheduled(self) -> bool:
@@ -78,68 +130,19 @@ class RunInfo:
         """
         return temporalio.workflow.patched(change)
 
-    def _read_fire(self) -> FireInfo:
-        value = temporalio.workflow.memo_value(MEMO_KEY, None)
-        if value is None:
-            raise ValueError(f"its memo has no {MEMO_KEY!r}")
-        return FireInfo.from_memo(value)
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Report the run's progress, which the Web UI and ``sched fires`` show.
 
+        A report adds nothing to the history, so it may be frequent.
 
-# --- progress ---
+        Args:
+            done: The amount done, in any unit.
+            total: The total amount; None if unknown.
+            note: A text for people.
+        """
+        temporalio.workflow.set_current_details(progress_line(done, total, note))
 
-
-def progress_line(done: float, total: float | None, note: str) -> str:
-    """Return for example ``420 of 1,000 (42 %): sending mails``."""
-    line = f"{done:,}"
-    if total is not None:
-        line += f" of {total:,}"
-        if total > 0:
-            # Rounded down: 100 % appears only when everything is done.
-            line += f" ({int(100 * done / total)} %)"
-    return f"{line}: {note}" if note else line
-
-
-# --- protocols ---
-# The shape of a workflow class, for type checkers.
-
-R_co = TypeVar("R_co", covariant=True)
-T_contra = TypeVar("T_contra", contravariant=True)
-
-
-class RunsAlone(Protocol[R_co]):
-    """A class whose ``run`` needs no input."""
-
-    async def run(self, ctx: Context, /) -> R_co:
-        """See ``workflow``."""
-
-
-class RunsWithInput(Protocol[T_contra, R_co]):
-    """A class whose ``run`` takes an input."""
-
-    async def run(self, ctx: Context, input: T_contra, /) -> R_co:  # noqa: A002 - the word of schedules.yaml
-        """See ``workflow``."""
-
-
-WorkflowClass = TypeVar("WorkflowClass", bound="type[RunsAlone[Any] | RunsWithInput[Any, Any]]")
-
-
-# --- context ---
-
-R = TypeVar("R")
-T = TypeVar("T")
-
-
-class Context(RunInfo):
-    """The ``ctx`` of ``run(self, ctx)``: a workflow's interface to the engine and to Temporal.
-
-    Everything here is safe to replay, and all of ``temporalio.workflow`` may be used as well. In a
-    unit test any object with the members that ``run`` uses can replace it.
-    """
-
-    def __init__(self, *, leaves_notes: bool = False) -> None:
-        self._children, self._signals = Children(), Signals()
-        self._unawaited = UnawaitedCalls()
-        self._saga = Saga(self._children, leaves_notes=leaves_notes)
+    # What waits, and has to be awaited.
 
     @overload
     async def step(
@@ -216,7 +219,7 @@ class Context(RunInfo):
         """
         call = call_of(fn, input, options)
         undo = None if compensate is None else undo_of(compensate, call)
-        return await self._saga.run(call, undo)
+        return await self._run_step(call, undo)
 
     @overload
     async def child(
@@ -281,7 +284,7 @@ class Context(RunInfo):
             temporalio.exceptions.ChildWorkflowError: The child did not complete; see ``.cause``.
             asyncio.CancelledError: This run was cancelled; the child has ended.
         """
-        return await self._children.run(
+        return await self._run_child(
             workflow,
             input,
             task_queue=task_queue,
@@ -349,7 +352,11 @@ class Context(RunInfo):
             TimeoutError: No signal came in time.
         """
         longest = None if timeout is None else duration(timeout, "timeout")
-        return await self._signals.wait_for(signal, wanted, longest)
+        try:
+            return await self._next_signal(signal, wanted, longest)
+        except TimeoutError:
+            # asyncio's own cause is a cancel, which would be reported as the reason.
+            raise TimeoutError(f"no signal {signal} came within {longest}") from None
 
     @to_await
     async def sleep(self, span: timedelta | float) -> None:
@@ -372,18 +379,23 @@ class Context(RunInfo):
             raise ValueError(f"{moment} has no timezone; give an aware datetime")
         await self.sleep(moment - self.now())
 
-    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Report the run's progress, which the Web UI and ``sched fires`` show.
+    # What a stand-in of the testing kit does without a server. The decorator calls `_unwind` when
+    # `run` raises or is cancelled.
 
-        A report adds nothing to the history, so it may be frequent.
+    def _read_fire(self) -> FireInfo:
+        value = temporalio.workflow.memo_value(MEMO_KEY, None)
+        if value is None:
+            raise ValueError(f"its memo has no {MEMO_KEY!r}")
+        return FireInfo.from_memo(value)
 
-        Args:
-            done: The amount done, in any unit.
-            total: The total amount; None if unknown.
-            note: A text for people.
-        """
-        temporalio.workflow.set_current_details(progress_line(done, total, note))
+    async def _run_step(self, call: StepCall, undo: StepCall | None) -> Any:
+        return await self._saga.run(call, undo)
+
+    async def _run_child(self, child: Any, given: Any, **options: Any) -> Any:
+        return await self._children.run(child, given, **options)
+
+    async def _next_signal(self, signal: str, wanted: Any, longest: timedelta | None) -> Any:
+        return await self._signals.wait_for(signal, wanted, longest)
 
     async def _unwind(self) -> list[NotUndone]:
-        """Undo the steps; the decorator calls this when ``run`` raises or is cancelled."""
         return await self._saga.unwind()

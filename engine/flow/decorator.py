@@ -127,7 +127,7 @@ def _mark(cls: type, name: str | None, version: str, rules: dict[str, Any]) -> N
     hints = _resolved(run, parameter, cls)
     version_key(version)
     definition = WorkflowDefinition(
-        name=checked_name(_kebab(cls.__name__) if name is None else name, f"{cls.__qualname__}"),
+        name=checked_name(_kebab(cls.__name__) if name is None else name, cls.__qualname__),
         version=version,
         cls=cls,
         accepts_input=parameter is not None,
@@ -213,12 +213,8 @@ def _input_parameter(run: Callable[..., Any], cls: type) -> inspect.Parameter | 
 
 def _check_context(run: Callable[..., Any], first: inspect.Parameter, cls: type) -> None:
     """Refuse ``run(self, input)``, whose input would receive the context."""
-
-    def bearer() -> None: ...
-
-    bearer.__annotations__ = {k: v for k, v in run.__annotations__.items() if k == first.name}
     try:
-        hint = get_type_hints(bearer, globalns=getattr(run, "__globals__", {})).get(first.name)
+        hint = _hints(run, {first.name}).get(first.name)
     except NameError:  # the type may exist for the type checker only
         return
     if not inspect.isclass(hint) or getattr(hint, "_is_protocol", False):
@@ -236,19 +232,27 @@ def _resolved(
     cls: type,
 ) -> dict[str, Any]:
     """Resolve the hints Temporal needs; that of ``ctx`` may exist for the type checker only."""
-    wanted = {"return", parameter.name if parameter else "return"}
-
-    def bearer() -> None: ...
-
-    bearer.__annotations__ = {k: v for k, v in run.__annotations__.items() if k in wanted}
     try:
-        return get_type_hints(bearer, globalns=getattr(run, "__globals__", {}))
+        return _hints(run, {"return", parameter.name if parameter else "return"})
     except NameError as error:
         # Temporal decodes inputs and results by these hints, at run time.
         raise TypeError(
             f"a type in the signature of {cls.__qualname__}.run does not exist at run time "
             f"({error}): import it above the class, and not under TYPE_CHECKING",
         ) from None
+
+
+def _hints(run: Callable[..., Any], wanted: set[str]) -> dict[str, Any]:
+    """Resolve these hints only.
+
+    Raises:
+        NameError: one of them does not exist at run time.
+    """
+
+    def bearer() -> None: ...
+
+    bearer.__annotations__ = {k: v for k, v in run.__annotations__.items() if k in wanted}
+    return get_type_hints(bearer, globalns=getattr(run, "__globals__", {}))
 
 
 def _temporal_run(

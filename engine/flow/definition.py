@@ -80,9 +80,11 @@ class Retry:
         if not 0 <= self.jitter <= 1:
             raise ValueError(f"jitter is a part of the wait, from 0 to 1; got {self.jitter}")
         for name, kind in (("intervals", "durations"), ("give_up_on", "exceptions")):
-            if isinstance(getattr(self, name), (str, type)) or not _is_listed(getattr(self, name)):
-                raise TypeError(f"{name} is a list of {kind}; got {getattr(self, name)!r}")
-        object.__setattr__(self, "intervals", _spans(self.intervals))
+            given = getattr(self, name)
+            if isinstance(given, str) or not isinstance(given, Sequence):
+                raise TypeError(f"{name} is a list of {kind}; got {given!r}")
+        spans = tuple(duration(each, "each of intervals") for each in self.intervals)
+        object.__setattr__(self, "intervals", spans)
         object.__setattr__(self, "give_up_on", tuple(map(_error_name, self.give_up_on)))
         if self.intervals and (self.max_interval, self.backoff, self.initial_interval) != _UNSAID:
             raise ValueError(
@@ -91,24 +93,15 @@ class Retry:
 
     def to_policy(self) -> RetryPolicy:
         """Return Temporal's retry policy, where the first of ``intervals`` stands for all."""
-        given_up = [str(name) for name in self.give_up_on] or None
-        attempts = self.max_attempts or 0
+        first, factor, longest = self.initial_interval, self.backoff, self.max_interval
         if self.intervals:
-            first = duration(self.intervals[0], "intervals")
-            return RetryPolicy(
-                maximum_attempts=attempts,
-                initial_interval=first,
-                backoff_coefficient=1.0,
-                maximum_interval=first,
-                non_retryable_error_types=given_up,
-            )
-        longest = self.max_interval
+            first, factor, longest = self.intervals[0], 1.0, self.intervals[0]
         return RetryPolicy(
-            maximum_attempts=attempts,
-            initial_interval=duration(self.initial_interval, "initial_interval"),
-            backoff_coefficient=self.backoff,
+            maximum_attempts=self.max_attempts or 0,
+            initial_interval=duration(first, "initial_interval"),
+            backoff_coefficient=factor,
             maximum_interval=None if longest is None else duration(longest, "max_interval"),
-            non_retryable_error_types=given_up,
+            non_retryable_error_types=[str(name) for name in self.give_up_on] or None,
         )
 
     def told_to_worker(self) -> dict[str, Any]:
@@ -130,14 +123,6 @@ _UNSAID = (None, 2.0, 1.0)
 
 def _seconds(span: timedelta | float) -> float:
     return duration(span, "an interval").total_seconds()
-
-
-def _is_listed(value: object) -> bool:
-    return isinstance(value, Sequence)
-
-
-def _spans(intervals: Sequence[timedelta | float]) -> tuple[timedelta, ...]:
-    return tuple(duration(each, "each of intervals") for each in intervals)
 
 
 def _error_name(error: Any) -> str:

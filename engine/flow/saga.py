@@ -7,7 +7,6 @@ import base64
 import contextlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -139,15 +138,6 @@ def _raw(text: str) -> RawValue:
 # Registered before their steps run, and run in reverse order when the run fails or is cancelled.
 
 
-@dataclass(frozen=True)
-class _Undo:
-    """The undo step of a started step, whether or not that step had an effect."""
-
-    call: StepCall
-    step: StepCall
-    key: str  # the step's idempotency key
-
-
 class Saga:
     """The steps of one run, with their undo steps.
 
@@ -162,7 +152,9 @@ class Saga:
 
     def __init__(self, children: Children, *, leaves_notes: bool = False) -> None:
         self._children, self._leaves_notes = children, leaves_notes
-        self._undos: list[_Undo] = []
+        # Undo step, step and the step's idempotency key of each started step, whether or not that
+        # had an effect.
+        self._undos: list[tuple[StepCall, StepCall, str]] = []
         self._under_way: dict[ActivityHandle[Any], None] = {}
         self._unwinding = False
         self._calls: Counter[str] = Counter()
@@ -178,13 +170,14 @@ class Saga:
             # Another branch of the run has failed; those still running must start no more steps.
             raise asyncio.CancelledError("the run is being undone")
         place = self._place_of(call)
-        left = undo_note(undo, call.idempotency_key(place)) if undo and self._leaves_notes else None
+        key = call.idempotency_key(place)
+        left = undo_note(undo, key) if undo and self._leaves_notes else None
         handle = call.start(place, undo=left)
         if undo is not None:
             # Before the step runs (nothing is sent until this task yields), because a step whose
             # result is lost must be undone too. After start(), because a call that could not be
             # sent needs no undo.
-            self._undos.append(_Undo(undo, call, call.idempotency_key(place)))
+            self._undos.append((undo, call, key))
         self._under_way[handle] = None
         try:
             return await result_of(handle, repr(call.name))
@@ -213,15 +206,15 @@ class Saga:
                 await handle
         not_undone = self._children.not_undone
         while self._undos:
-            undo = self._undos.pop()
+            undo, step, key = self._undos.pop()
             try:
-                await undo.call.start(self._place_of(undo.call), undoes=undo.key)
+                await undo.start(self._place_of(undo), undoes=key)
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
                 # The other steps are still undone, and the run's own error remains the cause.
                 # (Never BaseException: the SDK uses it to evict a run from its cache.)
-                names, cause = (undo.call.name, undo.step.name), error.__cause__ or error
+                names, cause = (undo.name, step.name), error.__cause__ or error
                 temporalio.workflow.logger.error("the undo %r of %r failed: %s", *names, cause)
-                not_undone.append(NotUndone(undo.step.name, undo.call.name, str(cause)))
+                not_undone.append(NotUndone(step.name, undo.name, str(cause)))
         return not_undone
 
     def _place_of(self, call: StepCall) -> str:

@@ -14,18 +14,12 @@ from temporalio.common import RawValue
 from engine.errors import EngineError
 
 
-def too_late(name: str, timeout: timedelta | None) -> TimeoutError:
-    """Return the error for a signal that did not come in time."""
-    return TimeoutError(f"no signal {name} came within {timeout}")
-
-
 class Signals:
     """The signals of one run, in order of arrival."""
 
     def __init__(self) -> None:
         self._waiting: defaultdict[str, deque[RawValue | None]] = defaultdict(deque)
         self._line: defaultdict[str, list[object]] = defaultdict(list)
-        self._heard: set[str] = set()
 
     async def wait_for(
         self,
@@ -51,9 +45,6 @@ class Signals:
                 timeout=timeout,
                 timeout_summary=f"waits for the signal {name}",
             )
-        except TimeoutError:
-            # asyncio's own cause is a cancel, which would be reported as the reason.
-            raise too_late(name, timeout) from None
         finally:
             line.remove(me)
         given = waiting.popleft()
@@ -62,7 +53,7 @@ class Signals:
         return temporalio.workflow.payload_converter().from_payload(given.payload, wanted)
 
     def _listen(self, name: str) -> None:
-        if name in self._heard:
+        if name in self._waiting:
             return
         if temporalio.workflow.get_signal_handler(name) is not None:
             raise EngineError(
@@ -79,7 +70,6 @@ class Signals:
         heard.__signature__ = _ONE_VALUE  # type: ignore[attr-defined] # inspect reads it
         # The SDK has buffered earlier signals and delivers them now.
         temporalio.workflow.set_signal_handler(name, heard)
-        self._heard.add(name)
 
 
 _ONE_VALUE: Final = inspect.Signature(

@@ -10,7 +10,7 @@ from typing import Any, Final, TypedDict
 import temporalio.workflow
 from temporalio.common import Priority
 
-from engine.flow.definition import Retry, duration
+from engine.flow.definition import Retry, WorkflowDefinition, duration
 from engine.flow.steps import (
     DEFAULT_TIMEOUT,
     StepDefinition,
@@ -24,8 +24,6 @@ from engine.flow.steps import (
 )
 
 NOT_GIVEN: Final[Any] = object()  # None is a valid input
-
-
 _PRIORITIES: Final = (1, 2, 3, 4, 5)  # Temporal's own
 
 
@@ -117,6 +115,22 @@ class StepCall:
         )
 
 
+def args_of(
+    given: Any, called: StepDefinition | WorkflowDefinition | None = None, kind: str = "workflow"
+) -> list[Any]:
+    """Return the arguments of a call: its input, or none if that is ``NOT_GIVEN``.
+
+    Raises:
+        TypeError: the step or workflow ``called`` takes no input, or needs one.
+    """
+    args = [] if given is NOT_GIVEN else [given]
+    if called and args and not called.accepts_input:
+        raise TypeError(f"the {kind} {called.name!r} takes no input")
+    if called and not args and called.requires_input:
+        raise TypeError(f"the {kind} {called.name!r} needs an input")
+    return args
+
+
 def call_of(fn: Callable[..., Any], given: Any, options: StepOptions) -> StepCall:
     """Return the call for ``ctx.step``; ``given`` is its input or ``NOT_GIVEN``.
 
@@ -125,21 +139,24 @@ def call_of(fn: Callable[..., Any], given: Any, options: StepOptions) -> StepCal
         ValueError: A value of ``options`` is out of range.
     """
     definition = _checked(fn, "ctx.step needs")
+    args = args_of(given, definition, "step")
     retry, timeout = options.get("retry"), options.get("timeout")
     if definition is not None:
-        if given is not NOT_GIVEN and not definition.accepts_input:
-            raise TypeError(f"the step {definition.name!r} takes no input")
-        if given is NOT_GIVEN and definition.requires_input:
-            raise TypeError(f"the step {definition.name!r} needs an input")
         retry = retry or definition.retry
         timeout = definition.timeout if timeout is None else timeout
+    span = duration(DEFAULT_TIMEOUT if timeout is None else timeout, "timeout")
+    priority, key = options.get("priority"), options.get("idempotency_key")
+    if priority is not None and priority not in _PRIORITIES:
+        raise ValueError(f"priority is from 1 (first) to 5 (last); got {priority!r}")
+    if key is not None and not key:
+        raise ValueError("idempotency_key is a text that is not empty")
     return StepCall(
         fn,
-        [] if given is NOT_GIVEN else [given],
-        duration(DEFAULT_TIMEOUT if timeout is None else timeout, "timeout"),
+        args,
+        span,
         retry,
-        _checked_priority(options.get("priority")),
-        _checked_key(options.get("idempotency_key")),
+        priority,
+        key,
         options.get("summary"),
         checked_queue(options.get("queue")) or (definition.queue if definition else None),
     )
@@ -160,18 +177,6 @@ def undo_of(fn: Callable[..., Any], call: StepCall) -> StepCall:
 def origin_of(info: temporalio.workflow.Info) -> str:
     """Return the id of the run that this one began as; an operator's reset creates a new run."""
     return info.original_execution_run_id or info.run_id
-
-
-def _checked_priority(priority: int | None) -> int | None:
-    if priority is not None and priority not in _PRIORITIES:
-        raise ValueError(f"priority is from 1 (first) to 5 (last); got {priority!r}")
-    return priority
-
-
-def _checked_key(key: str | None) -> str | None:
-    if key is not None and not key:
-        raise ValueError("idempotency_key is a text that is not empty")
-    return key
 
 
 def _checked(fn: Callable[..., Any], who_needs: str) -> StepDefinition | None:

@@ -146,6 +146,10 @@ def _catch_up_of(text: str) -> str | None:
     return CatchUp.example.replace("latest", text) if known else None
 
 
+def _after_of(text: str) -> str | None:
+    return f"{{schedule: {text}}}" if checks.can_be_shown(text) else None
+
+
 class Retention(Part):
     """Retention of one schedule's fires: the field ``retention``; None is the fleet's setting."""
 
@@ -343,9 +347,9 @@ class Schedule(BaseModel):
     on_dead: Annotated[str | None, checks.text("onDead", "alert-team", "alert-team@1")] = doc(
         "The workflow that is told of each fire that failed, timed out or was rejected."
     )
-    after: (
-        Annotated[After, checks.nested("after", After.example, "{{schedule: {}}}".format)] | None
-    ) = doc("The schedule before this one: a window starts once that one's has ended like this.")
+    after: Annotated[After, checks.nested("after", After.example, _after_of)] | None = doc(
+        "The schedule before this one: a window starts once that one's has ended like this."
+    )
     needs: Annotated[tuple[str, ...], checks.NEEDS] = doc(
         "Schedules whose windows of the same fire time have to complete first.", default=()
     )

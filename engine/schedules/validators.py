@@ -219,6 +219,11 @@ _KEY_CURE: Final = "use 1 to 200 of a-z, 0-9, '.', '_' and '-', beginning with a
 KEY_SHAPE: Final = pattern(KEY_PATTERN, f"{_KEY_CURE.capitalize()}.", "nightly-report")
 
 
+def can_be_shown(text: str) -> bool:
+    """Return whether a text is a key, and short enough for a message."""
+    return len(text) <= MAX_SHOWN and KEY.fullmatch(text) is not None
+
+
 def key_check(name: str) -> Callable[[Any], str]:
     """Return the check of ``key`` and of ``project``, which share a pattern."""
 
@@ -228,7 +233,7 @@ def key_check(name: str) -> Callable[[Any], str]:
         cure = _KEY_CURE
         if isinstance(value, str):
             proposal = re.sub(r"[^a-z0-9._-]+", "-", value.lower()).strip("-._")[:200]
-            if KEY.fullmatch(proposal) and len(proposal) <= MAX_SHOWN:
+            if can_be_shown(proposal):
                 cure += f", for example {proposal}"
         elif isinstance(value, int | float):
             cure = "put it in quotes"

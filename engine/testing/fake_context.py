@@ -7,10 +7,10 @@ import dataclasses
 import inspect
 import logging
 from collections import Counter, defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any, Final, Unpack
+from typing import Any, Final
 from uuid import UUID
 
 from temporalio.contrib.pydantic import PydanticPayloadConverter
@@ -24,25 +24,23 @@ from temporalio.exceptions import (
 from temporalio.testing import ActivityEnvironment
 
 from engine.errors import EngineError
-from engine.flow.children import all_of
 from engine.flow.context import Context, progress_line
 from engine.flow.coroutines import to_await
-from engine.flow.definition import Retry, definition_of, duration
+from engine.flow.definition import definition_of
 from engine.flow.failures import CompensationFailed, NotUndone
 from engine.flow.fire import FireInfo, Timing
-from engine.flow.signals import too_late
-from engine.flow.step_calls import NOT_GIVEN, StepCall, StepOptions, call_of, undo_of
+from engine.flow.step_calls import NOT_GIVEN, StepCall, args_of
 from engine.flow.steps import NotedInfo, StepNote, step_key
-from engine.testing.fakes import Fakes, by_name, name_of
+from engine.testing.fakes import Fakes, by_name, name_of, settled
 from engine.testing.server import FrozenClock, instant
 
 # --- failures ---
 # The failures of steps and children as the waiting workflow receives them.
 
 
-def step_failed(name: str, place: str, error: Exception) -> ActivityError:
-    """Return the error that ``ctx.step`` raises for a step that failed for good, with its cause."""
-    failure = ActivityError(
+def step_failed(name: str, place: str) -> ActivityError:
+    """Return the error that ``ctx.step`` raises for a step that failed for good."""
+    return ActivityError(
         "Activity task failed",
         scheduled_event_id=0,
         started_event_id=0,
@@ -51,13 +49,11 @@ def step_failed(name: str, place: str, error: Exception) -> ActivityError:
         activity_id=place,
         retry_state=RetryState.MAXIMUM_ATTEMPTS_REACHED,
     )
-    failure.__cause__ = _as_failure(error)
-    return failure
 
 
-def child_failed(name: str, error: Exception) -> ChildWorkflowError:
-    """Return the error that ``ctx.child`` raises for a failed child, with its cause."""
-    failure = ChildWorkflowError(
+def child_failed(name: str) -> ChildWorkflowError:
+    """Return the error that ``ctx.child`` raises for a failed child."""
+    return ChildWorkflowError(
         "Child Workflow execution failed",
         namespace="default",
         workflow_id=f"child:{name}",
@@ -67,11 +63,10 @@ def child_failed(name: str, error: Exception) -> ChildWorkflowError:
         started_event_id=0,
         retry_state=RetryState.RETRY_POLICY_NOT_SET,
     )
-    failure.__cause__ = _as_failure(error)
-    return failure
 
 
-def _as_failure(error: Exception) -> FailureError:
+def cause_of(error: Exception) -> FailureError:
+    """Return an error as the cause of a failed step or child."""
     if isinstance(error, FailureError):
         return error
     failure = ApplicationError(str(error), type=type(error).__name__)
@@ -82,11 +77,17 @@ def _as_failure(error: Exception) -> FailureError:
 # --- attempts of a step ---
 # One attempt of a step without a server: its Temporal environment, and its values as JSON.
 
+_RUN: Final = "stand-in"
 _converter: Final = PydanticPayloadConverter()
 
 
-async def attempt(call: StepCall, act: Callable[..., Any], there: ActivityEnvironment) -> Any:
+async def attempt(
+    call: StepCall, act: Callable[..., Any], note: StepNote, place: str, workflow_id: str
+) -> Any:
     """Call a step, or the ``act`` that replaces it, and return its result as a run receives it.
+
+    ``step_info()`` and Temporal's ``activity`` functions read the note, the activity id ``place``
+    and the run's id.
 
     Raises:
         TypeError: the input cannot be written as JSON, or does not fit.
@@ -94,34 +95,25 @@ async def attempt(call: StepCall, act: Callable[..., Any], there: ActivityEnviro
     """
 
     async def called(*args: Any) -> Any:
-        found = act(*args)
-        return await found if inspect.isawaitable(found) else found
+        return await settled(act(*args))
 
     signature = inspect.signature(call.fn, eval_str=True)
     hints = [_known(each.annotation) for each in signature.parameters.values()]
     args = [through_json(arg, hint) for arg, hint in zip(call.args, hints, strict=False)]
+    there = ActivityEnvironment()
+    known = {each.name: getattr(there.info, each.name) for each in dataclasses.fields(there.info)}
+    known |= {
+        "activity_id": place,
+        "activity_type": call.name,
+        "workflow_id": workflow_id,
+        "workflow_run_id": _RUN,
+    }
+    there.info = NotedInfo(**known, note=note)
     try:
         found = await there.run(called, *args)
         return through_json(found, _known(signature.return_annotation))
     except Exception as error:  # noqa: BLE001 - whatever it is, it ends the step
-        failure = step_failed(name_of(call.fn), there.info.activity_id, error)
-        raise failure from failure.__cause__
-
-
-def environment(
-    name: str, place: str, note: StepNote, workflow_id: str, run_id: str
-) -> ActivityEnvironment:
-    """Return the environment for ``step_info()`` and Temporal's ``activity`` functions."""
-    found = ActivityEnvironment()
-    known = {each.name: getattr(found.info, each.name) for each in dataclasses.fields(found.info)}
-    known |= {
-        "activity_id": place,
-        "activity_type": name,
-        "workflow_id": workflow_id,
-        "workflow_run_id": run_id,
-    }
-    found.info = NotedInfo(**known, note=note)
-    return found
+        raise step_failed(name_of(call.fn), place) from cause_of(error)
 
 
 def through_json(value: Any, wanted: Any = None) -> Any:
@@ -141,7 +133,6 @@ def _known(hint: Any) -> Any:
 # --- context ---
 
 _BEGIN: Final = "2026-01-01T00:00:00Z"
-_RUN: Final = "stand-in"
 _HAND: Final = "by-hand"
 
 
@@ -199,9 +190,8 @@ class FakeContext(Context):
             CompensationFailed: a step could not be undone.
             Exception: the exception that left ``run``.
         """
-        given = [] if input is NOT_GIVEN else [input]
         try:
-            result = await workflow().run(self, *given)
+            result = await workflow().run(self, *args_of(input))
             self._unawaited.refuse()
         except (Exception, asyncio.CancelledError) as error:
             not_undone = await self._unwind()
@@ -221,73 +211,31 @@ class FakeContext(Context):
         """See ``Context``: returns the time of the test's clock."""
         return self.clock.now()
 
-    @to_await
-    async def step(
-        self,
-        fn: Callable[..., Any],
-        input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
-        *,
-        compensate: Callable[..., Any] | None = None,
-        **options: Unpack[StepOptions],
+    async def _run_child(
+        self, child: Any, given: Any, *, result_type: type | None = None, **_: Any
     ) -> Any:
-        """See ``Context``: calls the step, or its fake, at once."""
-        call = call_of(fn, input, options)
-        if compensate is not None:
-            place = f"{call.name}/{self._calls[call.name] + 1}"
-            key = call.key or step_key(_RUN, place)
-            self._undos.append((undo_of(compensate, call), call, key))
-        return await self._call(call)
-
-    @to_await
-    async def child(
-        self,
-        workflow: Any,
-        input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
-        *,
-        task_queue: str | None = None,  # noqa: ARG002 - there is no queue here
-        timeout: timedelta | float | None = None,  # noqa: ARG002, ASYNC109 - nothing takes time
-        retry: Retry | None = None,  # noqa: ARG002 - one attempt
-        result_type: type | None = None,
-    ) -> Any:
-        """See ``Context``: runs the replacement, or the class itself, at once."""
-        given = [] if input is NOT_GIVEN else [input]
-        name = workflow if isinstance(workflow, str) else workflow.__name__
-        if isinstance(workflow, str) and workflow not in self._stand_ins:
+        """Run the replacement, or the class itself, at once: queue, timeout and retry are moot."""
+        if isinstance(child, str) and child not in self._stand_ins:
             raise EngineError(
-                f"nothing stands for the child {workflow}",
-                cure=f"say it: FakeContext(children={{{workflow!r}: ...}})",
+                f"nothing stands for the child {child}",
+                cure=f"say it: FakeContext(children={{{child!r}: ...}})",
             )
+        definition = definition_of(child) if isinstance(child, type) else None
+        declared = definition.result_type if definition else None
         try:
-            return through_json(
-                await self._ran(workflow, given), result_type or _result_of(workflow)
-            )
+            return through_json(await self._result_of(child, given), result_type or declared)
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends the child
-            failure = child_failed(name, error)
-            raise failure from failure.__cause__
+            name = child if isinstance(child, str) else child.__name__
+            raise child_failed(name) from cause_of(error)
 
-    async def _ran(self, workflow: Any, given: list[Any]) -> Any:
-        if workflow not in self._stand_ins:
-            return await self._like_this().run(workflow, *given)
-        stands = self._stand_ins[workflow]
-        found = stands(*given) if callable(stands) else stands
-        return await found if inspect.isawaitable(found) else found
+    async def _result_of(self, child: Any, given: Any) -> Any:
+        if child not in self._stand_ins:
+            return await self._like_this().run(child, given)
+        stands = self._stand_ins[child]
+        return await settled(stands(*args_of(given)) if callable(stands) else stands)
 
-    @to_await
-    async def parallel(
-        self, things: Sequence[Awaitable[Any]], *, limit: int | None = None
-    ) -> list[Any]:
-        """See ``Context``."""
-        return await all_of(things, limit)
-
-    @to_await
-    async def wait_for(
-        self,
-        signal: str,
-        wanted: Any = None,
-        *,
-        timeout: timedelta | float | None = None,  # noqa: ASYNC109 - as in a run
-    ) -> Any:
-        """See ``Context``: returns the next of the given signals, or times out at once.
+    async def _next_signal(self, signal: str, wanted: Any, longest: timedelta | None) -> Any:
+        """Return the next of the given signals, or time out at once.
 
         Raises:
             TimeoutError: no signal is left; the clock has moved by the timeout.
@@ -296,14 +244,13 @@ class FakeContext(Context):
         waiting = self._waiting[signal]
         if waiting:
             return through_json(waiting.popleft(), wanted)
-        if timeout is None:
+        if longest is None:
             raise EngineError(
                 f"no signal {signal} is left, and ctx.wait_for without timeout waits for ever",
                 cure=f"say it: FakeContext(signals={{{signal!r}: [...]}})",
             )
-        longest = duration(timeout, "timeout")
         self.clock.advance(longest)
-        raise too_late(signal, longest)
+        raise TimeoutError
 
     @to_await
     async def sleep(self, span: timedelta | float) -> None:
@@ -350,6 +297,13 @@ class FakeContext(Context):
         other._fakes, other._stand_ins = self._fakes, self._stand_ins
         return other
 
+    async def _run_step(self, call: StepCall, undo: StepCall | None) -> Any:
+        """Call the step, or its fake, at once."""
+        if undo is not None:
+            place = f"{call.name}/{self._calls[call.name] + 1}"
+            self._undos.append((undo, call, call.key or step_key(_RUN, place)))
+        return await self._call(call)
+
     async def _call(self, call: StepCall, undoes: str | None = None) -> Any:
         name = name_of(call.fn)
         self.steps.append(name)
@@ -358,7 +312,7 @@ class FakeContext(Context):
         act = self._fakes[name].attempt if name in self._fakes else call.fn
         run = f"sched:{self._fire.key}:{self._fire.bucket}" if self._fire else _HAND
         note = StepNote(key=call.key, undoes=undoes)
-        return await attempt(call, act, environment(call.name, place, note, run, _RUN))
+        return await attempt(call, act, note, place, run)
 
     async def _unwind(self) -> list[NotUndone]:
         not_undone = []
@@ -371,14 +325,7 @@ class FakeContext(Context):
         return not_undone
 
 
-def _result_of(workflow: Any) -> Any:
-    definition = definition_of(workflow) if isinstance(workflow, type) else None
-    return definition.result_type if definition else None
-
-
 # --- windows ---
-
-_MILLISECOND = 1000
 
 
 def fire_for(
@@ -411,7 +358,7 @@ def fire_for(
     return FireInfo(
         key=key,
         series=1,
-        bucket=int(moment.timestamp() * _MILLISECOND) if bucket is None else bucket,
+        bucket=int(moment.timestamp() * 1000) if bucket is None else bucket,
         fire_time=moment,
         timezone=timezone,
         timing=timing,

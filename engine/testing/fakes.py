@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, get_type_hints
 
 from temporalio import activity
@@ -25,20 +25,16 @@ class Fake:
     Use a fake in one test only, because it counts attempts.
 
     Attributes:
+        name: the step's name.
         step: the replaced step.
         calls: the input of each attempt in order, including failed ones; None if there is none.
     """
 
     def __init__(self, step: Step, act: Callable[..., Any], failures: Sequence[Exception]) -> None:
-        name_of(step)
+        self.name = name_of(step)
         self.step = step
         self.calls: list[Any] = []
         self._act, self._failures = act, list(failures)
-
-    @property
-    def name(self) -> str:
-        """The step's name."""
-        return name_of(self.step)
 
     def attempt(self, *args: Any) -> Any:
         """Record an attempt of the step, then fail or act. May return an awaitable."""
@@ -131,6 +127,11 @@ def name_of(step: Step) -> str:
     return str(found.name)
 
 
+async def settled(found: Any) -> Any:
+    """Return what a sync or async function returned, awaited if need be."""
+    return await found if inspect.isawaitable(found) else found
+
+
 def activities(steps: Iterable[Step], fakes: Mapping[str, Fake]) -> list[Step]:
     """Return the activities for a worker: each step, or its replacement."""
     served = {name_of(step): step for step in steps}
@@ -170,12 +171,11 @@ def _stand_in(each: Fake) -> Step:
     is_async = definition.is_async if definition else inspect.iscoroutinefunction(real)
 
     async def in_loop(*args: Any) -> Any:
-        found = each.attempt(*args)
-        return await found if inspect.isawaitable(found) else found
+        return await settled(each.attempt(*args))
 
     def in_thread(*args: Any) -> Any:
         found = each.attempt(*args)
-        return asyncio.run(_awaited(found)) if inspect.isawaitable(found) else found
+        return asyncio.run(settled(found)) if inspect.isawaitable(found) else found
 
     # A sync step blocks, so its replacement, which may call it after failures, has a thread too.
     step: Any = in_loop if is_async else in_thread
@@ -184,7 +184,3 @@ def _stand_in(each: Fake) -> Step:
     step.__annotations__ = get_type_hints(real)  # Temporal decodes the input with them
     step.__signature__ = inspect.signature(real)
     return activity.defn(name=each.name)(step)  # type: ignore[no-any-return] # untyped above
-
-
-async def _awaited(found: Awaitable[Any]) -> Any:
-    return await found

@@ -23,7 +23,7 @@ from temporalio.workflow import NondeterminismError
 from engine.flow import FireInfo, registered_workflows
 from engine.flow.fire import MEMO_KEY
 from engine.flow.saga import UNDO_TYPE
-from engine.flow.step_calls import NOT_GIVEN
+from engine.flow.step_calls import NOT_GIVEN, args_of
 from engine.runtime.interceptors import passing
 from engine.runtime.tracking.replay import (
     CURE,
@@ -34,7 +34,7 @@ from engine.runtime.tracking.replay import (
 )
 from engine.testing.fakes import Fakes, by_name
 from engine.testing.server import DevServer
-from engine.testing.worker import RunResult, ServedCode, bench, plugin
+from engine.testing.worker import PluginWithoutReplica, RunResult, ServedCode, bench
 
 # --- replay ---
 # Checks whether the current code fits the histories of earlier runs.
@@ -74,7 +74,9 @@ async def assert_replayable(
         raise ValueError("there is nothing to replay: none of these runs has executed anything yet")
     classes = list(workflows or [each.cls for each in registered_workflows().values()])
     _check_types(found, classes)
-    replayer = Replayer(workflows=classes, plugins=[plugin()], interceptors=[_Listening()])
+    replayer = Replayer(
+        workflows=classes, plugins=[PluginWithoutReplica()], interceptors=[_StepRecording()]
+    )
     wrong = []
     for history in found:
         try:
@@ -154,17 +156,17 @@ def _parsed(given: str | dict[str, Any], name: str) -> WorkflowHistory:
 _ONE: Final = (WorkflowHistory, str, Path, Mapping)
 
 
-class _Listening(Interceptor):
+class _StepRecording(Interceptor):
     """Interceptor that records the steps that the code starts."""
 
     def workflow_interceptor_class(
         self,
         input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
     ) -> type[WorkflowInboundInterceptor]:
-        return passing(_TaskQueueRecorder)
+        return passing(_StepRecorder)
 
 
-class _TaskQueueRecorder(WorkflowOutboundInterceptor):
+class _StepRecorder(WorkflowOutboundInterceptor):
     def start_activity(self, input: StartActivityInput) -> workflow.ActivityHandle[Any]:  # noqa: A002 - the SDK's name
         place = input.activity_id or "?"
         _asked[workflow.info().run_id].append(history_step(input.activity, place))
@@ -225,7 +227,7 @@ async def run_workflow(
         with opened.starting():
             handle = await opened.client.start_workflow(
                 kind,
-                args=[] if input is NOT_GIVEN else [input],
+                args=args_of(input),
                 id=workflow_id or named,
                 task_queue=_QUEUE,
                 memo={MEMO_KEY: fire.to_memo()} if fire else None,

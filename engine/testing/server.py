@@ -12,7 +12,6 @@ from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import TracebackType
 from typing import Final, TypeVar
 
 from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
@@ -109,23 +108,13 @@ class dev_server:  # noqa: N801 - called like the function that it could be
             self._stack = stack.pop_all()
         return DevServer(server.address)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     async def __aenter__(self) -> DevServer:
         return await asyncio.to_thread(self.__enter__)
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.to_thread(self._stack.close)
 
 

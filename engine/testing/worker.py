@@ -167,19 +167,15 @@ class ServedCode:
         return types_of(self.workflows)
 
 
-class _WithoutReplica(SchedulePlugin):
-    """The plugin without its replica, because only the test decides what fires."""
+class PluginWithoutReplica(SchedulePlugin):
+    """Plugin for workers and replays of a test, where only the test decides what fires."""
 
     def __init__(self) -> None:
         super().__init__(None, settings=Settings())
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
+        """Run the worker only."""
         await next(worker)
-
-
-def plugin() -> SchedulePlugin:
-    """Return the plugin for workers and replays of a test."""
-    return _WithoutReplica()
 
 
 class _InItsTime(Interceptor):
@@ -218,10 +214,9 @@ class Bench:
 
     def starting(self) -> Any:
         """Return a block in which to start runs: those that get signals start in real time."""
-        hold = self.skipper is not None and self.signals
-        return (
-            self.skipper.with_time_skipping_disabled() if hold and self.skipper else nullcontext()
-        )
+        if self.skipper is not None and self.signals:
+            return self.skipper.with_time_skipping_disabled()
+        return nullcontext()
 
     async def end(self, workflow_id: str, workflow_type: str) -> tuple[RunResult, timedelta]:
         """Wait for the end of a run; return its outcome, and its duration by its own clock.
@@ -295,7 +290,7 @@ async def bench(
     async with AsyncExitStack() as stack:
         there = await stack.enter_async_context(dev_server()) if server is None else server
         before = (_InItsTime(),) if time_skipping and in_its_time else ()
-        client = await there.connect(plugins=(plugin(),), interceptors=before)
+        client = await there.connect(plugins=(PluginWithoutReplica(),), interceptors=before)
         skipper = TimeSkipper(client) if time_skipping else None
         for queue in sorted(queues):
             worker = Worker(

@@ -192,7 +192,7 @@ async def test_a_recycled_pid_is_never_signalled(folder: Path) -> None:
     with subprocess.Popen(["sleep", "600"]) as stranger:
         entry = {"pid": stranger.pid, "started": "earlier", "port": 1, "folder": str(folder)}
         for server in (PostgresServer(folder), TemporalServer(folder)):
-            server._process._pid_file.write_text(json.dumps(entry))
+            server._pid_file.write_text(json.dumps(entry))
             assert not await server.stop_orphan()
         assert stranger.poll() is None
         stranger.kill()

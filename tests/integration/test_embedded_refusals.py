@@ -11,14 +11,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from engine.embedded import PostgresServer, TemporalServer, free_port, servers
 from engine.embedded.binaries import Account
-from engine.embedded.process import Identity, Server, ServerProcess
+from engine.embedded.process import Identity, Server
 from engine.errors import EmbeddedError
 from tests.servers import shared_folder
 from tests.waiting import eventually
@@ -188,7 +188,7 @@ async def test_a_server_that_does_not_answer_is_stopped_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SCHED_TEMPORAL_CLI", str(program(folder, "exec sleep 600")))
-    monkeypatch.setattr("engine.embedded.temporal._READY_WITHIN", 0.1)
+    monkeypatch.setattr("engine.embedded.process._READY_WITHIN", 0.1)
     server = TemporalServer(folder)
     said = await refusal(server)
     assert said.startswith("Temporal does not answer (it wrote nothing); ")
@@ -277,15 +277,25 @@ async def test_a_root_that_may_not_become_another_user_is_told_so(
         account.reaches(folder)
 
 
+class Program(Server):
+    """A program that a test spawns itself."""
+
+    def __init__(
+        self, stem: str, folder: Path, signals: Sequence[tuple[signal.Signals, float]]
+    ) -> None:
+        super().__init__(stem, stem, folder, 0, signals)
+
+    async def _start(self) -> None:
+        raise NotImplementedError
+
+    async def _answers(self) -> bool:
+        raise NotImplementedError
+
+
 async def test_a_server_that_ignores_the_polite_signal_is_killed(folder: Path) -> None:
-    process = ServerProcess(
-        "Deaf",
-        pid_file=folder / "deaf.pid.json",
-        log=folder / "deaf.log",
-        signals=((signal.SIGTERM, 0.2), (signal.SIGKILL, 5.0)),
-    )
+    process = Program("deaf", folder, ((signal.SIGTERM, 0.2), (signal.SIGKILL, 5.0)))
     deaf = program(folder, "trap 'echo no' TERM", "echo ready", "while :; do sleep 0.05; done")
-    process.spawn([deaf], port=0, env={"PATH": "/usr/bin:/bin"})
+    process.spawn([deaf], env={"PATH": "/usr/bin:/bin"})
     await eventually(lambda: "ready" in process.log.read_text())
     await process.stop()
     assert process.exit_code == -signal.SIGKILL
@@ -296,10 +306,8 @@ async def test_a_log_does_not_grow_for_ever(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("engine.embedded.process._LOG_LIMIT", 10)
     log = folder / "some.log"
     for word in ("first", "second", "third, and longer"):
-        process = ServerProcess(
-            "Brief", pid_file=folder / "pid", log=log, signals=((signal.SIGKILL, 5.0),)
-        )
-        process.spawn(["/bin/echo", word], port=0, env={})
+        process = Program("some", folder, ((signal.SIGKILL, 5.0),))
+        process.spawn(["/bin/echo", word], env={})
         async with asyncio.timeout(5):
             await process.wait()
         await process.stop()

@@ -81,7 +81,7 @@ class Board:
     @property
     def lines(self) -> list[BoardLine]:
         """Lines, newest fire time first."""
-        return sorted(self._lines.values(), key=_age)[::-1]
+        return sorted(self._lines.values(), key=lambda line: (line.fire_time, line.key))[::-1]
 
     def foremost(self, room: int) -> tuple[list[BoardLine], list[BoardLine]]:
         """Return the newest lines, and older lines of windows that went wrong.
@@ -198,10 +198,6 @@ class Board:
         if len(self._lines) > 2 * _KEPT:  # not every time: a thousand lines may come at once
             kept = [line for part in self.foremost(_KEPT) for line in part]
             self._lines = {each.workflow_id: each for each in kept}
-
-
-def _age(line: BoardLine) -> tuple[datetime, str]:
-    return (line.fire_time, line.key)
 
 
 def _several(windows: int, first: datetime, timezone: str) -> str:

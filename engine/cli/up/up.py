@@ -298,6 +298,7 @@ class _Application:
     open_ui: bool
     live: bool
     fallen: bool = False
+    listeners: tuple[OnEvent, ...] = ()  # to the replica, which is created before them
 
     async def run(self, running: AbstractAsyncContextManager[EmbeddedServers]) -> int:
         lines = LinePrinter()
@@ -313,9 +314,11 @@ class _Application:
             target = self._announce(embedded, lines)
             stack.callback(forget)
             source = self.schedules if isinstance(self.file, ScheduleFileError) else self.file
-            relay = _EventRelay()
             plugin = SchedulePlugin(
-                source, database_url=target.database_url, settings=self.settings, on_event=relay
+                source,
+                database_url=target.database_url,
+                settings=self.settings,
+                on_event=self._relay,
             )
             note_running(self.data_dir, replace(target, project=plugin.project))
             lazy = await stack.enter_async_context(LazyService(target.database_url, _NAMESPACE))
@@ -330,13 +333,17 @@ class _Application:
                     data_dir=self.data_dir,
                     show=screen.show, on_event=screen,
                 )  # fmt: skip
-                relay.listeners = (screen, watch.on_event)
+                self.listeners = (screen, watch.on_event)
                 await self._serve(embedded, plugin, watch, screen, signals)
             lines.log("stopping the servers")
         lines.log("stopped")
         if lines.closed:
             raise BrokenPipeError
         return 1 if self.fallen else 0
+
+    def _relay(self, event: Event) -> None:
+        for listener in self.listeners:
+            listener(event)
 
     def _screen(
         self, target: Target, lazy: LazyService, lines: LinePrinter
@@ -412,17 +419,6 @@ class _Application:
         finally:
             for task in waits:
                 task.cancel()
-
-
-class _EventRelay:
-    """Relay of the replica's events to listeners that are created later."""
-
-    def __init__(self) -> None:
-        self.listeners: tuple[OnEvent, ...] = ()
-
-    def __call__(self, event: Event) -> None:
-        for listener in self.listeners:
-            listener(event)
 
 
 def _read(schedules: Path) -> ScheduleFile | ScheduleFileError:
