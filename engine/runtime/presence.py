@@ -194,9 +194,7 @@ class Watchdog:
             windows = sum(each.windows for each in planned.decisions if each.verdict == "rejected")
             if windows:
                 noun = "window" if windows == 1 else "windows"
-                why = planning.unresolved_workflow_hint(
-                    planned.state.schedule, announced.get(queue, ())
-                )
+                why = planning.unresolved_workflow_hint(planned.state.schedule, announced)
                 text = f"{planned.state.key}: {windows} {noun} rejected, {why}"
                 self._emit(Alert(Code.WORKFLOW_UNKNOWN, text))
         tell_decided(without_run(plans), self._emit)

@@ -12,18 +12,11 @@ from datetime import datetime
 from difflib import get_close_matches
 from itertools import islice
 
-from engine.errors import (
-    BackfillOverlaps,
-    MomentInFuture,
-    ScheduleError,
-    WindowNotFound,
-    WorkflowUnknown,
-)
+from engine.errors import BackfillOverlaps, MomentInFuture, ScheduleError, WindowNotFound
 from engine.ledger.fires import Fire
 from engine.ledger.records import BY_DEFAULT, INCLUDED, Backfill, BackfillOverlap, Included
-from engine.runtime import planning
 from engine.runtime.past_windows import Considered, consider, count
-from engine.runtime.planning import Locked
+from engine.runtime.planning import Locked, require_type
 from engine.schedules.model import Schedule
 from engine.schedules.units import EARLIEST, TICK, from_seconds, utc_text
 from engine.service.base import ReadOperations
@@ -182,10 +175,7 @@ async def _requested(
     first, last = spec.next(begin - TICK), spec.previous(end)
     if first is None or last is None or first > end:
         raise WindowNotFound(f"no window of {state.key} opens between the two")
-    if state.workflow_type is None:
-        raise WorkflowUnknown(
-            planning.unresolved_workflow(state.schedule), cure="start a worker that has it"
-        )
+    require_type(state)
     for other in await schedule.transaction.backfills(state.key, laying=True):
         if other.first <= last and first <= other.last and other.ends(state) is None:
             raise BackfillOverlaps(

@@ -23,7 +23,7 @@ from engine.ledger.records import Action, NewDefinition
 from engine.runtime import planning
 from engine.runtime.apply.edits import first_definition, next_definition
 from engine.runtime.apply.source import DEFAULT_PROJECT
-from engine.runtime.planning import decide_ahead
+from engine.runtime.planning import decide_ahead, type_of
 from engine.schedules import Schedule
 from engine.schedules.diff import WHEN
 from engine.schedules.planner.decisions import ScheduleState
@@ -101,7 +101,7 @@ async def create_schedule(
         await _require_unused(transaction, draft.key, request_id)
         _require_future(draft, now)
         new = first_definition(
-            draft, now, project=project, workflow_type=await _type_of(transaction, draft),
+            draft, now, project=project, workflow_type=await type_of(transaction, draft),
             origin="api", request_id=request_id,
         )  # fmt: skip
         await _declare(transaction, new, by=by, reason=reason)
@@ -148,22 +148,13 @@ def _with(schedule: Schedule, when: Mapping[str, Any]) -> Schedule:
     return Schedule.from_json({**kept, **when})
 
 
-async def _type_of(transaction: Transaction, schedule: Schedule) -> str | None:
-    if schedule.external:
-        return schedule.workflow
-    wanted = (schedule.task_queue, schedule.workflow)
-    return (await transaction.resolve([wanted]))[wanted]
-
-
 async def _asked(transaction: Transaction, new: NewDefinition) -> ApplicationSchedule:
     waiting, schedule = None, new.schedule
     if new.workflow_type is None:
         # A worker that announces the workflow concurrently cannot see this row yet.
         await transaction.raise_epoch()
         announced = await transaction.announced([schedule.task_queue])
-        waiting = planning.unresolved_workflow_hint(
-            schedule, announced.get(schedule.task_queue, ())
-        )
+        waiting = planning.unresolved_workflow_hint(schedule, announced)
     kind = new.workflow_type
     return ApplicationSchedule(schedule.key, schedule, new.next_fire_at, new.project, kind, waiting)
 
@@ -276,7 +267,7 @@ class ApplicationSchedules(ReadOperations):
             owed = await held.decide()
             new = next_definition(
                 owed, changed, held.now, project=before.project, origin="api",
-                workflow_type=await _type_of(held.transaction, changed),
+                workflow_type=await type_of(held.transaction, changed),
             )  # fmt: skip
             await held.transaction.define([new], by=self._actor)
             await held.act(

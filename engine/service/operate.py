@@ -15,14 +15,12 @@ from engine.errors import (
     ScheduleError,
     WindowDecided,
     WindowNotFound,
-    WorkflowUnknown,
 )
 from engine.ledger.fires import OF_A_WINDOW, OPEN, Fire
 from engine.ledger.records import Action, NewRequest
-from engine.runtime import planning
 from engine.runtime.apply.edits import looked_at_next
 from engine.runtime.past_windows import end_backfill
-from engine.runtime.planning import Locked, has_window, holds
+from engine.runtime.planning import Locked, has_window, holds, require_type
 from engine.schedules.ids import Window, is_suffixed, parse_workflow_id
 from engine.schedules.model import CatchUp, Schedule
 from engine.schedules.planner.decisions import Decision, OpenFire, Pause, Plan
@@ -427,10 +425,7 @@ async def _ask(
     reason: str | None,
 ) -> Requested:
     state, transaction = schedule.state, schedule.transaction
-    if state.workflow_type is None:
-        raise WorkflowUnknown(
-            planning.unresolved_workflow(state.schedule), cure="start a worker that has it"
-        )
+    require_type(state)
     _require_one_previous(state.schedule, overlap)
     await schedule.read_line(overlap or state.schedule.overlap)
     resolved = _resolved(schedule, window, workflow_id, overlap)

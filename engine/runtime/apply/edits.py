@@ -70,7 +70,6 @@ def next_definition(
     project: str,
     workflow_type: str | None,
     origin: Origin = "file",
-    request_id: str | None = None,
 ) -> NewDefinition:
     """Return the definition of a changed or returning key; ``owed`` decided its windows to now."""
     before = owed.state
@@ -98,7 +97,6 @@ def next_definition(
         workflow_type=workflow_type,
         paused=before.pause is not None,
         origin=origin,
-        request_id=request_id,
     )
 
 
@@ -167,7 +165,7 @@ async def refused(
         return {}
     announced = await transaction.announced({each.task_queue for each in nameless})
     reasons = {
-        each.key: planning.unresolved_workflow_hint(each, announced[each.task_queue])
+        each.key: planning.unresolved_workflow_hint(each, announced)
         for each in nameless
         if announced.get(each.task_queue)
     }
@@ -528,9 +526,7 @@ class ApplyTransaction:
         queues = {schedule.task_queue for schedule in waiting}
         announced = await self._transaction.announced(queues) if queues else {}
         return {
-            schedule.key: planning.unresolved_workflow_hint(
-                schedule, announced.get(schedule.task_queue, ())
-            )
+            schedule.key: planning.unresolved_workflow_hint(schedule, announced)
             for schedule in waiting
         }
 
