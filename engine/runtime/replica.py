@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
@@ -19,12 +17,12 @@ from engine.runtime.apply.apply import applied_digest, apply
 from engine.runtime.apply.attempts import REFUSALS, remarks, require_project
 from engine.runtime.apply.edits import ApplyReport, recompute_outdated
 from engine.runtime.apply.source import Source, read_unless
-from engine.runtime.clock import LedgerClock, boottime
+from engine.runtime.clock import LedgerClock, boottime, jittered, wait_for
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter, patient_client
 from engine.runtime.events import Applied, Degraded, Event, Notice, OnEvent, Recovered, logger
-from engine.runtime.loop import Loop
+from engine.runtime.loop import Loop, beside
 from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence, Watchdog
 from engine.runtime.retention.archive import Archive
@@ -45,19 +43,8 @@ from engine.schedules.timing.zones import TZDATA_VERSION
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=1)
 
 
-@asynccontextmanager
-async def notifications(ledger: Ledger, wake: Callable[[], None]) -> AsyncIterator[None]:
-    """Call ``wake`` whenever the ledger has news, while the block lasts."""
-    task = asyncio.create_task(_listen(ledger, wake))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-async def _listen(ledger: Ledger, wake: Callable[[], None]) -> None:
+async def notify(ledger: Ledger, wake: Callable[[], None]) -> None:
+    """Call ``wake`` whenever the ledger has news, until cancelled."""
     pause = _FIRST_PAUSE
     while True:
         begun = asyncio.get_running_loop().time()
@@ -67,7 +54,7 @@ async def _listen(ledger: Ledger, wake: Callable[[], None]) -> None:
             logger.debug("no hints: %s", error)
         lasted = timedelta(seconds=asyncio.get_running_loop().time() - begun)
         pause = _FIRST_PAUSE if lasted > _LONGEST_PAUSE else min(pause * 2, _LONGEST_PAUSE)
-        await asyncio.sleep(pause.total_seconds() * random.uniform(0.5, 1))
+        await asyncio.sleep(jittered(pause.total_seconds()))
 
 
 # --- index builds ---
@@ -78,19 +65,8 @@ _PAUSE = 60.0
 """Seconds between two attempts, while another process builds them or the ledger is away."""
 
 
-@asynccontextmanager
-async def building_indexes(ledger: Ledger) -> AsyncIterator[None]:
-    """Build missing indexes while the block lasts."""
-    task = asyncio.create_task(_build(ledger))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-async def _build(ledger: Ledger) -> None:
+async def build_indexes(ledger: Ledger) -> None:
+    """Build missing indexes, with further attempts until none is missing."""
     while True:
         try:
             if not await ledger.build_indexes():
@@ -100,7 +76,7 @@ async def _build(ledger: Ledger) -> None:
         except Exception as error:  # noqa: BLE001 - nothing depends on the indexes
             logger.warning("indexes are missing, `sched migrate` builds them: %s", error)
             return
-        await asyncio.sleep(_PAUSE * random.uniform(0.5, 1))
+        await asyncio.sleep(jittered(_PAUSE))
 
 
 # --- replica ---
@@ -198,7 +174,7 @@ class Replica:
         self._poller.rouse = self._lookups.rouse = polling.wake
         if self._stopping.is_set():
             self.stop()
-        async with notifications(ledger, polling.wake), building_indexes(ledger):
+        async with beside(notify(ledger, polling.wake)), beside(build_indexes(ledger)):
             await asyncio.gather(*(loop.run() for loop in self._loops))
         keeper = self._queue_manager
         others = [keeper.end()] if keeper else []
@@ -394,9 +370,5 @@ class Replica:
                 if announced:
                     self._emit(Recovered(name))
                 return begun
-            try:
-                async with asyncio.timeout(_PATIENCE):
-                    await self._stopping.wait()
-            except TimeoutError:
-                continue
+            await wait_for(self._stopping, _PATIENCE)
         return None

@@ -10,21 +10,14 @@ from typing import Any, Final, TypeAlias
 
 from temporalio import workflow
 from temporalio.client import WorkflowHistory
-from temporalio.worker import (
-    Interceptor,
-    Replayer,
-    StartActivityInput,
-    WorkflowInboundInterceptor,
-    WorkflowInterceptorClassInput,
-    WorkflowOutboundInterceptor,
-)
+from temporalio.worker import Replayer, StartActivityInput, WorkflowOutboundInterceptor
 from temporalio.workflow import NondeterminismError
 
 from engine.flow import FireInfo, registered_workflows
 from engine.flow.fire import MEMO_KEY
 from engine.flow.saga import UNDO_TYPE
 from engine.flow.step_calls import NOT_GIVEN
-from engine.runtime.interceptors import passing
+from engine.runtime.interceptors import RunInterceptor
 from engine.runtime.tracking.replay import (
     CURE,
     HistoryStep,
@@ -154,14 +147,11 @@ def _parsed(given: str | dict[str, Any], name: str) -> WorkflowHistory:
 _ONE: Final = (WorkflowHistory, str, Path, Mapping)
 
 
-class _Listening(Interceptor):
+class _Listening(RunInterceptor):
     """Interceptor that records the steps that the code starts."""
 
-    def workflow_interceptor_class(
-        self,
-        input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
-    ) -> type[WorkflowInboundInterceptor]:
-        return passing(_TaskQueueRecorder)
+    def _through(self, following: WorkflowOutboundInterceptor) -> WorkflowOutboundInterceptor:
+        return _TaskQueueRecorder(following)
 
 
 class _TaskQueueRecorder(WorkflowOutboundInterceptor):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
 from datetime import date, datetime, timedelta
 from typing import Protocol
 
 from engine.errors import ArchiveFailed, Code, DefinitionUnreadable, ScheduleError
 from engine.ledger.fires import KeyMaintenance
-from engine.ledger.postgres.maintenance import Upkeep
 from engine.ledger.records import Serving
 from engine.runtime.clock import boottime
 from engine.runtime.events import Alert, Notice, OnEvent, logger
@@ -118,12 +116,8 @@ _DEAD = 20_000
 """Number of dead rows worth an alert: five minutes of 70 windows a second."""
 
 
-class Kept(Protocol):
+class Kept(Tended, Protocol):
     """A ledger that has a janitor: the one in PostgreSQL."""
-
-    def upkeep(self) -> AbstractAsyncContextManager[Upkeep]:
-        """Begin a transaction of the janitor."""
-        ...
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
         """See ``Ledger``."""

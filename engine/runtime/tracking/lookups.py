@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from engine.errors import Code
 from engine.ledger import Ledger
-from engine.runtime.clock import boottime
+from engine.runtime.clock import backoff, boottime
 from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, log
 from engine.runtime.planning import LONGEST_WAIT
 from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
@@ -56,8 +56,7 @@ class _Failures:
         """Record a failure; return the number of consecutive ones."""
         count = self._known.pop(name, (0, 0.0))[0] + 1
         longest = _LONGEST_OF_ALL if name == _ALL else _LONGEST_PAUSE
-        pause = min(_FIRST_PAUSE * 2.0 ** min(count - 1, 10), longest)
-        self._known[name] = (count, boottime() + pause)
+        self._known[name] = (count, boottime() + backoff(_FIRST_PAUSE, count - 1, longest))
         if len(self._known) > _REMEMBERED:
             del self._known[next(iter(self._known))]
         return count

@@ -24,7 +24,7 @@ from engine.flow.definition import RunOptions
 from engine.flow.saga import UNDO_TYPE
 from engine.ledger import Ledger
 from engine.ledger.fires import DIED, Ended, Evidence, FollowUp
-from engine.runtime.clock import LedgerClock, boottime
+from engine.runtime.clock import LedgerClock, boottime, wait_for
 from engine.runtime.dispatch.backpressure import PAGE, Breaker, Budget
 from engine.runtime.events import (
     Alert,
@@ -188,9 +188,7 @@ class CloseWaiter:
             self._wait_for(await self._look())
         every = _EVERY if self._wanted else self._settings.track
         if not self._leaving:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(every.total_seconds()):
-                    await self._news.wait()
+            await wait_for(self._news, every.total_seconds())
         return _GATHER
 
     async def end(self) -> None:
