@@ -101,6 +101,11 @@ class Recovered:
         return f"{self.loop} resumed"
 
 
+def words_of(error: BaseException) -> str:
+    """Return what an error says, or its name if it says nothing."""
+    return str(error) or type(error).__name__
+
+
 Event = Settled | Decided | Closed | Stopped | Applied | Notice | Alert | Degraded | Recovered
 OnEvent = Callable[[Event], None]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from engine.errors import EngineError
 from engine.runtime.clock import backoff, jittered, wait_for
-from engine.runtime.events import Degraded, OnEvent, Recovered, logger
+from engine.runtime.events import Degraded, OnEvent, Recovered, logger, words_of
 from engine.runtime.temporal_client import classify_rpc_error
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
@@ -53,7 +53,7 @@ class Loop:
             try:
                 await self._end()
             except Exception as error:  # noqa: BLE001 - the others have to end as well
-                self._emit(Degraded(self.name, str(error) or type(error).__name__))
+                self._emit(Degraded(self.name, words_of(error)))
 
     async def _turns(self) -> None:
         while not self._stopping.is_set():
@@ -68,7 +68,7 @@ class Loop:
             pause = await self._run_once()
         except Exception as error:  # noqa: BLE001 - the bulkhead: nothing may end the loop
             if not self._failures:
-                self._emit(Degraded(self.name, str(error) or type(error).__name__))
+                self._emit(Degraded(self.name, words_of(error)))
                 if not isinstance(error, EngineError) and classify_rpc_error(error) is None:
                     logger.exception("%s failed", self.name)
             self._failures += 1

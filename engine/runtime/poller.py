@@ -18,7 +18,16 @@ from engine.ledger.records import Probe, Serving
 from engine.runtime.backfills import Backfills
 from engine.runtime.clock import ClockWatch, LedgerClock, boottime
 from engine.runtime.dispatch.dispatcher import Dispatcher
-from engine.runtime.events import Alert, OnEvent, Recovered, log, logger, tell_decided, without_run
+from engine.runtime.events import (
+    Alert,
+    OnEvent,
+    Recovered,
+    log,
+    logger,
+    tell_decided,
+    without_run,
+    words_of,
+)
 from engine.runtime.failover import FailoverDetector
 from engine.runtime.planning import concerns_others, holding, waits
 from engine.runtime.settings import Settings
@@ -401,8 +410,7 @@ class Poller:
         if key in self._failing:
             return None
         self._failing.add(key)
-        why = str(error) or type(error).__name__
-        text = f"{key} cannot be planned, and is tried again later and later: {why}"
+        text = f"{key} cannot be planned, and is tried again later and later: {words_of(error)}"
         return Alert(Code.PLAN_FAILED, text)
 
     async def _plan(

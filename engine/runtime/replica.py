@@ -195,12 +195,8 @@ class Replica:
     ) -> list[Loop]:
         """Return all loops, the poller first, wired to each other."""
         settings, on_event, budget = self._settings, self._heard, self._budget
-        stuck = StuckRuns(client, settings, budget=budget, on_event=on_event)
-        inspector = RunInspector(
-            client, ledger, clock, settings,
-            ledger_id=identity, notice=stuck.notice, budget=budget, on_event=on_event,
-        )  # fmt: skip
-        lookups = self._lookups = self._run_lookups(client, ledger, inspector, clock)
+        inspector, lookups = self._run_lookups(client, ledger, identity, clock)
+        self._lookups = lookups
         poller = self._poller = Poller(
             ledger, dispatcher, clock, self._serving, settings, lookups=lookups, on_event=on_event
         )
@@ -216,9 +212,12 @@ class Replica:
             busy=lambda: not dispatcher.room, doubted_at=lambda: poller.doubted_at,
         )  # fmt: skip
         polling = Loop("poller", poller.run_once, on_event=on_event)
-        waiter = self._waiter = self._close_waiter(
-            client, ledger, inspector, dispatcher, tracker, polling
-        )
+        waiter = self._waiter = CloseWaiter(
+            client, ledger, inspector, settings,
+            breaker=dispatcher.breaker, replica=self._serving.replica,
+            orphans=lambda: tracker.on_duty,  # on duty it also waits for runs of dead replicas
+            go_on=polling.wake,
+        )  # fmt: skip
         janitor = self._janitor(ledger, identity)
         keeper = self._queue_manager = self._make_queue_manager(client, ledger, poller)
         return [
@@ -235,33 +234,24 @@ class Replica:
         ]
 
     def _run_lookups(
-        self, client: Client, ledger: Ledger, inspector: RunInspector, clock: LedgerClock
-    ) -> RunLookups:
+        self, client: Client, ledger: Ledger, identity: str, clock: LedgerClock
+    ) -> tuple[RunInspector, RunLookups]:
         settings, serving, on_event = self._settings, self._serving, self._heard
+        budget = self._budget
+        stuck = StuckRuns(client, settings, budget=budget, on_event=on_event)
+        inspector = RunInspector(
+            client, ledger, clock, settings,
+            ledger_id=identity, notice=stuck.notice, budget=budget, on_event=on_event,
+        )  # fmt: skip
         auditor = Auditor(
             client, ledger, inspector, clock, settings,
-            replica=serving.replica, budget=self._budget, on_event=on_event,
+            replica=serving.replica, budget=budget, on_event=on_event,
         )  # fmt: skip
         canceller = RunCanceller(client, ledger, inspector, serving, settings, on_event=on_event)
-        return RunLookups(
+        lookups = RunLookups(
             ledger, inspector=inspector, auditor=auditor, canceller=canceller, on_event=on_event
         )
-
-    def _close_waiter(
-        self,
-        client: Client,
-        ledger: Ledger,
-        inspector: RunInspector,
-        dispatcher: Dispatcher,
-        tracker: Tracker,
-        polling: Loop,
-    ) -> CloseWaiter:
-        """Return the close waiter; on tracker duty it also waits for runs of dead replicas."""
-        return CloseWaiter(
-            client, ledger, inspector, self._settings,
-            breaker=dispatcher.breaker, replica=self._serving.replica,
-            orphans=lambda: tracker.on_duty, go_on=polling.wake,
-        )  # fmt: skip
+        return inspector, lookups
 
     def _heard(self, event: Event) -> None:
         self._emit(event)

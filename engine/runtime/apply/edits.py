@@ -469,26 +469,14 @@ class ApplyTransaction:
             await self._edit(part, schedules, now)
         await transaction.mark_absent(file.project, compared.absent, now)
         await transaction.save_project(file, by=self._by, refused=refusals)
-        return self._report(compared, refusals, queues)
-
-    def _report(
-        self, compared: Diff, refusals: Mapping[str, str], queues: tuple[str, ...]
-    ) -> ApplyReport:
         return ApplyReport(
-            added=compared.added,
-            changed=compared.changed,
-            returned=compared.returned,
-            unchanged=compared.unchanged,
-            absent=compared.absent,
-            expired=tuple(self._expired),
+            added=compared.added, changed=compared.changed, returned=compared.returned,
+            unchanged=compared.unchanged, absent=compared.absent,
+            expired=tuple(self._expired), rejected=tuple(self._rejected),
             edits={key: self._edits[key] for key in compared.changed},
-            refused=refusals,
-            waiting=self._unknown,
-            queues=queues,
-            unskipped=self._dropped,
-            rejected=tuple(self._rejected),
-            project=self._file.project,
-        )
+            refused=refusals, waiting=self._unknown, unskipped=self._dropped,
+            queues=queues, project=file.project,
+        )  # fmt: skip
 
     async def _edit(
         self, keys: Sequence[str], schedules: Mapping[str, Schedule], now: datetime

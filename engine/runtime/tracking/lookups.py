@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from engine.errors import Code
 from engine.ledger import Ledger
 from engine.runtime.clock import backoff, boottime
-from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, log
+from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, log, words_of
 from engine.runtime.planning import LONGEST_WAIT
 from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.schedules.planner.decisions import Plan, ScheduleState
@@ -199,7 +199,7 @@ class RunLookups:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is asked for again
             if name not in self._held:
                 self._held.add(name)
-                self._emit(Degraded(name, _words(error)))
+                self._emit(Degraded(name, words_of(error)))
             return False, None
         if name in self._held:
             self._held.discard(name)
@@ -215,7 +215,7 @@ class RunLookups:
         except Exception as error:  # noqa: BLE001 - one bad run never stops the others
             if self._failed.failed(workflow_id) == _TOLD:
                 text = f"{workflow_id} cannot be looked at, and {key} waits for that"
-                self._emit(Alert(Code.LOOK_FAILED, f"{text}: {_words(error)}"))
+                self._emit(Alert(Code.LOOK_FAILED, f"{text}: {words_of(error)}"))
         else:
             self._failed.worked(workflow_id)
             self._news[key] = self._news.get(key, False) or changed
@@ -241,7 +241,7 @@ class RunLookups:
                 self._missed.pop(key, None)
                 if self._failed_audits.failed(key) == _TOLD:
                     text = f"{key}: which of its windows have run cannot be found out"
-                    self._emit(Alert(Code.LOOK_FAILED, f"{text}: {_words(error)}"))
+                    self._emit(Alert(Code.LOOK_FAILED, f"{text}: {words_of(error)}"))
 
     async def _audited(self, keys: Sequence[str]) -> None:
         for key in keys:
@@ -256,7 +256,3 @@ class RunLookups:
         if keys:
             await self._guarded("looks", self._ledger.make_due(keys))
             self.rouse()
-
-
-def _words(error: Exception) -> str:
-    return str(error) or type(error).__name__
