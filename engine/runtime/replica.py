@@ -295,16 +295,17 @@ class Replica:
         if self._source is None:
             return
         try:
-            last = await self._last(ledger)
+            project = self._serving.project
+            last = await applied_digest(ledger, project) if ledger.remembers else None
             if last and last == await self._looks(self._source):
-                report = ApplyReport(project=self._serving.project, already_applied=True)
+                report = ApplyReport(project=project, already_applied=True)
                 self._emit(Applied(str(report), good=True))
                 self._mention_other_queues(await ledger.wanted(self._serving.project))
                 return
             file = await self._read(self._source)
             if file is None:
                 return
-            require_project(file, self._serving.project)
+            require_project(file, project)
             report = await apply(ledger, file, by=self._serving.replica, last=last)
         except REFUSALS as error:
             living = await ledger.count_schedules(self._serving.project)
@@ -322,12 +323,6 @@ class Replica:
         if isinstance(source, ScheduleFile):
             return source
         return await read_unless(self._stopping, source)
-
-    async def _last(self, ledger: Ledger) -> str | None:
-        """Return the digest of what the project last applied; None if the ledger keeps none."""
-        if not ledger.remembers:
-            return None
-        return await applied_digest(ledger, self._serving.project)
 
     async def _looks(self, source: Source | ScheduleFile) -> str | None:
         """Return the digest of the files' texts, which are hashed and not parsed."""

@@ -354,8 +354,9 @@ class Running(ReadOperations):
             )
             if not fires and not laying and not retires and not was_retired:
                 raise NotCancellable(f"no run of {name} is open", cure=f"see `sched fires {key}`")
-            done = await _ended(schedule, fires, "terminate" if terminate else "cancel", reason)
             why = _by_a_user(reason or f"cancelled by {self._actor}")
+            stop: Stop = "terminate" if terminate else "cancel"
+            done = await _ended(schedule, fires, stop, reason, why)
             ends = [
                 await end_backfill(schedule.transaction, each, why, schedule.now, by=self._actor)
                 for each in laying
@@ -486,13 +487,12 @@ def _resolved(
 
 
 async def _ended(
-    schedule: Locked, fires: list[OpenFire], stop: Stop, reason: str | None
+    schedule: Locked, fires: list[OpenFire], stop: Stop, reason: str | None, why: Reason
 ) -> Cancelled:
     """Skip starts that are not yet being sent, request the other runs to stop, and audit each.
 
     In bulk: a backfill may have left thousands, and the schedule's lock blocks all its starts.
     """
-    why = _by_a_user(reason or f"cancelled by {schedule.by}")
     state, transaction = schedule.state, schedule.transaction
     given_up = await transaction.give_up([fire.workflow_id for fire in fires], why)
     left = [fire for fire in fires if fire.workflow_id not in given_up]

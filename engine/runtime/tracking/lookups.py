@@ -192,19 +192,19 @@ class RunLookups:
             self._emit(Alert(Code.LOOK_FAILED, f"{name}: {type(error).__name__}: {error}"))
         self._go_on()
 
-    async def _guarded(self, name: str, work: Awaitable[T]) -> tuple[bool, T | None]:
-        """Return whether the work succeeded, and its result; report failure and recovery once."""
+    async def _guarded(self, name: str, work: Awaitable[T]) -> T | None:
+        """Return the result of the work, None if it failed; report failure and recovery once."""
         try:
             answer = await work
         except Exception as error:  # noqa: BLE001 - whatever it is, it is asked for again
             if name not in self._held:
                 self._held.add(name)
                 self._emit(Degraded(name, words_of(error)))
-            return False, None
+            return None
         if name in self._held:
             self._held.discard(name)
             self._emit(Recovered(name))
-        return True, answer
+        return answer
 
     async def _stop(self) -> None:
         await self._guarded("stops", self._canceller.stop_due())
@@ -230,8 +230,7 @@ class RunLookups:
         """Audit the keys that wait for it, oldest first, a part at a time."""
         while self._missed:
             states = [*self._missed.values()]
-            audit = self._auditor.audit(states, self._audited)
-            _, failed = await self._guarded("audits", audit)
+            failed = await self._guarded("audits", self._auditor.audit(states, self._audited))
             if failed is None:  # the query for all keys failed
                 self._failed_audits.failed(_ALL)
                 self._missed.clear()

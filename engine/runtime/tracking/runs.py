@@ -62,7 +62,7 @@ class RunInspector:
         notice: called with each open run that was described.
 
     Attributes:
-        budget: the budget of calls; callers of ``describe`` and ``find`` must take a turn before.
+        budget: the budget of calls; callers of ``find`` must take a turn before.
     """
 
     def __init__(
@@ -124,22 +124,14 @@ class RunInspector:
         """
         await self.budget.call(tracking=tracking)
         asked = self._clock.now()
-        return workflow_id, await self.describe(workflow_id), asked
+        found = await self.find(workflow_id)
+        return workflow_id, found[0] if found else None, asked
 
     async def _lose(self, workflow_ids: Sequence[str]) -> list[str]:
         lost = await self._ledger.lose(workflow_ids, _LOST) if workflow_ids else []
         for workflow_id in lost:
             self._emit(Alert(Code.RUN_LOST, f"{workflow_id}: {_LOST}; {_LOST_CURE}"))
         return lost
-
-    async def describe(self, workflow_id: str) -> Evidence | None:
-        """Return the evidence of this id's newest run; None if there is none or it is foreign.
-
-        Raises:
-            RPCError: the server did not answer.
-        """
-        found = await self.find(workflow_id)
-        return found[0] if found else None
 
     async def fire_of(self, run: WorkflowExecution) -> FireInfo | None:
         """Return the window that a run's own memo names; None if the run is foreign.
@@ -172,7 +164,7 @@ class RunInspector:
         return await self.find(run.id)
 
     async def find(self, workflow_id: str) -> ObservedRun | None:
-        """Return the result of ``describe``, with the run's window.
+        """Return the evidence of this id's newest run; None if there is none or it is foreign.
 
         Raises:
             RPCError: the server did not answer.
