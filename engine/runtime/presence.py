@@ -17,7 +17,7 @@ from engine.ledger.records import Serving
 from engine.runtime import planning
 from engine.runtime.clock import boottime
 from engine.runtime.dispatch.backpressure import Budget
-from engine.runtime.events import Alert, OnEvent, tell_decided, without_run
+from engine.runtime.events import Alert, OnEvent, tell_decided
 from engine.runtime.planning import concerns_others
 from engine.runtime.settings import Settings
 from engine.schedules.planner.decisions import TIME_RULES, Plan
@@ -197,7 +197,7 @@ class Watchdog:
                 why = planning.unresolved_workflow_hint(planned.state.schedule, announced)
                 text = f"{planned.state.key}: {windows} {noun} rejected, {why}"
                 self._emit(Alert(Code.WORKFLOW_UNKNOWN, text))
-        tell_decided(without_run(plans), self._emit)
+        tell_decided(plans, self._emit)
         if any(map(concerns_others, plans)):
             await self._ledger.wake()
         wait = again_after(took, least=self._settings.heartbeat.total_seconds())

@@ -17,7 +17,6 @@ from engine.ledger.fires import Fire
 from engine.ledger.records import BY_DEFAULT, INCLUDED, Backfill, BackfillOverlap, Included
 from engine.runtime.past_windows import Considered, consider, count
 from engine.runtime.planning import Locked, require_type
-from engine.schedules.model import Schedule
 from engine.schedules.units import EARLIEST, TICK, from_seconds, utc_text
 from engine.service.base import ReadOperations
 
@@ -184,6 +183,7 @@ async def _requested(
                 cure=f"see `sched show {state.key}`; wait for it, or end it with"
                 f" `sched cancel {state.key}`",
             )
+    by_default: BackfillOverlap = "allow" if state.schedule.overlap == "allow" else "queue"
     return Backfill(
         id=0,
         project=state.project,
@@ -193,14 +193,10 @@ async def _requested(
         first=first,
         last=last,
         cursor=first - TICK,
-        overlap=overlap or _like(state.schedule),
+        overlap=overlap or by_default,
         include=(*BY_DEFAULT, *(cause for cause in INCLUDED if cause in include)),
         requested_by=schedule.by,
         requested_at=now,
         next_at=now,
         windows=spec.count(begin - TICK, end),
     )
-
-
-def _like(schedule: Schedule) -> BackfillOverlap:
-    return "allow" if schedule.overlap == "allow" else "queue"

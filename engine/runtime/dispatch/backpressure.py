@@ -42,7 +42,7 @@ class Breaker:
     """
 
     def __init__(self, ask: Callable[[], Awaitable[str | None]], *, on_event: OnEvent) -> None:
-        self._ask, self._emit = ask, on_event
+        self.ask, self._emit = ask, on_event
         self._state: Literal["closed", "suspect", "open"] = "closed"
         self._unanswered = self._trials = 0
         self._given_up = False
@@ -58,10 +58,6 @@ class Breaker:
     def is_open(self) -> bool:
         """Whether the server is known to be away: a trial call got no answer."""
         return self._state == "open"
-
-    async def ask(self) -> str | None:
-        """Make a trial call for another component; return why there was no answer, if so."""
-        return await self._ask()
 
     def answered(self) -> None:
         """Record that the server answered a send, with success or an error."""
@@ -87,7 +83,7 @@ class Breaker:
         """Wait for a suspicion, then make a trial call; return the pause before the next."""
         if self._state == "closed" and not await wait_for(self._suspected, _LOOK):
             return _NOTHING
-        reason = await self._ask()
+        reason = await self.ask()
         if reason is None:
             self._close()
             return _NOTHING

@@ -13,7 +13,7 @@ from typing import Protocol
 from engine.ledger.fires import OPEN, DayPart, KeyMaintenance, LongRow, OldFire
 from engine.ledger.postgres.maintenance import Upkeep
 from engine.runtime.clock import boottime
-from engine.runtime.retention.archive import Archive, leaving
+from engine.runtime.retention.archive import Archive
 from engine.runtime.settings import Settings
 from engine.schedules.model import Schedule
 from engine.schedules.timing.spec import Spec
@@ -347,8 +347,10 @@ class Compactor:
         """
         pieces, self._pieces, self._rows = self._pieces, [], 0
         if self._archive is not None:
+            merged = (row for piece in pieces for group in piece.groups for row in group)
             lines = [
-                *((row, False) for piece in pieces for row in leaving(piece.groups)),
+                # Ranges that were merged before have no details to lose.
+                *((row, False) for row in merged if row.merged_at is None),
                 *((row, True) for piece in pieces for row in piece.removals),
             ]
             if await asyncio.to_thread(partial(self._archive.write, lines, self._now)):
