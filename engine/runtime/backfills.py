@@ -18,10 +18,9 @@ from engine.errors import Code, CommitUnknown, EngineError
 from engine.ledger import Ledger, Transaction
 from engine.ledger.fires import Claim, Fire
 from engine.ledger.records import Backfill, Serving, ToLay
-from engine.runtime import planning
 from engine.runtime.events import Alert, OnEvent
 from engine.runtime.past_windows import Considered, consider, end_backfill, note_end
-from engine.runtime.planning import split_range
+from engine.runtime.planning import split_range, type_of, unresolved_workflow
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.runs import VISIBILITY_LAG
@@ -197,7 +196,7 @@ class _LayingTurn:
             return
         state = await self._as_asked_for(each, state)
         if state.workflow_type is None:
-            raise EngineError(planning.unresolved_workflow(state.schedule))
+            raise EngineError(unresolved_workflow(state.schedule))
         batch = _Batch(self._transaction, each, state)
         await batch.choose(limit)
         windows = [*await batch.split(), *batch.new]
@@ -226,10 +225,7 @@ class _LayingTurn:
         if each.definition_version == state.definition_version:
             return state
         schedule = await self._transaction.definition(each.key, each.definition_version)
-        wanted = (schedule.task_queue, schedule.workflow)
-        found = {} if schedule.external else await self._transaction.resolve([wanted])
-        kind = schedule.workflow if schedule.external else found.get(wanted)
-        version = each.definition_version
+        kind, version = await type_of(self._transaction, schedule), each.definition_version
         return replace(state, schedule=schedule, definition_version=version, workflow_type=kind)
 
 

@@ -22,6 +22,11 @@ from engine.flow.steps import HEADER, NOTHING, StepNote
 _MOST_BYTES = 1_000_000
 """Limit on the inputs in one answer; Temporal refuses results of more than two million bytes."""
 _PLAIN = b"json/plain"
+_COMPLETED = "activity_task_completed_event_attributes"
+_ENDS = {_COMPLETED, *(f"activity_task_{end}_event_attributes" for end in (
+    "failed", "timed_out", "canceled",
+))}  # fmt: skip
+"""The attributes of events that end an attempt of a step for good."""
 
 
 @activity.defn(name=LEFT_TO_UNDO)
@@ -85,17 +90,11 @@ class _Past:
         self.closed_at = event.event_time.ToDatetime(tzinfo=UTC)
         if event.HasField("activity_task_scheduled_event_attributes"):
             await self._scheduled(event.event_id, event.activity_task_scheduled_event_attributes)
-        elif event.HasField("activity_task_completed_event_attributes"):
-            number = event.activity_task_completed_event_attributes.scheduled_event_id
+        elif (kind := event.WhichOneof("attributes")) in _ENDS:
+            number = getattr(event, kind).scheduled_event_id
             self.patience.pop(number, None)
-            if number in self.undoing:
+            if kind == _COMPLETED and number in self.undoing:
                 self.undone.add(self.undoing[number])
-        elif event.HasField("activity_task_failed_event_attributes"):
-            self._ended(event.activity_task_failed_event_attributes.scheduled_event_id)
-        elif event.HasField("activity_task_timed_out_event_attributes"):
-            self._ended(event.activity_task_timed_out_event_attributes.scheduled_event_id)
-        elif event.HasField("activity_task_canceled_event_attributes"):
-            self._ended(event.activity_task_canceled_event_attributes.scheduled_event_id)
 
     async def _scheduled(self, number: int, event: ActivityTaskScheduledEventAttributes) -> None:
         self.patience[number] = (
@@ -108,9 +107,6 @@ class _Past:
             self.steps.append(
                 _Step(event.activity_type.name, note.undo, list(event.input.payloads))
             )
-
-    def _ended(self, number: int) -> None:
-        self.patience.pop(number, None)
 
     async def _note_of(self, event: ActivityTaskScheduledEventAttributes) -> StepNote:
         if HEADER not in event.header.fields:

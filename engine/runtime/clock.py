@@ -1,9 +1,12 @@
-"""Clocks of a replica, and detection of clock skew."""
+"""Clocks of a replica, waits, and detection of clock skew."""
 
 from __future__ import annotations
 
+import asyncio
+import random
 import time
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -61,6 +64,27 @@ class LedgerClock:
         if self._seen is None:
             raise RuntimeError("the ledger's clock has not been seen yet")
         return self._seen
+
+
+# --- waits ---
+
+
+async def wait_for(event: asyncio.Event, seconds: float | None) -> bool:
+    """Wait until the event is set, or this many seconds; return whether it is set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
+
+
+def backoff(first: float, doubled: int, longest: float) -> float:
+    """Return the pause, in seconds, that ``first`` becomes when it is doubled this many times."""
+    return min(first * 2.0 ** min(doubled, 10), longest)
+
+
+def jittered(seconds: float) -> float:
+    """Return between half and all of a pause, so that replicas do not try in step."""
+    return seconds * random.uniform(0.5, 1)
 
 
 # --- clock skew ---

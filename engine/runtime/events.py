@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -101,13 +101,18 @@ class Recovered:
         return f"{self.loop} resumed"
 
 
+def words_of(error: BaseException) -> str:
+    """Return what an error says, or its name if it says nothing."""
+    return str(error) or type(error).__name__
+
+
 Event = Settled | Decided | Closed | Stopped | Applied | Notice | Alert | Degraded | Recovered
 OnEvent = Callable[[Event], None]
 
 
-def without_run(plans: Iterable[Plan]) -> list[Decided]:
-    """Return an event for each decision of these steps that is not a claim."""
-    return [
+def tell_decided(plans: Iterable[Plan], on_event: OnEvent) -> None:
+    """Emit each decision that is not a claim; log all excluded windows together in one line."""
+    decided = [
         Decided(
             decision,
             decision.window.workflow_id(planned.state.suffixed),
@@ -117,10 +122,6 @@ def without_run(plans: Iterable[Plan]) -> list[Decided]:
         for decision in planned.decisions
         if decision.verdict != "claimed"
     ]
-
-
-def tell_decided(decided: Sequence[Decided], on_event: OnEvent) -> None:
-    """Emit windows without a run; log all excluded windows together in one line."""
     for event in decided:
         on_event(event)
     if off := [event.decision for event in decided if event.decision.excluded]:

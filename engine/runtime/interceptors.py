@@ -6,7 +6,7 @@ import asyncio
 import copy
 import dataclasses
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -32,19 +32,24 @@ from engine.flow.steps import HEADER, NotedInfo, StepNote, note_of_this_call, qu
 # The plugin's hook between a workflow and its calls to Temporal.
 
 
-def passing(
-    through: Callable[[WorkflowOutboundInterceptor], WorkflowOutboundInterceptor],
-) -> type[WorkflowInboundInterceptor]:
-    """Return an interceptor class that passes each workflow's outbound calls to ``through``.
+class RunInterceptor(Interceptor):
+    """Interceptor of the outbound calls of workflows, by one ``_through`` for each run."""
 
-    The SDK takes a class and creates one instance for each run.
-    """
+    def _through(self, following: WorkflowOutboundInterceptor) -> WorkflowOutboundInterceptor:
+        raise NotImplementedError
 
-    class Inside(WorkflowInboundInterceptor):
-        def init(self, outbound: WorkflowOutboundInterceptor) -> None:
-            super().init(through(outbound))
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
+    ) -> type[WorkflowInboundInterceptor]:
+        """See the base class."""
+        through = self._through
 
-    return Inside
+        class Inside(WorkflowInboundInterceptor):
+            def init(self, outbound: WorkflowOutboundInterceptor) -> None:
+                super().init(through(outbound))
+
+        return Inside
 
 
 # --- step notes and retries ---
@@ -55,19 +60,15 @@ def passing(
 # from the attempt number, which the server counts: a crash does not restart the sequence.
 
 
-class StepNotes(Interceptor):
+class StepNotes(RunInterceptor):
     """Interceptor that carries the note of a call to the worker that runs it."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
         """See the base class."""
         return _StepNoteReader(next)
 
-    def workflow_interceptor_class(
-        self,
-        input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
-    ) -> type[WorkflowInboundInterceptor]:
-        """See the base class."""
-        return passing(_StepNoteWriter)
+    def _through(self, following: WorkflowOutboundInterceptor) -> WorkflowOutboundInterceptor:
+        return _StepNoteWriter(following)
 
 
 class _StepNoteWriter(WorkflowOutboundInterceptor):
@@ -172,19 +173,15 @@ _EVERY = timedelta(seconds=1)
 """The SDK sends one of these heartbeats per ``HEARD_WITHIN``; the others cost next to nothing."""
 
 
-class StepHeartbeats(Interceptor):
+class StepHeartbeats(RunInterceptor):
     """Interceptor that sets the heartbeat timeout a step declares, and heartbeats for it."""
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
         """See the base class."""
         return _HeartbeatInterceptor(next)
 
-    def workflow_interceptor_class(
-        self,
-        input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
-    ) -> type[WorkflowInboundInterceptor]:
-        """See the base class."""
-        return passing(_Expecting)
+    def _through(self, following: WorkflowOutboundInterceptor) -> WorkflowOutboundInterceptor:
+        return _Expecting(following)
 
 
 class _Expecting(WorkflowOutboundInterceptor):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from typing import Any
 
 from engine.errors import EngineError
-from engine.runtime.events import Degraded, OnEvent, Recovered, logger
+from engine.runtime.clock import backoff, jittered, wait_for
+from engine.runtime.events import Degraded, OnEvent, Recovered, logger, words_of
 from engine.runtime.temporal_client import classify_rpc_error
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
@@ -51,7 +53,7 @@ class Loop:
             try:
                 await self._end()
             except Exception as error:  # noqa: BLE001 - the others have to end as well
-                self._emit(Degraded(self.name, str(error) or type(error).__name__))
+                self._emit(Degraded(self.name, words_of(error)))
 
     async def _turns(self) -> None:
         while not self._stopping.is_set():
@@ -59,24 +61,31 @@ class Loop:
             pause = await self._guarded_turn()
             if self._stopping.is_set():
                 return
-            try:
-                async with asyncio.timeout(max(pause, 0)):
-                    await self._roused.wait()
-            except TimeoutError:
-                continue
+            await wait_for(self._roused, max(pause, 0))
 
     async def _guarded_turn(self) -> float:
         try:
             pause = await self._run_once()
         except Exception as error:  # noqa: BLE001 - the bulkhead: nothing may end the loop
             if not self._failures:
-                self._emit(Degraded(self.name, str(error) or type(error).__name__))
+                self._emit(Degraded(self.name, words_of(error)))
                 if not isinstance(error, EngineError) and classify_rpc_error(error) is None:
                     logger.exception("%s failed", self.name)
             self._failures += 1
-            longest = min(_FIRST_PAUSE * 2.0 ** min(self._failures, 10), _LONGEST_PAUSE)
-            return longest * random.uniform(0.5, 1)
+            return jittered(backoff(_FIRST_PAUSE, self._failures, _LONGEST_PAUSE))
         if self._failures:
             self._failures = 0
             self._emit(Recovered(self.name))
         return pause.total_seconds()
+
+
+@asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run the work while the block lasts, and cancel it at the end."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task

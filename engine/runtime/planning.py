@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from engine.errors import ScheduleNotFound, ScheduleRetired
+from engine.errors import ScheduleNotFound, ScheduleRetired, WorkflowUnknown
 from engine.ledger import Ledger, Transaction
 from engine.ledger.fires import Fire
 from engine.ledger.records import Action, PolledQueue, Served
@@ -38,13 +38,33 @@ def unresolved_workflow(schedule: Schedule) -> Reason:
     return Reason("unknown_workflow", text)
 
 
-def unresolved_workflow_hint(schedule: Schedule, announced: Collection[str]) -> str:
+async def type_of(transaction: Transaction, schedule: Schedule) -> str | None:
+    """Return the Temporal type of a schedule's workflow; None while no worker has announced it."""
+    if schedule.external:
+        return schedule.workflow
+    wanted = (schedule.task_queue, schedule.workflow)
+    return (await transaction.resolve([wanted])).get(wanted)
+
+
+def require_type(state: ScheduleState) -> None:
+    """Check that the workflow's type is known.
+
+    Raises:
+        WorkflowUnknown: no worker has ever announced the workflow.
+    """
+    if state.workflow_type is None:
+        cure = "start a worker that has it"
+        raise WorkflowUnknown(unresolved_workflow(state.schedule), cure=cure)
+
+
+def unresolved_workflow_hint(schedule: Schedule, by_queue: Mapping[str, Collection[str]]) -> str:
     """Return the reason and a possible remedy, for display.
 
     Args:
         schedule: the schedule whose workflow is unknown.
-        announced: every type that a worker of its task queue ever announced.
+        by_queue: every type that a worker ever announced, by task queue.
     """
+    announced = by_queue.get(schedule.task_queue)
     if not announced:
         return f"{unresolved_workflow(schedule)}; no worker has ever served that task queue"
     if resolve_type(schedule.workflow, announced):

@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -161,8 +161,9 @@ class SchedulePlugin(SimplePlugin):
 
     def _replica(self, worker: Worker) -> Replica:
         name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        workflows = worker.config(active_config=True).get("workflows", ())
         serving = Serving(
-            name, self._project, worker.task_queue, _types_of(worker), rules=_rules_of(worker)
+            name, self._project, worker.task_queue, types_of(workflows), rules=_rules_of(workflows)
         )
         return Replica(
             worker.client,
@@ -247,15 +248,10 @@ def _with_undoing(config: WorkerConfig) -> WorkerConfig:
     return config
 
 
-def _rules_of(worker: Worker) -> dict[str, dict[str, Any]]:
-    """Return the run options declared by this worker's workflows, by Temporal type."""
-    found = map(definition_of, worker.config(active_config=True).get("workflows", ()))
+def _rules_of(workflows: Sequence[type]) -> dict[str, dict[str, Any]]:
+    """Return the run options that these workflows declare, by Temporal type."""
+    found = map(definition_of, workflows)
     return {each.type: RunOptions.of(each).to_json() for each in found if each is not None}
-
-
-def _types_of(worker: Worker) -> frozenset[str]:
-    """Return the Temporal types that this worker runs, plain classes included."""
-    return types_of(worker.config(active_config=True).get("workflows", ()))
 
 
 def _project_of(source: Source | ScheduleFile | None, *, stateless: bool) -> str:

@@ -18,7 +18,7 @@ from engine.ledger.records import Probe, Serving
 from engine.runtime.backfills import Backfills
 from engine.runtime.clock import ClockWatch, LedgerClock, boottime
 from engine.runtime.dispatch.dispatcher import Dispatcher
-from engine.runtime.events import Alert, OnEvent, Recovered, log, logger, tell_decided, without_run
+from engine.runtime.events import Alert, OnEvent, Recovered, log, logger, tell_decided, words_of
 from engine.runtime.failover import FailoverDetector
 from engine.runtime.planning import concerns_others, holding, waits
 from engine.runtime.settings import Settings
@@ -344,7 +344,7 @@ class Poller:
         sends = self._dispatcher.send(claims, lease_ends)
         # The rest runs beside the ticks; its failures never affect sends.
         self._lookups.want(plans)
-        tell_decided(without_run(plans), self._emit)
+        tell_decided(plans, self._emit)
         if any(map(waits, plans)) or (chained and any(map(concerns_others, plans))):
             # After the commit: of a waiting window and a run that ends, and of a parent and its
             # child, the one that is written last sees the other.
@@ -401,8 +401,7 @@ class Poller:
         if key in self._failing:
             return None
         self._failing.add(key)
-        why = str(error) or type(error).__name__
-        text = f"{key} cannot be planned, and is tried again later and later: {why}"
+        text = f"{key} cannot be planned, and is tried again later and later: {words_of(error)}"
         return Alert(Code.PLAN_FAILED, text)
 
     async def _plan(

@@ -17,7 +17,7 @@ from engine.ledger.records import Serving
 from engine.runtime import planning
 from engine.runtime.clock import boottime
 from engine.runtime.dispatch.backpressure import Budget
-from engine.runtime.events import Alert, OnEvent, tell_decided, without_run
+from engine.runtime.events import Alert, OnEvent, tell_decided
 from engine.runtime.planning import concerns_others
 from engine.runtime.settings import Settings
 from engine.schedules.planner.decisions import TIME_RULES, Plan
@@ -194,12 +194,10 @@ class Watchdog:
             windows = sum(each.windows for each in planned.decisions if each.verdict == "rejected")
             if windows:
                 noun = "window" if windows == 1 else "windows"
-                why = planning.unresolved_workflow_hint(
-                    planned.state.schedule, announced.get(queue, ())
-                )
+                why = planning.unresolved_workflow_hint(planned.state.schedule, announced)
                 text = f"{planned.state.key}: {windows} {noun} rejected, {why}"
                 self._emit(Alert(Code.WORKFLOW_UNKNOWN, text))
-        tell_decided(without_run(plans), self._emit)
+        tell_decided(plans, self._emit)
         if any(map(concerns_others, plans)):
             await self._ledger.wake()
         wait = again_after(took, least=self._settings.heartbeat.total_seconds())

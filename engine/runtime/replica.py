@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
@@ -19,12 +17,12 @@ from engine.runtime.apply.apply import applied_digest, apply
 from engine.runtime.apply.attempts import REFUSALS, remarks, require_project
 from engine.runtime.apply.edits import ApplyReport, recompute_outdated
 from engine.runtime.apply.source import Source, read_unless
-from engine.runtime.clock import LedgerClock, boottime
+from engine.runtime.clock import LedgerClock, boottime, jittered, wait_for
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter, patient_client
 from engine.runtime.events import Applied, Degraded, Event, Notice, OnEvent, Recovered, logger
-from engine.runtime.loop import Loop
+from engine.runtime.loop import Loop, beside
 from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence, Watchdog
 from engine.runtime.retention.archive import Archive
@@ -45,19 +43,8 @@ from engine.schedules.timing.zones import TZDATA_VERSION
 _FIRST_PAUSE, _LONGEST_PAUSE = timedelta(seconds=1), timedelta(minutes=1)
 
 
-@asynccontextmanager
-async def notifications(ledger: Ledger, wake: Callable[[], None]) -> AsyncIterator[None]:
-    """Call ``wake`` whenever the ledger has news, while the block lasts."""
-    task = asyncio.create_task(_listen(ledger, wake))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-async def _listen(ledger: Ledger, wake: Callable[[], None]) -> None:
+async def notify(ledger: Ledger, wake: Callable[[], None]) -> None:
+    """Call ``wake`` whenever the ledger has news, until cancelled."""
     pause = _FIRST_PAUSE
     while True:
         begun = asyncio.get_running_loop().time()
@@ -67,7 +54,7 @@ async def _listen(ledger: Ledger, wake: Callable[[], None]) -> None:
             logger.debug("no hints: %s", error)
         lasted = timedelta(seconds=asyncio.get_running_loop().time() - begun)
         pause = _FIRST_PAUSE if lasted > _LONGEST_PAUSE else min(pause * 2, _LONGEST_PAUSE)
-        await asyncio.sleep(pause.total_seconds() * random.uniform(0.5, 1))
+        await asyncio.sleep(jittered(pause.total_seconds()))
 
 
 # --- index builds ---
@@ -78,19 +65,8 @@ _PAUSE = 60.0
 """Seconds between two attempts, while another process builds them or the ledger is away."""
 
 
-@asynccontextmanager
-async def building_indexes(ledger: Ledger) -> AsyncIterator[None]:
-    """Build missing indexes while the block lasts."""
-    task = asyncio.create_task(_build(ledger))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-async def _build(ledger: Ledger) -> None:
+async def build_indexes(ledger: Ledger) -> None:
+    """Build missing indexes, with further attempts until none is missing."""
     while True:
         try:
             if not await ledger.build_indexes():
@@ -100,7 +76,7 @@ async def _build(ledger: Ledger) -> None:
         except Exception as error:  # noqa: BLE001 - nothing depends on the indexes
             logger.warning("indexes are missing, `sched migrate` builds them: %s", error)
             return
-        await asyncio.sleep(_PAUSE * random.uniform(0.5, 1))
+        await asyncio.sleep(jittered(_PAUSE))
 
 
 # --- replica ---
@@ -198,7 +174,7 @@ class Replica:
         self._poller.rouse = self._lookups.rouse = polling.wake
         if self._stopping.is_set():
             self.stop()
-        async with notifications(ledger, polling.wake), building_indexes(ledger):
+        async with beside(notify(ledger, polling.wake)), beside(build_indexes(ledger)):
             await asyncio.gather(*(loop.run() for loop in self._loops))
         keeper = self._queue_manager
         others = [keeper.end()] if keeper else []
@@ -219,12 +195,8 @@ class Replica:
     ) -> list[Loop]:
         """Return all loops, the poller first, wired to each other."""
         settings, on_event, budget = self._settings, self._heard, self._budget
-        stuck = StuckRuns(client, settings, budget=budget, on_event=on_event)
-        inspector = RunInspector(
-            client, ledger, clock, settings,
-            ledger_id=identity, notice=stuck.notice, budget=budget, on_event=on_event,
-        )  # fmt: skip
-        lookups = self._lookups = self._run_lookups(client, ledger, inspector, clock)
+        inspector, lookups = self._run_lookups(client, ledger, identity, clock)
+        self._lookups = lookups
         poller = self._poller = Poller(
             ledger, dispatcher, clock, self._serving, settings, lookups=lookups, on_event=on_event
         )
@@ -240,9 +212,12 @@ class Replica:
             busy=lambda: not dispatcher.room, doubted_at=lambda: poller.doubted_at,
         )  # fmt: skip
         polling = Loop("poller", poller.run_once, on_event=on_event)
-        waiter = self._waiter = self._close_waiter(
-            client, ledger, inspector, dispatcher, tracker, polling
-        )
+        waiter = self._waiter = CloseWaiter(
+            client, ledger, inspector, settings,
+            breaker=dispatcher.breaker, replica=self._serving.replica,
+            orphans=lambda: tracker.on_duty,  # on duty it also waits for runs of dead replicas
+            go_on=polling.wake,
+        )  # fmt: skip
         janitor = self._janitor(ledger, identity)
         keeper = self._queue_manager = self._make_queue_manager(client, ledger, poller)
         return [
@@ -259,33 +234,24 @@ class Replica:
         ]
 
     def _run_lookups(
-        self, client: Client, ledger: Ledger, inspector: RunInspector, clock: LedgerClock
-    ) -> RunLookups:
+        self, client: Client, ledger: Ledger, identity: str, clock: LedgerClock
+    ) -> tuple[RunInspector, RunLookups]:
         settings, serving, on_event = self._settings, self._serving, self._heard
+        budget = self._budget
+        stuck = StuckRuns(client, settings, budget=budget, on_event=on_event)
+        inspector = RunInspector(
+            client, ledger, clock, settings,
+            ledger_id=identity, notice=stuck.notice, budget=budget, on_event=on_event,
+        )  # fmt: skip
         auditor = Auditor(
             client, ledger, inspector, clock, settings,
-            replica=serving.replica, budget=self._budget, on_event=on_event,
+            replica=serving.replica, budget=budget, on_event=on_event,
         )  # fmt: skip
         canceller = RunCanceller(client, ledger, inspector, serving, settings, on_event=on_event)
-        return RunLookups(
+        lookups = RunLookups(
             ledger, inspector=inspector, auditor=auditor, canceller=canceller, on_event=on_event
         )
-
-    def _close_waiter(
-        self,
-        client: Client,
-        ledger: Ledger,
-        inspector: RunInspector,
-        dispatcher: Dispatcher,
-        tracker: Tracker,
-        polling: Loop,
-    ) -> CloseWaiter:
-        """Return the close waiter; on tracker duty it also waits for runs of dead replicas."""
-        return CloseWaiter(
-            client, ledger, inspector, self._settings,
-            breaker=dispatcher.breaker, replica=self._serving.replica,
-            orphans=lambda: tracker.on_duty, go_on=polling.wake,
-        )  # fmt: skip
+        return inspector, lookups
 
     def _heard(self, event: Event) -> None:
         self._emit(event)
@@ -329,16 +295,17 @@ class Replica:
         if self._source is None:
             return
         try:
-            last = await self._last(ledger)
+            project = self._serving.project
+            last = await applied_digest(ledger, project) if ledger.remembers else None
             if last and last == await self._looks(self._source):
-                report = ApplyReport(project=self._serving.project, already_applied=True)
+                report = ApplyReport(project=project, already_applied=True)
                 self._emit(Applied(str(report), good=True))
                 self._mention_other_queues(await ledger.wanted(self._serving.project))
                 return
             file = await self._read(self._source)
             if file is None:
                 return
-            require_project(file, self._serving.project)
+            require_project(file, project)
             report = await apply(ledger, file, by=self._serving.replica, last=last)
         except REFUSALS as error:
             living = await ledger.count_schedules(self._serving.project)
@@ -356,12 +323,6 @@ class Replica:
         if isinstance(source, ScheduleFile):
             return source
         return await read_unless(self._stopping, source)
-
-    async def _last(self, ledger: Ledger) -> str | None:
-        """Return the digest of what the project last applied; None if the ledger keeps none."""
-        if not ledger.remembers:
-            return None
-        return await applied_digest(ledger, self._serving.project)
 
     async def _looks(self, source: Source | ScheduleFile) -> str | None:
         """Return the digest of the files' texts, which are hashed and not parsed."""
@@ -394,9 +355,5 @@ class Replica:
                 if announced:
                     self._emit(Recovered(name))
                 return begun
-            try:
-                async with asyncio.timeout(_PATIENCE):
-                    await self._stopping.wait()
-            except TimeoutError:
-                continue
+            await wait_for(self._stopping, _PATIENCE)
         return None

@@ -12,16 +12,10 @@ from typing import NoReturn
 from temporalio import workflow
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription
 from temporalio.service import RPCError, RPCStatusCode
-from temporalio.worker import (
-    ContinueAsNewInput,
-    Interceptor,
-    WorkflowInboundInterceptor,
-    WorkflowInterceptorClassInput,
-    WorkflowOutboundInterceptor,
-)
+from temporalio.worker import ContinueAsNewInput, WorkflowOutboundInterceptor
 
 from engine.flow.fire import MEMO_KEY, FireInfo
-from engine.runtime.interceptors import passing
+from engine.runtime.interceptors import RunInterceptor
 
 
 def first_run_of(run: WorkflowExecutionDescription) -> str | None:
@@ -72,18 +66,14 @@ async def read_chain_info(
         raise ValueError(text) from error
 
 
-class ChainMemo(Interceptor):
+class ChainMemo(RunInterceptor):
     """Interceptor that carries our memo into the next run of a chain, even if that has its own.
 
     Visibility shows the memo of each run and does not know chains.
     """
 
-    def workflow_interceptor_class(
-        self,
-        input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
-    ) -> type[WorkflowInboundInterceptor]:
-        """See the base class."""
-        return passing(_Carrying)
+    def _through(self, following: WorkflowOutboundInterceptor) -> WorkflowOutboundInterceptor:
+        return _Carrying(following)
 
 
 class _Carrying(WorkflowOutboundInterceptor):

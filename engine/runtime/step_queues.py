@@ -31,8 +31,6 @@ from temporalio.worker import (
     StartActivityInput,
     Worker,
     WorkerTuner,
-    WorkflowInboundInterceptor,
-    WorkflowInterceptorClassInput,
     WorkflowOutboundInterceptor,
 )
 from temporalio.workflow import ActivityHandle
@@ -42,9 +40,9 @@ from engine.flow import step_named
 from engine.flow.steps import lane_of, queue_of
 from engine.ledger import Ledger
 from engine.ledger.records import QueueRow, Serving, SlotAsk
-from engine.runtime.clock import boottime
+from engine.runtime.clock import boottime, wait_for
 from engine.runtime.events import Alert, Degraded, Notice, OnEvent
-from engine.runtime.interceptors import passing
+from engine.runtime.interceptors import RunInterceptor
 from engine.runtime.settings import Settings
 from engine.schedules.ids import nearest_name
 from engine.schedules.model import Queue
@@ -70,10 +68,14 @@ class SlotPool:
         lane: the Temporal task queue of the steps.
         queue: the queue that sets the limit.
         want: called when the ledger must be asked before the next renewal.
+        patience: how long a step waits for a slot after the lease has ended.
     """
 
-    def __init__(self, lane: str, queue: str, want: Callable[[], None]) -> None:
+    def __init__(
+        self, lane: str, queue: str, want: Callable[[], None], *, patience: timedelta
+    ) -> None:
         self.lane, self.queue, self._want = lane, queue, want
+        self._patience = patience.total_seconds()
         self._held, self._until = 0, 0.0
         self._permits = self._waiting = 0
         self._running: set[asyncio.Task[object]] = set()
@@ -130,7 +132,7 @@ class SlotPool:
             self._want()
         try:
             while self._permits >= self.held:
-                await self._next_news()
+                await self._news.wait()
             self._permits += 1
         finally:
             self._waiting -= 1
@@ -141,13 +143,13 @@ class SlotPool:
         self._tell()
 
     @asynccontextmanager
-    async def slot(self, *, patience: timedelta, can_be_ended: bool) -> AsyncIterator[None]:
+    async def slot(self, *, can_be_ended: bool) -> AsyncIterator[None]:
         """Run a step on a slot, which is free at once unless slots were lost or the queue shrank.
 
         Raises:
-            SlotLost: no lease was renewed for ``patience``, or the step's own slot was lost.
+            SlotLost: no lease was renewed in time, or the step's own slot was lost.
         """
-        await self._wait_for_slot(patience)
+        await self._wait_for_slot()
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - this is a coroutine
         self._entered += 1
@@ -166,20 +168,15 @@ class SlotPool:
             self._lost.discard(task)
             self._tell()
 
-    async def _wait_for_slot(self, patience: timedelta) -> None:
+    async def _wait_for_slot(self) -> None:
         """Wait for a free slot: without limit while the lease lasts, because other steps end."""
         gone_since: float | None = None
         while self._entered >= self.held:
             lasts = boottime() < self._until
             gone_since = None if lasts else gone_since or boottime()
-            if gone_since is not None and boottime() - gone_since >= patience.total_seconds():
+            if gone_since is not None and boottime() - gone_since >= self._patience:
                 raise SlotLost
-            await self._next_news(within=patience.total_seconds() / 4)
-
-    async def _next_news(self, within: float | None = None) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(within):
-                await self._news.wait()
+            await wait_for(self._news, self._patience / 4)
 
     def _tell(self) -> None:
         """Wake all waiters; those that find no slot wait for the next news."""
@@ -220,19 +217,15 @@ class SlotSupplier(CustomSlotSupplier):
 _REMEMBERED = 1000
 
 
-class SeenQueues(Interceptor):
+class SeenQueues(RunInterceptor):
     """Recorder of the queues that the steps of runs name, to report undeclared ones."""
 
     def __init__(self) -> None:
         # Written by workflow threads, read by the loop; a deque needs no lock.
         self.seen: deque[tuple[str, str, str]] = deque(maxlen=_REMEMBERED)
 
-    def workflow_interceptor_class(
-        self,
-        input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
-    ) -> type[WorkflowInboundInterceptor]:
-        """See the base class."""
-        return passing(lambda following: _QueueNoteInterceptor(following, self.seen))
+    def _through(self, following: WorkflowOutboundInterceptor) -> WorkflowOutboundInterceptor:
+        return _QueueNoteInterceptor(following, self.seen)
 
 
 class _QueueNoteInterceptor(WorkflowOutboundInterceptor):
@@ -257,29 +250,26 @@ class SlotInterceptor(Interceptor):
     It must be the innermost, so that heartbeats go on while a step waits here.
 
     Args:
-        book: the slots of the worker's lane.
-        patience: how long a step waits for a slot after the lease has ended.
+        pool: the slots of the worker's lane.
     """
 
-    def __init__(self, pool: SlotPool, patience: timedelta) -> None:
-        self._pool, self._patience = pool, patience
+    def __init__(self, pool: SlotPool) -> None:
+        self._pool = pool
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
         """See the base class."""
-        return _OnSlot(next, self._pool, self._patience)
+        return _OnSlot(next, self._pool)
 
 
 class _OnSlot(ActivityInboundInterceptor):
-    def __init__(
-        self, following: ActivityInboundInterceptor, pool: SlotPool, patience: timedelta
-    ) -> None:
+    def __init__(self, following: ActivityInboundInterceptor, pool: SlotPool) -> None:
         super().__init__(following)
-        self._pool, self._patience = pool, patience
+        self._pool = pool
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
         can_be_ended = inspect.iscoroutinefunction(input.fn)
         try:
-            async with self._pool.slot(patience=self._patience, can_be_ended=can_be_ended):
+            async with self._pool.slot(can_be_ended=can_be_ended):
                 return await super().execute_activity(input)
         except SlotLost:
             raise ApplicationError(
@@ -355,15 +345,12 @@ class QueueWorker:
     Args:
         beside: the main worker, whose steps it runs.
         name: the queue's Temporal task queue.
-        book: the slots for its steps; None if only their rate is limited.
-        patience: see ``SlotInterceptor``.
+        pool: the slots for its steps; None if only their rate is limited.
     """
 
-    def __init__(
-        self, beside: Worker, name: str, pool: SlotPool | None, patience: timedelta
-    ) -> None:
+    def __init__(self, beside: Worker, name: str, pool: SlotPool | None) -> None:
         self.name, self.pool = name, pool
-        self._worker = _worker(beside, name, pool, patience)
+        self._worker = _worker(beside, name, pool)
         self._work = asyncio.create_task(self._worker.run(), name=f"lane {name}")
 
     @property
@@ -381,14 +368,14 @@ class QueueWorker:
         await asyncio.wait({self._work})
 
 
-def _worker(beside: Worker, name: str, pool: SlotPool | None, patience: timedelta) -> Worker:
+def _worker(beside: Worker, name: str, pool: SlotPool | None) -> Worker:
     config = beside.config()
     config["task_queue"] = name
     config["workflows"], config["nexus_service_handlers"] = [], []
     # The main worker's rate limit does not apply to this queue.
     config["max_task_queue_activities_per_second"] = None
     if pool is not None:
-        config["interceptors"] = [*config.get("interceptors", ()), SlotInterceptor(pool, patience)]
+        config["interceptors"] = [*config.get("interceptors", ()), SlotInterceptor(pool)]
         config["tuner"] = WorkerTuner.create_composite(
             workflow_supplier=_UNUSED,
             activity_supplier=SlotSupplier(pool),
@@ -463,7 +450,7 @@ class QueueManager:
                 await self._serve(queue, limits)
         self._look_after_lanes()
         await self._hold_if_due()
-        await self._next_turn()
+        await wait_for(self._wanted, min(self._settings.tick.total_seconds(), self._period))
         return timedelta(0)
 
     async def watch(self) -> timedelta:
@@ -552,8 +539,10 @@ class QueueManager:
         self._limited[queue] = limits
 
     def _lane(self, queue: str, name: str, limits: Queue) -> QueueWorker:
-        pool = None if limits.concurrency is None else SlotPool(name, queue, self.wake)
-        return QueueWorker(self._worker, name, pool, self._settings.lease / 2)
+        pool = None
+        if limits.concurrency is not None:
+            pool = SlotPool(name, queue, self.wake, patience=self._settings.lease / 2)
+        return QueueWorker(self._worker, name, pool)
 
     def _look_after_lanes(self) -> None:
         """Remove a lane whose worker has failed and raise its error; the next turn recreates it."""
@@ -561,13 +550,6 @@ class QueueManager:
             if (error := lane.broken) is not None:
                 del self._lanes[queue], self._limited[queue]
                 raise error
-
-    async def _next_turn(self) -> None:
-        """Wait at most a tick; ``wake`` ends the wait at once."""
-        tick = min(self._settings.tick.total_seconds(), self._period)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(tick):
-                await self._wanted.wait()
 
     def _mention(self, rows: Mapping[str, QueueRow]) -> None:
         """Report the steps of this worker that name a queue which no file declares."""

@@ -12,19 +12,11 @@ from datetime import datetime
 from difflib import get_close_matches
 from itertools import islice
 
-from engine.errors import (
-    BackfillOverlaps,
-    MomentInFuture,
-    ScheduleError,
-    WindowNotFound,
-    WorkflowUnknown,
-)
+from engine.errors import BackfillOverlaps, MomentInFuture, ScheduleError, WindowNotFound
 from engine.ledger.fires import Fire
 from engine.ledger.records import BY_DEFAULT, INCLUDED, Backfill, BackfillOverlap, Included
-from engine.runtime import planning
 from engine.runtime.past_windows import Considered, consider, count
-from engine.runtime.planning import Locked
-from engine.schedules.model import Schedule
+from engine.runtime.planning import Locked, require_type
 from engine.schedules.units import EARLIEST, TICK, from_seconds, utc_text
 from engine.service.base import ReadOperations
 
@@ -182,10 +174,7 @@ async def _requested(
     first, last = spec.next(begin - TICK), spec.previous(end)
     if first is None or last is None or first > end:
         raise WindowNotFound(f"no window of {state.key} opens between the two")
-    if state.workflow_type is None:
-        raise WorkflowUnknown(
-            planning.unresolved_workflow(state.schedule), cure="start a worker that has it"
-        )
+    require_type(state)
     for other in await schedule.transaction.backfills(state.key, laying=True):
         if other.first <= last and first <= other.last and other.ends(state) is None:
             raise BackfillOverlaps(
@@ -194,6 +183,7 @@ async def _requested(
                 cure=f"see `sched show {state.key}`; wait for it, or end it with"
                 f" `sched cancel {state.key}`",
             )
+    by_default: BackfillOverlap = "allow" if state.schedule.overlap == "allow" else "queue"
     return Backfill(
         id=0,
         project=state.project,
@@ -203,14 +193,10 @@ async def _requested(
         first=first,
         last=last,
         cursor=first - TICK,
-        overlap=overlap or _like(state.schedule),
+        overlap=overlap or by_default,
         include=(*BY_DEFAULT, *(cause for cause in INCLUDED if cause in include)),
         requested_by=schedule.by,
         requested_at=now,
         next_at=now,
         windows=spec.count(begin - TICK, end),
     )
-
-
-def _like(schedule: Schedule) -> BackfillOverlap:
-    return "allow" if schedule.overlap == "allow" else "queue"

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.errors import EngineError, LetterNotFound, ScheduleNotFound
-from engine.ledger import Ledger
 from engine.ledger.fires import OF_A_WINDOW, DeadLetter
 from engine.ledger.records import Action
 from engine.schedules.policies import Overlap
@@ -39,7 +38,7 @@ class DeadLetters(Running):
                 else:
                     found = await transaction.dead_letters(name, bucket=bucket)
             if not found:
-                raise await _none(self._ledger, name, bucket)
+                raise await self._none(name, bucket)
         return found
 
     async def rerun_dead(
@@ -114,20 +113,19 @@ class DeadLetters(Running):
             await transaction.act(actions, by=self._actor)
         return dropped
 
-
-async def _none(ledger: Ledger, name: str, bucket: int | None) -> EngineError:
-    if ":" in name:  # a run id: keys have no colon
+    async def _none(self, name: str, bucket: int | None) -> EngineError:
+        if ":" in name:  # a run id: keys have no colon
+            return LetterNotFound(
+                f"there is no dead letter of {name}", cure="`sched dead list` shows every one"
+            )
+        if not await self._ledger.schedules(key=name):
+            return ScheduleNotFound(name)
+        if bucket is None:
+            return LetterNotFound(
+                f"{name} is the key of a schedule, not a dead letter",
+                cure=f"name a window too, `{name} BUCKET`; `sched dead list {name}` shows which",
+            )
         return LetterNotFound(
-            f"there is no dead letter of {name}", cure="`sched dead list` shows every one"
+            f"there is no dead letter of window {bucket} of {name}",
+            cure=f"`sched dead list {name}` shows every one, `sched log {name}` those dealt with",
         )
-    if not await ledger.schedules(key=name):
-        return ScheduleNotFound(name)
-    if bucket is None:
-        return LetterNotFound(
-            f"{name} is the key of a schedule, not a dead letter",
-            cure=f"name a window too, `{name} BUCKET`; `sched dead list {name}` shows which",
-        )
-    return LetterNotFound(
-        f"there is no dead letter of window {bucket} of {name}",
-        cure=f"`sched dead list {name}` shows every one, `sched log {name}` those dealt with",
-    )

@@ -23,7 +23,7 @@ from engine.ledger.records import Action, NewDefinition
 from engine.runtime import planning
 from engine.runtime.apply.edits import first_definition, next_definition
 from engine.runtime.apply.source import DEFAULT_PROJECT
-from engine.runtime.planning import decide_ahead
+from engine.runtime.planning import decide_ahead, type_of
 from engine.schedules import Schedule
 from engine.schedules.diff import WHEN
 from engine.schedules.planner.decisions import ScheduleState
@@ -61,53 +61,6 @@ class ApplicationSchedule:
     waiting: str | None = None
 
 
-async def create_schedule(
-    ledger: Ledger,
-    fields: Mapping[str, Any],
-    *,
-    by: str,
-    project: str = "default",
-    key: str | None = None,
-    request_id: str | None = None,
-    reason: str | None = None,
-) -> ApplicationSchedule:
-    """Create a one-shot or repeating schedule.
-
-    Args:
-        ledger: the ledger to write it to.
-        fields: the schedule as in a file's entry, without its key.
-        by: the actor, for the audit log.
-        reason: the reason, for the audit log.
-        project: the project whose workers start it.
-        key: its key; the default is a generated key that sorts by time.
-        request_id: idempotency key; a second request with the same id is refused.
-
-    Raises:
-        ScheduleError: a field is invalid; its code says which.
-        MomentInPast: it would never fire.
-        KeyInUse: the key is, or was, another schedule's.
-        RequestInvalid: the request id is malformed.
-        RequestInUse: the request id was used before, whatever became of that schedule.
-        LedgerRequired: the ledger is not persistent.
-    """
-    _require_memory(ledger)
-    draft = _draft(fields, key, request_id)
-    async with ledger.transaction(long=True) as transaction:
-        # As an apply does: serializes requests for the same key or request id.
-        await transaction.lock_project(project)
-        now = await transaction.now()
-        if key is None:
-            draft = draft.model_copy(update={"key": _new_key(draft, now)})
-        await _require_unused(transaction, draft.key, request_id)
-        _require_future(draft, now)
-        new = first_definition(
-            draft, now, project=project, workflow_type=await _type_of(transaction, draft),
-            origin="api", request_id=request_id,
-        )  # fmt: skip
-        await _declare(transaction, new, by=by, reason=reason)
-        return await _asked(transaction, new)
-
-
 def _draft(fields: Mapping[str, Any], key: str | None, request_id: str | None) -> Schedule:
     if request_id is not None:
         require_request_id(request_id)
@@ -115,15 +68,6 @@ def _draft(fields: Mapping[str, Any], key: str | None, request_id: str | None) -
     if draft.follows:  # nothing checks them for cycles or keeps the times of both equal
         raise ScheduleError("after and needs belong to a schedule of a file", cure="remove them")
     return draft
-
-
-async def _declare(
-    transaction: Transaction, new: NewDefinition, *, by: str, reason: str | None
-) -> None:
-    await transaction.define([new], by=by)
-    asked = new.schedule
-    action = Action(new.project, asked.key, "schedule", reason, after=asked.to_json())
-    await transaction.act([action], by=by)
 
 
 async def _require_unused(transaction: Transaction, key: str, request_id: str | None) -> None:
@@ -148,22 +92,13 @@ def _with(schedule: Schedule, when: Mapping[str, Any]) -> Schedule:
     return Schedule.from_json({**kept, **when})
 
 
-async def _type_of(transaction: Transaction, schedule: Schedule) -> str | None:
-    if schedule.external:
-        return schedule.workflow
-    wanted = (schedule.task_queue, schedule.workflow)
-    return (await transaction.resolve([wanted]))[wanted]
-
-
 async def _asked(transaction: Transaction, new: NewDefinition) -> ApplicationSchedule:
     waiting, schedule = None, new.schedule
     if new.workflow_type is None:
         # A worker that announces the workflow concurrently cannot see this row yet.
         await transaction.raise_epoch()
         announced = await transaction.announced([schedule.task_queue])
-        waiting = planning.unresolved_workflow_hint(
-            schedule, announced.get(schedule.task_queue, ())
-        )
+        waiting = planning.unresolved_workflow_hint(schedule, announced)
     kind = new.workflow_type
     return ApplicationSchedule(schedule.key, schedule, new.next_fire_at, new.project, kind, waiting)
 
@@ -207,7 +142,7 @@ class ApplicationSchedules(ReadOperations):
         reason: str | None = None,
         **fields: Any,
     ) -> ApplicationSchedule:
-        """Start a workflow once, at ``at``; see ``create_schedule``.
+        """Start a workflow once, at ``at``.
 
         The schedule is created even if no live worker would start it; then
         ``ApplicationSchedule.waiting`` is set.
@@ -215,19 +150,24 @@ class ApplicationSchedules(ReadOperations):
         Args:
             workflow: the workflow's name, as in a schedule file.
             at: an aware instant, or ISO 8601; without an offset it is local to ``timezone``.
-            key: the schedule's key; the default is a generated one.
+            key: the schedule's key; the default is a generated one that sorts by time.
             request_id: idempotency key; a second request with the same id is refused.
             project: the project whose workers start it.
             reason: the reason, for the audit log.
             fields: further fields of a schedule, by their names in a file: ``input``,
                 ``timezone``, ``taskQueue``, ``metadata``.
+
+        Raises:
+            ScheduleError: a field is invalid; its code says which.
+            MomentInPast: it would never fire.
+            KeyInUse: the key is, or was, another schedule's.
+            RequestInvalid: the request id is malformed.
+            RequestInUse: the request id was used before, whatever became of that schedule.
+            LedgerRequired: the ledger is not persistent.
         """
         moment = at if isinstance(at, str) else as_text(at)
-        asked = await create_schedule(
-            self._ledger, {"workflow": workflow, "at": moment, **fields}, by=self._actor,
-            project=project, key=key, request_id=request_id, reason=reason,
-        )  # fmt: skip
-        return await self._with_workers(asked)
+        fields = {"workflow": workflow, "at": moment, **fields}
+        return await self._create(fields, project, key, request_id, reason)
 
     async def schedule_repeat(
         self,
@@ -240,10 +180,36 @@ class ApplicationSchedules(ReadOperations):
         **fields: Any,
     ) -> ApplicationSchedule:
         """Start a workflow repeatedly, by ``everyMs`` or ``cron``; see ``schedule_at``."""
-        asked = await create_schedule(
-            self._ledger, {"workflow": workflow, **fields}, by=self._actor,
-            project=project, key=key, request_id=request_id, reason=reason,
-        )  # fmt: skip
+        return await self._create(
+            {"workflow": workflow, **fields}, project, key, request_id, reason
+        )
+
+    async def _create(
+        self,
+        fields: Mapping[str, Any],
+        project: str,
+        key: str | None,
+        request_id: str | None,
+        reason: str | None,
+    ) -> ApplicationSchedule:
+        _require_memory(self._ledger)
+        draft = _draft(fields, key, request_id)
+        async with self._ledger.transaction(long=True) as transaction:
+            # As an apply does: serializes requests for the same key or request id.
+            await transaction.lock_project(project)
+            now = await transaction.now()
+            if key is None:
+                draft = draft.model_copy(update={"key": _new_key(draft, now)})
+            await _require_unused(transaction, draft.key, request_id)
+            _require_future(draft, now)
+            new = first_definition(
+                draft, now, project=project, workflow_type=await type_of(transaction, draft),
+                origin="api", request_id=request_id,
+            )  # fmt: skip
+            await transaction.define([new], by=self._actor)
+            action = Action(project, draft.key, "schedule", reason, after=draft.to_json())
+            await transaction.act([action], by=self._actor)
+            asked = await _asked(transaction, new)
         return await self._with_workers(asked)
 
     async def reschedule(
@@ -276,7 +242,7 @@ class ApplicationSchedules(ReadOperations):
             owed = await held.decide()
             new = next_definition(
                 owed, changed, held.now, project=before.project, origin="api",
-                workflow_type=await _type_of(held.transaction, changed),
+                workflow_type=await type_of(held.transaction, changed),
             )  # fmt: skip
             await held.transaction.define([new], by=self._actor)
             await held.act(

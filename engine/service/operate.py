@@ -15,14 +15,12 @@ from engine.errors import (
     ScheduleError,
     WindowDecided,
     WindowNotFound,
-    WorkflowUnknown,
 )
 from engine.ledger.fires import OF_A_WINDOW, OPEN, Fire
 from engine.ledger.records import Action, NewFire
-from engine.runtime import planning
 from engine.runtime.apply.edits import looked_at_next
 from engine.runtime.past_windows import end_backfill
-from engine.runtime.planning import Locked, has_window, holds
+from engine.runtime.planning import Locked, has_window, holds, require_type
 from engine.schedules.ids import Window, is_suffixed, parse_workflow_id
 from engine.schedules.model import CatchUp, Schedule
 from engine.schedules.planner.decisions import Decision, OpenFire, Pause, Plan
@@ -358,8 +356,9 @@ class Running(ReadOperations):
             )
             if not fires and not laying and not retires and not was_retired:
                 raise NotCancellable(f"no run of {name} is open", cure=f"see `sched fires {key}`")
-            done = await _ended(schedule, fires, "terminate" if terminate else "cancel", reason)
             why = _by_a_user(reason or f"cancelled by {self._actor}")
+            stop: Stop = "terminate" if terminate else "cancel"
+            done = await _ended(schedule, fires, stop, reason, why)
             ends = [
                 await end_backfill(schedule.transaction, each, why, schedule.now, by=self._actor)
                 for each in laying
@@ -429,10 +428,7 @@ async def _ask(
     reason: str | None,
 ) -> Requested:
     state, transaction = schedule.state, schedule.transaction
-    if state.workflow_type is None:
-        raise WorkflowUnknown(
-            planning.unresolved_workflow(state.schedule), cure="start a worker that has it"
-        )
+    require_type(state)
     _require_one_previous(state.schedule, overlap)
     await schedule.read_line(overlap or state.schedule.overlap)
     resolved = _resolved(schedule, window, workflow_id, overlap)
@@ -486,13 +482,12 @@ def _resolved(
 
 
 async def _ended(
-    schedule: Locked, fires: list[OpenFire], stop: Stop, reason: str | None
+    schedule: Locked, fires: list[OpenFire], stop: Stop, reason: str | None, why: Reason
 ) -> Cancelled:
     """Skip starts that are not yet being sent, request the other runs to stop, and audit each.
 
     In bulk: a backfill may have left thousands, and the schedule's lock blocks all its starts.
     """
-    why = _by_a_user(reason or f"cancelled by {schedule.by}")
     state, transaction = schedule.state, schedule.transaction
     given_up = await transaction.give_up([fire.workflow_id for fire in fires], why)
     left = [fire for fire in fires if fire.workflow_id not in given_up]

@@ -10,21 +10,14 @@ from typing import Any, Final, TypeAlias
 
 from temporalio import workflow
 from temporalio.client import WorkflowHistory
-from temporalio.worker import (
-    Interceptor,
-    Replayer,
-    StartActivityInput,
-    WorkflowInboundInterceptor,
-    WorkflowInterceptorClassInput,
-    WorkflowOutboundInterceptor,
-)
+from temporalio.worker import Replayer, StartActivityInput, WorkflowOutboundInterceptor
 from temporalio.workflow import NondeterminismError
 
 from engine.flow import FireInfo, registered_workflows
 from engine.flow.fire import MEMO_KEY
 from engine.flow.saga import UNDO_TYPE
 from engine.flow.step_calls import NOT_GIVEN, args_of
-from engine.runtime.interceptors import passing
+from engine.runtime.interceptors import RunInterceptor
 from engine.runtime.tracking.replay import (
     CURE,
     HistoryStep,
@@ -156,14 +149,11 @@ def _parsed(given: str | dict[str, Any], name: str) -> WorkflowHistory:
 _ONE: Final = (WorkflowHistory, str, Path, Mapping)
 
 
-class _StepRecording(Interceptor):
+class _StepRecording(RunInterceptor):
     """Interceptor that records the steps that the code starts."""
 
-    def workflow_interceptor_class(
-        self,
-        input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
-    ) -> type[WorkflowInboundInterceptor]:
-        return passing(_StepRecorder)
+    def _through(self, following: WorkflowOutboundInterceptor) -> WorkflowOutboundInterceptor:
+        return _StepRecorder(following)
 
 
 class _StepRecorder(WorkflowOutboundInterceptor):

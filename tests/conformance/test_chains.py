@@ -22,7 +22,7 @@ from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import Decision, Plan
 from engine.schedules.policies import Reason
-from engine.service.one_shots import create_schedule
+from engine.service import ScheduleService
 from tests.blind import BLIND
 from tests.conformance.families import Family, file_of
 from tests.conformance.past import (
@@ -493,9 +493,9 @@ async def test_a_replica_that_forgets_refuses_what_waits_for_others(family):
 
 
 async def test_an_application_cannot_ask_for_a_schedule_that_waits_for_others(family):
-    fields = {"workflow": "noop", "everyMs": 1000, "needs": ["parent"]}
+    service = ScheduleService(family.ledger, actor="test")
     with pytest.raises(ScheduleError, match="belong to a schedule of a file"):
-        await create_schedule(family.ledger, fields, by="test")
+        await service.schedule_repeat("noop", everyMs=1000, needs=["parent"])
 
 
 async def test_a_look_at_the_ledger_tells_whether_anybody_in_the_project_waits_for_others(family):

@@ -20,7 +20,7 @@ SHORT = timedelta(milliseconds=40)
 class Asked:
     def __init__(self) -> None:
         self.times = 0
-        self.book = SlotPool("sched/emails", "emails", self.want)
+        self.book = SlotPool("sched/emails", "emails", self.want, patience=SHORT)
 
     def want(self) -> None:
         self.times += 1
@@ -93,7 +93,7 @@ async def test_a_step_that_came_by_an_older_poll_waits_for_a_slot(lane: Asked):
     began = asyncio.Event()
 
     async def step() -> None:
-        async with lane.book.slot(patience=SHORT, can_be_ended=True):
+        async with lane.book.slot(can_be_ended=True):
             began.set()
 
     running = asyncio.create_task(step())
@@ -111,7 +111,7 @@ async def test_no_more_steps_run_than_there_are_slots(lane: Asked):
 
     async def step() -> None:
         nonlocal most
-        async with lane.book.slot(patience=SHORT, can_be_ended=True):
+        async with lane.book.slot(can_be_ended=True):
             most = max(most, lane.book.running)
             await end.wait()
 
@@ -126,7 +126,7 @@ async def test_a_step_is_ended_when_its_lease_is_over_unless_it_is_a_thread(lane
     lane.answer(2)
 
     async def step(*, can_be_ended: bool) -> str:
-        async with lane.book.slot(patience=SHORT, can_be_ended=can_be_ended):
+        async with lane.book.slot(can_be_ended=can_be_ended):
             await end.wait()
         return "ended by itself"
 
@@ -149,7 +149,7 @@ async def test_nothing_begins_and_nothing_polls_on_slots_whose_lease_is_over(lan
     lane.answer(2, ago=LEASE.total_seconds())
     polling = asyncio.create_task(lane.book.reserve())
     with pytest.raises(SlotLost):
-        async with lane.book.slot(patience=SHORT, can_be_ended=True):
+        async with lane.book.slot(can_be_ended=True):
             pass
     assert not polling.done()
     polling.cancel()
@@ -159,7 +159,7 @@ async def test_a_cancel_by_the_run_stays_a_cancel(lane: Asked):
     lane.answer(1)
 
     async def step() -> None:
-        async with lane.book.slot(patience=SHORT, can_be_ended=True):
+        async with lane.book.slot(can_be_ended=True):
             await asyncio.Event().wait()
 
     running = asyncio.create_task(step())

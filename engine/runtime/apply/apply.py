@@ -369,15 +369,8 @@ def _otherwise(rows: Iterable[DriftRow], file: ScheduleFile) -> Iterator[DriftRo
             yield replace(row, pause=None)
 
 
-class _DryRunTransaction:
+class _DryRunTransaction(ApplyTransaction):
     """One rehearsal, inside its transaction."""
-
-    def __init__(
-        self, transaction: Transaction, file: ScheduleFile, *, by: str, look_back: bool
-    ) -> None:
-        self._transaction, self._file, self._by = transaction, file, by
-        self._look_back = look_back
-        self._report = ApplyReport()
 
     async def play(self, *, prune: bool, force: bool, take_from: str | None) -> DryRun:
         transaction, file = self._transaction, self._file
@@ -394,7 +387,7 @@ class _DryRunTransaction:
         drift = await transaction.drift(file.project)
         refused: EngineError | None = None
         changes: list[Change] = []
-        queues: tuple[str, ...] = ()
+        report, queues = ApplyReport(), tuple[str, ...]()
         now = await transaction.now()
         try:
             if not force:
@@ -403,7 +396,7 @@ class _DryRunTransaction:
                     require_half(file, compared.absent)
             leaving = compared.absent if prune else ()
             queues = () if same else queue_edits(file, await transaction.queues())
-            changes = await self._changes(compared, leaving)
+            changes, report = await self._changes(compared, leaving)
         except REFUSALS as error:
             refused = error
         held = {row.key for row in drift if row.pause}
@@ -416,22 +409,22 @@ class _DryRunTransaction:
                 if schedule.paused and schedule.key in {*compared.unchanged, *compared.changed}
                 and schedule.key not in held
             ),
-            refused_keys=tuple(self._report.refused),
-            unknown=self._report.unknown,
+            refused_keys=tuple(report.refused),
+            unknown=report.unknown,
             queues=queues,
         )  # fmt: skip
 
-    async def _changes(self, compared: Diff, leaving: Sequence[str]) -> list[Change]:
+    async def _changes(
+        self, compared: Diff, leaving: Sequence[str]
+    ) -> tuple[list[Change], ApplyReport]:
         transaction, file = self._transaction, self._file
         edited = [*compared.changed, *compared.returned]
         await transaction.lock_edited(file.project, [*edited, *compared.absent])
         before = await self._states([*edited, *leaving])
+        report, self._ahead = ApplyReport(), edited
         if compared.added or edited or compared.foreign:
-            edit = ApplyTransaction(
-                transaction, file, by=self._by, look_back=self._look_back, ahead=edited
-            )
-            self._report = await edit.write()
-        report, now = self._report, await transaction.now()
+            report = await self.write()
+        now = await transaction.now()
         kinds: dict[str, Kind] = dict.fromkeys(report.added, "added")
         kinds |= dict.fromkeys(report.changed, "changed")
         kinds |= dict.fromkeys(report.returned, "returned")
@@ -446,7 +439,7 @@ class _DryRunTransaction:
             fires = tuple(sorted(_started(old, new, now) - _owed(old, now)))
             kind = kinds.get(key, "retired")
             changes.append(Change(key, kind, report.edits.get(key, ()), moved, fires))
-        return changes
+        return changes, report
 
     async def _states(self, keys: Sequence[str]) -> dict[str, ScheduleState]:
         found: dict[str, ScheduleState] = {}

@@ -68,8 +68,8 @@ def _handler(
     if kind is None and types is not None:
         yield _unknown(key, "onDead workflow", name, types, "onDead")
     elif kind is not None and kind in code and not code[kind].accepts_input:
-        what = f"{key}: the workflow {kind} takes no input, and onDead gives it one"
-        yield Mismatch(Code.INPUT_INVALID, key, what, "add a parameter to its run", ("onDead",))
+        what = f"the workflow {kind} takes no input, and onDead gives it one"
+        yield _wrong(key, what, "add a parameter to its run", "onDead")
 
 
 def _input(schedule: Schedule, definition: WorkflowDefinition) -> Iterator[Mismatch]:
@@ -77,22 +77,24 @@ def _input(schedule: Schedule, definition: WorkflowDefinition) -> Iterator[Misma
     key, kind = schedule.key, definition.type
     if not schedule.has_input:
         if definition.requires_input:
-            what, cure = f"{key}: the workflow {kind} needs an input", "add input:"
-            yield Mismatch(Code.INPUT_INVALID, key, what, cure, ("workflow",))
+            yield _wrong(key, f"the workflow {kind} needs an input", "add input:", "workflow")
         return
     if not definition.accepts_input:
-        what, cure = f"{key}: the workflow {kind} takes no input", "remove input:"
-        yield Mismatch(Code.INPUT_INVALID, key, what, cure, ("input",))
+        yield _wrong(key, f"the workflow {kind} takes no input", "remove input:", "input")
         return
     for path, fault in _faults(schedule.input, definition.input_type):
         name = ".".join(["input", *map(str, path)])
         cure = f"the workflow {kind} takes {_name(definition.input_type)}"
-        yield Mismatch(Code.INPUT_INVALID, key, f"{key}: {name}: {fault}", cure, ("input", *path))
+        yield _wrong(key, f"{name}: {fault}", cure, "input", *path)
     for name in _left_out(schedule.input, definition.input_type):
         near = nearest_name(name, [each.name for each in fields(definition.input_type)])
-        what = f"{key}: input.{name}: {_name(definition.input_type)} has no such field"
+        what = f"input.{name}: {_name(definition.input_type)} has no such field"
         cure = f"did you mean {near}?" if near else "remove it"
-        yield Mismatch(Code.INPUT_INVALID, key, what, cure, ("input", name))
+        yield _wrong(key, what, cure, "input", name)
+
+
+def _wrong(key: str, what: str, cure: str, *path: str | int) -> Mismatch:
+    return Mismatch(Code.INPUT_INVALID, key, f"{key}: {what}", cure, path)
 
 
 def _left_out(value: Any, wanted: Any) -> list[str]:

@@ -70,7 +70,6 @@ def next_definition(
     project: str,
     workflow_type: str | None,
     origin: Origin = "file",
-    request_id: str | None = None,
 ) -> NewDefinition:
     """Return the definition of a changed or returning key; ``owed`` decided its windows to now."""
     before = owed.state
@@ -98,7 +97,6 @@ def next_definition(
         workflow_type=workflow_type,
         paused=before.pause is not None,
         origin=origin,
-        request_id=request_id,
     )
 
 
@@ -167,7 +165,7 @@ async def refused(
         return {}
     announced = await transaction.announced({each.task_queue for each in nameless})
     reasons = {
-        each.key: planning.unresolved_workflow_hint(each, announced[each.task_queue])
+        each.key: planning.unresolved_workflow_hint(each, announced)
         for each in nameless
         if announced.get(each.task_queue)
     }
@@ -471,26 +469,14 @@ class ApplyTransaction:
             await self._edit(part, schedules, now)
         await transaction.mark_absent(file.project, compared.absent, now)
         await transaction.save_project(file, by=self._by, refused=refusals)
-        return self._report(compared, refusals, queues)
-
-    def _report(
-        self, compared: Diff, refusals: Mapping[str, str], queues: tuple[str, ...]
-    ) -> ApplyReport:
         return ApplyReport(
-            added=compared.added,
-            changed=compared.changed,
-            returned=compared.returned,
-            unchanged=compared.unchanged,
-            absent=compared.absent,
-            expired=tuple(self._expired),
+            added=compared.added, changed=compared.changed, returned=compared.returned,
+            unchanged=compared.unchanged, absent=compared.absent,
+            expired=tuple(self._expired), rejected=tuple(self._rejected),
             edits={key: self._edits[key] for key in compared.changed},
-            refused=refusals,
-            waiting=self._unknown,
-            queues=queues,
-            unskipped=self._dropped,
-            rejected=tuple(self._rejected),
-            project=self._file.project,
-        )
+            refused=refusals, waiting=self._unknown, unskipped=self._dropped,
+            queues=queues, project=file.project,
+        )  # fmt: skip
 
     async def _edit(
         self, keys: Sequence[str], schedules: Mapping[str, Schedule], now: datetime
@@ -528,9 +514,7 @@ class ApplyTransaction:
         queues = {schedule.task_queue for schedule in waiting}
         announced = await self._transaction.announced(queues) if queues else {}
         return {
-            schedule.key: planning.unresolved_workflow_hint(
-                schedule, announced.get(schedule.task_queue, ())
-            )
+            schedule.key: planning.unresolved_workflow_hint(schedule, announced)
             for schedule in waiting
         }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import deque
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 from temporalio.client import WorkflowExecutionAsyncIterator
 from temporalio.service import RPCError
 
-from engine.runtime.clock import boottime
+from engine.runtime.clock import backoff, boottime, jittered, wait_for
 from engine.runtime.events import Degraded, OnEvent, Recovered, logger
 
 # --- circuit breaker ---
@@ -43,7 +42,7 @@ class Breaker:
     """
 
     def __init__(self, ask: Callable[[], Awaitable[str | None]], *, on_event: OnEvent) -> None:
-        self._ask, self._emit = ask, on_event
+        self.ask, self._emit = ask, on_event
         self._state: Literal["closed", "suspect", "open"] = "closed"
         self._unanswered = self._trials = 0
         self._given_up = False
@@ -59,10 +58,6 @@ class Breaker:
     def is_open(self) -> bool:
         """Whether the server is known to be away: a trial call got no answer."""
         return self._state == "open"
-
-    async def ask(self) -> str | None:
-        """Make a trial call for another component; return why there was no answer, if so."""
-        return await self._ask()
 
     def answered(self) -> None:
         """Record that the server answered a send, with success or an error."""
@@ -86,13 +81,9 @@ class Breaker:
 
     async def run_once(self) -> timedelta:
         """Wait for a suspicion, then make a trial call; return the pause before the next."""
-        if self._state == "closed":
-            try:
-                async with asyncio.timeout(_LOOK):
-                    await self._suspected.wait()
-            except TimeoutError:
-                return _NOTHING
-        reason = await self._ask()
+        if self._state == "closed" and not await wait_for(self._suspected, _LOOK):
+            return _NOTHING
+        reason = await self.ask()
         if reason is None:
             self._close()
             return _NOTHING
@@ -100,9 +91,8 @@ class Breaker:
             self._state = "open"
             self._decided.set()
             self._emit(Degraded("starts", f"Temporal does not answer: {reason}"))
-        longest = min(_FIRST_PAUSE * 2.0 ** min(self._trials, 10), _LONGEST_PAUSE)
         self._trials += 1
-        return timedelta(seconds=longest * random.uniform(0.5, 1))
+        return timedelta(seconds=jittered(backoff(_FIRST_PAUSE, self._trials - 1, _LONGEST_PAUSE)))
 
     def give_up(self) -> None:
         """Decide without trial calls from now on: the replica is leaving."""

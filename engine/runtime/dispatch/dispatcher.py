@@ -122,7 +122,7 @@ class Dispatcher:
         self._writing: asyncio.Task[None] | None = None
         self._starts: deque[float] = deque()
         self._leaving = False
-        self.breaker = Breaker(self._ask, on_event=on_event)
+        self.breaker = Breaker(starter.ask, on_event=on_event)
         self.pressure = AdaptiveRateLimiter(
             settings.start_rate.per_second if settings.start_rate else None
         )
@@ -252,9 +252,6 @@ class Dispatcher:
                 answered = await slots.enter_async_context(self._spare[kind].place())
             await slots.enter_async_context(self._slots)
             yield answered
-
-    async def _ask(self) -> str | None:
-        return await self._starter.ask()
 
     async def _may_send(self, lease: Lease) -> bool:
         """Wait for the send's turn; return False if the claim is left to a sweeper."""

@@ -43,7 +43,7 @@ from engine.ledger.fires import (
     Outcome,
     Timing,
 )
-from engine.runtime.clock import LedgerClock, boottime
+from engine.runtime.clock import LedgerClock, backoff, boottime
 from engine.runtime.run_memo import first_run_of, read_chain_info
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import RpcFailure, classify_rpc_error, too_large
@@ -211,6 +211,7 @@ _CLOSED: dict[WorkflowExecutionStatus, Closed] = {
 _FOREIGN: Final = Reason("foreign_run", "foreign run")
 _TOO_LARGE: Final = Reason("payload_too_large", "payload too large")
 _REFUSED: Final = Reason("refused", "refused by the server")
+_FIRST_PAUSE = 0.25
 _NOBODY = "sched"
 """An id that no run has: in ours a colon follows ``sched``."""
 
@@ -398,7 +399,8 @@ class Starter:
 
     def _unknown(self, claim: Claim, error: Exception) -> Answer:
         """Return an unknown outcome: a sweeper looks for the run and retries."""
-        wait = min(timedelta(seconds=0.25 * 2 ** min(claim.attempts, 10)), self._settings.lease)
+        longest = self._settings.lease.total_seconds()
+        wait = timedelta(seconds=backoff(_FIRST_PAUSE, claim.attempts, longest))
         outcome = Outcome(
             claim.fire_id, claim.token, "starting", error=_words(error), retry_after=wait
         )

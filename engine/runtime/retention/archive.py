@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -95,8 +95,3 @@ def _sync(folder: Path) -> None:
         os.fsync(number)
     finally:
         os.close(number)
-
-
-def leaving(groups: Sequence[Sequence[OldFire]]) -> list[OldFire]:
-    """Return the rows that lose their details in a merge: all but earlier merged ranges."""
-    return [row for group in groups for row in group if row.merged_at is None]

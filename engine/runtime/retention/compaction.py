@@ -13,7 +13,7 @@ from typing import Protocol
 from engine.ledger.fires import ENDED_BADLY, OPEN, DayPart, KeyMaintenance, OldFire, OldRow
 from engine.ledger.postgres.maintenance import Upkeep
 from engine.runtime.clock import boottime
-from engine.runtime.retention.archive import Archive, leaving
+from engine.runtime.retention.archive import Archive
 from engine.runtime.settings import Settings
 from engine.schedules.model import Schedule
 from engine.schedules.timing.spec import Spec
@@ -275,6 +275,9 @@ def parts_of(row: OldRow, spec: Spec, since: datetime, until: datetime) -> list[
 # --- compaction ---
 # Old rows are archived first, then merged or removed.
 
+_ROWS, _PIECES = 5000, 200
+"""Approximate number of rows of an archive file, and most batches that wait for one."""
+
 
 @dataclass(slots=True)
 class Batch:
@@ -319,20 +322,35 @@ class Compactor:
         self, ledger: Tended, archive: Archive | None, sizers: BatchSizers, now: datetime
     ) -> None:
         self._ledger, self._archive, self._sizers, self._now = ledger, archive, sizers, now
+        self._pieces: list[Batch] = []
+        self._rows = 0
         self._counted: tuple[str, datetime] | None = None
         self.tally = Tally()
 
-    async def carry_out(self, pieces: list[Batch]) -> None:
-        """Archive the rows of some batches in one file, then change the ledger batch by batch.
+    async def add(self, piece: Batch, *, now: bool = False) -> None:
+        """Add a batch; ``now``: carry out at once, because the key's next batch continues it.
+
+        Otherwise batches wait until there are enough rows for an archive file.
+        """
+        self._pieces.append(piece)
+        self._rows += len(piece.rows)
+        if now or self._rows >= _ROWS or len(self._pieces) >= _PIECES:
+            await self.carry_out()
+
+    async def carry_out(self) -> None:
+        """Archive the rows of waiting batches in one file, then change the ledger batch by batch.
 
         A row that was written since it was read stays as it is, with all of its group.
 
         Raises:
             ArchiveFailed: the archive cannot be written; the ledger is unchanged.
         """
+        pieces, self._pieces, self._rows = self._pieces, [], 0
         if self._archive is not None:
+            merged = (row for piece in pieces for group in piece.groups for row in group)
             lines = [
-                *((row, False) for piece in pieces for row in leaving(piece.groups)),
+                # Ranges that were merged before have no details to lose.
+                *((row, False) for row in merged if row.merged_at is None),
                 *((row, True) for piece in pieces for row in piece.removals),
             ]
             if await asyncio.to_thread(partial(self._archive.write, lines, self._now)):

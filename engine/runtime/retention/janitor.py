@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
 from datetime import date, datetime, timedelta
 from typing import Protocol
 
 from engine.errors import ArchiveFailed, Code, DefinitionUnreadable, ScheduleError
 from engine.ledger.fires import KeyMaintenance
-from engine.ledger.postgres.maintenance import Upkeep
 from engine.ledger.records import Serving
 from engine.runtime.clock import boottime
 from engine.runtime.events import Alert, Notice, OnEvent, logger
@@ -17,7 +15,6 @@ from engine.runtime.planning import LONGEST_WAIT
 from engine.runtime.retention.archive import Archive
 from engine.runtime.retention.compaction import (
     AIM,
-    Batch,
     BatchSizers,
     Compactor,
     Cutoffs,
@@ -105,8 +102,6 @@ def _shown(at: datetime | None) -> str:
 _DUTY = "janitor"
 _LEASE = timedelta(seconds=60)
 _KEYS = 200
-_ROWS = 5000
-"""Approximate number of rows of an archive file."""
 _OPEN_DAYS = 200
 _DAY = timedelta(days=1)
 _LATE = timedelta(hours=1)
@@ -118,12 +113,8 @@ _DEAD = 20_000
 """Number of dead rows worth an alert: five minutes of 70 windows a second."""
 
 
-class Kept(Protocol):
+class Kept(Tended, Protocol):
     """A ledger that has a janitor: the one in PostgreSQL."""
-
-    def upkeep(self) -> AbstractAsyncContextManager[Upkeep]:
-        """Begin a transaction of the janitor."""
-        ...
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
         """See ``Ledger``."""
@@ -220,7 +211,7 @@ class Janitor:
         self, now: datetime, remembered: timedelta, tidying: Compactor
     ) -> AsyncIterator[None]:
         """Count and compact all keys, also those of other projects."""
-        after, pending = "", _Pending(tidying)
+        after = ""
         while True:
             async with self._ledger.upkeep() as upkeep:
                 found = await upkeep.keys(after, _KEYS)
@@ -228,16 +219,16 @@ class Janitor:
             for chores in found:
                 after = chores.key
                 try:
-                    async for _ in self._tidy_key(chores, now, remembered, pending):
+                    async for _ in self._tidy_key(chores, now, remembered, tidying):
                         yield
                 except (ScheduleError, DefinitionUnreadable) as error:
                     logger.warning("%s cannot be cleaned up: %s", chores.key, error)
             if len(found) < _KEYS:
                 break
-        await pending.carry_out()
+        await tidying.carry_out()
 
     async def _tidy_key(
-        self, chores: KeyMaintenance, now: datetime, remembered: timedelta, pending: _Pending
+        self, chores: KeyMaintenance, now: datetime, remembered: timedelta, tidying: Compactor
     ) -> AsyncIterator[None]:
         async for _ in self._summarise(chores, midnight(now - _LATE)):
             yield
@@ -247,12 +238,12 @@ class Janitor:
             self._tell_once("unset", Notice(text, good=True))
         if self._archive is not None:
             async for piece, _ in removals(self._ledger, self._sizers, chores, cutoffs):
-                await pending.add(piece)
+                await tidying.add(piece)
             yield
         async for piece, goes_on in merges(
             self._ledger, self._sizers, chores, cutoffs, archived=self._archive is not None
         ):
-            await pending.add(piece, now=goes_on)
+            await tidying.add(piece, now=goes_on)
             yield
 
     async def _summarise(self, chores: KeyMaintenance, until: datetime) -> AsyncIterator[None]:
@@ -303,24 +294,3 @@ class Janitor:
         if what not in self._told:
             self._told.add(what)
             self._emit(event)
-
-
-class _Pending:
-    """Batches that wait until there are enough rows for an archive file."""
-
-    def __init__(self, tidying: Compactor) -> None:
-        self._tidying = tidying
-        self._pieces: list[Batch] = []
-        self._rows = 0
-
-    async def add(self, piece: Batch, *, now: bool = False) -> None:
-        """Add a batch; ``now``: carry out at once, because the key's next batch continues it."""
-        self._pieces.append(piece)
-        self._rows += len(piece.rows)
-        if now or self._rows >= _ROWS or len(self._pieces) >= _KEYS:
-            await self.carry_out()
-
-    async def carry_out(self) -> None:
-        """Archive and carry out the waiting batches."""
-        pieces, self._pieces, self._rows = self._pieces, [], 0
-        await self._tidying.carry_out(pieces)

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 
 from engine.errors import Code
 from engine.ledger import Ledger
-from engine.runtime.clock import boottime
-from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, log
+from engine.runtime.clock import backoff, boottime
+from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, log, words_of
 from engine.runtime.planning import LONGEST_WAIT
 from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.schedules.planner.decisions import Plan, ScheduleState
@@ -56,8 +56,7 @@ class _Failures:
         """Record a failure; return the number of consecutive ones."""
         count = self._known.pop(name, (0, 0.0))[0] + 1
         longest = _LONGEST_OF_ALL if name == _ALL else _LONGEST_PAUSE
-        pause = min(_FIRST_PAUSE * 2.0 ** min(count - 1, 10), longest)
-        self._known[name] = (count, boottime() + pause)
+        self._known[name] = (count, boottime() + backoff(_FIRST_PAUSE, count - 1, longest))
         if len(self._known) > _REMEMBERED:
             del self._known[next(iter(self._known))]
         return count
@@ -193,19 +192,19 @@ class RunLookups:
             self._emit(Alert(Code.LOOK_FAILED, f"{name}: {type(error).__name__}: {error}"))
         self._go_on()
 
-    async def _guarded(self, name: str, work: Awaitable[T]) -> tuple[bool, T | None]:
-        """Return whether the work succeeded, and its result; report failure and recovery once."""
+    async def _guarded(self, name: str, work: Awaitable[T]) -> T | None:
+        """Return the result of the work, None if it failed; report failure and recovery once."""
         try:
             answer = await work
         except Exception as error:  # noqa: BLE001 - whatever it is, it is asked for again
             if name not in self._held:
                 self._held.add(name)
-                self._emit(Degraded(name, _words(error)))
-            return False, None
+                self._emit(Degraded(name, words_of(error)))
+            return None
         if name in self._held:
             self._held.discard(name)
             self._emit(Recovered(name))
-        return True, answer
+        return answer
 
     async def _stop(self) -> None:
         await self._guarded("stops", self._canceller.stop_due())
@@ -216,7 +215,7 @@ class RunLookups:
         except Exception as error:  # noqa: BLE001 - one bad run never stops the others
             if self._failed.failed(workflow_id) == _TOLD:
                 text = f"{workflow_id} cannot be looked at, and {key} waits for that"
-                self._emit(Alert(Code.LOOK_FAILED, f"{text}: {_words(error)}"))
+                self._emit(Alert(Code.LOOK_FAILED, f"{text}: {words_of(error)}"))
         else:
             self._failed.worked(workflow_id)
             self._news[key] = self._news.get(key, False) or changed
@@ -231,8 +230,7 @@ class RunLookups:
         """Audit the keys that wait for it, oldest first, a part at a time."""
         while self._missed:
             states = [*self._missed.values()]
-            audit = self._auditor.audit(states, self._audited)
-            _, failed = await self._guarded("audits", audit)
+            failed = await self._guarded("audits", self._auditor.audit(states, self._audited))
             if failed is None:  # the query for all keys failed
                 self._failed_audits.failed(_ALL)
                 self._missed.clear()
@@ -242,7 +240,7 @@ class RunLookups:
                 self._missed.pop(key, None)
                 if self._failed_audits.failed(key) == _TOLD:
                     text = f"{key}: which of its windows have run cannot be found out"
-                    self._emit(Alert(Code.LOOK_FAILED, f"{text}: {_words(error)}"))
+                    self._emit(Alert(Code.LOOK_FAILED, f"{text}: {words_of(error)}"))
 
     async def _audited(self, keys: Sequence[str]) -> None:
         for key in keys:
@@ -257,7 +255,3 @@ class RunLookups:
         if keys:
             await self._guarded("looks", self._ledger.make_due(keys))
             self.rouse()
-
-
-def _words(error: Exception) -> str:
-    return str(error) or type(error).__name__

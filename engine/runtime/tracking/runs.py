@@ -62,7 +62,7 @@ class RunInspector:
         notice: called with each open run that was described.
 
     Attributes:
-        budget: the budget of calls; callers of ``describe`` and ``find`` must take a turn before.
+        budget: the budget of calls; callers of ``find`` must take a turn before.
     """
 
     def __init__(
@@ -124,22 +124,14 @@ class RunInspector:
         """
         await self.budget.call(tracking=tracking)
         asked = self._clock.now()
-        return workflow_id, await self.describe(workflow_id), asked
+        found = await self.find(workflow_id)
+        return workflow_id, found[0] if found else None, asked
 
     async def _lose(self, workflow_ids: Sequence[str]) -> list[str]:
         lost = await self._ledger.lose(workflow_ids, _LOST) if workflow_ids else []
         for workflow_id in lost:
             self._emit(Alert(Code.RUN_LOST, f"{workflow_id}: {_LOST}; {_LOST_CURE}"))
         return lost
-
-    async def describe(self, workflow_id: str) -> Evidence | None:
-        """Return the evidence of this id's newest run; None if there is none or it is foreign.
-
-        Raises:
-            RPCError: the server did not answer.
-        """
-        found = await self.find(workflow_id)
-        return found[0] if found else None
 
     async def fire_of(self, run: WorkflowExecution) -> FireInfo | None:
         """Return the window that a run's own memo names; None if the run is foreign.
@@ -172,7 +164,7 @@ class RunInspector:
         return await self.find(run.id)
 
     async def find(self, workflow_id: str) -> ObservedRun | None:
-        """Return the result of ``describe``, with the run's window.
+        """Return the evidence of this id's newest run; None if there is none or it is foreign.
 
         Raises:
             RPCError: the server did not answer.
@@ -290,8 +282,8 @@ class RunCanceller:
                 return await self._seen(order)
             order = replace(order, first_run_id=order.first_run_id or chain.first_run_id)
         for again in range(_TRIES):
-            if _has_heard(order, chain):
-                return order
+            if order.stop == "cancel" and chain is not None and chain.cancel_requested:
+                return order  # its newest run is in its grace
             await self._ask(order)
             if not again and not order.asked:
                 self._emit(Stopped(order))
@@ -320,11 +312,6 @@ class RunCanceller:
         """Record what became of a run that has closed, is unknown, or belongs to another chain."""
         await self._inspector.look([order.workflow_id])
         return order
-
-
-def _has_heard(order: StopOrder, chain: Chain | None) -> bool:
-    """Return whether the newest run has the cancel request and is in its grace."""
-    return order.stop == "cancel" and chain is not None and chain.cancel_requested
 
 
 # --- reconciliation of runs ---
@@ -499,7 +486,10 @@ class Auditor:
         now = self._clock.latest()
         if self._watched is None or not self._ledger.remembers:
             self._watched = now
-        since = {state.key: _first_undecided(state) - _SKEW for state in states}
+        since = {
+            state.key: (state.schedule.spec.next(state.cursor) or state.cursor) - _SKEW
+            for state in states
+        }
         recent = [moment for moment in since.values() if moment > now - _TOGETHER]
         shown = await self._look_together(min(recent, default=now))
         together = [each for each in states if shown and since[each.key] >= shown.since]
@@ -652,10 +642,6 @@ class Auditor:
 
     async def _book(self, found: Sequence[ObservedRun]) -> None:
         await reconcile_runs(self._ledger, found, by=self._replica, on_event=self._emit)
-
-
-def _first_undecided(state: ScheduleState) -> datetime:
-    return state.schedule.spec.next(state.cursor) or state.cursor
 
 
 def _young(state: ScheduleState, since: datetime, now: datetime) -> Iterator[str]:

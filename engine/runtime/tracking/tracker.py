@@ -23,8 +23,8 @@ from engine.errors import Code
 from engine.flow.definition import RunOptions
 from engine.flow.saga import UNDO_TYPE
 from engine.ledger import Ledger
-from engine.ledger.fires import DIED, Ended, Evidence, FollowUp
-from engine.runtime.clock import LedgerClock, boottime
+from engine.ledger.fires import DIED, Ended, FollowUp
+from engine.runtime.clock import LedgerClock, boottime, wait_for
 from engine.runtime.dispatch.backpressure import PAGE, Breaker, Budget
 from engine.runtime.events import (
     Alert,
@@ -189,9 +189,7 @@ class CloseWaiter:
             self._wait_for(await self._look())
         every = _EVERY if self._wanted else self._settings.track
         if not self._leaving:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(every.total_seconds()):
-                    await self._news.wait()
+            await wait_for(self._news, every.total_seconds())
         return _GATHER
 
     async def end(self) -> None:
@@ -520,7 +518,7 @@ class Tracker:
             await reconcile_runs(self._ledger, found, by=self._replica, on_event=self._emit)
         )
         # Visibility returns the newest first; events are emitted in order of the closes.
-        for seen in sorted((seen for seen, _ in found), key=_closed_at):
+        for seen, _ in sorted(found, key=lambda each: each[0].closed_at or each[0].started_at):
             if seen.closed and seen.workflow_id in changed:
                 self._emit(Closed(seen))
         return changed
@@ -577,7 +575,3 @@ class Tracker:
         self._seen.update(dict.fromkeys(run_ids))
         while len(self._seen) > _REMEMBERED:
             del self._seen[next(iter(self._seen))]
-
-
-def _closed_at(evidence: Evidence) -> datetime:
-    return evidence.closed_at or evidence.started_at
