@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from engine.schedules.policies import ReasonCode
+from engine.schedules.terms import ReasonCode
 
 BEGINNINGS: Final[tuple[tuple[str, ReasonCode], ...]] = (
     ("user", "user"),

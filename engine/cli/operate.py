@@ -40,7 +40,7 @@ from engine.cli.target import (
 )
 from engine.errors import LedgerError
 from engine.schedules.model import MOST_CAUGHT_UP, CatchUp
-from engine.schedules.policies import CatchUpOrder, CatchUpPolicy
+from engine.schedules.terms import CatchUpOrder, CatchUpPolicy
 from engine.schedules.units import parse_duration, parse_rate
 from engine.service import Cancelled, Requested, Resumed, ScheduleService, Skipped
 

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from engine.runtime.planning import no_worker_lives, unserved_at
 from engine.schedules import Schedule
-from engine.schedules.planner.decisions import Pause
+from engine.schedules.planner import Pause
 from engine.schedules.timing.calendars import Calendar, Item
 from engine.schedules.timing.zones import zone
 from engine.schedules.units import format_duration

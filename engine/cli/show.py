@@ -33,7 +33,7 @@ from engine.cli.output import (
 )
 from engine.cli.target import Key, Session, Target, command
 from engine.schedules.describe import describe
-from engine.schedules.policies import Rule
+from engine.schedules.terms import Rule
 from engine.service import Backfill, DataGap, Fire, ScheduleRow, ScheduleService
 
 SHOWN = 5

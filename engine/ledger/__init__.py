@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.lazy import lazy_exports
-from engine.ledger.interface import Ledger, Transaction
+from engine.ledger.fires import *
+from engine.ledger.interface import *
+from engine.ledger.records import *
 
 if TYPE_CHECKING:
-    from engine.ledger.memory.ledger import MemoryLedger
-    from engine.ledger.postgres.ledger import PostgresLedger
+    from engine.ledger.memory.ledger import MemoryLedger as MemoryLedger
+    from engine.ledger.postgres.ledger import PostgresLedger as PostgresLedger
 else:
     __getattr__ = lazy_exports(
         __name__,
@@ -18,5 +20,3 @@ else:
             "PostgresLedger": "engine.ledger.postgres.ledger",
         },
     )
-
-__all__ = ["Ledger", "MemoryLedger", "PostgresLedger", "Transaction"]

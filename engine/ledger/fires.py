@@ -10,9 +10,8 @@ from functools import cache
 from typing import Any, Final, Literal, get_args
 from uuid import UUID
 
-from engine.schedules.ids import Window
 from engine.schedules.model import Schedule
-from engine.schedules.policies import Reason, ReasonCode, Stop, code_of
+from engine.schedules.terms import Reason, ReasonCode, Stop, Window, code_of
 from engine.schedules.units import exact_text
 
 # --- words of a fire ---
@@ -224,7 +223,7 @@ class Evidence:
 class Fire(FireIdentity):
     """The ledger's row of one window or of a range of windows, as shown to users.
 
-    ``reason_code`` is the reason as a word of a closed list; see ``engine.schedules.policies``.
+    ``reason_code`` is the reason as a word of a closed list; see ``engine.schedules.terms``.
     """
 
     windows: int

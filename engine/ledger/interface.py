@@ -46,10 +46,9 @@ from engine.ledger.records import (
     Wanted,
 )
 from engine.schedules.diff import Head
-from engine.schedules.ids import Window
 from engine.schedules.model import Queue, Schedule, ScheduleFile
-from engine.schedules.planner.decisions import Move, Pause, Piece, Plan, ScheduleState
-from engine.schedules.policies import Reason, ReasonCode, Stop
+from engine.schedules.planner import Move, Pause, Piece, Plan, ScheduleState
+from engine.schedules.terms import Reason, ReasonCode, Stop, Window
 
 # --- transactions ---
 # The statements of one transaction, in parts by caller.

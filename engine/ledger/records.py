@@ -13,9 +13,8 @@ from typing import Any, Final, Literal, NamedTuple, Self, get_args
 from uuid import UUID, uuid4
 
 from engine.ledger.fires import Cause, Claim, Startable, Status, Timing, shared
-from engine.schedules.ids import Window
 from engine.schedules.model import Queue, Schedule
-from engine.schedules.planner.decisions import (
+from engine.schedules.planner import (
     TIME_RULES,
     Decision,
     Dependencies,
@@ -25,7 +24,7 @@ from engine.schedules.planner.decisions import (
     Plan,
     ScheduleState,
 )
-from engine.schedules.policies import Overlap, Reason, ReasonCode, code_of
+from engine.schedules.terms import Overlap, Reason, ReasonCode, Window, code_of
 from engine.schedules.units import exact_text, parse_rate
 
 # --- schedules ---

@@ -15,17 +15,15 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from engine.errors import Code, CommitUnknown, EngineError
-from engine.ledger import Ledger, Transaction
-from engine.ledger.fires import Claim, Fire
-from engine.ledger.records import Backfill, Serving, ToLay
+from engine.ledger import Backfill, Claim, Fire, Ledger, Serving, ToLay, Transaction
 from engine.runtime.events import Alert, OnEvent
 from engine.runtime.past_windows import Considered, consider, end_backfill, note_end
 from engine.runtime.planning import split_range, type_of, unresolved_workflow
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.runs import VISIBILITY_LAG
-from engine.schedules.ids import is_suffixed
-from engine.schedules.planner.decisions import ScheduleState
+from engine.schedules.planner import ScheduleState
+from engine.schedules.terms import is_suffixed
 
 _IN_LINE = 10
 """Limit on the windows that wait in a key's line; at the limit no more of a backfill is laid."""

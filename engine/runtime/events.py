@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from engine.errors import Code
-from engine.ledger.fires import Claim, Evidence, Outcome, StopOrder
-from engine.schedules.planner.decisions import Decision, Plan
+from engine.ledger import Claim, Evidence, Outcome, StopOrder
+from engine.schedules.planner import Decision, Plan
 from engine.schedules.units import utc_text
 
 logger = logging.getLogger("sched")

@@ -12,8 +12,7 @@ from datetime import datetime
 from uuid import UUID
 
 from engine.errors import Code, LedgerError
-from engine.ledger import Ledger
-from engine.ledger.records import Lineage, Probe
+from engine.ledger import Ledger, Lineage, Probe
 from engine.runtime.events import Alert, OnEvent
 
 _THEN = "what has run since is looked up in Temporal before anything is decided"

@@ -13,12 +13,10 @@ from datetime import datetime
 from itertools import pairwise
 
 from engine.errors import Code
-from engine.ledger import Transaction
-from engine.ledger.fires import Fire, cause_of
-from engine.ledger.records import UNDECLARED, Action, Backfill
+from engine.ledger import UNDECLARED, Action, Backfill, Fire, Transaction, cause_of
 from engine.runtime.events import Alert
 from engine.schedules.model import Schedule
-from engine.schedules.planner.decisions import ScheduleState
+from engine.schedules.planner import ScheduleState
 from engine.schedules.timing.spec import Spec
 from engine.schedules.units import TICK, utc_text
 

@@ -11,21 +11,27 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from engine.errors import ScheduleNotFound, ScheduleRetired, WorkflowUnknown
-from engine.ledger import Ledger, Transaction
-from engine.ledger.fires import Fire
-from engine.ledger.records import Action, PolledQueue, Served
-from engine.schedules.ids import Window, is_suffixed, nearest_name, resolve_type
+from engine.ledger import Action, Fire, Ledger, PolledQueue, Served, Transaction
 from engine.schedules.model import CatchUp, Schedule
-from engine.schedules.planner.decisions import (
+from engine.schedules.planner import (
+    MOST_ROWS,
     Hold,
     Move,
     Plan,
     ScheduleState,
     current_cursor,
+    plan,
     without,
 )
-from engine.schedules.planner.planner import MOST_ROWS, plan
-from engine.schedules.policies import STOPS, Overlap, Reason
+from engine.schedules.terms import (
+    STOPS,
+    Overlap,
+    Reason,
+    Window,
+    is_suffixed,
+    nearest_name,
+    resolve_type,
+)
 from engine.schedules.units import utc_text
 
 # --- unknown workflows ---

@@ -21,9 +21,8 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from engine.errors import LedgerRequired, ScheduleFileError
 from engine.flow.definition import RunOptions, definition_of
 from engine.flow.saga import Undo
-from engine.ledger import Ledger, MemoryLedger, PostgresLedger
+from engine.ledger import Ledger, MemoryLedger, PostgresLedger, Serving
 from engine.ledger.postgres.address import checked_address
-from engine.ledger.records import Serving
 from engine.runtime.apply.apply import require_no_memory
 from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source
 from engine.runtime.clean_up import left_to_undo

@@ -12,9 +12,7 @@ from typing import Any
 
 from engine import faults
 from engine.errors import Code, CommitUnknown, LedgerUnavailable
-from engine.ledger import Ledger, MemoryLedger, Transaction
-from engine.ledger.fires import Claim
-from engine.ledger.records import Probe, Serving
+from engine.ledger import Claim, Ledger, MemoryLedger, Probe, Serving, Transaction
 from engine.runtime.backfills import Backfills
 from engine.runtime.clock import ClockWatch, LedgerClock, boottime
 from engine.runtime.dispatch.dispatcher import Dispatcher
@@ -23,8 +21,7 @@ from engine.runtime.failover import FailoverDetector
 from engine.runtime.planning import concerns_others, holding, waits
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
-from engine.schedules.planner.decisions import Decision, Plan
-from engine.schedules.planner.planner import MOST_ROWS, plan
+from engine.schedules.planner import MOST_ROWS, Decision, Plan, plan
 from engine.schedules.units import TICK
 
 # --- poller ---

@@ -11,17 +11,15 @@ from temporalio.service import RPCError
 
 from engine import __version__
 from engine.errors import Code, RetentionTooShort, TemporalUnavailable
-from engine.ledger import Ledger, Transaction
+from engine.ledger import Ledger, Serving, Transaction
 from engine.ledger.floors import again_after
-from engine.ledger.records import Serving
 from engine.runtime import planning
 from engine.runtime.clock import boottime
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.events import Alert, OnEvent, tell_decided
 from engine.runtime.planning import concerns_others
 from engine.runtime.settings import Settings
-from engine.schedules.planner.decisions import TIME_RULES, Plan
-from engine.schedules.planner.planner import plan
+from engine.schedules.planner import TIME_RULES, Plan, plan
 from engine.schedules.timing.zones import TZDATA_VERSION
 
 # --- presence ---

@@ -11,8 +11,7 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from engine.errors import LedgerUnavailable, TemporalUnavailable
-from engine.ledger import Ledger, PostgresLedger
-from engine.ledger.records import Serving, Wanted
+from engine.ledger import Ledger, PostgresLedger, Serving, Wanted
 from engine.runtime.apply.apply import applied_digest, apply
 from engine.runtime.apply.attempts import REFUSALS, remarks, require_project
 from engine.runtime.apply.edits import ApplyReport, recompute_outdated

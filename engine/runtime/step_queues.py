@@ -38,14 +38,13 @@ from temporalio.workflow import ActivityHandle
 from engine.errors import Code, EngineError
 from engine.flow import step_named
 from engine.flow.steps import lane_of, queue_of
-from engine.ledger import Ledger
-from engine.ledger.records import QueueRow, Serving, SlotAsk
+from engine.ledger import Ledger, QueueRow, Serving, SlotAsk
 from engine.runtime.clock import boottime, wait_for
 from engine.runtime.events import Alert, Degraded, Notice, OnEvent
 from engine.runtime.interceptors import RunInterceptor
 from engine.runtime.settings import Settings
-from engine.schedules.ids import nearest_name
 from engine.schedules.model import Queue
+from engine.schedules.terms import nearest_name
 from engine.schedules.units import Rate
 
 # --- slots ---

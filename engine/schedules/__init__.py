@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.schedules.ids import Window
 from engine.schedules.loader.loader import load_schedules
 from engine.schedules.model import Schedule, ScheduleFile
+from engine.schedules.terms import Window
 from engine.schedules.timing.spec import At, Cron, Interval
 
 __all__ = [

@@ -25,15 +25,6 @@ from pydantic.fields import FieldInfo
 
 from engine.errors import Code, Problem, ScheduleError
 from engine.schedules import validators as checks
-from engine.schedules.policies import (
-    CatchUpOrder,
-    CatchUpPolicy,
-    FirstFire,
-    Overlap,
-    Rule,
-    When,
-    Which,
-)
 from engine.schedules.rules import (
     Fault,
     as_validation_error,
@@ -43,6 +34,15 @@ from engine.schedules.rules import (
     is_local,
     relation_faults,
     spec_faults,
+)
+from engine.schedules.terms import (
+    CatchUpOrder,
+    CatchUpPolicy,
+    FirstFire,
+    Overlap,
+    Rule,
+    When,
+    Which,
 )
 from engine.schedules.timing.calendars import Calendar, Exclusions, Item, exclusions
 from engine.schedules.timing.cron_parser import plain

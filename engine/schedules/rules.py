@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import InitErrorDetails
 
 from engine.errors import Code, CronInvalid, IntervalTooShort, ScheduleError, TimezoneInvalid
-from engine.schedules.policies import BROKEN, LOOKS, LOOKS_AT_ONCE, STOPS
+from engine.schedules.terms import BROKEN, LOOKS, LOOKS_AT_ONCE, STOPS
 from engine.schedules.timing.spec import At, Cron, Interval, Spec, bounded, moment
 from engine.schedules.timing.zones import zone
 from engine.schedules.units import format_duration

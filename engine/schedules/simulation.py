@@ -13,9 +13,8 @@ from itertools import chain, pairwise
 from typing import Final, Literal, get_args
 
 from engine.schedules.model import Schedule
-from engine.schedules.planner.decisions import Decision, ScheduleState
-from engine.schedules.planner.planner import first_sight, plan
-from engine.schedules.policies import STOPS, Overlap
+from engine.schedules.planner import Decision, ScheduleState, first_sight, plan
+from engine.schedules.terms import STOPS, Overlap
 from engine.schedules.units import MINUTE_MS, TICK, epoch_ms, from_ms
 
 # --- outages and results ---

@@ -12,8 +12,8 @@ from pydantic import BaseModel, BeforeValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from engine.errors import Code, ScheduleError
-from engine.schedules.ids import KEY
-from engine.schedules.policies import (
+from engine.schedules.terms import (
+    KEY,
     MAX_DEPTH,
     MAX_DIGITS,
     UNSTORABLE,

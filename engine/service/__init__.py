@@ -14,22 +14,25 @@ The command line operates on schedules and runs through this package only.
 
 from __future__ import annotations
 
-from engine.ledger.fires import DataGap, DeadLetter, Fire, Status
-from engine.ledger.records import (
+from engine.ledger import (
     INCLUDED,
     ActionRow,
     Backfill,
     BackfillOverlap,
+    DataGap,
+    DeadLetter,
     DriftRow,
+    Fire,
     Included,
     NextFire,
     ScheduleRow,
     Served,
+    Status,
 )
 from engine.runtime.apply.apply import PRUNE_AFTER, Change, DryRun
 from engine.runtime.apply.edits import ApplyReport
 from engine.runtime.past_windows import Considered
-from engine.schedules.policies import ReasonCode
+from engine.schedules.terms import ReasonCode
 from engine.service.backfill import BackfillRequested
 from engine.service.base import not_found
 from engine.service.one_shots import ApplicationSchedule, as_text

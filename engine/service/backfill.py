@@ -13,8 +13,7 @@ from difflib import get_close_matches
 from itertools import islice
 
 from engine.errors import BackfillOverlaps, MomentInFuture, ScheduleError, WindowNotFound
-from engine.ledger.fires import Fire
-from engine.ledger.records import BY_DEFAULT, INCLUDED, Backfill, BackfillOverlap, Included
+from engine.ledger import BY_DEFAULT, INCLUDED, Backfill, BackfillOverlap, Fire, Included
 from engine.runtime.past_windows import Considered, consider, count
 from engine.runtime.planning import Locked, require_type
 from engine.schedules.units import EARLIEST, TICK, from_seconds, utc_text

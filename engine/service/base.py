@@ -9,14 +9,23 @@ from difflib import get_close_matches
 from typing import Any
 
 from engine.errors import RequestInvalid, ScheduleNotFound
-from engine.ledger import Ledger
-from engine.ledger.fires import DataGap, Fire, Status
-from engine.ledger.records import ActionRow, Backfill, NextFire, ScheduleRow, Served, State, Wanted
+from engine.ledger import (
+    ActionRow,
+    Backfill,
+    DataGap,
+    Fire,
+    Ledger,
+    NextFire,
+    ScheduleRow,
+    Served,
+    State,
+    Status,
+    Wanted,
+)
 from engine.runtime.planning import Locked, left_alone, locked
 from engine.runtime.settings import Settings
-from engine.schedules.ids import REQUEST_ID
-from engine.schedules.planner.decisions import Origin
-from engine.schedules.policies import ReasonCode
+from engine.schedules.planner import Origin
+from engine.schedules.terms import REQUEST_ID, ReasonCode
 
 # --- reads ---
 # Read operations on the ledger, for operators and applications.

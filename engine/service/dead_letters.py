@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from engine.errors import EngineError, LetterNotFound, ScheduleNotFound
-from engine.ledger.fires import OF_A_WINDOW, DeadLetter
-from engine.ledger.records import Action
-from engine.schedules.policies import Overlap
+from engine.ledger import OF_A_WINDOW, Action, DeadLetter
+from engine.schedules.terms import Overlap
 from engine.schedules.units import iso_text
 from engine.service.operate import Requested, Running
 

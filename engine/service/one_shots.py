@@ -18,15 +18,14 @@ from engine.errors import (
     RequestInUse,
     ScheduleError,
 )
-from engine.ledger import Ledger, Transaction
-from engine.ledger.records import Action, NewDefinition
+from engine.ledger import Action, Ledger, NewDefinition, Transaction
 from engine.runtime import planning
 from engine.runtime.apply.edits import first_definition, next_definition
 from engine.runtime.apply.source import DEFAULT_PROJECT
 from engine.runtime.planning import decide_ahead, type_of
 from engine.schedules import Schedule
 from engine.schedules.diff import WHEN
-from engine.schedules.planner.decisions import ScheduleState
+from engine.schedules.planner import ScheduleState
 from engine.schedules.units import TICK, epoch_ms, utc_text
 from engine.service.base import ReadOperations, require_request_id
 

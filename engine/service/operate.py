@@ -16,16 +16,21 @@ from engine.errors import (
     WindowDecided,
     WindowNotFound,
 )
-from engine.ledger.fires import OF_A_WINDOW, OPEN, Fire
-from engine.ledger.records import Action, NewFire
+from engine.ledger import OF_A_WINDOW, OPEN, Action, Fire, NewFire
 from engine.runtime.apply.edits import looked_at_next
 from engine.runtime.past_windows import end_backfill
 from engine.runtime.planning import Locked, has_window, holds, require_type
-from engine.schedules.ids import Window, is_suffixed, parse_workflow_id
 from engine.schedules.model import CatchUp, Schedule
-from engine.schedules.planner.decisions import Decision, OpenFire, Pause, Plan
-from engine.schedules.planner.overlap import Resolved, resolve
-from engine.schedules.policies import STOPS, Overlap, Reason, Stop
+from engine.schedules.planner import Decision, OpenFire, Pause, Plan, Resolved, resolve
+from engine.schedules.terms import (
+    STOPS,
+    Overlap,
+    Reason,
+    Stop,
+    Window,
+    is_suffixed,
+    parse_workflow_id,
+)
 from engine.schedules.timing.spec import Spec
 from engine.schedules.units import epoch_ms, from_ms, utc_text
 from engine.service.base import ReadOperations, require_request_id

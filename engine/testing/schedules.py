@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias, cast
 
 from engine.errors import ScheduleNotFound, WorkflowUnknown
-from engine.ledger import MemoryLedger
-from engine.ledger.fires import OPEN, Claim, Evidence, Fire
-from engine.ledger.records import Serving
+from engine.ledger import OPEN, Claim, Evidence, Fire, MemoryLedger, Serving
 from engine.runtime.apply.apply import apply
 from engine.runtime.apply.source import read_file
 from engine.runtime.clock import LedgerClock
@@ -24,8 +22,8 @@ from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
 from engine.schedules import Schedule, ScheduleFile, load_schedules
-from engine.schedules.ids import nearest_name, resolve_type
-from engine.schedules.planner.decisions import Plan, ScheduleState
+from engine.schedules.planner import Plan, ScheduleState
+from engine.schedules.terms import nearest_name, resolve_type
 from engine.schedules.units import TICK
 from engine.testing.fakes import Fakes, by_name
 from engine.testing.runs import assert_replayable

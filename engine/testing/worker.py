@@ -34,7 +34,7 @@ from engine.flow import (
 from engine.flow.definition import RunOptions
 from engine.flow.fire import MEMO_KEY
 from engine.flow.steps import lane_of
-from engine.ledger.fires import Status
+from engine.ledger import Status
 from engine.runtime.discovery import types_of
 from engine.runtime.dispatch.starter import evidence_of
 from engine.runtime.plugin import SchedulePlugin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from engine.ledger.fires import Claim, Evidence, Fire, Outcome
-from engine.schedules.policies import Reason
+from engine.schedules.terms import Reason
 from tests.conformance.past import run_of, taken
 
 HOURLY = "workflow: noop, everyMs: 3600000"

@@ -16,7 +16,7 @@ from engine.runtime.apply.apply import apply, rehearse, retire_absent
 from engine.runtime.apply.edits import LOOK_BACK, PruneReport
 from engine.schedules import Schedule, Window, load_schedules
 from engine.schedules.planner.decisions import Decision, Plan
-from engine.schedules.policies import Reason
+from engine.schedules.terms import Reason
 from tests.waiting import eventually
 
 HOUR = timedelta(hours=1)

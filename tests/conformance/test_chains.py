@@ -21,7 +21,7 @@ from engine.runtime.poller import Poller
 from engine.runtime.settings import Settings
 from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import Decision, Plan
-from engine.schedules.policies import Reason
+from engine.schedules.terms import Reason
 from engine.service import ScheduleService
 from tests.blind import BLIND
 from tests.conformance.families import Family, file_of

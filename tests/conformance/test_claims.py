@@ -10,7 +10,7 @@ import pytest
 from engine.ledger import PostgresLedger
 from engine.ledger.fires import Evidence, Outcome
 from engine.schedules.planner.planner import plan
-from engine.schedules.policies import Reason
+from engine.schedules.terms import Reason
 from tests.waiting import eventually
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000, input: {a: 1}}]"

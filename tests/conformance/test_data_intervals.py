@@ -17,7 +17,7 @@ from engine.runtime.apply.edits import first_definition
 from engine.runtime.dispatch.starter import fire_info
 from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import Decision, Move, Plan
-from engine.schedules.policies import Reason
+from engine.schedules.terms import Reason
 from tests.conformance.conftest import Bench
 from tests.conformance.past import LEASE, MINUTE, operator
 

@@ -11,7 +11,7 @@ from engine.errors import EngineError, LetterNotFound
 from engine.ledger.fires import Closed, Evidence, Outcome
 from engine.runtime import planning
 from engine.schedules.planner.planner import plan
-from engine.schedules.policies import Reason
+from engine.schedules.terms import Reason
 from tests.conformance.past import (
     HOUR,
     MINUTE,

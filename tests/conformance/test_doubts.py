@@ -9,7 +9,7 @@ from engine.ledger.fires import Evidence
 from engine.ledger.records import Lineage
 from engine.runtime.events import Alert
 from engine.runtime.tracking.runs import reconcile_runs
-from engine.schedules.ids import Window
+from engine.schedules.terms import Window
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from engine.ledger.fires import Evidence
 from engine.ledger.records import NewFire
-from engine.schedules.ids import Window
+from engine.schedules.terms import Window
 from tests.conformance.past import backfilled
 
 HOURLY = "schedules: [{key: hourly, workflow: noop, everyMs: 3600000}]"

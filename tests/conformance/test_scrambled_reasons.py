@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from engine.ledger.fires import Status
-from engine.schedules.policies import Reason, ReasonCode
+from engine.schedules.terms import Reason, ReasonCode
 from tests.conformance.conftest import Bench
 from tests.conformance.past import declare_ago, declare_file_ago, operator
 from tests.conformance.test_queue_full import turn

@@ -17,8 +17,8 @@ from engine.ledger.fires import Claim, Evidence, Fire, Outcome
 from engine.ledger.records import NextFire
 from engine.runtime.events import Closed, Decided, Settled
 from engine.schedules import Schedule
-from engine.schedules.ids import Window
 from engine.schedules.planner.decisions import Decision
+from engine.schedules.terms import Window
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 TOKEN = uuid.UUID(int=1)

@@ -8,7 +8,7 @@ from engine.errors import Problem, ScheduleFileError
 from engine.schedules import Schedule, load_schedules
 from engine.schedules.loader.loader import NamedText, load_several
 from engine.schedules.loader.relations import fire_times
-from engine.schedules.policies import Rule
+from engine.schedules.terms import Rule
 
 NIGHTLY = 'cron: "0 2 * * *"'
 

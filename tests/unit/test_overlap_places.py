@@ -11,7 +11,7 @@ import pytest
 from engine.schedules import Schedule, Window
 from engine.schedules.planner.decisions import Decision, Dependency, OpenFire, Plan
 from engine.schedules.planner.overlap import resolve
-from engine.schedules.policies import LOOKS_AT_ONCE, Overlap
+from engine.schedules.terms import LOOKS_AT_ONCE, Overlap
 from tests.unit.planning import plan_of
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

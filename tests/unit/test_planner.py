@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine.schedules import Schedule
 from engine.schedules.planner.decisions import Plan
 from engine.schedules.planner.planner import MOST_ROWS, first_sight, wake_at
-from engine.schedules.policies import Reason
+from engine.schedules.terms import Reason
 from tests.unit.planning import plan_of
 
 NOBODY = Reason("unknown_workflow", "nobody")

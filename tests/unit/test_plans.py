@@ -21,7 +21,7 @@ from engine.schedules.planner import overlap as overlap_rules
 from engine.schedules.planner.decisions import ALL_READ, Decision, OpenFire, Plan
 from engine.schedules.planner.overlap import ahead
 from engine.schedules.planner.planner import MOST_ROWS
-from engine.schedules.policies import STOPS
+from engine.schedules.terms import STOPS
 from tests.unit.planning import plan_of
 
 BEGIN = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

@@ -12,7 +12,7 @@ from engine.runtime import planning
 from engine.schedules import load_schedules
 from engine.schedules.planner.decisions import Dependencies, Hold
 from engine.schedules.planner.planner import _NOT_WANTED, _TOO_OLD, FIRST_SIGHT
-from engine.schedules.policies import ReasonCode, Rule
+from engine.schedules.terms import ReasonCode, Rule
 from tests.reasons import BEGINNINGS, code_of_sentence
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/ledger.md"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.schedules.ids import KEY, REQUEST_ID, ParsedId, Window, parse_workflow_id
+from engine.schedules.terms import KEY, REQUEST_ID, ParsedId, Window, parse_workflow_id
 
 NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
 

@@ -14,7 +14,7 @@ from engine.schedules.loader import yaml_reader
 from engine.schedules.loader.json_reader import JsonText
 from engine.schedules.loader.nodes import Unreadable
 from engine.schedules.loader.yaml_reader import read_yaml
-from engine.schedules.policies import MAX_DEPTH
+from engine.schedules.terms import MAX_DEPTH
 
 
 @pytest.fixture(params=["libyaml", "pure"], autouse=True)

@@ -9,10 +9,10 @@ from datetime import datetime, timedelta
 from typing import get_args
 
 from engine.cli.output import ASKED_LATER, UNANSWERED, clock, counted
-from engine.ledger.fires import Claim, Evidence, Outcome, shown_timing
-from engine.ledger.fires import Closed as ClosedWord
+from engine.ledger import Claim, Evidence, Outcome, shown_timing
+from engine.ledger import Closed as ClosedWord
 from engine.runtime.events import Closed, Decided, Event, Settled
-from engine.schedules.planner.planner import FIRST_SIGHT
+from engine.schedules.planner import FIRST_SIGHT
 from engine.schedules.units import TICK
 from engine.service import Fire, NextFire
 

@@ -31,7 +31,7 @@ from engine.cli.output import (
 )
 from engine.cli.target import LazyService, Target
 from engine.cli.up.board import WRONG, Board, BoardLine, FileState, manner
-from engine.ledger.fires import shown_timing
+from engine.ledger import shown_timing
 from engine.runtime.events import (
     Alert,
     Applied,

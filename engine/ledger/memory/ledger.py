@@ -42,9 +42,8 @@ from engine.ledger.records import (
     as_served,
     state_of,
 )
-from engine.schedules.ids import resolve_type
-from engine.schedules.planner.decisions import TIME_RULES
-from engine.schedules.policies import Reason, ReasonCode, code_of
+from engine.schedules.planner import TIME_RULES
+from engine.schedules.terms import Reason, ReasonCode, code_of, resolve_type
 
 # --- open runs ---
 

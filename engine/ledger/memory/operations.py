@@ -44,9 +44,8 @@ from engine.ledger.records import (
     ToLay,
     action_json,
 )
-from engine.schedules.ids import Window, parse_workflow_id
 from engine.schedules.model import Schedule
-from engine.schedules.planner.decisions import (
+from engine.schedules.planner import (
     FIFO,
     Dependency,
     Move,
@@ -59,7 +58,7 @@ from engine.schedules.planner.decisions import (
     is_pending,
     unmet,
 )
-from engine.schedules.policies import Reason, ReasonCode, Rule, Stop
+from engine.schedules.terms import Reason, ReasonCode, Rule, Stop, Window, parse_workflow_id
 
 # --- operator actions ---
 

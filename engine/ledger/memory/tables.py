@@ -26,8 +26,8 @@ from engine.ledger.fires import (
 )
 from engine.ledger.records import ActionRow, Backfill, NewFire, ProjectRow, QueueRow, Serving
 from engine.schedules.model import Schedule
-from engine.schedules.planner.decisions import TIME_RULES, Hold, ScheduleState
-from engine.schedules.policies import Reason, Stop
+from engine.schedules.planner import TIME_RULES, Hold, ScheduleState
+from engine.schedules.terms import Reason, Stop
 
 # --- tables and journal ---
 # Rows of the in-memory ledger, and the journal that rolls back a failed transaction.

@@ -17,9 +17,8 @@ from engine.ledger.memory.operations import (
 from engine.ledger.memory.tables import MemoryRows, ScheduleEntry, Tables
 from engine.ledger.records import DriftRow, NewDefinition, NewFire, ProjectRow, QueueRow, Serving
 from engine.schedules.diff import Head
-from engine.schedules.ids import resolve_type
 from engine.schedules.model import Queue, Schedule, ScheduleFile
-from engine.schedules.planner.decisions import (
+from engine.schedules.planner import (
     ALL_READ,
     TIME_RULES,
     OpenFire,
@@ -27,10 +26,10 @@ from engine.schedules.planner.decisions import (
     Plan,
     ScheduleState,
     Unread,
+    ahead,
     reading_at,
 )
-from engine.schedules.planner.overlap import ahead
-from engine.schedules.policies import Reason
+from engine.schedules.terms import Reason, resolve_type
 
 # --- declarations ---
 

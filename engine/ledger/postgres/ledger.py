@@ -55,8 +55,8 @@ from engine.ledger.records import (
     Wanted,
     as_served,
 )
-from engine.schedules.planner.decisions import FAILED, TIME_RULES
-from engine.schedules.policies import ReasonCode
+from engine.schedules.planner import FAILED, TIME_RULES
+from engine.schedules.terms import ReasonCode
 from engine.schedules.timing.zones import TZDATA_VERSION
 
 # --- fires and runs ---

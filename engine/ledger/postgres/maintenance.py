@@ -13,7 +13,7 @@ from engine.ledger.postgres.connections import query
 from engine.ledger.postgres.rows import parse_definition
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.schedules.model import Schedule
-from engine.schedules.planner.decisions import TIME_RULES
+from engine.schedules.planner import TIME_RULES
 
 FILLS: Final[Mapping[int, str]] = {11: "fill_reason_codes"}
 """By migration, the query that fills its columns in rows below an ID; see CONTRIBUTING.md."""

@@ -14,15 +14,15 @@ from engine.errors import EngineError
 from engine.ledger.fires import Claim, DeadLetter, Ended, Fire, as_left, begins
 from engine.ledger.records import ActionRow, Backfill, DriftRow, NextFire, ScheduleRow, state_of
 from engine.schedules.model import Schedule
-from engine.schedules.planner.decisions import (
+from engine.schedules.planner import (
     ALL_READ,
     Dependency,
     OpenFire,
     Pause,
     ScheduleState,
+    ahead,
     hold_of,
 )
-from engine.schedules.planner.overlap import ahead
 
 Row = Any
 """An ``asyncpg.Record``: its columns are typed by the query, not by Python."""

@@ -51,9 +51,8 @@ from engine.ledger.records import (
     action_json,
 )
 from engine.schedules.diff import Head
-from engine.schedules.ids import Window, resolve_type
 from engine.schedules.model import Queue, Schedule, ScheduleFile
-from engine.schedules.planner.decisions import (
+from engine.schedules.planner import (
     READ_AHEAD,
     TIME_RULES,
     Move,
@@ -63,7 +62,7 @@ from engine.schedules.planner.decisions import (
     ScheduleState,
     reading_at,
 )
-from engine.schedules.policies import Reason, ReasonCode, Stop, code_of
+from engine.schedules.terms import Reason, ReasonCode, Stop, Window, code_of, resolve_type
 
 # --- common statements ---
 

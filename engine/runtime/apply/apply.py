@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from engine.errors import EngineError, KeyForeign, LedgerRequired, PruneRefused, RevisionTooLow
-from engine.ledger import Ledger, Transaction
-from engine.ledger.records import DriftRow, ProjectRow
+from engine.ledger import DriftRow, Ledger, ProjectRow, Transaction
 from engine.runtime.apply.edits import (
     ApplyReport,
     ApplyTransaction,
@@ -25,7 +24,7 @@ from engine.runtime.apply.edits import (
 from engine.runtime.planning import decide_ahead, decided_to_the_end, end
 from engine.schedules import ScheduleFile
 from engine.schedules.diff import AHEAD, Diff, Moved, View, diff, outlook
-from engine.schedules.planner.decisions import ScheduleState
+from engine.schedules.planner import ScheduleState
 from engine.schedules.units import TICK, first_of
 
 # --- apply ---

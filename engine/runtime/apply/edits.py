@@ -9,15 +9,29 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from engine.errors import DefinitionUnreadable, KeyForeign, WorkflowUnknown
-from engine.ledger import Ledger, Transaction
-from engine.ledger.records import Action, NewDefinition, QueueRow, Serving, SkippedAhead
+from engine.ledger import (
+    Action,
+    Ledger,
+    NewDefinition,
+    QueueRow,
+    Serving,
+    SkippedAhead,
+    Transaction,
+)
 from engine.runtime import planning
 from engine.runtime.planning import decided_to_the_end, end, holding, owes_many
 from engine.schedules import Schedule, ScheduleFile, Window
 from engine.schedules.diff import Diff, diff, edits, starts_new_series
-from engine.schedules.planner.decisions import Decision, Origin, Plan, ScheduleState
-from engine.schedules.planner.planner import first_sight, plan, wake_at
-from engine.schedules.policies import Reason
+from engine.schedules.planner import (
+    Decision,
+    Origin,
+    Plan,
+    ScheduleState,
+    first_sight,
+    plan,
+    wake_at,
+)
+from engine.schedules.terms import Reason
 from engine.schedules.units import TICK, iso_text
 
 # --- definitions ---

@@ -13,8 +13,7 @@ from uuid import UUID
 
 from engine import faults
 from engine.errors import Code, LedgerError
-from engine.ledger import Ledger
-from engine.ledger.fires import Claim, Outcome
+from engine.ledger import Claim, Ledger, Outcome
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import AdaptiveRateLimiter, Answered, Breaker, Spare
 from engine.runtime.dispatch.starter import Answer, Starter

@@ -33,7 +33,7 @@ from engine.errors import TemporalUnavailable
 from engine.flow import CompensationFailed
 from engine.flow.definition import RunOptions
 from engine.flow.fire import MEMO_KEY, FireInfo
-from engine.ledger.fires import (
+from engine.ledger import (
     ENDED_BADLY,
     NO_RUN_BEFORE,
     REPEATS,
@@ -47,8 +47,8 @@ from engine.runtime.clock import LedgerClock, backoff, boottime
 from engine.runtime.run_memo import first_run_of, read_chain_info
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import RpcFailure, classify_rpc_error, too_large
-from engine.schedules.planner.planner import Due
-from engine.schedules.policies import Reason
+from engine.schedules.planner import Due
+from engine.schedules.terms import Reason
 from engine.schedules.units import TICK, format_duration, from_seconds
 
 # --- texts for the Temporal Web UI ---

@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from engine.errors import ArchiveFailed
-from engine.ledger.fires import OldFire
+from engine.ledger import OldFire
 
 _CURE = "see that the folder exists, may be written and has room; nothing is deleted meanwhile"
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Protocol
 
-from engine.ledger.fires import ENDED_BADLY, OPEN, DayPart, KeyMaintenance, OldFire, OldRow
+from engine.ledger import ENDED_BADLY, OPEN, DayPart, KeyMaintenance, OldFire, OldRow
 from engine.ledger.postgres.maintenance import Upkeep
 from engine.runtime.clock import boottime
 from engine.runtime.retention.archive import Archive

@@ -7,8 +7,7 @@ from datetime import date, datetime, timedelta
 from typing import Protocol
 
 from engine.errors import ArchiveFailed, Code, DefinitionUnreadable, ScheduleError
-from engine.ledger.fires import KeyMaintenance
-from engine.ledger.records import Serving
+from engine.ledger import KeyMaintenance, Serving
 from engine.runtime.clock import boottime
 from engine.runtime.events import Alert, Notice, OnEvent, logger
 from engine.runtime.planning import LONGEST_WAIT
@@ -26,8 +25,7 @@ from engine.runtime.retention.compaction import (
     rollup_days,
 )
 from engine.runtime.settings import Settings
-from engine.schedules.planner.decisions import ScheduleState
-from engine.schedules.planner.planner import plan
+from engine.schedules.planner import ScheduleState, plan
 from engine.schedules.units import utc_text
 
 # --- repair of next fire times ---

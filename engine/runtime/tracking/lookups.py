@@ -20,7 +20,7 @@ from engine.runtime.clock import backoff, boottime
 from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, log, words_of
 from engine.runtime.planning import LONGEST_WAIT
 from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
-from engine.schedules.planner.decisions import Plan, ScheduleState
+from engine.schedules.planner import Plan, ScheduleState
 
 T = TypeVar("T")
 

@@ -19,9 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from engine.errors import Code, ScheduleNotFound
 from engine.flow.fire import FireInfo
-from engine.ledger import Ledger
-from engine.ledger.fires import ENDED_BADLY, Evidence, StopOrder
-from engine.ledger.records import Serving
+from engine.ledger import ENDED_BADLY, Evidence, Ledger, Serving, StopOrder
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.backpressure import AUDITED, Budget
 from engine.runtime.dispatch.starter import evidence_of, with_failure
@@ -29,8 +27,8 @@ from engine.runtime.events import Alert, Closed, OnEvent, Stopped
 from engine.runtime.planning import has_window, locked, split_range
 from engine.runtime.run_memo import first_run_of, read_chain_info, read_fire_info
 from engine.runtime.settings import Settings
-from engine.schedules.ids import Window
-from engine.schedules.planner.decisions import ScheduleState
+from engine.schedules.planner import ScheduleState
+from engine.schedules.terms import Window
 
 # --- inspection ---
 # Single runs are described, which is current where visibility lags.

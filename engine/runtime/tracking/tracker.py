@@ -22,8 +22,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from engine.errors import Code
 from engine.flow.definition import RunOptions
 from engine.flow.saga import UNDO_TYPE
-from engine.ledger import Ledger
-from engine.ledger.fires import DIED, Ended, FollowUp
+from engine.ledger import DIED, Ended, FollowUp, Ledger
 from engine.runtime.clock import LedgerClock, boottime, wait_for
 from engine.runtime.dispatch.backpressure import PAGE, Breaker, Budget
 from engine.runtime.events import (
@@ -41,8 +40,7 @@ from engine.runtime.planning import nobody_polls
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error
 from engine.runtime.tracking.runs import VISIBILITY_LAG, ObservedRun, RunInspector, reconcile_runs
-from engine.schedules.ids import resolve_type
-from engine.schedules.policies import Reason
+from engine.schedules.terms import Reason, resolve_type
 from engine.schedules.units import exact_text
 
 # --- follow-up runs ---

@@ -20,7 +20,6 @@ from engine.schedules.model import (
     Queue,
     Schedule,
 )
-from engine.schedules.policies import BROKEN
 from engine.schedules.rules import (
     BY_CLOCK,
     Fault,
@@ -30,6 +29,7 @@ from engine.schedules.rules import (
     relation_faults,
     spec_faults,
 )
+from engine.schedules.terms import BROKEN
 from engine.schedules.timing import croniter_check
 from engine.schedules.timing.calendars import Calendar, is_item
 from engine.schedules.validators import (

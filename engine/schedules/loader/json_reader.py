@@ -19,7 +19,7 @@ from engine.schedules.loader.nodes import (
     Tree,
     Unreadable,
 )
-from engine.schedules.policies import BROKEN, MAX_DEPTH, MAX_DIGITS, UNSTORABLE, is_storable
+from engine.schedules.terms import BROKEN, MAX_DEPTH, MAX_DIGITS, UNSTORABLE, is_storable
 
 # --- JSON to nodes ---
 # Reader of JSON into a tree with lines and columns.

@@ -35,7 +35,7 @@ from engine.schedules.loader.nodes import (
 from engine.schedules.loader.relations import Families, unmet
 from engine.schedules.loader.yaml_reader import read_yaml
 from engine.schedules.model import Queue, Schedule, ScheduleFile
-from engine.schedules.policies import BROKEN
+from engine.schedules.terms import BROKEN
 from engine.schedules.timing.spec import EVALUATOR_VERSION
 from engine.schedules.timing.zones import TZDATA_VERSION
 from engine.schedules.validators import key_check, show

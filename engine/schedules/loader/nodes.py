@@ -13,7 +13,7 @@ from typing import Any, Final
 from pydantic_core import PydanticCustomError
 
 from engine.errors import Code, Problem
-from engine.schedules.policies import BROKEN, MAX_DEPTH
+from engine.schedules.terms import BROKEN, MAX_DEPTH
 from engine.schedules.validators import shorten, show
 
 # --- nodes ---

@@ -25,7 +25,7 @@ from engine.schedules.loader.nodes import (
     Tree,
     Unreadable,
 )
-from engine.schedules.policies import BROKEN, MAX_DIGITS, UNSTORABLE, is_storable
+from engine.schedules.terms import BROKEN, MAX_DIGITS, UNSTORABLE, is_storable
 
 # --- YAML syntax errors ---
 # Messages for YAML syntax errors, including the most common one: an unquoted ``cron: */5``.

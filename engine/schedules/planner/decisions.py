@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, Self
 
-from engine.schedules.ids import Window
 from engine.schedules.model import Schedule
-from engine.schedules.policies import Overlap, Reason, Rule, Stop, When, code_of
+from engine.schedules.terms import Overlap, Reason, Rule, Stop, When, Window, code_of
 from engine.schedules.timing.cron_parser import parse
 from engine.schedules.timing.spec import EVALUATOR_VERSION, Spec
 from engine.schedules.timing.zones import TZDATA_VERSION, zone

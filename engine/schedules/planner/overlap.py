@@ -20,7 +20,7 @@ from engine.schedules.planner.decisions import (
     ready_at,
     unmet,
 )
-from engine.schedules.policies import LOOKS_AT_ONCE, STOPS, Overlap, Reason, Rule, Stop
+from engine.schedules.terms import LOOKS_AT_ONCE, STOPS, Overlap, Reason, Rule, Stop
 
 # --- confirmed open runs ---
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from engine.schedules.ids import Window
 from engine.schedules.model import CatchUp, Schedule
 from engine.schedules.planner.decisions import (
     Decision,
@@ -22,7 +21,7 @@ from engine.schedules.planner.decisions import (
     current_cursor,
 )
 from engine.schedules.planner.overlap import Resolved, resolve
-from engine.schedules.policies import Reason, code_of
+from engine.schedules.terms import Reason, Window, code_of
 from engine.schedules.units import TICK, from_seconds
 
 # --- due windows ---
