@@ -17,7 +17,7 @@ import sys
 
 import asyncpg
 
-from engine.schedules.units import parse_duration
+from engine.schedules.terms import parse_duration
 
 _LATEST = """
 SELECT clock_timestamp() - max(seen_at) < 3 * $3::interval

@@ -45,7 +45,7 @@ from engine.runtime.apply.source import Source, located_remarks, placed, unknown
 from engine.schedules import Schedule, ScheduleFile
 from engine.schedules.diff import Starts
 from engine.schedules.loader.json_schema import json_schema_text
-from engine.schedules.units import first_of
+from engine.schedules.terms import first_of
 from engine.service import PRUNE_AFTER, ApplyReport, Change, DriftRow, DryRun, ScheduleService
 
 commands = typer.Typer(rich_markup_mode=None)

@@ -25,7 +25,7 @@ from engine.cli.target import (
     parse_json_input,
     project_here,
 )
-from engine.schedules.units import parse_duration
+from engine.schedules.terms import parse_duration
 from engine.service import ApplicationSchedule, ScheduleService
 
 Moment = Annotated[

@@ -22,9 +22,9 @@ from rich.text import Text
 from engine.runtime.planning import no_worker_lives, unserved_at
 from engine.schedules import Schedule
 from engine.schedules.planner import Pause
+from engine.schedules.terms import format_duration
 from engine.schedules.timing.calendars import Calendar, Item
 from engine.schedules.timing.zones import zone
-from engine.schedules.units import format_duration
 from engine.service import Backfill, Fire, ScheduleRow, ScheduleService, Served
 
 # --- tables and JSON ---

@@ -14,7 +14,7 @@ from engine.cli.target import DEFAULT_FILE, File, Json, moment
 from engine.schedules import ScheduleFile
 from engine.schedules.simulation import OUTCOMES, Outage, Simulation
 from engine.schedules.simulation import simulate as simulate_schedules
-from engine.schedules.units import parse_duration
+from engine.schedules.terms import parse_duration
 from engine.service import ScheduleService, not_found
 
 From = Annotated[

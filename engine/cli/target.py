@@ -27,9 +27,8 @@ from engine.errors import LedgerRequired, LedgerTimeout, LedgerUnavailable, Sche
 from engine.runtime.apply.source import DEFAULT_PROJECT, Source
 from engine.runtime.settings import database_schema, unknown_names
 from engine.runtime.settings import database_url as environment_url
-from engine.schedules.terms import Overlap
+from engine.schedules.terms import EARLIEST, FIRST_YEAR, HORIZON, LAST_YEAR, Overlap, from_seconds
 from engine.schedules.timing.zones import zone
-from engine.schedules.units import EARLIEST, FIRST_YEAR, HORIZON, LAST_YEAR, from_seconds
 from engine.service import ScheduleService
 
 # --- options ---

@@ -11,8 +11,7 @@ from typing import Any, Final, Literal, get_args
 from uuid import UUID
 
 from engine.schedules.model import Schedule
-from engine.schedules.terms import Reason, ReasonCode, Stop, Window, code_of
-from engine.schedules.units import exact_text
+from engine.schedules.terms import Reason, ReasonCode, Stop, Window, code_of, exact_text
 
 # --- words of a fire ---
 

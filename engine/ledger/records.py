@@ -24,8 +24,15 @@ from engine.schedules.planner import (
     Plan,
     ScheduleState,
 )
-from engine.schedules.terms import Overlap, Reason, ReasonCode, Window, code_of
-from engine.schedules.units import exact_text, parse_rate
+from engine.schedules.terms import (
+    Overlap,
+    Reason,
+    ReasonCode,
+    Window,
+    code_of,
+    exact_text,
+    parse_rate,
+)
 
 # --- schedules ---
 # Schedules as users read them.

@@ -10,7 +10,7 @@ from datetime import timedelta
 from engine.errors import Code
 from engine.ledger import Claim, Evidence, Outcome, StopOrder
 from engine.schedules.planner import Decision, Plan
-from engine.schedules.units import utc_text
+from engine.schedules.terms import utc_text
 
 logger = logging.getLogger("sched")
 _NAMED = 5

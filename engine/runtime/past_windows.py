@@ -17,8 +17,8 @@ from engine.ledger import UNDECLARED, Action, Backfill, Fire, Transaction, cause
 from engine.runtime.events import Alert
 from engine.schedules.model import Schedule
 from engine.schedules.planner import ScheduleState
+from engine.schedules.terms import TICK, utc_text
 from engine.schedules.timing.spec import Spec
-from engine.schedules.units import TICK, utc_text
 
 # ``consider`` judges single windows in the transaction that lays them. ``count`` judges a whole
 # range at once, at a bounded cost. A window that has, had or may have had a run is left alone. If

@@ -31,8 +31,8 @@ from engine.schedules.terms import (
     is_suffixed,
     nearest_name,
     resolve_type,
+    utc_text,
 )
-from engine.schedules.units import utc_text
 
 # --- unknown workflows ---
 # Texts about workflows that no worker can run, or that no living worker serves.

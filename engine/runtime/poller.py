@@ -22,7 +22,7 @@ from engine.runtime.planning import concerns_others, holding, waits
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
 from engine.schedules.planner import MOST_ROWS, Decision, Plan, plan
-from engine.schedules.units import TICK
+from engine.schedules.terms import TICK
 
 # --- poller ---
 # The main loop: probes the ledger, decides due windows, hands the claims to the dispatcher.

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from engine.errors import SettingsInvalid
 from engine.ledger.postgres.address import checked_address
-from engine.schedules.units import format_duration, parse_duration
+from engine.schedules.terms import format_duration, parse_duration
 
 # --- settings ---
 # Periods, limits and timeouts of a replica, each with its bounds. An unknown name is as bad as an

@@ -44,8 +44,7 @@ from engine.runtime.events import Alert, Degraded, Notice, OnEvent
 from engine.runtime.interceptors import RunInterceptor
 from engine.runtime.settings import Settings
 from engine.schedules.model import Queue
-from engine.schedules.terms import nearest_name
-from engine.schedules.units import Rate
+from engine.schedules.terms import Rate, nearest_name
 
 # --- slots ---
 # A slot in the ledger is the right to run one step. The SDK reserves one before it polls, so that a

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from engine.schedules.model import Schedule
+from engine.schedules.terms import SECONDS_PER_DAY, TICK, epoch_seconds, from_seconds
 from engine.schedules.timing.calendars import WEEKDAYS, Item
 from engine.schedules.timing.cron_matcher import Readings, readings
 from engine.schedules.timing.cron_parser import DayFields, Special, parse
@@ -25,7 +26,6 @@ from engine.schedules.timing.spec import (
     dst_policy,
 )
 from engine.schedules.timing.zones import Zone, zone
-from engine.schedules.units import SECONDS_PER_DAY, TICK, epoch_seconds, from_seconds
 
 # --- clock changes of a zone ---
 # Readings are seconds on the local axis, as in `cron_matcher`.

@@ -11,7 +11,7 @@ from itertools import islice, takewhile
 from typing import Any, Final
 
 from engine.schedules.model import FIELDS, WHEN_PART, Schedule
-from engine.schedules.units import epoch_ms, first_of
+from engine.schedules.terms import epoch_ms, first_of
 
 # --- differences ---
 

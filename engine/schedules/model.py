@@ -36,18 +36,21 @@ from engine.schedules.rules import (
     spec_faults,
 )
 from engine.schedules.terms import (
+    TICK,
     CatchUpOrder,
     CatchUpPolicy,
     FirstFire,
     Overlap,
+    Rate,
     Rule,
     When,
     Which,
+    format_duration,
+    from_seconds,
 )
 from engine.schedules.timing.calendars import Calendar, Exclusions, Item, exclusions
 from engine.schedules.timing.cron_parser import plain
 from engine.schedules.timing.spec import Dst, Spec
-from engine.schedules.units import TICK, Rate, format_duration, from_seconds
 
 
 @dataclass(frozen=True, slots=True)

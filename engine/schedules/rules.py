@@ -12,10 +12,9 @@ from pydantic import ValidationError
 from pydantic_core import InitErrorDetails
 
 from engine.errors import Code, CronInvalid, IntervalTooShort, ScheduleError, TimezoneInvalid
-from engine.schedules.terms import BROKEN, LOOKS, LOOKS_AT_ONCE, STOPS
+from engine.schedules.terms import BROKEN, LOOKS, LOOKS_AT_ONCE, STOPS, format_duration
 from engine.schedules.timing.spec import At, Cron, Interval, Spec, bounded, moment
 from engine.schedules.timing.zones import zone
-from engine.schedules.units import format_duration
 from engine.schedules.validators import refuse, show
 
 # --- rules between fields ---

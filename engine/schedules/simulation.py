@@ -14,8 +14,7 @@ from typing import Final, Literal, get_args
 
 from engine.schedules.model import Schedule
 from engine.schedules.planner import Decision, ScheduleState, first_sight, plan
-from engine.schedules.terms import STOPS, Overlap
-from engine.schedules.units import MINUTE_MS, TICK, epoch_ms, from_ms
+from engine.schedules.terms import MINUTE_MS, STOPS, TICK, Overlap, epoch_ms, from_ms
 
 # --- outages and results ---
 

@@ -13,11 +13,18 @@ from pydantic_core import PydanticCustomError
 
 from engine.errors import Code, ScheduleError
 from engine.schedules.terms import (
+    FIRST_YEAR,
     KEY,
+    LAST_YEAR,
+    LONGEST,
     MAX_DEPTH,
     MAX_DIGITS,
     UNSTORABLE,
+    Rate,
+    format_duration,
     is_storable,
+    parse_duration,
+    parse_rate,
 )
 from engine.schedules.timing.calendars import (
     MAX_DAYS,
@@ -28,15 +35,6 @@ from engine.schedules.timing.calendars import (
     days_covered,
 )
 from engine.schedules.timing.spec import STANDARD, Fold, Gap, dst_policy
-from engine.schedules.units import (
-    FIRST_YEAR,
-    LAST_YEAR,
-    LONGEST,
-    Rate,
-    format_duration,
-    parse_duration,
-    parse_rate,
-)
 
 # --- shapes ---
 # JSON Schema of single values: texts, lists and mappings.

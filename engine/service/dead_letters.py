@@ -7,8 +7,7 @@ from typing import Any
 
 from engine.errors import EngineError, LetterNotFound, ScheduleNotFound
 from engine.ledger import OF_A_WINDOW, Action, DeadLetter
-from engine.schedules.terms import Overlap
-from engine.schedules.units import iso_text
+from engine.schedules.terms import Overlap, iso_text
 from engine.service.operate import Requested, Running
 
 _AT_ONCE = 500

@@ -26,7 +26,7 @@ from engine.runtime.planning import decide_ahead, type_of
 from engine.schedules import Schedule
 from engine.schedules.diff import WHEN
 from engine.schedules.planner import ScheduleState
-from engine.schedules.units import TICK, epoch_ms, utc_text
+from engine.schedules.terms import TICK, epoch_ms, utc_text
 from engine.service.base import ReadOperations, require_request_id
 
 # --- application schedules ---

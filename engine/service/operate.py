@@ -28,11 +28,13 @@ from engine.schedules.terms import (
     Reason,
     Stop,
     Window,
+    epoch_ms,
+    from_ms,
     is_suffixed,
     parse_workflow_id,
+    utc_text,
 )
 from engine.schedules.timing.spec import Spec
-from engine.schedules.units import epoch_ms, from_ms, utc_text
 from engine.service.base import ReadOperations, require_request_id
 
 # --- pause and skip ---

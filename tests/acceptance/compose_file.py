@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import yaml
 
-from engine.schedules.units import parse_duration
+from engine.schedules.terms import parse_duration
 from tests.acceptance.fleet import ROOT
 
 PATH = ROOT / "docker-compose.yml"

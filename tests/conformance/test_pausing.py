@@ -9,7 +9,7 @@ import pytest
 from engine.errors import MomentInPast
 from engine.schedules.model import CatchUp
 from engine.schedules.planner.decisions import Pause
-from engine.schedules.units import parse_rate
+from engine.schedules.terms import parse_rate
 from tests.conformance.past import (
     HOUR,
     LEASE,

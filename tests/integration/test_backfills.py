@@ -15,7 +15,7 @@ from engine.ledger.postgres.transaction import Statements
 from engine.ledger.records import Serving
 from engine.runtime.backfills import Backfills
 from engine.runtime.settings import Settings
-from engine.schedules.units import TICK
+from engine.schedules.terms import TICK
 from engine.service import ScheduleService
 from tests.blind import BLIND
 from tests.conformance.conftest import Bench

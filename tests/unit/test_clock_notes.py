@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from engine.schedules import At, Cron, Interval
 from engine.schedules.describe import changes, missing, note
+from engine.schedules.terms import EARLIEST, HORIZON, SECONDS_PER_DAY
 from engine.schedules.timing.spec import bounded
 from engine.schedules.timing.zones import zone, zone_names
-from engine.schedules.units import EARLIEST, HORIZON, SECONDS_PER_DAY
 from tests.unit.cron_oracle import load, transitions
 from tests.unit.prove_time import ODD_ZONES
 

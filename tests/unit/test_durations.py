@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.schedules.units import LONGEST, format_duration, parse_duration
+from engine.schedules.terms import LONGEST, format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

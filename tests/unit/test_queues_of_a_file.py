@@ -10,7 +10,7 @@ from engine.errors import ScheduleFileError
 from engine.schedules import load_schedules
 from engine.schedules.loader.loader import NamedText, load_several
 from engine.schedules.model import Queue
-from engine.schedules.units import Rate
+from engine.schedules.terms import Rate
 
 SCHEDULES = "schedules: [{key: a, workflow: b, everyMs: 1000}]\n"
 

@@ -14,7 +14,7 @@ from engine.errors import LedgerRequired, SettingsInvalid
 from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.settings import BOUNDS, NAMES, unknown_names
 from engine.schedules import load_schedules
-from engine.schedules.units import format_duration, parse_duration
+from engine.schedules.terms import format_duration, parse_duration
 
 ROOT = Path(__file__).parents[2]
 MILLISECOND = timedelta(milliseconds=1)

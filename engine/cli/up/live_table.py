@@ -44,7 +44,7 @@ from engine.runtime.events import (
     Settled,
 )
 from engine.runtime.loop import Loop
-from engine.schedules.units import utc_text
+from engine.schedules.terms import utc_text
 from engine.service import NextFire
 
 # --- table ---

@@ -31,8 +31,7 @@ from engine.schedules.planner import (
     plan,
     wake_at,
 )
-from engine.schedules.terms import Reason
-from engine.schedules.units import TICK, iso_text
+from engine.schedules.terms import TICK, Reason, iso_text
 
 # --- definitions ---
 # New and edited definitions, with the state that they put their schedule into (rule L3).

@@ -48,8 +48,7 @@ from engine.runtime.run_memo import first_run_of, read_chain_info
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import RpcFailure, classify_rpc_error, too_large
 from engine.schedules.planner import Due
-from engine.schedules.terms import Reason
-from engine.schedules.units import TICK, format_duration, from_seconds
+from engine.schedules.terms import TICK, Reason, format_duration, from_seconds
 
 # --- texts for the Temporal Web UI ---
 # Summary, details and memo of a run.

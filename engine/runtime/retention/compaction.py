@@ -16,8 +16,8 @@ from engine.runtime.clock import boottime
 from engine.runtime.retention.archive import Archive
 from engine.runtime.settings import Settings
 from engine.schedules.model import Schedule
+from engine.schedules.terms import TICK
 from engine.schedules.timing.spec import Spec
-from engine.schedules.units import TICK
 
 
 class Tended(Protocol):

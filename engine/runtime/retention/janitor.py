@@ -26,7 +26,7 @@ from engine.runtime.retention.compaction import (
 )
 from engine.runtime.settings import Settings
 from engine.schedules.planner import ScheduleState, plan
-from engine.schedules.units import utc_text
+from engine.schedules.terms import utc_text
 
 # --- repair of next fire times ---
 # The next fire time is a cached column. A wrong one would silently stop a schedule, so it is

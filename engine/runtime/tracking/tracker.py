@@ -40,8 +40,7 @@ from engine.runtime.planning import nobody_polls
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error
 from engine.runtime.tracking.runs import VISIBILITY_LAG, ObservedRun, RunInspector, reconcile_runs
-from engine.schedules.terms import Reason, resolve_type
-from engine.schedules.units import exact_text
+from engine.schedules.terms import Reason, exact_text, resolve_type
 
 # --- follow-up runs ---
 # A durable outbox for fires that ended badly: their follow-up fires, and the mark that they were

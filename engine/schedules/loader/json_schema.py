@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from engine.schedules.loader.entries import QUEUE_FIELDS
 from engine.schedules.model import CatchUp, Defaults, Schedule
 from engine.schedules.rules import BY_CLOCK, KINDS
-from engine.schedules.units import format_duration
+from engine.schedules.terms import format_duration
 from engine.schedules.validators import (
     CALENDAR_NAME,
     DAYS_OFF_LIST,

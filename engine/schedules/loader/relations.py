@@ -12,10 +12,9 @@ from engine.schedules.loader.entries import Shared, read_schedule, report_faults
 from engine.schedules.loader.nodes import MapNode, Node, Report, nearest
 from engine.schedules.model import Schedule
 from engine.schedules.rules import KINDS, Fault
-from engine.schedules.terms import BROKEN, Rule
+from engine.schedules.terms import BROKEN, SECONDS_PER_DAY, TICK, Rule, first_of, from_seconds
 from engine.schedules.timing.spec import At
 from engine.schedules.timing.zones import zone
-from engine.schedules.units import SECONDS_PER_DAY, TICK, first_of, from_seconds
 
 # --- chains of schedules ---
 # Rules between schedules that follow each other by `after` and `needs`. They apply to the

@@ -9,11 +9,22 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, Self
 
 from engine.schedules.model import Schedule
-from engine.schedules.terms import Overlap, Reason, Rule, Stop, When, Window, code_of
+from engine.schedules.terms import (
+    TICK,
+    Overlap,
+    Reason,
+    Rule,
+    Stop,
+    When,
+    Window,
+    code_of,
+    epoch_seconds,
+    first_of,
+    from_seconds,
+)
 from engine.schedules.timing.cron_parser import parse
 from engine.schedules.timing.spec import EVALUATOR_VERSION, Spec
 from engine.schedules.timing.zones import TZDATA_VERSION, zone
-from engine.schedules.units import TICK, epoch_seconds, first_of, from_seconds
 from engine.schedules.validators import shorten
 
 # --- dependencies of a window ---

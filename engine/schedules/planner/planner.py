@@ -21,8 +21,7 @@ from engine.schedules.planner.decisions import (
     current_cursor,
 )
 from engine.schedules.planner.overlap import Resolved, resolve
-from engine.schedules.terms import Reason, Window, code_of
-from engine.schedules.units import TICK, from_seconds
+from engine.schedules.terms import TICK, Reason, Window, code_of, from_seconds
 
 # --- due windows ---
 # Decisions are made lazily and in ascending order, so that a plan takes no more than it can hold.

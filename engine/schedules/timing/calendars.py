@@ -19,8 +19,8 @@ from datetime import date, datetime
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from engine.schedules.terms import SECONDS_PER_DAY, TICK, epoch_seconds, from_seconds
 from engine.schedules.timing.zones import Zone, zone
-from engine.schedules.units import SECONDS_PER_DAY, TICK, epoch_seconds, from_seconds
 
 WEEKDAYS: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 MAX_ITEMS: Final = 5000

@@ -17,8 +17,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from engine.errors import CronInvalid
+from engine.schedules.terms import SECONDS_PER_DAY
 from engine.schedules.timing.cron_parser import hashes, parse
-from engine.schedules.units import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from engine.schedules.timing.cron_parser import DayFields, Fields, Special

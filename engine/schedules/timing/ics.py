@@ -9,9 +9,9 @@ import icalendar
 import recurring_ical_events  # type: ignore[import-untyped]  # it has none
 
 from engine.errors import TimezoneInvalid
+from engine.schedules.terms import from_seconds, iso_text
 from engine.schedules.timing.calendars import LONGEST_DAYS, MAX_ITEMS
 from engine.schedules.timing.zones import zone
-from engine.schedules.units import from_seconds, iso_text
 
 FIRST: Final = 2000
 END: Final = 2101

@@ -12,9 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, get_args
 
 from engine.errors import IntervalTooShort, ScheduleError
-from engine.schedules.timing.cron_matcher import NEVER, Readings, readings
-from engine.schedules.timing.zones import zone
-from engine.schedules.units import (
+from engine.schedules.terms import (
     EARLIEST,
     FIRST_YEAR,
     HORIZON,
@@ -26,6 +24,8 @@ from engine.schedules.units import (
     from_ms,
     from_seconds,
 )
+from engine.schedules.timing.cron_matcher import NEVER, Readings, readings
+from engine.schedules.timing.zones import zone
 
 if TYPE_CHECKING:
     from engine.schedules.timing.zones import Zone

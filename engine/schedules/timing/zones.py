@@ -24,7 +24,7 @@ from zoneinfo import ZoneInfo
 import tzdata  # type: ignore[import-untyped]  # it ships data, not types
 
 from engine.errors import TimezoneInvalid
-from engine.schedules.units import SECONDS_PER_DAY
+from engine.schedules.terms import SECONDS_PER_DAY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
