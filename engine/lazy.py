@@ -18,13 +18,14 @@ def lazy_exports(package: str, rooms: Mapping[str, str]) -> Callable[[str], Any]
 
     Args:
         package: its ``__name__``.
-        rooms: the module of each of its public names.
+        rooms: its modules by their names in it, each with the public names that it has.
     """
+    modules = {name: f"{package}.{room}" for room, names in rooms.items() for name in names.split()}
 
     def opened(name: str) -> Any:
-        if name not in rooms:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        found = getattr(import_module(rooms[name]), name)
+        found = getattr(import_module(modules[name]), name)
         setattr(sys.modules[package], name, found)  # later lookups bypass this function
         return found
 

@@ -4,10 +4,6 @@
 loaded there a second time (``import engine.flow.fire`` in a workflow's module), so they import
 only the standard library, ``engine.errors`` and temporalio, do nothing on import, and do not use
 ``isinstance`` where the two copies of a class may meet.
-
-=============  ============================================================================
-definition.py  Workflow definitions, their run options and retry policies, and the registry
-=============  ============================================================================
 """
 
 from __future__ import annotations

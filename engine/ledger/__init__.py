@@ -14,9 +14,5 @@ if TYPE_CHECKING:
     from engine.ledger.postgres.ledger import PostgresLedger as PostgresLedger
 else:
     __getattr__ = lazy_exports(
-        __name__,
-        {
-            "MemoryLedger": "engine.ledger.memory.ledger",
-            "PostgresLedger": "engine.ledger.postgres.ledger",
-        },
+        __name__, {"memory.ledger": "MemoryLedger", "postgres.ledger": "PostgresLedger"}
     )

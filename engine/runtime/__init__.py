@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazy_exports(
         __name__,
-        {
-            "Event": "engine.runtime.events",
-            "Poller": "engine.runtime.poller",
-            "SchedulePlugin": "engine.runtime.plugin",
-            "Settings": "engine.runtime.settings",
-        },
+        {"events": "Event", "plugin": "SchedulePlugin", "poller": "Poller", "settings": "Settings"},
     )
 
 __all__ = ["Event", "Poller", "SchedulePlugin", "Settings"]

@@ -1,14 +1,5 @@
 """Service layer: the operations of operators and applications, and what their answers are made of.
 
-===============  =========================================================
-base.py          Base of the service: reads of the ledger, and request ids
-service.py       The service: all operations of operators and applications
-operate.py       Pause, resume, skip, unskip, trigger, rerun and cancel
-backfill.py      Backfill of past windows
-one_shots.py     Schedules declared by applications at run time
-dead_letters.py  Operations on dead letters
-===============  =========================================================
-
 The command line operates on schedules and runs through this package only.
 """
 
