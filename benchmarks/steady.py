@@ -26,12 +26,7 @@ from datetime import UTC, datetime, timedelta
 import asyncpg
 
 from benchmarks.arena import Arena, arena, connected, postgres
-from benchmarks.children import (
-    bare_ledgers,
-    costless_replicas,
-    cpu_seconds,
-    server_cpu_seconds,
-)
+from benchmarks.children import bare_ledgers, costless_replicas, cpu_seconds, server_cpu_seconds
 from benchmarks.crowd import SERVING
 from benchmarks.report import Measured, Row
 from benchmarks.workflows import TYPE

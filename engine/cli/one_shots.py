@@ -9,22 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from engine.cli.output import (
-    WaitForWorker,
-    clock,
-    fields,
-    unserved_key,
-    wait_for_worker,
-)
-from engine.cli.target import (
-    Key,
-    Reason,
-    Session,
-    command,
-    is_date,
-    parse_json_input,
-    project_here,
-)
+from engine.cli.output import WaitForWorker, clock, fields, unserved_key, wait_for_worker
+from engine.cli.target import Key, Reason, Session, command, is_date, parse_json_input, project_here
 from engine.schedules.terms import parse_duration
 from engine.service import ApplicationSchedule, ScheduleService
 

@@ -5,13 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from activities.example_data import (
-    CUSTOMERS,
-    ORDERS,
-    Summary,
-    refresh_order_summary,
-    seed_orders,
-)
+from activities.example_data import CUSTOMERS, ORDERS, Summary, refresh_order_summary, seed_orders
 from tests.fundamentals.example_app import MORNING, ExampleApp, fire
 
 

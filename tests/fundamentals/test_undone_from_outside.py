@@ -11,12 +11,7 @@ from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
-from temporalio.client import (
-    Client,
-    HeaderCodecBehavior,
-    WorkflowFailureError,
-    WorkflowHandle,
-)
+from temporalio.client import Client, HeaderCodecBehavior, WorkflowFailureError, WorkflowHandle
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.worker import Worker
 

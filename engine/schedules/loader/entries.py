@@ -12,14 +12,7 @@ from pydantic.alias_generators import to_camel
 
 from engine.errors import Code
 from engine.schedules.loader.nodes import MapNode, Node, Report, Scalar, descend, nearest
-from engine.schedules.model import (
-    FIELDS,
-    FIELDS_ONLY,
-    NESTED,
-    Defaults,
-    Queue,
-    Schedule,
-)
+from engine.schedules.model import FIELDS, FIELDS_ONLY, NESTED, Defaults, Queue, Schedule
 from engine.schedules.rules import (
     BY_CLOCK,
     Fault,
