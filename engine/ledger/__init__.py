@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from engine.ledger.memory.ledger import MemoryLedger as MemoryLedger
     from engine.ledger.postgres.ledger import PostgresLedger as PostgresLedger
 else:
+    __all__ = ["Ledger", "MemoryLedger", "PostgresLedger", "Transaction"]
     __getattr__ = lazy_exports(
         __name__, {"memory.ledger": "MemoryLedger", "postgres.ledger": "PostgresLedger"}
     )

@@ -56,6 +56,9 @@ class Recorder:
     def __init__(self) -> None:
         self.sent: list[Claim] = []
 
+    async def ask(self) -> None:
+        """Temporal always answers."""
+
     async def start(self, claim: Claim, lease_ends: float) -> Answer:
         self.sent.append(claim)
         return Answer(
