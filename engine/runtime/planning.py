@@ -107,7 +107,7 @@ def no_worker_lives(places: Mapping[str, int]) -> str:
         for place, count in sorted(places.items())
     )
     cure = "start a worker (`sched up` or `sched worker`)"
-    return f"no live worker starts the windows of {named}: {cure}"
+    return f"no worker lives that starts what comes due of {named}: {cure}"
 
 
 def nobody_polls(row: PolledQueue) -> str:

@@ -209,7 +209,7 @@ async def test_an_apply_says_what_is_probably_not_meant(project: Home):
     code, output = await project.sched("apply", "warned.yaml")
     assert code == 0
     assert "warning: warned.yaml:3:" in output
-    assert "no live worker starts the windows of project warned (1 schedule)" in output
+    assert "no worker lives that starts what comes due of project warned (1 schedule)" in output
     code, output = await project.sched("apply", "warned.yaml", "--json")
     assert code == 0
     told, _ = json.JSONDecoder().raw_decode(output)  # what stands behind it is on stderr

@@ -109,7 +109,7 @@ async def test_what_cannot_be_asked_for_is_refused_by_name(sched, tmp_path, argu
     assert code in err
 
 
-NOBODY = "no live worker starts the windows of project shop, task queue sched"
+NOBODY = "no worker lives that starts what comes due of project shop, task queue sched"
 SHOP = Serving("replica", "shop", "sched", frozenset({"w@1"}))
 
 
@@ -134,7 +134,7 @@ async def test_a_one_shot_belongs_to_the_project_of_the_folder(sched, ledger, tm
     assert (code, err) == (0, ""), "a worker lives"
     other = await sched("at", "2031-01-01T00:00Z", "w", "--project", "other", "--json")
     assert json.loads(other[1])["project"] == "other"
-    assert "no live worker starts the windows of project other, task queue" in other[2]
+    assert "no worker lives that starts what comes due of project other, task queue" in other[2]
     url = os.environ["SCHED_DATABASE_URL"]
     note_running(tmp_path, Target(url, "default", project="running"))
     told = await sched("at", "2031-01-01T00:00Z", "w", "--data-dir", str(tmp_path), "--json")

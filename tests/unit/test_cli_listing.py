@@ -63,7 +63,7 @@ def test_an_external_schedule_is_served_by_any_worker_of_its_project():
     rows = [row("go", 60, taskQueue="golang", external=True)]
     assert without_worker(rows, {SCHED: KIND}) == ""
     assert without_worker(rows, {("other", "golang"): KIND}).startswith(
-        "no live worker starts the windows of project default (1 schedule):"
+        "no worker lives that starts what comes due of project default (1 schedule):"
     )
 
 
