@@ -130,7 +130,10 @@ async def test_next_has_each_schedule_of_the_ledger_once_and_names_what_is_pause
         (["list", "--project", "nope"], "no schedule of project nope; there is default"),
         (["fires", "resting"], "no window of resting has been decided yet"),
         (["fires", "--status", "queued"], "no window is queued now"),
-        (["fires", "--reason-code", "paused"], "no window with the reason code paused has been"),
+        (
+            ["fires", "--reason-code", "paused"],
+            "no window with the reason code paused has been decided yet",
+        ),
     ],
 )
 async def test_an_empty_list_is_explained(project: Home, arguments, said):
