@@ -20,6 +20,7 @@ from engine.cli.target import (
     bucket_number,
     command,
     parse_json_input,
+    rows_of,
 )
 from engine.service import DeadLetter, ScheduleService
 
@@ -48,14 +49,9 @@ commands.add_typer(group, name="dead")
 @command(group, "list")
 def list_letters(session: Session, key: AnyKey = None, limit: Limit = 20) -> None:
     """Show what failed, timed out or was rejected, and nobody has dealt with."""
-
-    async def read(opened: ScheduleService) -> list[DeadLetter]:
-        letters = await opened.dead_letters(key=key, limit=limit)
-        if key and not letters:
-            await opened.schedule(key)  # raises if there is none
-        return letters
-
-    letters = session.ask(read)
+    letters = session.ask(
+        lambda opened: rows_of(opened, key, opened.dead_letters(key=key, limit=limit))
+    )
     session.print_rows(
         [letter_json(letter, session.target) for letter in letters],
         ("FIRE TIME", "KEY", "BUCKET", "STATUS", "RUN", "WHY"),

@@ -31,7 +31,7 @@ from engine.cli.output import (
     why,
     without_worker,
 )
-from engine.cli.target import AnyKey, Limit, Session, command, one_of
+from engine.cli.target import AnyKey, Limit, Session, command, one_of, rows_of
 from engine.schedules.terms import first_of
 from engine.service import (
     ActionRow,
@@ -182,11 +182,9 @@ def list_fires(
         _follow(session, key, status, reason_code, limit)
         return
 
-    async def read(opened: ScheduleService) -> tuple[list[Fire], list[Backfill]]:
-        found = await opened.fires(key=key, status=status, reason_code=reason_code, limit=limit)
-        if key and not found:
-            await opened.schedule(key)  # raises if there is none
-        return found, await opened.laying()
+    async def read(opened: ScheduleService) -> tuple[Sequence[Fire], list[Backfill]]:
+        asked = opened.fires(key=key, status=status, reason_code=reason_code, limit=limit)
+        return await rows_of(opened, key, asked), await opened.laying()
 
     fires, laying = session.ask(read)
     of = f" of {key}" if key else ""
@@ -257,14 +255,7 @@ def _fire_row(fire: Fire, laying: list[Backfill]) -> tuple[object, ...]:
 @command(commands, "log")
 def list_actions(session: Session, key: AnyKey = None, limit: Limit = 20) -> None:
     """Show the actions on schedules and runs, newest first."""
-
-    async def read(opened: ScheduleService) -> list[ActionRow]:
-        found = await opened.actions(key=key, limit=limit)
-        if key and not found:
-            await opened.schedule(key)  # raises if there is none
-        return found
-
-    rows = session.ask(read)
+    rows = session.ask(lambda opened: rows_of(opened, key, opened.actions(key=key, limit=limit)))
     session.print_rows(
         [action_json(row) for row in rows],
         ("AT", "BY", "VERB", "KEY", "RUN", "REASON", "STATE"),

@@ -431,6 +431,20 @@ def actor() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
+async def rows_of(
+    opened: ScheduleService, key: str | None, asked: Awaitable[Sequence[T]]
+) -> Sequence[T]:
+    """Return what was asked of a key, or of all if it is None.
+
+    Raises:
+        ScheduleNotFound: there is nothing because there is no such schedule.
+    """
+    rows = await asked
+    if key and not rows:
+        await opened.schedule(key)
+    return rows
+
+
 # --- commands on a ledger ---
 # What all commands share that ask a ledger: two options, the service and the output.
 

@@ -66,7 +66,7 @@ logger = logging.getLogger("sched")
 
 _SOON = timedelta(seconds=60)
 _FEW = 10_000
-"""The number in the statements that list fires that makes the query planner expect few rows."""
+"""The number in ``list_fires.sql`` that makes the query planner expect few rows."""
 
 
 class PostgresFires:
@@ -161,11 +161,11 @@ class PostgresFires:
         given: tuple[object, ...]
         if reason_code is None:
             text, given = query("list_fires"), (key, status)
+            if limit > _FEW:
+                text = text.replace(f"LIMIT {_FEW}", f"LIMIT {limit}")
         else:
             statuses = [status] if status else get_args(Status)
             text, given = query("fires_of_reason"), (reason_code, key, statuses)
-        if limit > _FEW:
-            text = text.replace(f"LIMIT {_FEW}", f"LIMIT {limit}")
         rows = await self._connections.fetch(text, self._namespace, *given, limit)
         return [as_fire(row) for row in rows]
 

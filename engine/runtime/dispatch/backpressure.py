@@ -91,8 +91,9 @@ class Breaker:
             self._state = "open"
             self._decided.set()
             self._emit(Degraded("starts", f"Temporal does not answer: {reason}"))
+        pause = backoff(_FIRST_PAUSE, self._trials, _LONGEST_PAUSE)
         self._trials += 1
-        return timedelta(seconds=jittered(backoff(_FIRST_PAUSE, self._trials - 1, _LONGEST_PAUSE)))
+        return timedelta(seconds=jittered(pause))
 
     def give_up(self) -> None:
         """Decide without trial calls from now on: the replica is leaving."""
