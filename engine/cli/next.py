@@ -160,7 +160,7 @@ Start = Annotated[
     ),
 ]
 Count = Annotated[
-    int, typer.Option("--count", "-n", metavar="N", help="At most so many.", parser=whole_number)
+    int, typer.Option("--count", "-n", metavar="N", help="Show at most N.", parser=whole_number)
 ]
 
 _H = re.compile(r"(?<![A-Za-z])H(?![A-Za-z])")

@@ -65,7 +65,7 @@ Made = Annotated[
 ]
 Most = Annotated[
     int | None,
-    typer.Option("--max", metavar="N", help="Of `all`: the newest so many.", parser=whole_number),
+    typer.Option("--max", metavar="N", help="With `all`: the newest N.", parser=whole_number),
 ]
 Ordered = Annotated[
     str | None,

@@ -185,7 +185,7 @@ AsOverlap = Annotated[
     ),
 ]
 Limit = Annotated[
-    int, typer.Option("--limit", "-n", metavar="N", help="At most so many.", parser=whole_number)
+    int, typer.Option("--limit", "-n", metavar="N", help="Show at most N.", parser=whole_number)
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 

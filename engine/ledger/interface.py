@@ -59,69 +59,54 @@ class Declaring(Protocol):
 
     async def lock_edited(self, project: str, keys: Sequence[str]) -> None:
         """Lock these schedules and the project's absent ones, waiting for those that are locked."""
-        ...
 
     async def lock_project(self, project: str) -> ProjectRow | None:
         """Lock the project against another apply and return the file that was applied last."""
-        ...
 
     async def heads(self, project: str, keys: Sequence[str]) -> dict[str, Head]:
         """Return the heads of these keys and of every key of the project."""
-        ...
 
     async def resolve(
         self, wanted: Iterable[tuple[str, str]]
     ) -> Mapping[tuple[str, str], str | None]:
         """Return the announced type for each (task queue, workflow)."""
-        ...
 
     async def announced(self, task_queues: Collection[str]) -> Mapping[str, Sequence[str]]:
         """Return all types ever announced, by task queue; one without types may be missing."""
-        ...
 
     async def define(self, definitions: Sequence[NewDefinition], *, by: str) -> None:
         """Write new definitions and make them the heads of their schedules."""
-        ...
 
     async def drift(self, project: str) -> list[DriftRow]:
         """Return the project's schedules that are paused, skip windows, or are in no file."""
-        ...
 
     async def asked_under(self, request_id: str) -> str | None:
         """Return the key of the schedule that an application declared under this request ID."""
-        ...
 
     async def raise_epoch(self) -> None:
         """Raise the epoch, so that replicas resolve the workflows of schedules again."""
-        ...
 
     async def retire(self, keys: Sequence[str], at: datetime) -> None:
         """Retire schedules and revoke what is ``claimed`` or ``queued``. Rows are kept forever."""
-        ...
 
     async def move_to_project(self, keys: Sequence[str], old: str, new: str) -> None:
         """Move these locked schedules, with everything that has not ended, to another project."""
-        ...
 
     async def mark_absent(
         self, project: str, absent: Sequence[str], at: datetime
     ) -> dict[str, datetime]:
         """Mark the keys that the file lacks and return since when; clear all other marks."""
-        ...
 
     async def save_project(
         self, file: ScheduleFile, *, by: str, refused: Collection[str] = ()
     ) -> None:
         """Record that the file was applied, except for the keys ``refused``; raise the epoch."""
-        ...
 
     async def queues(self) -> dict[str, QueueRow]:
         """Return every queue of the namespace by name, including dropped ones."""
-        ...
 
     async def declare_queues(self, project: str, queues: Mapping[str, Queue], *, by: str) -> None:
         """Make these the project's queues; drop its others, whose limits stay in force."""
-        ...
 
 
 class Operating(Protocol):
@@ -129,78 +114,60 @@ class Operating(Protocol):
 
     async def pause(self, key: str, pause: Pause) -> None:
         """Pause a schedule, and revoke the ``claimed`` fires of its windows."""
-        ...
 
     async def resume(self, key: str, next_fire_at: datetime | None) -> None:
         """Resume a schedule; it is planned next at ``next_fire_at``."""
-        ...
 
     async def move(self, state: ScheduleState, moves: Sequence[Move]) -> None:
         """Apply the decisions of overlap on open fires of one schedule."""
-        ...
 
     async def stop(self, fire_ids: Sequence[int], stop: Stop, *, reason: str) -> None:
         """Request that these runs be cancelled or terminated."""
-        ...
 
     async def request(self, new: NewFire) -> bool:
         """Write a requested run; return False if its ID exists already."""
-        ...
 
     async def make_due(self, keys: Sequence[str]) -> None:
         """See ``Ledger.make_due``."""
-        ...
 
     async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
         """Remove an operator's skip of a window to come; return False if there is none."""
-        ...
 
     async def lift_skips(self, keys: Sequence[str]) -> list[SkippedAhead]:
         """Remove operators' skips of windows to come, and return them."""
-        ...
 
     async def give_up(self, workflow_ids: Sequence[str], reason: Reason) -> frozenset[str]:
         """Skip those of these fires whose send has not begun, and return their IDs."""
-        ...
 
     async def note_ahead(self, step: Plan) -> None:
         """Write decisions on windows to come; cursor and next fire time stay."""
-        ...
 
     async def fire(self, workflow_id: str) -> Fire | None:
         """Return the fire of one run id."""
-        ...
 
     async def window(self, key: str, bucket: int, series: int | None) -> Fire | None:
         """Return the row that begins with this window, by default of the newest series."""
-        ...
 
     async def count_reruns(self, window: Window, workflow_id: str) -> int:
         """Return the highest rerun number of the window; its own run has ``workflow_id``."""
-        ...
 
     async def between(self, key: str, first: datetime, last: datetime) -> list[Fire]:
         """Return the rows of windows in ``first <= t <= last`` of every series, by fire time."""
-        ...
 
     async def definition(self, key: str, version: int) -> Schedule:
         """Return one version of a schedule's definition."""
-        ...
 
     async def forgotten_until(self, key: str) -> datetime | None:
         """Return up to where rows may have left the ledger; read the rows before calling this.
 
         Only the archive knows what a window without a row was.
         """
-        ...
 
     async def split_range(self, row: Fire, pieces: Sequence[Piece], *, suffixed: bool) -> None:
         """Split a row of many windows into these pieces."""
-        ...
 
     async def covering(self, key: str, fire_time: datetime) -> Fire | None:
         """Return the row of this window, alone or in a range."""
-        ...
 
     async def found(
         self,
@@ -214,7 +181,6 @@ class Operating(Protocol):
 
         ``timing`` is how it started; ``data_from`` is where its data begin, None for a first run.
         """
-        ...
 
     async def dead_letters(
         self,
@@ -225,23 +191,18 @@ class Operating(Protocol):
         limit: int = 50,
     ) -> list[DeadLetter]:
         """Return the dead letters that match every given filter, newest fire time first."""
-        ...
 
     async def resolve_dead_letters(self, workflow_ids: Collection[str]) -> set[str]:
         """Mark these dead letters as dealt with; return the IDs of those that were dead letters."""
-        ...
 
     async def ended(self, limit: int) -> list[Ended]:
         """Lock and return fires that ended badly and whose follow-up runs are not decided yet."""
-        ...
 
     async def follow(self, looked_at: Collection[int], news: Sequence[FollowUp]) -> set[str]:
         """Write follow-up runs of these fires, each once; return the IDs of the new ones."""
-        ...
 
     async def act(self, actions: Sequence[Action], *, by: str) -> None:
         """Record actions."""
-        ...
 
 
 class Backfilling(Protocol):
@@ -249,43 +210,34 @@ class Backfilling(Protocol):
 
     async def lock_laying(self, serving: Serving) -> str | None:
         """Lock the schedule whose backfill has its turn, unless it is locked; return its key."""
-        ...
 
     async def backfills(
         self, key: str, *, laying: bool = False, limit: int = 100
     ) -> list[Backfill]:
         """Return a key's backfills, newest first; ``laying``: only unfinished ones, by turn."""
-        ...
 
     async def request_backfill(self, new: Backfill) -> int:
         """Write a requested backfill and return its number."""
-        ...
 
     async def move_backfill(self, to: Backfill) -> None:
         """Write the progress and state of a backfill."""
-        ...
 
     async def backfill_looked_at(self, key: str, at: datetime) -> None:
         """Record that the key's runs were looked up for signs of lost commits up to ``at``."""
-        ...
 
     async def put_off_backfills(self, key: str, wait: timedelta, error: str | None = None) -> None:
         """Delay the backfills of a key, because of an error or to look up its runs first."""
-        ...
 
     async def count_waiting(self, key: str, most: int) -> int:
         """Return how many fires of a key wait for a place, at most ``most``."""
-        ...
 
     async def count_windows(
         self, key: str, spans: Sequence[tuple[datetime, datetime]]
     ) -> list[Counter[tuple[Status, ReasonCode | None]]]:
         """Count single-window rows in each ``after < t <= until`` by status and reason code."""
-        ...
 
     async def ranges_between(self, key: str, after: datetime, until: datetime) -> list[Fire]:
         """Return the rows of ranges that reach into ``after < t <= until``."""
-        ...
 
     async def lay(
         self,
@@ -301,7 +253,6 @@ class Backfilling(Protocol):
         With ``allow`` the owner sends them, with ``queue`` they wait in line. Left out are windows
         that have a new row, one that is not ``SURELY_NOT_RUN``, or an ID that another row has.
         """
-        ...
 
 
 class Transaction(Declaring, Operating, Backfilling, Protocol):
@@ -309,7 +260,6 @@ class Transaction(Declaring, Operating, Backfilling, Protocol):
 
     async def now(self) -> datetime:
         """Return the ledger's clock, read now and not at the start of the transaction."""
-        ...
 
     async def lock_due(
         self,
@@ -323,19 +273,15 @@ class Transaction(Declaring, Operating, Backfilling, Protocol):
 
         ``but`` are left out, and with ``only`` all others are.
         """
-        ...
 
     async def lock_outdated(self, serving: Serving, after: str, limit: int) -> list[str]:
         """Lock our lanes' schedules that older time rules computed, by key from ``after`` on."""
-        ...
 
     async def lock(self, keys: Sequence[str]) -> None:
         """Lock these schedules, waiting for those that are locked."""
-        ...
 
     async def lock_unsent(self, fire_ids: Collection[int]) -> set[int]:
         """Lock those of these fires whose send has not begun, and return their IDs."""
-        ...
 
     async def read(
         self, keys: Sequence[str], *, all_open: bool = False, at_once: bool = False
@@ -347,7 +293,6 @@ class Transaction(Declaring, Operating, Backfilling, Protocol):
         long here; ``Ledger.prepare`` parses it. A definition that this version cannot read is left
         out, and its schedule backs off.
         """
-        ...
 
     async def record(
         self,
@@ -363,7 +308,6 @@ class Transaction(Declaring, Operating, Backfilling, Protocol):
         that fails backs off alone: its schedule is due again later, with the error. ``strict``
         raises instead, for callers that must not continue without it.
         """
-        ...
 
     async def unservable(
         self, serving: Serving, *, alive: timedelta, steady: timedelta, limit: int
@@ -374,11 +318,9 @@ class Transaction(Declaring, Operating, Backfilling, Protocol):
         announced itself without a gap: until it reaches ``alive`` plus a schedule's ``grace``,
         nothing is known of the other replicas.
         """
-        ...
 
     async def back_off(self, key: str, error: str) -> None:
         """Delay a schedule that fails, longer each time, with nothing decided."""
-        ...
 
 
 # --- queue slots ---
@@ -415,11 +357,9 @@ class Slots(Protocol):
             number: grows with each call of this holder. A call that arrives after a later one
                 neither gives back nor renews what the later one has kept.
         """
-        ...
 
     async def give_back_slots(self, holder: str) -> None:
         """Give back all slots of a holder."""
-        ...
 
 
 # --- ledger ---
@@ -435,7 +375,6 @@ class Ledger(Slots, Protocol):
     @property
     def remembers(self) -> bool:
         """Whether it knows what earlier processes did."""
-        ...
 
     async def build_indexes(self, *, patience: float | None = None) -> list[str]:
         """Build the indexes that migrations left for later; return the names of missing ones.
@@ -446,34 +385,27 @@ class Ledger(Slots, Protocol):
         Raises:
             LedgerError: the role lacks the privilege.
         """
-        ...
 
     async def identity(self) -> str:
         """Return the ledger's ID, which goes into the memo of every run."""
-        ...
 
     async def close(self) -> None:
         """Release all resources; in-flight transactions must have ended before."""
-        ...
 
     def transaction(self, *, long: bool = False) -> AbstractAsyncContextManager[Transaction]:
         """Begin a transaction; ``long`` lifts the tick's time limits for an apply."""
-        ...
 
     async def probe(self, serving: Serving, *, ahead: timedelta = ...) -> Probe:
         """Probe the ledger in a single statement.
 
         Leases and stops later than ``ahead`` from now may be left out: no caller waits for them.
         """
-        ...
 
     async def prepare(self) -> bool:
         """Parse the definitions that reads have left out; return whether there were any."""
-        ...
 
     async def lineage(self) -> tuple[Lineage, Lineage]:
         """Return the lineage of the server that answers now, and the lineage noted last."""
-        ...
 
     async def note_lineage(self, lineage: Lineage, *, doubted: bool) -> datetime | None:
         """Record the lineage of the server; with ``doubted`` also a sign of lost commits.
@@ -481,7 +413,6 @@ class Ledger(Slots, Protocol):
         Windows up to the last such sign may have runs that the ledger has lost. Return its time,
         whichever replica saw it.
         """
-        ...
 
     async def listen(self, wake: Callable[[], None]) -> None:
         """Call ``wake`` soon after each commit that contains a request.
@@ -492,11 +423,9 @@ class Ledger(Slots, Protocol):
         Raises:
             LedgerError: the ledger cannot be listened to.
         """
-        ...
 
     async def take_over(self, serving: Serving, *, limit: int, lease: timedelta) -> list[Claim]:
         """Take fires whose lease has ended; skip ``claimed`` ones of paused or retired keys."""
-        ...
 
     async def renew(self, claims: Sequence[Claim], lease: timedelta) -> set[int]:
         """Give claims a whole lease from now; return the IDs of those that are still their owner's.
@@ -504,31 +433,24 @@ class Ledger(Slots, Protocol):
         A claim that was taken over or settled, or whose lease has ended, is not renewed. If the
         commit of a claim was not confirmed, its ID is returned exactly when it happened.
         """
-        ...
 
     async def settle(self, outcomes: Sequence[Outcome]) -> int:
         """Write the outcomes whose token still holds; return their number."""
-        ...
 
     async def record_evidence(self, evidence: Sequence[Evidence]) -> list[str]:
         """Write evidence of runs; return the workflow IDs of the fires that it changed."""
-        ...
 
     async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> None:
         """Record that these runs were open at ``at``."""
-        ...
 
     async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
         """Mark started runs that Temporal does not know as lost; return those not marked before."""
-        ...
 
     async def unknown_runs(self, workflow_ids: Sequence[str]) -> set[str]:
         """Return those of these run IDs that no fire of a single window has."""
-        ...
 
     async def anything_ended(self) -> bool:
         """Return whether a fire ended badly whose follow-up runs are not decided yet."""
-        ...
 
     async def wake(self) -> list[str]:
         """Make due the keys whose queue waits for nothing any more, and return them.
@@ -536,24 +458,20 @@ class Ledger(Slots, Protocol):
         Fewer runs of such a key are open than may be, and no window of another schedule may still
         become what a queued fire waits for.
         """
-        ...
 
     async def make_due(self, keys: Sequence[str]) -> None:
         """Make these schedules due now, because what their plans waited for is known.
 
         A schedule that is held has nothing to plan and stays as it is.
         """
-        ...
 
     async def children(self, key: str) -> list[str]:
         """Return the schedules that wait for this one's windows, in key order."""
-        ...
 
     async def take_stops(
         self, serving: Serving, *, limit: int, lease: timedelta
     ) -> list[StopOrder]:
         """Take runs to cancel or terminate now; no other replica takes them for a lease."""
-        ...
 
     async def stopped(self, orders: Sequence[StopOrder]) -> None:
         """Record that these runs were asked to end, and the first runs of their chains.
@@ -561,15 +479,12 @@ class Ledger(Slots, Protocol):
         The grace of a cancelled run counts from the first request. They become orders again soon,
         until they are seen to end.
         """
-        ...
 
     async def actions(self, *, key: str | None = None, limit: int = 50) -> list[ActionRow]:
         """Return recorded actions, newest first."""
-        ...
 
     async def open_runs(self, limit: int, *, started_before: datetime) -> list[OpenRun]:
         """Return started fires not seen closed, longest unseen first."""
-        ...
 
     async def in_the_way(
         self, replica: str, *, alive: timedelta, orphans: bool, limit: int
@@ -579,36 +494,29 @@ class Ledger(Slots, Protocol):
         These are runs that this replica started; with ``orphans`` also those whose replica has not
         announced itself within ``alive``.
         """
-        ...
 
     async def first_run(self, workflow_id: str) -> str | None:
         """Return the first run of this fire's chain, if known."""
-        ...
 
     async def announce(
         self, serving: Serving, *, engine: str, tzdata: str, retention: timedelta | None
     ) -> None:
         """Announce this replica and what it serves; resolve workflows that waited for a type."""
-        ...
 
     async def newer_rules(self, project: str) -> tuple[int, str]:
         """Return how many schedules newer time rules computed, and the newest of those rules.
 
         This scans every schedule: 100,000 take tens of milliseconds.
         """
-        ...
 
     async def other_rules(self, project: str, *, alive: timedelta) -> list[str]:
         """Return the other zone rules of replicas that announced themselves within ``alive``."""
-        ...
 
     async def served(self, *, alive: timedelta) -> Served:
         """Return the projects, task queues and types that replicas announced within ``alive``."""
-        ...
 
     async def external_queues(self) -> list[str]:
         """Return the task queues on which external schedules start workflows, in order."""
-        ...
 
     async def note_polls(
         self, seen: Mapping[str, tuple[datetime | None, int]], *, of: Sequence[str]
@@ -617,45 +525,35 @@ class Ledger(Slots, Protocol):
 
         Queues that are not ``of`` those of external schedules are removed.
         """
-        ...
 
     async def polled_queues(self, *, within: timedelta) -> list[PolledQueue]:
         """Return the task queues of external schedules that were looked at ``within`` this time."""
-        ...
 
     async def replicas(self, *, alive: timedelta) -> int:
         """Return how many replicas of the namespace announced themselves within ``alive``."""
-        ...
 
     async def withdraw(self, serving: Serving) -> None:
         """Remove this replica's announcement."""
-        ...
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
         """Take or keep a duty; return its watermark (at first the epoch), or None if not ours."""
-        ...
 
     async def release_duty(self, duty: str, holder: str) -> None:
         """Release the duty, unless it has another holder by now."""
-        ...
 
     async def set_watermark(self, duty: str, holder: str, watermark: datetime) -> None:
         """Record how far the duty's work has come."""
-        ...
 
     async def schedules(
         self, project: str | None = None, *, key: str | None = None
     ) -> list[ScheduleRow]:
         """Return schedules in key order for display, including retired ones."""
-        ...
 
     async def count_schedules(self, project: str) -> int:
         """Return how many schedules of the project are not retired."""
-        ...
 
     async def wanted(self, project: str) -> list[Wanted]:
         """Return what the project's schedules that may fire need of its workers."""
-        ...
 
     async def upcoming(self, project: str, limit: int) -> list[NextFire]:
         """Return the next start of each of the project's schedules, earliest first.
@@ -663,14 +561,12 @@ class Ledger(Slots, Protocol):
         Excluded and skipped windows are passed over. If more than 5,000 schedules have such windows
         before the first start of another schedule, that start may be missing.
         """
-        ...
 
     async def overflow(self, key: str) -> tuple[int, datetime | None]:
         """Return how many windows of the key found its queue full, and when the last opened.
 
         Only the newest 5,000 skipped rows of the key are read.
         """
-        ...
 
     async def fires(
         self,
@@ -681,11 +577,9 @@ class Ledger(Slots, Protocol):
         limit: int = 50,
     ) -> list[Fire]:
         """Return fires, newest fire time first."""
-        ...
 
     async def fire(self, workflow_id: str) -> Fire | None:
         """Return the fire of one run id."""
-        ...
 
     async def check_data_gaps(self, *, rest: timedelta, limit: int) -> list[DataGap]:
         """Find the data that denied windows left without a run; return the new gaps.
@@ -695,16 +589,12 @@ class Ledger(Slots, Protocol):
                 on it may be about to begin.
             limit: number of windows to check, besides those denied in a row with one of them.
         """
-        ...
 
     async def data_gaps(self, key: str, *, limit: int = 20) -> list[DataGap]:
         """Return the data gaps of a key, newest first."""
-        ...
 
     async def backfills(self, key: str, *, limit: int = 20) -> list[Backfill]:
         """Return the backfills of a key, newest first."""
-        ...
 
     async def laying(self) -> list[Backfill]:
         """Return every backfill that is still to be laid, by key."""
-        ...

@@ -16,9 +16,9 @@ from engine.runtime.apply.edits import (
     ApplyTransaction,
     OwesManyError,
     PruneReport,
-    parts,
+    chunks,
     queue_edits,
-    readable,
+    read_all,
     take,
 )
 from engine.runtime.planning import decide_ahead, decided_to_the_end, end
@@ -183,8 +183,8 @@ async def retire_absent(
 
 async def _retire(transaction: Transaction, keys: Sequence[str], now: datetime) -> None:
     """Decide what these keys owe until now, and retire them."""
-    for part in parts(keys):
-        states = await readable(transaction, part)
+    for part in chunks(keys):
+        states = await read_all(transaction, part)
         await end(transaction, states, lambda each: decided_to_the_end(each, now, then="retired"))
         await transaction.retire(part, now)
 
@@ -442,7 +442,7 @@ class _DryRunTransaction(ApplyTransaction):
 
     async def _states(self, keys: Sequence[str]) -> dict[str, ScheduleState]:
         found: dict[str, ScheduleState] = {}
-        for part in parts(keys):
+        for part in chunks(keys):
             states = await self._transaction.read(part, all_open=True)
             found |= {state.key: state for state in states}
             await asyncio.sleep(0)

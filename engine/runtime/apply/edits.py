@@ -476,9 +476,9 @@ class ApplyTransaction:
         edited = [*compared.changed, *compared.returned]
         await transaction.lock_edited(file.project, [*edited, *compared.absent])
         now = await transaction.now()
-        for part in parts(compared.added):
+        for part in chunks(compared.added):
             await self._define([self._first(schedules[key], now) for key in part], {}, now)
-        for part in parts(edited):
+        for part in chunks(edited):
             await self._edit(part, schedules, now)
         await transaction.mark_absent(file.project, compared.absent, now)
         await transaction.save_project(file, by=self._by, refused=refusals)
@@ -495,7 +495,7 @@ class ApplyTransaction:
         self, keys: Sequence[str], schedules: Mapping[str, Schedule], now: datetime
     ) -> None:
         """Decide what these keys owe under their old definitions, and write the new ones."""
-        states = await readable(self._transaction, keys)
+        states = await read_all(self._transaction, keys)
         if behind := [s.key for s in states if s.key not in self._ahead and owes_many(s, now)]:
             raise OwesManyError(behind)
         owed = await end(
@@ -598,12 +598,12 @@ def _foreign(file: ScheduleFile, owners: Mapping[str, str]) -> KeyForeign:
     return KeyForeign(f"{file.name} declares keys of others: {named}", cure=cure)
 
 
-def parts(keys: Sequence[str]) -> Iterator[Sequence[str]]:
+def chunks(keys: Sequence[str]) -> Iterator[Sequence[str]]:
     """Divide keys into parts that occupy the event loop and the database for tens of ms each."""
     return (keys[first : first + _PART] for first in range(0, len(keys), _PART))
 
 
-async def readable(transaction: Transaction, keys: Sequence[str]) -> list[ScheduleState]:
+async def read_all(transaction: Transaction, keys: Sequence[str]) -> list[ScheduleState]:
     """Read these locked schedules. All must be readable, to decide first what they owe.
 
     Raises:

@@ -25,7 +25,6 @@ class Tended(Protocol):
 
     def upkeep(self) -> AbstractAsyncContextManager[Upkeep]:
         """Begin a transaction of the janitor."""
-        ...
 
 
 # --- retention rules ---

@@ -116,15 +116,12 @@ class Kept(Tended, Protocol):
 
     async def hold_duty(self, duty: str, holder: str, lease: timedelta) -> datetime | None:
         """See ``Ledger``."""
-        ...
 
     async def wake(self) -> list[str]:
         """See ``Ledger``."""
-        ...
 
     async def write_through(self) -> int:
         """Update rows of schedules that are behind their positions."""
-        ...
 
 
 class Janitor:

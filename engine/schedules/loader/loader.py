@@ -32,7 +32,7 @@ from engine.schedules.loader.nodes import (
     Unreadable,
     cut,
 )
-from engine.schedules.loader.relations import Families, unmet
+from engine.schedules.loader.relations import Relations, unmet
 from engine.schedules.loader.yaml_reader import read_yaml
 from engine.schedules.model import Queue, Schedule, ScheduleFile
 from engine.schedules.terms import BROKEN
@@ -85,7 +85,7 @@ class FileReader:
         self.queues: dict[str, Queue] = {}
         self.keys: dict[str, Node] = {}
         self.calendars: dict[str, str | None] = {}
-        self.families = Families()
+        self.relations = Relations()
 
     def read(self) -> None:
         """Fill in the attributes from the tree, and report its problems."""
@@ -141,23 +141,23 @@ class FileReader:
         found: list[Schedule | None] = []
         while items:
             node = items.pop()  # frees its part of the tree, which is larger than the text
-            late = self.families.note(node, len(found))
+            late = self.relations.note(node, len(found))
             schedule = None if late else read_schedule(node, shared, self.report)
             found.append(schedule)
             self._check_expectations(schedule, node)
             self._check_twin(node)
-        self._read_families(found, shared)
+        self._read_related(found, shared)
 
-    def _read_families(self, found: list[Schedule | None], shared: Shared) -> None:
+    def _read_related(self, found: list[Schedule | None], shared: Shared) -> None:
         """Read the schedules that take their parents' times, and check all relations."""
-        alone, families = self.asked.alone, self.families
-        families.keys = self.keys.keys()
-        for place, node, schedule in families.read(found, shared, self.report, alone=alone):
+        alone, relations = self.asked.alone, self.relations
+        relations.keys = self.keys.keys()
+        for place, node, schedule in relations.read(found, shared, self.report, alone=alone):
             found[place] = schedule
             self._check_expectations(schedule, node)
         self.schedules = [schedule for schedule in found if schedule is not None]
         if alone:
-            families.judge(self.schedules, families.keys, self.report)
+            relations.judge(self.schedules, relations.keys, self.report)
 
     def _check_expectations(self, schedule: Schedule | None, node: Node) -> None:
         if schedule is not None and self.asked.expectations and schedule.expect:
@@ -390,7 +390,7 @@ def load_several(
         joined.add(each, ReadOptions(open_ics(each.name), expectations, joined.alone))
     joined.add_contradictions()
     if not joined.alone and not joined.problems:  # an unreadable schedule may be a parent
-        joined.add_family_problems()
+        joined.add_relation_problems()
     name = texts[0].name if joined.alone else name
     if joined.problems:
         digest = joint_digest(joined.digests, warned=False)
@@ -430,12 +430,12 @@ class _Joined:
             found = _contradictions([_with_places(*read) for read in self.read])
         self.problems += found
 
-    def add_family_problems(self) -> None:
+    def add_relation_problems(self) -> None:
         """Check the relations between the schedules of all files."""
         schedules = [schedule for _, reading in self.read for schedule in reading.schedules]
         keys = {schedule.key for schedule in schedules}
         for each, reading in self.read:
-            self.problems += self._named(each, reading.families.problems(schedules, keys))
+            self.problems += self._named(each, reading.relations.problems(schedules, keys))
 
     def _named(self, each: NamedText, problems: Sequence[Problem]) -> Sequence[Problem]:
         return problems if self.alone else [replace(found, file=each.name) for found in problems]

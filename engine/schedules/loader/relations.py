@@ -1,4 +1,4 @@
-"""Checks across schedules: chains, families and expectations."""
+"""Checks across schedules: chains, other relations and expectations."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def parents_of(values: Mapping[str, Any]) -> Iterator[str]:
     yield from (each["schedule"] for each in first if each.get("window", "same") != "same")
 
 
-# --- families of one file ---
+# --- relations within one file ---
 # Schedules of one file that follow others: the places of these fields, and inherited times.
 
 _FOLLOWS: Final = ("after", "needs")
@@ -182,7 +182,7 @@ _ANY_TIME: Final = {"everyMs": 1000}
 """Placeholder for unknown times, so that the rest of a schedule can be checked."""
 
 
-class Families:
+class Relations:
     """Schedules of one file that follow others.
 
     Attributes:

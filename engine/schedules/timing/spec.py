@@ -56,38 +56,30 @@ class Spec(Protocol):
     @property
     def kind(self) -> str:
         """``cron``, ``interval`` or ``at``."""
-        ...
 
     def fires(self, after: datetime, until: datetime) -> Iterator[datetime]:
         """Return the fires with ``after < t <= until``, strictly increasing."""
-        ...
 
     def next(self, after: datetime) -> datetime | None:
         """Return the first fire strictly after ``after``."""
-        ...
 
     def previous(self, at: datetime) -> datetime | None:
         """Return the last fire at or before ``at``."""
-        ...
 
     def latest(self, before: datetime, n: int) -> list[datetime]:
         """Return the last ``n`` fires at or before ``before``, newest first, in O(n)."""
-        ...
 
     def count(self, after: datetime, until: datetime) -> int:
         """Return how many fires ``fires(after, until)`` has, without listing them."""
-        ...
 
     def bucket(self, fire_time: datetime) -> int:
         """Return the number of the window that opens at ``fire_time``.
 
         For `Cron` and `At` it is the fire time in milliseconds since the epoch.
         """
-        ...
 
     def fire_time(self, bucket: int) -> datetime:
         """Return the fire time of window ``bucket``; the inverse of ``bucket``."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
