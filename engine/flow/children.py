@@ -16,7 +16,7 @@ from temporalio.workflow import ChildWorkflowHandle
 
 from engine.flow.coroutines import result_of
 from engine.flow.definition import Retry, WorkflowDefinition, definition_of, duration
-from engine.flow.failures import CompensationFailed, NotUndone
+from engine.flow.failures import CompensationFailed, NotUndone, was_refused
 from engine.flow.step_calls import args_of, origin_of
 
 # --- child runs ---
@@ -27,10 +27,12 @@ class Children:
 
     Attributes:
         not_undone: what cancelled children could not undo; it is reported nowhere else.
+        refused: the failure of a child that could not repeat its calls after a reset.
     """
 
     def __init__(self) -> None:
         self.not_undone: list[NotUndone] = []
+        self.refused: BaseException | None = None
         self._started: Counter[str] = Counter()
         self._under_way: dict[asyncio.Task[Any] | None, None] = {}
         self._stopped = False
@@ -81,6 +83,10 @@ class Children:
         try:
             handle: ChildWorkflowHandle[Any, Any] = await starting
             return await result_of(handle, f"the child {name!r}")
+        except ChildWorkflowError as error:
+            if was_refused(error):
+                self.refused = error
+            raise
         except asyncio.CancelledError as stopped:
             self._note(stopped.__cause__)
             raise

@@ -266,8 +266,13 @@ def _temporal_run(
         context = Context(leaves_notes=definition.compensate_on_terminate)
         try:
             _check_inputs(definition, inputs)
-            result = await self.run(context, *inputs)
+            try:
+                result = await self.run(context, *inputs)
+            except temporalio.workflow.ContinueAsNewError:
+                await context._saga.check_reset()  # noqa: SLF001 - as below
+                raise
             context._unawaited.refuse()  # noqa: SLF001 - as below
+            await context._saga.check_reset()  # noqa: SLF001 - as below
         except (Exception, asyncio.CancelledError) as error:
             # Private, because users see the rest of the context.
             not_undone = await context._unwind()  # noqa: SLF001

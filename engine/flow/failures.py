@@ -16,6 +16,8 @@ from temporalio.exceptions import (
     is_cancelled_exception,
 )
 
+from engine.errors import Code
+
 # --- failures ---
 # Failures of a step or a run that have a meaning for the engine.
 
@@ -66,6 +68,25 @@ class CompensationFailed(ApplicationError):
             type=type(self).__name__,
             non_retryable=True,
         )
+
+
+def refusal(why: str) -> ApplicationError:
+    """Return the failure of a call, or of a run, whose keys cannot be known."""
+    return ApplicationError(
+        f"{why}. Give the call idempotency_key=, or undo by hand what the earlier run did and"
+        " start a new run",
+        type=Code.RESET_UNSAFE,
+        non_retryable=True,
+    )
+
+
+def was_refused(error: BaseException | None) -> bool:
+    """Return whether a step, or one of a child, was not made because of an unclear reset."""
+    while error is not None:
+        if isinstance(error, ApplicationError) and error.type == Code.RESET_UNSAFE:
+            return True
+        error = _cause_of(error)
+    return False
 
 
 # --- endings of a run ---

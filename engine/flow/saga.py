@@ -13,13 +13,14 @@ from typing import Any, Final
 import temporalio.workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue, RetryPolicy
+from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityHandle
 
 from engine.flow.children import Children
 from engine.flow.coroutines import finish_despite_cancel, result_of
 from engine.flow.definition import policy_from_json, policy_to_json
-from engine.flow.failures import CompensationFailed, NotUndone
-from engine.flow.step_calls import StepCall, place_of
+from engine.flow.failures import CompensationFailed, NotUndone, refusal, was_refused
+from engine.flow.step_calls import StepCall, origin_of, place_of, repeats
 from engine.flow.steps import StepNote, noted
 
 # --- clean-up workflow ---
@@ -33,6 +34,9 @@ UNDO_TYPE: Final = "sched.undo@1"
 
 LEFT_TO_UNDO: Final = "sched.left_to_undo"
 """The activity that reads the remaining undo steps."""
+
+CHECK_RESET: Final = "sched.check_reset"
+"""The activity that looks whether a run that repeats another may complete."""
 
 _READING = timedelta(minutes=1)
 _PATIENT = RetryPolicy(maximum_interval=timedelta(minutes=1))
@@ -103,7 +107,9 @@ class Undo:
         self._calls[name] += 1
         retry = undo.get("retry")
         try:
-            with noted(StepNote.from_json({**undo.get("rules", {}), "undoes": undo["key"]})):
+            origin = origin_of(temporalio.workflow.info())
+            rules = {**undo.get("rules", {}), "undoes": undo["key"], "origin": origin}
+            with noted(StepNote.from_json(rules)):
                 handle: temporalio.workflow.ActivityHandle[Any] = (
                     temporalio.workflow.start_activity(
                         name,
@@ -148,6 +154,10 @@ class Saga:
         children: the child runs of this run.
         leaves_notes: whether each step records its undo instructions in the history, so that
             another run can undo it (see ``Undo``).
+
+    Attributes:
+        refused: the failure of a call that was not made because its idempotency key cannot be
+            known after a reset. The run fails with it, even if its code handles the error.
     """
 
     def __init__(self, children: Children, *, leaves_notes: bool = False) -> None:
@@ -158,6 +168,7 @@ class Saga:
         self._under_way: dict[ActivityHandle[Any], None] = {}
         self._unwinding = False
         self._calls: Counter[str] = Counter()
+        self.refused: BaseException | None = None
 
     async def run(self, call: StepCall, undo: StepCall | None) -> Any:
         """Run a step and return its result.
@@ -169,6 +180,8 @@ class Saga:
         if self._unwinding:
             # Another branch of the run has failed; those still running must start no more steps.
             raise asyncio.CancelledError("the run is being undone")
+        if self.refused is not None:
+            raise self.refused
         place = self._place_of(call)
         key = call.idempotency_key(place)
         left = undo_note(undo, key) if undo and self._leaves_notes else None
@@ -181,8 +194,39 @@ class Saga:
         self._under_way[handle] = None
         try:
             return await result_of(handle, repr(call.name))
+        except ActivityError as error:
+            if was_refused(error):
+                self.refused = error
+                self._undos = [each for each in self._undos if each[2] != key]
+            raise
         finally:
             del self._under_way[handle]
+
+    async def check_reset(self) -> None:
+        """Let a run that repeats another complete only if their effects fit together.
+
+        Raises:
+            ApplicationError: they do not.
+        """
+        if refused := self.refused or self._children.refused:
+            raise refused
+        info = temporalio.workflow.info()
+        # A replay of a history from a file does not know that its run was reset. It asks only
+        # whether the run was checked.
+        if not (repeats(info) or temporalio.workflow.unsafe.is_replaying()):
+            return
+        if not temporalio.workflow.patched(CHECK_RESET):
+            return  # completed by an earlier version
+        found = await temporalio.workflow.execute_local_activity(
+            CHECK_RESET, {"workflow_id": info.workflow_id, "run_id": info.run_id},
+            start_to_close_timeout=_READING, retry_policy=_PATIENT, result_type=dict,
+        )  # fmt: skip
+        if spoiled := found.get("spoiled"):
+            raise refusal(spoiled)
+        for each in found.get("left", ()):
+            temporalio.workflow.logger.warning(
+                "%s had an effect before the reset, and was neither repeated nor undone", each
+            )
 
     async def unwind(self) -> list[NotUndone]:
         """Undo every step, newest first, and return what could not be undone.

@@ -13,6 +13,7 @@ from temporalio.common import Priority
 from engine.flow.definition import Retry, WorkflowDefinition, duration
 from engine.flow.steps import (
     DEFAULT_TIMEOUT,
+    HEADER,
     StepDefinition,
     StepNote,
     checked_queue,
@@ -108,11 +109,10 @@ class StepCall:
     def _note(self, undoes: str | None, undo: Mapping[str, Any] | None) -> StepNote:
         rules = {} if self.retry is None else self.retry.told_to_worker()
         info = temporalio.workflow.info()
-        origin = origin_of(info)
-        is_reset = origin != info.run_id
         return StepNote(
-            origin=origin if is_reset else None, key=self.key, undoes=undoes, undo=undo, **rules
-        )
+            origin=origin_of(info), redo=may_repeat(info), key=self.key, undoes=undoes, undo=undo,
+            **rules,
+        )  # fmt: skip
 
 
 def args_of(
@@ -177,6 +177,16 @@ def undo_of(fn: Callable[..., Any], call: StepCall) -> StepCall:
 def origin_of(info: temporalio.workflow.Info) -> str:
     """Return the id of the run that this one began as; an operator's reset creates a new run."""
     return info.original_execution_run_id or info.run_id
+
+
+def repeats(info: temporalio.workflow.Info) -> bool:
+    """Return whether the run repeats an earlier one: it was reset, or belongs to a run that was."""
+    return origin_of(info) != info.run_id or HEADER in info.headers
+
+
+def may_repeat(info: temporalio.workflow.Info) -> bool:
+    """Return whether the run repeats an earlier one, or retries a run that may have done so."""
+    return repeats(info) or info.attempt > 1
 
 
 def _checked(fn: Callable[..., Any], who_needs: str) -> StepDefinition | None:

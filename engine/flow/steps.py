@@ -21,9 +21,9 @@ from engine.flow.fire import MEMO_KEY, FireInfo
 
 # --- step notes ---
 # A note is data that a step call passes to its worker beside the input, in one header. The workflow
-# side writes it (``noted``), the plugin's interceptors carry it, and the step side reads it. An
-# ordinary call carries no header. A worker without the plugin loses the note; the step then has
-# Temporal's ids only.
+# side writes it (``noted``), the plugin's interceptors carry it, and the step side reads it. Calls
+# of Temporal's own API carry no header. A worker without the plugin loses the note; the step then
+# has Temporal's ids only.
 
 HEADER: Final = "sched"
 """The name of the Temporal header."""
@@ -38,7 +38,10 @@ class StepNote:
         backoff: First wait in seconds, factor and longest wait, if ``jitter`` needs them.
         jitter: The random fraction of a wait, from 0 to 1.
         give_up_on: Names of exception classes that end the attempts.
-        origin: The run that a reset run began as, from which its steps' keys derive.
+        origin: The run that this one began as, from which its steps' keys derive; another one only
+            if it was reset.
+        redo: Whether the run may repeat calls of earlier runs, so that the worker has to look up
+            the key.
         key: The idempotency key that the workflow chose.
         undoes: The idempotency key of the step that this one undoes.
         undo: Undo instructions for this step, for when the run can no longer undo it itself.
@@ -49,6 +52,7 @@ class StepNote:
     jitter: float = 0.0
     give_up_on: tuple[str, ...] = ()
     origin: str | None = None
+    redo: bool = False
     key: str | None = None
     undoes: str | None = None
     undo: Mapping[str, Any] | None = None
@@ -124,9 +128,9 @@ def step_info() -> StepInfo:
     """Return information on the call that this step serves.
 
     The idempotency key consists of the run, the step's name and the place of the call in the run.
-    It is the same for every attempt, even on another worker or after a crash, and after an
-    operator's reset of the run. A run that continues as new, or is retried as a whole, has new
-    keys.
+    It is the same for every attempt, even on another worker or after a crash. After an operator's
+    reset a call that equals one of the earlier run has the key of that one, unless it was undone.
+    A run that continues as new, or is retried as a whole, has new keys.
 
     Raises:
         EngineError: Called outside a step.

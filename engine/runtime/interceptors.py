@@ -8,7 +8,7 @@ import dataclasses
 import random
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 from temporalio import activity, workflow
 from temporalio.converter import PayloadConverter
@@ -16,17 +16,28 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, Ca
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ActivityOutboundInterceptor,
+    ContinueAsNewInput,
     ExecuteActivityInput,
     Interceptor,
     StartActivityInput,
+    StartChildWorkflowInput,
     WorkflowInboundInterceptor,
     WorkflowInterceptorClassInput,
     WorkflowOutboundInterceptor,
 )
 from temporalio.workflow import ActivityHandle
 
-from engine.flow import step_named
-from engine.flow.steps import HEADER, NotedInfo, StepNote, note_of_this_call, queue_of
+from engine.flow.step_calls import repeats
+from engine.flow.steps import (
+    HEADER,
+    NOTHING,
+    NotedInfo,
+    StepNote,
+    note_of_this_call,
+    queue_of,
+    step_named,
+)
+from engine.runtime.run_histories import ResetKeys
 
 # --- interceptor base ---
 # The plugin's hook between a workflow and its calls to Temporal.
@@ -61,11 +72,18 @@ class RunInterceptor(Interceptor):
 
 
 class StepNotes(RunInterceptor):
-    """Interceptor that carries the note of a call to the worker that runs it."""
+    """Interceptor that carries the note of a call to the worker that runs it.
+
+    Args:
+        keys: looks up the keys of calls of runs that repeat others; a replay needs none.
+    """
+
+    def __init__(self, keys: ResetKeys | None = None) -> None:
+        self._keys = keys
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
         """See the base class."""
-        return _StepNoteReader(next)
+        return _StepNoteReader(next, self._keys)
 
     def _through(self, following: WorkflowOutboundInterceptor) -> WorkflowOutboundInterceptor:
         return _StepNoteWriter(following)
@@ -79,17 +97,43 @@ class _StepNoteWriter(WorkflowOutboundInterceptor):
             input.headers = {**input.headers, HEADER: payload}
         return super().start_activity(input)
 
+    async def start_child_workflow(
+        self,
+        input: StartChildWorkflowInput,  # noqa: A002 - the SDK's name
+    ) -> workflow.ChildWorkflowHandle[Any, Any]:
+        _mark_repeating(input)
+        return await super().start_child_workflow(input)
+
+    def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:  # noqa: A002 - the SDK's name
+        _mark_repeating(input)
+        super().continue_as_new(input)
+
+
+def _mark_repeating(following: StartChildWorkflowInput | ContinueAsNewInput) -> None:
+    """Tell a child, or the next run of the chain, that it repeats an earlier one."""
+    if repeats(workflow.info()):
+        payload = PayloadConverter.default.to_payload({"redo": True})
+        following.headers = {**following.headers, HEADER: payload}
+
 
 class _StepNoteReader(ActivityInboundInterceptor):
+    def __init__(self, following: ActivityInboundInterceptor, keys: ResetKeys | None) -> None:
+        super().__init__(following)
+        self._keys = keys
+
     def init(self, outbound: ActivityOutboundInterceptor) -> None:
         self._known = _StepInfoProvider(outbound)
         super().init(self._known)
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
         payload = input.headers.get(HEADER)
-        if payload is None:
+        note = NOTHING
+        if payload is not None:
+            note = StepNote.from_json(PayloadConverter.default.from_payload(payload))
+        if self._keys is not None:
+            note = await self._keys.resolve(note, activity.info())
+        if note is NOTHING:
             return await super().execute_activity(input)
-        note = StepNote.from_json(PayloadConverter.default.from_payload(payload))
         self._known.note = note
         try:
             return await super().execute_activity(input)

@@ -22,14 +22,13 @@ from engine.errors import LedgerRequired, ScheduleFileError
 from engine.flow.definition import RunOptions, definition_of
 from engine.flow.saga import Undo
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger, Serving
-from engine.ledger.postgres.address import checked_address
 from engine.runtime.apply.apply import require_no_memory
 from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source
-from engine.runtime.clean_up import left_to_undo
 from engine.runtime.discovery import types_of
 from engine.runtime.events import Event, OnEvent, log, logger
 from engine.runtime.interceptors import HEARD_WITHIN, StepHeartbeats, StepNotes
 from engine.runtime.replica import Replica
+from engine.runtime.run_histories import ResetKeys, check_reset, left_to_undo
 from engine.runtime.run_memo import ChainMemo
 from engine.runtime.settings import Settings, database_schema, unknown_names
 from engine.runtime.settings import database_url as environment_url
@@ -88,7 +87,7 @@ class SchedulePlugin(SimplePlugin):
             if schedules is None or isinstance(schedules, ScheduleFile)
             else Source(schedules)
         )
-        self._database_url = checked_address(database_url) if database_url else environment_url()
+        self._database_url = environment_url(database_url)
         if settings:
             settings.check()
         self.settings = settings or Settings.from_environment()
@@ -118,14 +117,17 @@ class SchedulePlugin(SimplePlugin):
         interceptors = sorted(
             config.get("interceptors", ()), key=lambda i: isinstance(i, SlotInterceptor)
         )
-        config["interceptors"] = interceptors
+        keys = ResetKeys(config["client"])
+        config["interceptors"] = [
+            StepNotes(keys) if type(each) is StepNotes else each for each in interceptors
+        ]
         given = config.get("max_heartbeat_throttle_interval", HEARD_WITHIN)
         config["max_heartbeat_throttle_interval"] = min(given, HEARD_WITHIN)
         if config.get("activity_executor") is None:
             # One per concurrent step: the SDK warns below that, and threads start when needed.
             most = config.get("max_concurrent_activities") or _STEPS_AT_ONCE
             config["activity_executor"] = ThreadPoolExecutor(most, thread_name_prefix="step")
-        return _with_undoing(config)
+        return _with_own_code(config)
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
         """See the base class. Clean-up runs are replayed like any other."""
@@ -234,16 +236,18 @@ async def _stop_with(shutdown: asyncio.Event, replica: Replica) -> None:
     replica.stop()
 
 
-def _with_undoing(config: WorkerConfig) -> WorkerConfig:
-    """Add the clean-up workflow to a worker with workflows that compensate on terminate."""
+def _with_own_code(config: WorkerConfig) -> WorkerConfig:
+    """Add what our workflows need: the clean-up workflow, and the activities of the engine."""
     workflows, activities = config.get("workflows", ()), config.get("activities", ())
-    declared = filter(None, map(definition_of, workflows))
-    if Undo in workflows or not any(each.compensate_on_terminate for each in declared):
+    declared = [found for each in workflows if (found := definition_of(each))]
+    if not declared or check_reset in activities:
         return config
     if not activities:
         config["no_remote_activities"] = True  # other workers run its task queue's steps
-    config["workflows"] = [*workflows, Undo]
-    config["activities"] = [*activities, left_to_undo]
+    config["activities"] = [*activities, check_reset]
+    if Undo not in workflows and any(each.compensate_on_terminate for each in declared):
+        config["workflows"] = [*workflows, Undo]
+        config["activities"] = [*config["activities"], left_to_undo]
     return config
 
 

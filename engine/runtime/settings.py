@@ -255,14 +255,16 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 # The ledger's database and schema.
 
 
-def database_url() -> str | None:
-    """Return ``SCHED_DATABASE_URL``, or None for a stateless engine.
+def database_url(given: str | None = None) -> str | None:
+    """Return the address that is given, or ``SCHED_DATABASE_URL``; None for a stateless engine.
 
     Raises:
         LedgerError: it is no address of a PostgreSQL database.
     """
-    given = os.environ.get("SCHED_DATABASE_URL")
-    return checked_address(given) if given else None
+    if given:
+        return checked_address(given, "database_url")
+    url = os.environ.get("SCHED_DATABASE_URL")
+    return checked_address(url) if url else None
 
 
 def database_schema() -> str:

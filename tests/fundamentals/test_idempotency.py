@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.worker import Worker
 
@@ -55,30 +52,6 @@ async def test_an_undo_knows_the_key_of_what_it_takes_back_and_has_one_of_its_ow
     expected = [each.idempotency_key for each in (own, second, first)]
     assert [each.undoes for each in undone] == expected
     assert len({each.idempotency_key for each in (first, second, own, *undone)}) == 6
-
-
-async def test_after_a_reset_the_steps_have_the_keys_they_had(client: Client, worker):
-    before = await keys_of_a_run(client, "run")
-    history = await client.get_workflow_handle("run").fetch_history()
-    begun = next(
-        each.event_id
-        for each in history.events
-        if each.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
-    )
-    SEEN.infos.clear()
-    await client.workflow_service.reset_workflow_execution(
-        ResetWorkflowExecutionRequest(
-            namespace=client.namespace,
-            workflow_execution=WorkflowExecution(workflow_id="run"),
-            workflow_task_finish_event_id=begun,
-            request_id="reset",
-        )
-    )
-    with pytest.raises(WorkflowFailureError):
-        await client.get_workflow_handle("run").result()
-    assert [each.idempotency_key for each in SEEN.infos] == [
-        each.idempotency_key for each in before
-    ]
 
 
 def test_outside_of_a_step_there_is_no_key():

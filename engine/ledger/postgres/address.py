@@ -12,20 +12,24 @@ _SCHEMES = frozenset({"postgresql", "postgres"})
 _PORTS = range(1, 1 << 16)
 
 
-def checked_address(url: str) -> str:
+def checked_address(url: str, name: str = "SCHED_DATABASE_URL") -> str:
     """Return ``url`` if it is clearly the address of a PostgreSQL database.
 
     A driver would take part of an odd password for a host or a port, quote it in its error, or try
     forever to reach it. So the error here contains nothing of the address but its scheme.
+
+    Args:
+        url: the address.
+        name: where it was given, for the error.
 
     Raises:
         LedgerError: it is not.
     """
     scheme, separator, _ = url.partition("://")
     if not separator or not scheme.isalpha():
-        raise _unusable("is not the address of a PostgreSQL database", _FORM)
+        raise _unusable(name, "is not the address of a PostgreSQL database", _FORM)
     if scheme.lower() not in _SCHEMES:
-        raise _unusable(f"begins with {scheme}://, and the ledger is in PostgreSQL", _FORM)
+        raise _unusable(name, f"begins with {scheme}://, and the ledger is in PostgreSQL", _FORM)
     try:
         url.encode()
         parts = urlsplit(url)
@@ -33,7 +37,7 @@ def checked_address(url: str) -> str:
     except ValueError:
         sound = False
     if not sound:
-        raise _unusable("cannot be divided into user, password, host and database", _ENCODED)
+        raise _unusable(name, "cannot be divided into user, password, host and database", _ENCODED)
     return url
 
 
@@ -58,5 +62,5 @@ def _is_host(text: str) -> bool:
     return not colon or (port.isdecimal() and int(port) in _PORTS)
 
 
-def _unusable(what: str, cure: str) -> LedgerError:
-    return LedgerError(f"SCHED_DATABASE_URL {what}", cure=cure)
+def _unusable(name: str, what: str, cure: str) -> LedgerError:
+    return LedgerError(f"{name} {what}", cure=cure)

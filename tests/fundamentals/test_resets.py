@@ -1,0 +1,211 @@
+"""Resets: no effect twice, none for another customer, or the run fails and says why."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.worker import Worker
+
+from engine.errors import Code
+from engine.runtime import SchedulePlugin
+from engine.runtime.run_histories import HistoryReader
+from tests.fundamentals.replays import replay
+from tests.fundamentals.samples import resets
+from tests.fundamentals.samples.mended import NOW, Now
+from tests.waiting import eventually
+
+QUEUE = "resets"
+
+
+@pytest.fixture(autouse=True)
+async def payments(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
+    monkeypatch.setenv("PAYMENTS_DATABASE_URL", database_url)
+    NOW.__dict__.update(vars(Now()))
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(resets.TABLE)
+    yield connection
+    await connection.close()
+
+
+def serving(client: Client) -> Worker:
+    return Worker(
+        client, task_queue=QUEUE, workflows=resets.ALL, activities=resets.STEPS,
+        plugins=[SchedulePlugin(None)],
+    )  # fmt: skip
+
+
+@pytest.fixture
+async def worker(client: Client) -> AsyncIterator[None]:
+    async with serving(client):
+        yield
+
+
+async def start(client: Client, name: str, given: object) -> WorkflowHandle[Any, Any]:
+    workflow_id = f"order-{uuid.uuid4().hex[:8]}"
+    return await client.start_workflow(f"{name}@1", given, id=workflow_id, task_queue=QUEUE)
+
+
+async def tasks_of(handle: WorkflowHandle[Any, Any]) -> list[int]:
+    """Return the events to which a run can be reset."""
+    history = await handle.fetch_history()
+    return [
+        event.event_id for event in history.events
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+    ]  # fmt: skip
+
+
+async def reset(client: Client, handle: WorkflowHandle[Any, Any], event: int) -> Any:
+    """Reset a run, and return a handle of the new one."""
+    run_id = handle.run_id or handle.first_execution_run_id or ""
+    answer = await client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=client.namespace, request_id=uuid.uuid4().hex, reason="a test",
+            workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=run_id),
+            workflow_task_finish_event_id=event,
+        )
+    )  # fmt: skip
+    return client.get_workflow_handle(handle.id, run_id=answer.run_id)
+
+
+async def outcome(client: Client, handle: WorkflowHandle[Any, Any]) -> Any:
+    """Wait for the end, replay the run, and return its result or its error's text."""
+    try:
+        found = await handle.result(follow_runs=False)
+    except WorkflowFailureError as failure:
+        cause = failure.cause
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        found = cause
+    await replay(client, handle, resets)
+    return found
+
+
+async def who_paid(payments: asyncpg.Connection) -> list[str]:
+    found = await payments.fetch(
+        "SELECT customer FROM payments WHERE refunded_by IS NULL ORDER BY customer"
+    )
+    return [row["customer"] for row in found]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("resets-pay", ["ann", "bob"]),
+     ("resets-family", ["ann", "ann's child", "bob", "bob's child"])],
+)  # fmt: skip
+async def test_each_customer_pays_once_wherever_a_run_is_reset(
+    client, worker, payments, name, expected
+):
+    NOW.seconds = {"ann": 0.4}
+    first = await start(client, name, ["ann", "bob"])
+    assert await outcome(client, first) == "paid"
+    NOW.seconds = {"bob": 0.4}
+    # The first run is reset again and again, so that each run has those before it beside it.
+    for event in await tasks_of(first):
+        again = await reset(client, first, event)
+        assert await outcome(client, again) == "paid"
+        assert await who_paid(payments) == expected
+
+
+async def test_a_run_that_is_reset_while_steps_are_under_way_pays_once(client, worker, payments):
+    NOW.seconds = {"ann": 1.5}
+    first = await start(client, "resets-pay", ["ann", "bob"])
+    await eventually(lambda: NOW.charged == ["bob"])
+    NOW.seconds = {"bob": 0.3}
+    again = await reset(client, first, (await tasks_of(first))[-1])
+    assert await outcome(client, again) == "paid"
+    assert await who_paid(payments) == ["ann", "bob"]
+
+
+async def test_a_saga_that_was_undone_is_made_again_or_the_run_says_where_to_reset_it(
+    client, worker, payments
+):
+    NOW.shop_is_mended = False
+    first = await start(client, "resets-order", "ann")
+    assert "nothing goes to ann" in str(await outcome(client, first))
+    assert await who_paid(payments) == []
+    NOW.shop_is_mended = True
+    outcomes = []
+    for event in await tasks_of(first):
+        again = await reset(client, first, event)
+        outcomes.append(await outcome(client, again))
+        shipped = outcomes[-1] == "shipped to ann"
+        assert await who_paid(payments) == (["ann"] if shipped else []), outcomes
+        if shipped:
+            await payments.execute("UPDATE payments SET refunded_by = 'by hand'")
+    assert outcomes[0] == "shipped to ann"
+    for refused in outcomes[1:]:
+        assert refused.type in {Code.RESET_UNSAFE, "FatalError"}
+    assert "was undone after the place of the reset" in str(outcomes[1])
+
+
+async def test_a_run_may_not_complete_on_a_payment_that_was_refunded(client, worker, payments):
+    NOW.seconds = {"in code": 1}
+    first = await start(client, "resets-order", "ann")
+    assert "a bug of the run itself" in str(await outcome(client, first))
+    NOW.seconds = {}
+    again = await reset(client, first, (await tasks_of(first))[1])
+    assert (await outcome(client, again)).type == Code.RESET_UNSAFE
+    assert await who_paid(payments) == []
+
+
+async def test_mended_code_does_not_take_the_keys_of_other_calls(client, worker, payments):
+    first = await start(client, "resets-pay", ["ann", "bob"])
+    assert await outcome(client, first) == "paid"
+    NOW.first = ["zoe"]
+    again = await reset(client, first, (await tasks_of(first))[0])
+    refused = await outcome(client, again)
+    assert refused.type == Code.RESET_UNSAFE
+    assert "resets-capture/" in str(refused)
+    assert "resets-capture has another input than" in str(refused)
+    assert await who_paid(payments) == ["ann", "bob"]
+
+
+async def test_a_refused_call_ends_the_run_even_if_its_code_handles_the_error(
+    client, worker, payments
+):
+    first = await start(client, "resets-forgiving", "ann")
+    assert await outcome(client, first) == "went on"
+    NOW.first = ["zoe"]
+    again = await reset(client, first, (await tasks_of(first))[0])
+    assert (await outcome(client, again)).type == Code.RESET_UNSAFE
+    assert await who_paid(payments) == ["ann"]
+
+
+async def test_without_the_earlier_history_nothing_is_paid(
+    client, worker, payments, monkeypatch: pytest.MonkeyPatch
+):
+    NOW.seconds = {"ann": 60}
+    first = await start(client, "resets-pay", ["ann", "bob"])
+    await eventually(lambda: NOW.charged == ["bob"])
+    event, NOW.seconds = (await tasks_of(first))[0], {}
+    read = HistoryReader.read
+
+    async def forgotten(self: HistoryReader, workflow_id: str, run_id: str | None) -> Any:
+        # The server deletes a run up to a minute after it was asked to.
+        return await read(self, workflow_id, run_id) if run_id != first.result_run_id else None
+
+    monkeypatch.setattr(HistoryReader, "read", forgotten)
+    refused = await outcome(client, await reset(client, first, event))
+    assert refused.type == Code.RESET_UNSAFE
+    assert "is gone" in str(refused)
+    assert await who_paid(payments) == ["bob"]
+
+
+async def test_a_faster_branch_waits_until_it_is_known_whose_payment_was_made(
+    client, worker, payments
+):
+    NOW.seconds = {"ann": 60}
+    first = await start(client, "resets-pay", ["ann", "bob"])
+    await eventually(lambda: NOW.charged == ["bob"])
+    NOW.seconds = {"bob": 1}
+    again = await reset(client, first, (await tasks_of(first))[0])
+    assert await outcome(client, again) == "paid"
+    assert await who_paid(payments) == ["ann", "bob"]
