@@ -118,7 +118,8 @@ async def _report(
     """Report a requested backfill; with ``wait`` follow it to its end and report the result."""
     done, fires = asked.backfill, list[Fire]()
     if not session.as_json:
-        typer.echo(f"workers lay them; `sched show {done.key}` says how far they are")
+        later = f"workers lay them; `sched show {done.key}` says how far they are"
+        typer.echo(later if asked.would_start else "nothing is left to start")
     if wait:
         with _shown(quiet=session.as_json) as show:
             done = await _followed(opened, done, show)

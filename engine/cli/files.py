@@ -226,10 +226,10 @@ def apply_file(
             (problem.located(file.name) for problem in wrong),
         ),
     )
-    if alone:
-        typer.echo(alone, err=True)
     if wait:
         session.ask(wait_for_workers)
+    elif alone:
+        typer.echo(alone, err=True)
     if report.refused:
         raise typer.Exit(1)
 

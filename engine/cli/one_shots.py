@@ -86,7 +86,7 @@ def at(
             workflow, moment, key=key, request_id=request_id,
             project=project or project_here(session.target), reason=reason, **given,
         )  # fmt: skip
-        _print(session, asked)
+        _print(session, asked, warns=not wait)
         if wait:
             await wait_for_worker(partial(unserved_key, opened, asked.key))
 
@@ -151,11 +151,11 @@ def _require_place(moment: str, timezone: str | None) -> None:
             )
 
 
-def _print(session: Session, asked: ApplicationSchedule) -> None:
+def _print(session: Session, asked: ApplicationSchedule, *, warns: bool = True) -> None:
     at, timezone = asked.next_fire_at, asked.schedule.timezone
     when = "paused" if at is None else clock(at, timezone, seconds=True)
     document = fields(asked, "key project next_fire_at")
     document |= {"definition": asked.schedule.to_json(), "waiting": asked.waiting}
     session.print(document, f"{asked.key}: {asked.schedule.workflow}, {when}")
-    if asked.waiting:
+    if asked.waiting and warns:
         typer.echo(asked.waiting, err=True)

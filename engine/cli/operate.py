@@ -310,6 +310,8 @@ def request_run(
         asked = await request(opened)
         row = await opened.schedule(asked.fire.key)
         if wait and asked.fire.status in _SOON:
+            # Whoever ends the wait must know that the request stays.
+            typer.echo(f"requested: {asked.fire.workflow_id}", err=True)
             await wait_for_worker(partial(unserved_key, opened, row.key))
         alone, held = await unserved_key(opened, row.key), row.state == "paused"
         if asked.asks and not alone and not held:

@@ -398,12 +398,13 @@ async def unserved_project(opened: ScheduleService, project: str, *, unknown: bo
 
 
 async def wait_for_worker(look: Callable[[], Awaitable[str]]) -> None:
-    """Poll until ``look`` returns no warning about a missing worker."""
-    warned = False
+    """Poll until ``look`` returns no warning about a missing worker; print each new one."""
+    shown = ""
     while text := await look():
-        if not warned:
-            typer.echo(f"{text}\nwaiting for it; Ctrl-C ends the wait alone", err=True)
-        warned = True
+        if text != shown:
+            more = "still waiting" if shown else "waiting for it; Ctrl-C ends the wait alone"
+            typer.echo(f"{text}\n{more}", err=True)
+        shown = text
         await asyncio.sleep(_EVERY)
-    if warned:
+    if shown:
         typer.echo("a worker lives that starts it", err=True)

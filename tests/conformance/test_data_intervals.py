@@ -225,6 +225,35 @@ async def test_windows_that_were_denied_one_after_another_are_one_gap(minutes):
     assert await minutes.gaps() == []
 
 
+async def test_a_gap_that_grows_is_closed_by_the_rerun_that_was_told(minutes):
+    await minutes.decide("now")
+    await minutes.decide("queued")
+    await minutes.decide("queued")
+    await minutes.decide("now")
+    await minutes.give_up(3)
+    assert await minutes.check() == [(2, 3)]
+    await minutes.give_up(2)
+    assert await minutes.check() == [], "two reruns would process the same data"
+    assert await minutes.gaps() == [(1, 3)]
+    await minutes.rerun(3)
+    await minutes.take()
+    assert minutes.interval(3) == (1, 3)
+    assert await minutes.gaps() == []
+
+
+async def test_a_rerun_that_does_not_run_either_leaves_the_gap_as_it_was(minutes):
+    await minutes.decide("now")
+    await minutes.decide("now")
+    await minutes.decide("now")
+    await minutes.settle(2, "rejected")
+    assert await minutes.check() == [(1, 2)]
+    await minutes.backfill(2)
+    await minutes.settle(2, "rejected")
+    assert await minutes.gaps() == [(1, 2)]
+    assert await minutes.check() == [], "it was told"
+    assert await minutes.gaps() == [(1, 2)]
+
+
 async def test_a_window_whose_data_a_later_run_has_had_repeats_its_own_share(minutes):
     await minutes.decide("now")
     await minutes.decide("skipped")

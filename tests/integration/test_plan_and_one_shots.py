@@ -172,5 +172,9 @@ async def test_a_command_waits_for_a_worker_where_that_is_wanted(sched, ledger, 
     async with asyncio.timeout(20):
         code, _, err = await waits
     assert code == 0
+    if command[0] == "trigger":
+        first, _, err = err.partition("\n")
+        assert first.startswith("requested: sched:nightly:manual:"), "Ctrl-C leaves the request"
     assert err.startswith(NOBODY)
+    assert err.count(NOBODY) == 1
     assert err.rstrip().endswith("a worker lives that starts it")

@@ -236,7 +236,9 @@ def write_fire(tables: Tables, fire: FireEntry, now: datetime) -> FireEntry:
         if fire.status == "starting" and (was is None or was.status != "starting"):
             fire = replace(fire, data_from=_data_from(tables, fire))
         if fire.status in DENIED and was is not None and was.status in UNSTARTED:
-            tables.put(tables.gaps, (fire.key, fire.fire_time), (now, fire.bucket, False))
+            place = fire.key, fire.fire_time
+            _, _, told = tables.gaps.get(place, (now, 0, False))
+            tables.put(tables.gaps, place, (now, fire.bucket, told))
     tables.put(tables.fires, fire.fire_id, fire)
     return fire
 
@@ -254,11 +256,13 @@ def check_gaps(tables: Tables, now: datetime, rest: timedelta, limit: int) -> li
         later = _window_after(tables, key, data_to)
         if later is not None and later < data_to:  # no window after that is a gap
             since = max(since, later)
+        told = (at for (its, at), (_, _, is_told) in tables.gaps.items() if its == key and is_told)
+        is_part = gap and later and any(data_to < each <= later for each in told)
         at, bucket, _ = tables.gaps[key, data_to]
         for place in old:
             if place[0] == key and since < place[1] <= data_to:
                 tables.gaps.pop(place, None)
-        if gap and not runs:
+        if gap and not runs and not is_part:
             tables.gaps[key, data_to] = (at, bucket, True)
             gaps.append(gap)
     return gaps

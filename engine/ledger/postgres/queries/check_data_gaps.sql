@@ -1,5 +1,6 @@
 -- Of windows denied $2 ago or more, the newest $3 of some keys: those whose data a later run has left
--- to them. Windows denied one after another are one gap, named by the last of them.
+-- to them. Windows denied one after another are one gap, named by the last of them; one that is denied
+-- when such a gap has been told already becomes part of it, because the rerun that closes it covers both.
 WITH noted AS (
     SELECT g.key, g.fire_time
     FROM data_gaps g
@@ -8,14 +9,17 @@ WITH noted AS (
 ), asked AS (
     SELECT n.key, n.fire_time, coalesce(before.fire_time, '-infinity') AS data_from,
            coalesce(later.data_from, '-infinity') AS left_until,
-           coalesce(later.data_from >= n.fire_time, false) AS is_left
+           coalesce(later.data_from >= n.fire_time, false) AS is_left,
+           EXISTS (SELECT FROM data_gaps t
+                   WHERE t.namespace = $1 AND t.key = n.key AND t.told_at IS NOT NULL
+                     AND t.fire_time > n.fire_time AND t.fire_time <= later.data_from) AS is_part
     FROM noted n
     LEFT JOIN LATERAL window_before($1, n.key, n.fire_time) AS before ON true
     LEFT JOIN LATERAL window_after($1, n.key, n.fire_time) AS later ON true
 ), last AS (
     SELECT DISTINCT ON (a.key, a.data_from, a.is_left) a.key, a.fire_time, a.data_from,
            CASE WHEN a.is_left THEN a.data_from ELSE greatest(a.data_from, a.left_until) END AS since,
-           a.is_left AND NOT EXISTS (
+           a.is_left AND NOT a.is_part AND NOT EXISTS (
                SELECT FROM fires f
                WHERE f.namespace = $1 AND f.key BETWEEN a.key AND a.key AND f.fire_time = a.fire_time
                  AND f.kind IN ('window', 'rerun')
