@@ -71,7 +71,8 @@ async def _sample(server: PostgresServer, size: int) -> dict[str, float]:
     url = await server.create_database(name)
     ledger = await PostgresLedger.connect(url, connections=2)
     try:
-        await ledger.announce(SERVING, engine="0", tzdata="0", retention=None)
+        known = replace(SERVING, types=frozenset({"noop@1"}))  # or each schedule would be refused
+        await ledger.announce(known, engine="0", tzdata="0", retention=None)
         values = await _moves(ledger, size)
         async with connected(url) as connection:
             return {**values, "floor s": await _floor(connection)}

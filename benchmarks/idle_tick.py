@@ -41,10 +41,16 @@ async def measure_tick(url: str) -> Row:
     }
 
 
+class _NoStarter:
+    """Nothing is due, so nothing is sent: no tick may look for a starter."""
+
+    async def ask(self) -> str | None:
+        raise AssertionError("an idle tick asked for the server")
+
+
 def _idle_poller(ledger: PostgresLedger) -> Poller:
     clock, settings = LedgerClock(), Settings()
-    # Nothing is due, so nothing is sent: there is no starter, and no tick may look for one.
-    dispatcher = Dispatcher(ledger, None, clock, settings, on_event=print)  # type: ignore[arg-type]
+    dispatcher = Dispatcher(ledger, _NoStarter(), clock, settings, on_event=print)  # type: ignore[arg-type]
     return Poller(ledger, dispatcher, clock, SERVING, settings, **BLIND)
 
 

@@ -9,8 +9,8 @@ from datetime import timedelta
 
 from engine.errors import Code
 from engine.ledger import Claim, Evidence, Outcome, StopOrder
-from engine.schedules.planner import Decision, Plan
-from engine.schedules.terms import utc_text
+from engine.schedules.planner import Decision, Move, Plan, ScheduleState
+from engine.schedules.terms import Window, utc_text
 
 logger = logging.getLogger("sched")
 _NAMED = 5
@@ -112,6 +112,11 @@ OnEvent = Callable[[Event], None]
 
 def tell_decided(plans: Iterable[Plan], on_event: OnEvent) -> None:
     """Emit each decision that is not a claim; log all excluded windows together in one line."""
+    plans = list(plans)
+    for planned in plans:
+        for move in planned.moves:
+            if move.to == "skip":
+                on_event(_given_up(planned.state, move))
     decided = [
         Decided(
             decision,
@@ -131,6 +136,13 @@ def tell_decided(plans: Iterable[Plan], on_event: OnEvent) -> None:
             "%d windows of %d schedules skipped, as excluded: %s",
             windows, len(keys), ", ".join([*sorted(keys)[:_NAMED], *more]),
         )  # fmt: skip
+
+
+def _given_up(state: ScheduleState, move: Move) -> Decided:
+    """Return the event of a fire that was to start, and does not."""
+    window = Window(state.key, state.series, 0, move.fire.fire_time)  # its run id has the number
+    decision = Decision(window, "skipped", reason=move.reason)
+    return Decided(decision, move.fire.workflow_id, state.schedule.timezone)
 
 
 def log(event: Event) -> None:

@@ -74,6 +74,13 @@ def shown(board: Board, width: int = 130, height: int = 40, now: datetime = NOON
     return console.file.getvalue().splitlines()
 
 
+def test_a_window_that_waited_is_counted_once():
+    board = heard(decided(1, 1, "queued"), decided(2, 1, "queued"), settled(1))
+    assert counted(board) == {"queued": 1, "started": 1}
+    board.on_event(decided(2, 1, "skipped"))
+    assert counted(board) == {"skipped": 1, "started": 1}
+
+
 def test_a_window_counts_once_under_its_newest_status():
     board = heard(settled(1, "starting"), settled(1), closed(1), settled(2), closed(2, "failed"))
     assert counted(board) == {"completed": 1, "failed": 1}

@@ -18,6 +18,7 @@ from engine.service import Fire, NextFire
 
 _KEPT = 200
 _CLOSED = frozenset(get_args(ClosedWord))
+_MAY_CHANGE = frozenset({"queued", "claimed", "started", UNANSWERED})
 WRONG = frozenset({"failed", "timed_out", "terminated", "rejected", "expired", "unvouched"})
 """Statuses that may need attention: their lines are kept longer than others."""
 
@@ -154,7 +155,10 @@ class Board:
     def _decided(self, event: Decided) -> None:
         decision = event.decision
         first = decision.window
-        self.counts[decision.verdict] += decision.windows
+        if decision.windows == 1:
+            self._count(event.workflow_id, decision.verdict)
+        else:
+            self.counts[decision.verdict] += decision.windows
         self._keep(
             BoardLine(
                 first.key, decision.last or first.fire_time, event.timezone, decision.verdict,
@@ -185,12 +189,12 @@ class Board:
             self._keep(replace(before, status=evidence.closed, note=note))
 
     def _count(self, workflow_id: str, status: str) -> None:
-        """Count a window under its new status; closed windows are not tracked further."""
+        """Count a window under its new status; one that has ended is not tracked further."""
         before = self._open.pop(workflow_id, None)
         if before:
             self.counts[before] -= 1
         self.counts[status] += 1
-        if status not in _CLOSED:
+        if status in _MAY_CHANGE:
             self._open[workflow_id] = status
 
     def _keep(self, line: BoardLine) -> None:
