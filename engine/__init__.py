@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from engine.errors import EngineError
     from engine.flow import (
+        FOREVER,
         CompensationFailed,
         Context,
         FatalError,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "FOREVER",
     "CompensationFailed",
     "Context",
     "EngineError",

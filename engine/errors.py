@@ -120,6 +120,7 @@ class Code(StrEnum):
 
     # A run cannot go on.
     RESET_UNSAFE = "SCHEDULE_RESET_UNSAFE"
+    RESULT_INVALID = "SCHEDULE_RESULT_INVALID"
 
     # A running worker emits an alert.
     PLAN_FAILED = "SCHEDULE_PLAN_FAILED"

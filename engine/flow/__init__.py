@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from engine.flow.context import Context
 from engine.flow.decorator import registered_workflows, version_key, workflow
-from engine.flow.definition import Retry, WorkflowDefinition, definition_of
+from engine.flow.definition import FOREVER, Retry, WorkflowDefinition, definition_of
 from engine.flow.failures import CompensationFailed, FatalError, NotUndone
 from engine.flow.fire import MEMO_KEY, FireInfo, Timing
 from engine.flow.steps import (
@@ -24,6 +24,7 @@ from engine.flow.steps import (
 )
 
 __all__ = [
+    "FOREVER",
     "MEMO_KEY",
     "CompensationFailed",
     "Context",

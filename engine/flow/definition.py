@@ -30,15 +30,20 @@ def duration(value: timedelta | float, name: str) -> timedelta:
     return span
 
 
+class _Unsaid(int):
+    """A default that can be told from the same number written by a user."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Retry:
     """Retry policy of a step or a whole run.
 
-    ``Retry(max_attempts=4, intervals=[60, 300, 900])`` waits 1, 5 and 15 minutes, and then gives
-    up. A ``FatalError`` ends the attempts at once.
+    ``Retry(intervals=[60, 300, 900])`` waits 1, 5 and 15 minutes, and then gives up. A
+    ``FatalError`` ends the attempts at once.
 
     Attributes:
-        max_attempts: Maximum attempts, including the first; None means no limit.
+        max_attempts: Maximum attempts, including the first; None means no limit. By default five,
+            or with ``intervals`` one after each of them.
         intervals: The waits in order (timedeltas or seconds), the last one repeating, instead of
             ``initial_interval``, ``backoff`` and ``max_interval``. They are accurate to about a
             second, counted from the failure, whatever crashes in between.
@@ -58,7 +63,7 @@ class Retry:
         TypeError, ValueError: A value is invalid (at construction).
     """
 
-    max_attempts: int | None = None
+    max_attempts: int | None = _Unsaid(5)
     intervals: Sequence[timedelta | float] = ()
     initial_interval: timedelta | float = 1.0
     backoff: float = 2.0
@@ -68,8 +73,7 @@ class Retry:
 
     def __post_init__(self) -> None:
         """Refuse at import the values that Temporal would refuse in the middle of a run."""
-        if self.max_attempts is not None and self.max_attempts < 1:
-            raise ValueError(f"max_attempts counts the first attempt too; got {self.max_attempts}")
+        self._check_attempts()
         if self.backoff < 1:
             raise ValueError(
                 f"backoff is at least 1, so that waits do not shrink; got {self.backoff}"
@@ -90,6 +94,17 @@ class Retry:
             raise ValueError(
                 "intervals gives every wait; leave out initial_interval, backoff and max_interval"
             )
+        if isinstance(self.max_attempts, _Unsaid):
+            attempts = len(self.intervals) + 1 if self.intervals else int(self.max_attempts)
+            object.__setattr__(self, "max_attempts", attempts)
+
+    def _check_attempts(self) -> None:
+        if self.max_attempts is None:
+            return
+        if isinstance(self.max_attempts, bool) or not isinstance(self.max_attempts, int):
+            raise TypeError(f"max_attempts is a whole number or None; got {self.max_attempts!r}")
+        if self.max_attempts < 1:
+            raise ValueError(f"max_attempts counts the first attempt too; got {self.max_attempts}")
 
     def to_policy(self) -> RetryPolicy:
         """Return Temporal's retry policy, where the first of ``intervals`` stands for all."""
@@ -131,6 +146,13 @@ def _error_name(error: Any) -> str:
     if isinstance(error, type) and issubclass(error, BaseException):
         return error.__name__
     raise TypeError(f"give_up_on lists exception classes or their names; got {error!r}")
+
+
+DEFAULT_RETRY: Final = Retry()
+"""The retry rule of steps that have none: five attempts, after 1, 2, 4 and 8 seconds."""
+
+FOREVER: Final = Retry(max_attempts=None)
+"""No limit: waits of 1 s doubling up to 100 s. The rule of undo steps that have none."""
 
 
 # --- definitions ---

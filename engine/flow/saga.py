@@ -57,8 +57,8 @@ def undo_note(undo: StepCall, key: str) -> dict[str, Any]:
         "timeout": undo.timeout.total_seconds(),
         "queue": undo.queue,
         "priority": undo.priority,
-        "retry": undo.retry and policy_to_json(undo.retry.to_policy()),
-        "rules": undo.retry.told_to_worker() if undo.retry else {},
+        "retry": policy_to_json(undo.retry.to_policy()),
+        "rules": undo.retry.told_to_worker(),
     }
 
 

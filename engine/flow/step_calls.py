@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from difflib import get_close_matches
 from typing import Any, Final, TypedDict
 
 import temporalio.workflow
-from temporalio.common import Priority
+from temporalio.common import Priority, RetryPolicy
 
-from engine.flow.definition import Retry, WorkflowDefinition, duration
+from engine.flow.definition import DEFAULT_RETRY, FOREVER, Retry, WorkflowDefinition, duration
 from engine.flow.steps import (
     DEFAULT_TIMEOUT,
     HEADER,
@@ -26,6 +27,8 @@ from engine.flow.steps import (
 
 NOT_GIVEN: Final[Any] = object()  # None is a valid input
 _PRIORITIES: Final = (1, 2, 3, 4, 5)  # Temporal's own
+_HOPELESS: Final = ("PayloadsTooLarge",)
+"""Failures that the SDK reports as retryable, and that each attempt would meet again."""
 
 
 class Place(TypedDict):
@@ -63,7 +66,7 @@ class StepCall:
     fn: Callable[..., Any]
     args: list[Any]
     timeout: timedelta
-    retry: Retry | None
+    retry: Retry
     priority: int | None = None
     key: str | None = None
     summary: str | None = None
@@ -99,7 +102,7 @@ class StepCall:
                 args=self.args,
                 activity_id=place,
                 start_to_close_timeout=self.timeout,
-                retry_policy=None if self.retry is None else self.retry.to_policy(),
+                retry_policy=_policy_of(self.retry),
                 # With Temporal's default an undo could run while the step is still running.
                 cancellation_type=temporalio.workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=self.summary,
@@ -107,7 +110,7 @@ class StepCall:
             )
 
     def _note(self, undoes: str | None, undo: Mapping[str, Any] | None) -> StepNote:
-        rules = {} if self.retry is None else self.retry.told_to_worker()
+        rules = self.retry.told_to_worker()
         info = temporalio.workflow.info()
         return StepNote(
             origin=origin_of(info), redo=may_repeat(info), key=self.key, undoes=undoes, undo=undo,
@@ -131,14 +134,20 @@ def args_of(
     return args
 
 
-def call_of(fn: Callable[..., Any], given: Any, options: StepOptions) -> StepCall:
+def call_of(
+    fn: Callable[..., Any], given: Any, options: StepOptions, *, default: Retry = DEFAULT_RETRY
+) -> StepCall:
     """Return the call for ``ctx.step``; ``given`` is its input or ``NOT_GIVEN``.
 
+    ``default`` is the retry rule where neither the call nor the step has one.
+
     Raises:
-        TypeError: ``fn`` is not a step, or its signature and the input do not fit.
+        TypeError: ``fn`` is not a step, its signature and the input do not fit, or there is no
+            such option.
         ValueError: A value of ``options`` is out of range.
     """
     definition = _checked(fn, "ctx.step needs")
+    _refuse_unknown(options)
     args = args_of(given, definition, "step")
     retry, timeout = options.get("retry"), options.get("timeout")
     if definition is not None:
@@ -154,7 +163,7 @@ def call_of(fn: Callable[..., Any], given: Any, options: StepOptions) -> StepCal
         fn,
         args,
         span,
-        retry,
+        retry or default,
         priority,
         key,
         options.get("summary"),
@@ -171,7 +180,25 @@ def undo_of(fn: Callable[..., Any], call: StepCall) -> StepCall:
     definition = _checked(fn, "compensate= needs")
     takes_input = definition is None or definition.accepts_input
     given = call.args[0] if call.args and takes_input else NOT_GIVEN
-    return call_of(fn, given, {"summary": f"undo of {call.name}"})
+    return call_of(fn, given, {"summary": f"undo of {call.name}"}, default=FOREVER)
+
+
+def _policy_of(retry: Retry) -> RetryPolicy:
+    policy = retry.to_policy()
+    policy.non_retryable_error_types = [*(policy.non_retryable_error_types or ()), *_HOPELESS]
+    return policy
+
+
+def _refuse_unknown(options: Mapping[str, Any]) -> None:
+    """Refuse misspelt options, which a step would do without unnoticed.
+
+    Raises:
+        TypeError: there is one.
+    """
+    for name in options.keys() - StepOptions.__annotations__.keys():
+        near = get_close_matches(name, [*StepOptions.__annotations__, "compensate"], n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise TypeError(f"ctx.step has no option {name!r}{meant}")
 
 
 def origin_of(info: temporalio.workflow.Info) -> str:

@@ -227,7 +227,7 @@ class StepDefinition:
         fn: The function itself.
         timeout: How long one attempt may take (start to close).
         heartbeat: How long its worker may send no heartbeat; None leaves it to ``timeout``.
-        retry: None means Temporal's default: no limit, waits of 1 s doubling up to 100 s.
+        retry: None means ``DEFAULT_RETRY``, and for an undo step ``FOREVER``.
         queue: The queue of its calls unless they name another; None means no queue.
         is_async: Whether it is async. A sync step needs a worker with an ``activity_executor``.
         accepts_input: Whether it has a parameter.
@@ -306,7 +306,8 @@ def step(
             ``activity.heartbeat`` are kept. An async step that blocks its event loop blocks the
             heartbeats, too. With None only the step itself sends heartbeats: for steps that plain
             workers share, or that should be abandoned when they are stuck.
-        retry: The retry rule; by default Temporal's, without a limit (see ``Retry``).
+        retry: The retry rule; by default five attempts, after 1, 2, 4 and 8 seconds. ``FOREVER``
+            has no limit; an undo step without a rule of its own has none either (see ``Retry``).
         queue: The queue in which its calls wait for their turn, as declared in ``queues:`` of the
             schedule file; a call may name another.
 

@@ -11,7 +11,8 @@ from datetime import timedelta
 from typing import Any, NoReturn
 
 from temporalio import activity, workflow
-from temporalio.converter import PayloadConverter
+from temporalio.api.failure.v1 import Failure
+from temporalio.converter import DefaultFailureConverter, PayloadConverter
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, CancelledError
 from temporalio.worker import (
     ActivityInboundInterceptor,
@@ -27,6 +28,7 @@ from temporalio.worker import (
 )
 from temporalio.workflow import ActivityHandle
 
+from engine.errors import Code
 from engine.flow.step_calls import repeats
 from engine.flow.steps import (
     HEADER,
@@ -136,7 +138,7 @@ class _StepNoteReader(ActivityInboundInterceptor):
             return await super().execute_activity(input)
         self._known.note = note
         try:
-            return await super().execute_activity(input)
+            result = await super().execute_activity(input)
         except CancelledError:
             raise
         except Exception as error:
@@ -144,6 +146,28 @@ class _StepNoteReader(ActivityInboundInterceptor):
             if answer is None:
                 raise
             raise answer from error.__cause__
+        _check_result(result)
+        return result
+
+
+def _check_result(result: object) -> None:
+    """Refuse a result that cannot be written, before the effect would be repeated for it.
+
+    Raises:
+        ApplicationError: it cannot be; it is not retryable.
+    """
+    if result is None or isinstance(result, str | int | float):
+        return
+    try:
+        activity.payload_converter().to_payload(result)
+    except Exception as error:
+        name = activity.info().activity_type
+        raise ApplicationError(
+            f"the result of the step {name!r} cannot be written as JSON: {error}; return plain"
+            " values, a dataclass or a pydantic model",
+            type=Code.RESULT_INVALID,
+            non_retryable=True,
+        ) from error
 
 
 class _StepInfoProvider(ActivityOutboundInterceptor):
@@ -199,6 +223,29 @@ def wait_after(note: StepNote, attempt: int) -> timedelta | None:
         return None
     chance = note.jitter * random.uniform(-1, 1)
     return timedelta(seconds=seconds * (1 + chance))
+
+
+class EndingFailures(DefaultFailureConverter):
+    """Failure converter that ends the attempts of a step whose input cannot be read.
+
+    The SDK reads the input before any interceptor, and reports that as a failure like any other.
+    """
+
+    def to_failure(
+        self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure
+    ) -> None:
+        """See the base class."""
+        super().to_failure(exception, payload_converter, failure)
+        if not isinstance(exception, ApplicationError) or exception.message != _UNREADABLE:
+            return
+        # A codec that cannot reach its keys raises other errors; it may read the input later.
+        if isinstance(exception.__cause__, TypeError | ValueError):
+            failure.message = f"the input of the step cannot be read: {exception.__cause__}"
+            failure.application_failure_info.type = Code.INPUT_INVALID
+            failure.application_failure_info.non_retryable = True
+
+
+_UNREADABLE = "Failed decoding arguments"
 
 
 # --- heartbeats ---

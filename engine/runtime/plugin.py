@@ -13,7 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from temporalio.contrib.pydantic import PydanticPayloadConverter
-from temporalio.converter import DataConverter, DefaultPayloadConverter
+from temporalio.converter import DataConverter, DefaultFailureConverter, DefaultPayloadConverter
 from temporalio.plugin import SimplePlugin
 from temporalio.worker import ReplayerConfig, Worker, WorkerConfig, WorkflowRunner
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
@@ -26,7 +26,7 @@ from engine.runtime.apply.apply import require_no_memory
 from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source
 from engine.runtime.discovery import types_of
 from engine.runtime.events import Event, OnEvent, log, logger
-from engine.runtime.interceptors import HEARD_WITHIN, StepHeartbeats, StepNotes
+from engine.runtime.interceptors import HEARD_WITHIN, EndingFailures, StepHeartbeats, StepNotes
 from engine.runtime.replica import Replica
 from engine.runtime.run_histories import ResetKeys, check_reset, left_to_undo
 from engine.runtime.run_memo import ChainMemo
@@ -285,6 +285,8 @@ def _understanding_models(given: DataConverter | None) -> DataConverter:
     converter = given or DataConverter.default
     if converter.payload_converter_class is not DefaultPayloadConverter:
         return converter
+    if converter.failure_converter_class is DefaultFailureConverter:
+        converter = replace(converter, failure_converter_class=EndingFailures)
     return replace(converter, payload_converter_class=PydanticPayloadConverter)
 
 

@@ -1,0 +1,71 @@
+"""Steps that can never succeed, and steps without a retry rule."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from engine import FOREVER, Context, Retry, step, workflow
+
+CALLS: Counter[str] = Counter()
+
+
+@step(name="hopeless-large", retry=FOREVER)
+async def large() -> str:
+    CALLS["large"] += 1
+    return "x" * 3_000_000
+
+
+@step(name="hopeless-strange", retry=FOREVER)
+async def strange() -> object:
+    CALLS["strange"] += 1
+    return object()
+
+
+@step(name="hopeless-number", retry=FOREVER)
+async def number(value: int) -> None:
+    CALLS["number"] += 1
+
+
+@step(name="hopeless-away", retry=Retry(initial_interval=0.01, backoff=1))
+async def away() -> None:
+    CALLS["away"] += 1
+    raise ConnectionError("away")
+
+
+@step(name="hopeless-listed", retry=Retry(intervals=[0.01, 0.01]))
+async def listed() -> None:
+    CALLS["listed"] += 1
+    raise ConnectionError("away")
+
+
+@step(name="hopeless-plain")
+async def plain() -> None:
+    """Has no rule of its own."""
+
+
+@workflow(name="hopeless")
+class Hopeless:
+    """Makes one step of the given kind."""
+
+    async def run(self, ctx: Context, kind: str) -> None:
+        if kind == "undo":
+            await ctx.step(plain, compensate=away)
+            raise LookupError("undo it")
+        if kind == "another undo":
+            await ctx.step(text, "no number", compensate=number)  # type: ignore[arg-type] # the point
+            raise LookupError("undo it")
+        if kind == "number":
+            await ctx.step(number, "no number")  # type: ignore[arg-type] # the point
+        steps: dict[str, Any] = {"large": large, "strange": strange, "away": away, "listed": listed}
+        await ctx.step(steps.get(kind, plain))
+
+
+@step(name="hopeless-text")
+async def text(value: str) -> None:
+    """Takes a text."""
+
+
+ALL = [Hopeless]
+STEPS: list[Callable[..., Any]] = [large, strange, number, away, listed, plain, text]

@@ -1,0 +1,91 @@
+"""What can never succeed ends at once, and nothing is tried for ever unless somebody says so."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from temporalio.client import Client
+from temporalio.common import RetryPolicy
+from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.worker import Worker
+
+from engine import FOREVER, Retry
+from engine.errors import Code
+from engine.flow.failures import CompensationFailed
+from engine.flow.step_calls import NOT_GIVEN, call_of, undo_of
+from engine.runtime import SchedulePlugin
+from tests.fundamentals.flow_runs import Runs
+from tests.fundamentals.samples import hopeless
+from tests.fundamentals.samples.hopeless import CALLS
+
+
+@pytest.fixture
+async def runs(client: Client) -> AsyncIterator[Runs]:
+    CALLS.clear()
+    config = client.config()
+    config["plugins"] = [SchedulePlugin(None)]
+    ours = Client(**config)
+    async with Worker(
+        ours, task_queue="hopeless", workflows=hopeless.ALL, activities=hopeless.STEPS
+    ):
+        yield Runs(ours, "hopeless", hopeless)
+
+
+@pytest.mark.parametrize(
+    ("kind", "calls", "code"),
+    [("large", 1, "PayloadsTooLarge"), ("strange", 1, Code.RESULT_INVALID),
+     ("number", 0, Code.INPUT_INVALID)],
+)  # fmt: skip
+async def test_a_step_that_can_never_succeed_has_one_attempt(runs, kind, calls, code):
+    """Although its rule is to try for ever: each attempt would repeat the effect."""
+    failure = await runs.result("hopeless@1", kind)
+    assert isinstance(failure, ActivityError)
+    assert isinstance(failure.cause, ApplicationError)
+    assert failure.cause.type == code
+    assert CALLS[kind] == calls
+
+
+async def test_an_undo_of_another_type_ends_and_is_listed(runs):
+    failure = await runs.result("hopeless@1", "another undo")
+    assert isinstance(failure, ApplicationError)
+    assert failure.type == CompensationFailed.__name__
+    assert failure.details[0]["undo"] == "hopeless-number"
+
+
+@pytest.mark.parametrize(("kind", "attempts"), [("away", 5), ("listed", 3)])
+async def test_attempts_end(runs, kind, attempts):
+    assert isinstance(await runs.result("hopeless@1", kind), ActivityError)
+    assert CALLS[kind] == attempts
+
+
+def test_a_step_without_a_rule_has_five_attempts_and_its_undo_no_limit():
+    call = call_of(hopeless.plain, NOT_GIVEN, {})
+    assert call.retry.to_policy() == RetryPolicy(maximum_attempts=5)
+    assert undo_of(hopeless.plain, call).retry is FOREVER
+    assert FOREVER.to_policy() == RetryPolicy()
+
+
+@pytest.mark.parametrize(
+    ("rule", "attempts"),
+    [(Retry(), 5), (Retry(intervals=[1, 3, 3]), 4), (Retry(max_attempts=9, intervals=[1]), 9),
+     (Retry(max_attempts=None, intervals=[1]), None), (Retry(max_attempts=5, intervals=[1]), 5)],
+)  # fmt: skip
+def test_a_list_of_waits_means_that_many_retries(rule, attempts):
+    assert rule.max_attempts == attempts
+
+
+@pytest.mark.parametrize("given", [1.5, True, "3"])
+def test_attempts_are_a_whole_number(given):
+    with pytest.raises(TypeError, match="whole number"):
+        Retry(max_attempts=given)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [("compensation", "compensate"), ("retries", "retry"), ("timout", "timeout"), ("zzz", None)],
+)
+def test_a_misspelt_option_is_refused(written, meant):
+    with pytest.raises(TypeError, match=f"no option '{written}'") as refused:
+        call_of(hopeless.plain, NOT_GIVEN, {written: 3})  # type: ignore[misc] # the point
+    assert (f"did you mean {meant}?" in str(refused.value)) == (meant is not None)
