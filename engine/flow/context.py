@@ -6,10 +6,11 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from random import Random
-from typing import Any, Protocol, TypeVar, Unpack, overload
+from typing import Any, Final, Literal, NoReturn, Protocol, TypeVar, Unpack, overload
 from uuid import UUID
 
 import temporalio.workflow
+from temporalio.common import RawValue
 
 from engine.errors import EngineError
 from engine.flow.children import Children, all_of
@@ -17,8 +18,8 @@ from engine.flow.coroutines import UnawaitedCalls, to_await
 from engine.flow.definition import Retry, duration
 from engine.flow.failures import NotUndone
 from engine.flow.fire import MEMO_KEY, FireInfo
-from engine.flow.saga import Saga
-from engine.flow.signals import Signals
+from engine.flow.saga import UNDO_CARRIED, Saga
+from engine.flow.signals import SIGNAL_CARRIED, Signals
 from engine.flow.step_calls import NOT_GIVEN, StepCall, StepOptions, call_of, undo_of
 
 # --- progress ---
@@ -61,6 +62,7 @@ WorkflowClass = TypeVar("WorkflowClass", bound="type[RunsAlone[Any] | RunsWithIn
 
 # --- context ---
 
+_CARRIED: Final = (SIGNAL_CARRIED, UNDO_CARRIED)
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -346,17 +348,28 @@ class Context:
             signal: Its name, as in ``temporal workflow signal --name``.
             wanted: The type to decode the value into; by default plain JSON. The result is None
                 if the signal carries no value.
-            timeout: How long to wait (timedelta or seconds); None means forever.
+            timeout: How long to wait (timedelta or seconds); None means forever, 0 not at all.
+
+        A signal whose value is not of that type is dropped, and logged.
 
         Raises:
             TimeoutError: No signal came in time.
         """
-        longest = None if timeout is None else duration(timeout, "timeout")
+        longest = None if timeout is None else _wait_of(timeout)
         try:
             return await self._next_signal(signal, wanted, longest)
         except TimeoutError:
             # asyncio's own cause is a cancel, which would be reported as the reason.
             raise TimeoutError(f"no signal {signal} came within {longest}") from None
+
+    @to_await
+    async def pending(self, signal: str) -> int:
+        """Return how many signals of this name have come and were not waited for.
+
+        Args:
+            signal: Its name, as for ``wait_for``.
+        """
+        return await self._count_signals(signal)
 
     @to_await
     async def sleep(self, span: timedelta | float) -> None:
@@ -379,6 +392,28 @@ class Context:
             raise ValueError(f"{moment} has no timezone; give an aware datetime")
         await self.sleep(moment - self.now())
 
+    @to_await
+    async def continue_as_new(
+        self,
+        input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
+        *,
+        undo: Literal["refuse", "carry", "commit"] = "refuse",
+    ) -> NoReturn:
+        """End this run, and begin the next one of its chain with an empty history.
+
+        Signals that have come and were not waited for reach the next run.
+
+        Args:
+            input: The input of the next run; if omitted, it has none.
+            undo: What happens to steps that a bad end would undo. ``carry``: a bad end of the next
+                run undoes them. ``commit``: they stay. By default there must be none.
+
+        Raises:
+            EngineError: There is something to undo, or a child is open.
+        """
+        await self._continue(input, undo)
+        raise AssertionError("the run has ended")
+
     # What a stand-in of the testing kit does without a server. The decorator calls `_unwind` when
     # `run` raises or is cancelled.
 
@@ -397,5 +432,38 @@ class Context:
     async def _next_signal(self, signal: str, wanted: Any, longest: timedelta | None) -> Any:
         return await self._signals.wait_for(signal, wanted, longest)
 
+    async def _count_signals(self, signal: str) -> int:
+        return await self._signals.pending(signal)
+
+    async def _continue(self, given: Any, undo: str) -> None:
+        to_undo = self._saga.to_undo
+        if to_undo and undo == "refuse":
+            raise EngineError(
+                f"ctx.continue_as_new: a bad end of this run would undo {', '.join(to_undo)}, and"
+                " the next run knows nothing of that",
+                cure='write undo="carry" or undo="commit"',
+            )
+        if self._children.under_way:
+            raise EngineError(
+                "ctx.continue_as_new: a child is open, and would be ended with this run",
+                cure="wait for it first",
+            )
+        carried: dict[str, Any] = {**await self._signals.left()}
+        if undo == "carry":
+            carried |= self._saga.carried()
+        memo = temporalio.workflow.info().raw_memo
+        kept = {
+            name: RawValue(each) for name, each in memo.items() if not name.startswith(_CARRIED)
+        }
+        temporalio.workflow.continue_as_new(
+            args=[] if given is NOT_GIVEN else [given],
+            memo={**kept, **carried} if carried or len(kept) < len(memo) else None,
+        )
+
     async def _unwind(self) -> list[NotUndone]:
         return await self._saga.unwind()
+
+
+def _wait_of(timeout: timedelta | float) -> timedelta:
+    """Return the timeout of a wait, which may be zero."""
+    return timedelta(0) if timeout in {0, timedelta(0)} else duration(timeout, "timeout")

@@ -111,7 +111,11 @@ async def finish_despite_cancel(work: Coroutine[Any, Any, R]) -> R:
 
     A cancel of the run arrives in the task that waits here; the work runs in its own task.
     """
-    working = asyncio.create_task(work)
+    try:
+        working = asyncio.create_task(work)
+    except BaseException:  # the SDK evicts the run from its cache
+        work.close()  # avoids Python's warning
+        raise
     while not working.done():
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.shield(working)

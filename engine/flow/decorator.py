@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Final, get_type_hints, overload
 
@@ -15,6 +15,7 @@ from engine.errors import EngineError
 from engine.flow.context import Context, WorkflowClass
 from engine.flow.definition import MARK, Registry, Retry, WorkflowDefinition, checked_name, duration
 from engine.flow.failures import CompensationFailed, ending_of
+from engine.flow.signals import Handlers
 
 _RUN_METHOD: Final = "_temporal_run"
 _TEMPORAL_MARK: Final = "__temporal_workflow_definition"
@@ -147,6 +148,7 @@ def _mark(cls: type, name: str | None, version: str, rules: dict[str, Any]) -> N
         # Lets clients name the workflow as `TheClass.run`, as with Temporal's own workflows.
         setattr(run, _TEMPORAL_MARK, getattr(cls, _TEMPORAL_MARK))
     setattr(cls, MARK, definition)
+    Handlers.mark(cls)
     _registry.add(definition.type, cls, definition)
 
 
@@ -264,22 +266,19 @@ def _temporal_run(
 
     async def run(self: Any, *inputs: Any) -> Any:
         context = Context(leaves_notes=definition.compensate_on_terminate)
+        handlers = Handlers.of(self)
         try:
+            handlers.begin()
             _check_inputs(definition, inputs)
-            try:
-                result = await self.run(context, *inputs)
-            except temporalio.workflow.ContinueAsNewError:
-                await context._saga.check_reset()  # noqa: SLF001 - as below
-                raise
-            context._unawaited.refuse()  # noqa: SLF001 - as below
-            await context._saga.check_reset()  # noqa: SLF001 - as below
-        except (Exception, asyncio.CancelledError) as error:
+            result = await _completed(self.run(context, *inputs), context, handlers)
+        except (Exception, asyncio.CancelledError) as caught:
+            error = handlers.end(caught)
             # Private, because users see the rest of the context.
             not_undone = await context._unwind()  # noqa: SLF001
             ending = ending_of(error, temporalio.workflow.info().retry_policy)
             if not_undone:
                 raise CompensationFailed(definition.type, not_undone) from ending
-            if ending is error:
+            if ending is caught:
                 raise
             raise ending from ending.__cause__
         return result
@@ -298,6 +297,25 @@ def _temporal_run(
         return_annotation=hints.get("return", inspect.Signature.empty),
     )
     return temporalio.workflow.run(run)
+
+
+async def _completed(running: Awaitable[Any], context: Context, handlers: Handlers) -> Any:
+    """Return the result of ``run`` once nothing speaks against it.
+
+    Raises:
+        BaseException: what has left ``run`` or a handler, or why the run may not complete.
+    """
+    try:
+        result = await running
+    except temporalio.workflow.ContinueAsNewError:
+        await handlers.finish()
+        await context._saga.check_reset()  # noqa: SLF001 - private, because users see the rest
+        raise
+    await handlers.finish()
+    handlers.check()
+    context._unawaited.refuse()  # noqa: SLF001 - as above
+    await context._saga.check_reset()  # noqa: SLF001 - as above
+    return result
 
 
 def _check_inputs(definition: WorkflowDefinition, inputs: tuple[Any, ...]) -> None:

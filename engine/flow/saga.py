@@ -6,8 +6,9 @@ import asyncio
 import base64
 import contextlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 import temporalio.workflow
@@ -20,7 +21,7 @@ from engine.flow.children import Children
 from engine.flow.coroutines import finish_despite_cancel, result_of
 from engine.flow.definition import policy_from_json, policy_to_json
 from engine.flow.failures import CompensationFailed, NotUndone, refusal, was_refused
-from engine.flow.step_calls import StepCall, origin_of, place_of, repeats
+from engine.flow.step_calls import StepCall, may_repeat, origin_of, place_of, repeats
 from engine.flow.steps import StepNote, noted
 
 # --- clean-up workflow ---
@@ -37,6 +38,9 @@ LEFT_TO_UNDO: Final = "sched.left_to_undo"
 
 CHECK_RESET: Final = "sched.check_reset"
 """The activity that looks whether a run that repeats another may complete."""
+
+UNDO_CARRIED: Final = "sched.undo."
+"""The beginning of memo fields that carry an undo step into the next run of a chain."""
 
 _READING = timedelta(minutes=1)
 _PATIENT = RetryPolicy(maximum_interval=timedelta(minutes=1))
@@ -102,30 +106,40 @@ class Undo:
                 return done - len(self._not_undone)
 
     async def _undo(self, each: Mapping[str, Any]) -> None:
-        undo = each["undo"]
-        name = undo["step"]
+        name = each["undo"]["step"]
         self._calls[name] += 1
-        retry = undo.get("retry")
         try:
-            origin = origin_of(temporalio.workflow.info())
-            rules = {**undo.get("rules", {}), "undoes": undo["key"], "origin": origin}
-            with noted(StepNote.from_json(rules)):
-                handle: temporalio.workflow.ActivityHandle[Any] = (
-                    temporalio.workflow.start_activity(
-                        name,
-                        args=[_raw(each["input"])] if each.get("input") else [],
-                        activity_id=f"{name}/{self._calls[name]}",
-                        start_to_close_timeout=timedelta(seconds=undo["timeout"]),
-                        retry_policy=policy_from_json(retry) if retry else None,
-                        summary=f"undo of {each['step']}",
-                        **place_of(undo.get("queue"), undo.get("priority")),
-                    )
-                )
-            await handle
+            await start_undo(each, f"{name}/{self._calls[name]}")
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the others are undone
             cause = error.__cause__ or error
             temporalio.workflow.logger.error("the undo %r failed: %s", name, cause)
             self._not_undone.append(NotUndone(each["step"], name, str(cause)))
+
+
+def start_undo(each: Mapping[str, Any], place: str) -> ActivityHandle[Any]:
+    """Start an undo step whose call was made by another run.
+
+    Args:
+        each: ``step``, ``undo`` (see ``undo_note``) and ``input``, if it has one.
+        place: the activity id.
+    """
+    undo, info = each["undo"], temporalio.workflow.info()
+    retry = undo.get("retry")
+    note = {
+        **undo.get("rules", {}), "undoes": undo["key"], "origin": origin_of(info),
+        "redo": may_repeat(info),
+    }  # fmt: skip
+    with noted(StepNote.from_json(note)):
+        handle: ActivityHandle[Any] = temporalio.workflow.start_activity(
+            undo["step"],
+            args=[_raw(each["input"])] if each.get("input") else [],
+            activity_id=place,
+            start_to_close_timeout=timedelta(seconds=undo["timeout"]),
+            retry_policy=policy_from_json(retry) if retry else None,
+            summary=f"undo of {each['step']}",
+            **place_of(undo.get("queue"), undo.get("priority")),
+        )
+    return handle
 
 
 async def _until(moment: str | None) -> None:
@@ -138,6 +152,10 @@ async def _until(moment: str | None) -> None:
 
 def _raw(text: str) -> RawValue:
     return RawValue(Payload.FromString(base64.b64decode(text)))
+
+
+def _text(payload: Payload) -> str:
+    return base64.b64encode(payload.SerializeToString()).decode()
 
 
 # --- undo steps ---
@@ -168,6 +186,7 @@ class Saga:
         self._under_way: dict[ActivityHandle[Any], None] = {}
         self._unwinding = False
         self._calls: Counter[str] = Counter()
+        self._carried: list[Mapping[str, Any]] | None = None
         self.refused: BaseException | None = None
 
     async def run(self, call: StepCall, undo: StepCall | None) -> Any:
@@ -182,7 +201,7 @@ class Saga:
             raise asyncio.CancelledError("the run is being undone")
         if self.refused is not None:
             raise self.refused
-        place = self._place_of(call)
+        place = self._place_of(call.name)
         key = call.idempotency_key(place)
         left = undo_note(undo, key) if undo and self._leaves_notes else None
         handle = call.start(place, undo=left)
@@ -234,7 +253,7 @@ class Saga:
         The result includes what stopped children could not undo. Neither an error nor a cancel
         interrupts the unwinding.
         """
-        if not self._undos and not self._children.under_way:
+        if not self.to_undo and not self._children.under_way:
             return self._children.not_undone
         self._unwinding = True
         return await finish_despite_cancel(self._unwind())
@@ -251,17 +270,55 @@ class Saga:
         not_undone = self._children.not_undone
         while self._undos:
             undo, step, key = self._undos.pop()
-            try:
-                await undo.start(self._place_of(undo), undoes=key)
-            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
-                # The other steps are still undone, and the run's own error remains the cause.
-                # (Never BaseException: the SDK uses it to evict a run from its cache.)
-                names, cause = (undo.name, step.name), error.__cause__ or error
-                temporalio.workflow.logger.error("the undo %r of %r failed: %s", *names, cause)
-                not_undone.append(NotUndone(step.name, undo.name, str(cause)))
+            begin = partial(undo.start, undoes=key)
+            not_undone += await self._undone(begin, step.name, undo.name)
+        for each in reversed(self._of_earlier_runs()):
+            begin = partial(start_undo, each)
+            not_undone += await self._undone(begin, each["step"], each["undo"]["step"])
         return not_undone
 
-    def _place_of(self, call: StepCall) -> str:
+    async def _undone(
+        self, begin: Callable[[str], ActivityHandle[Any]], step: str, undo: str
+    ) -> list[NotUndone]:
+        """Undo one step; return it if that fails, so that the others are still undone."""
+        try:
+            await begin(self._place_of(undo))
+        # Never BaseException: the SDK uses it to evict a run from its cache.
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
+            cause = error.__cause__ or error
+            temporalio.workflow.logger.error("the undo %r of %r failed: %s", undo, step, cause)
+            return [NotUndone(step, undo, str(cause))]
+        return []
+
+    @property
+    def to_undo(self) -> list[str]:
+        """The steps that a bad end would undo, the oldest first."""
+        earlier = [str(each["step"]) for each in self._of_earlier_runs()]
+        return earlier + [step.name for _, step, _ in self._undos]
+
+    def carried(self) -> dict[str, Any]:
+        """Return what is to undo as memo fields of the next run of the chain."""
+        convert = temporalio.workflow.payload_converter().to_payload
+        own = [
+            {
+                "step": step.name,
+                "undo": undo_note(undo, key),
+                "input": _text(convert(undo.args[0])) if undo.args else None,
+            }
+            for undo, step, key in self._undos
+        ]
+        every = [*self._of_earlier_runs(), *own]
+        return {f"{UNDO_CARRIED}{number:06d}": each for number, each in enumerate(every)}
+
+    def _of_earlier_runs(self) -> list[Mapping[str, Any]]:
+        """Return what earlier runs of the chain have left to undo, the oldest first."""
+        if self._carried is None:
+            memo = temporalio.workflow.info().raw_memo
+            fields = sorted(field for field in memo if field.startswith(UNDO_CARRIED))
+            self._carried = [temporalio.workflow.memo_value(field) for field in fields]
+        return self._carried
+
+    def _place_of(self, name: str) -> str:
         """Return the name of a call: numbered, so that every replay gives it the same name."""
-        self._calls[call.name] += 1
-        return f"{call.name}/{self._calls[call.name]}"
+        self._calls[name] += 1
+        return f"{name}/{self._calls[name]}"

@@ -1,7 +1,8 @@
-"""Signals of a run, each kept until the workflow waits for it."""
+"""Signals of a run, each kept until the workflow waits for it, and failures of handlers."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections import defaultdict, deque
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 import temporalio.workflow
+from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from engine.errors import EngineError
@@ -20,6 +22,7 @@ class Signals:
     def __init__(self) -> None:
         self._waiting: defaultdict[str, deque[RawValue | None]] = defaultdict(deque)
         self._line: defaultdict[str, list[object]] = defaultdict(list)
+        self._heard: set[str] = set()
 
     async def wait_for(
         self,
@@ -31,35 +34,96 @@ class Signals:
 
         Concurrent waits for one name are served in the order in which they began.
 
+        A signal whose value is not of the wanted type is dropped, and logged: whoever sends it must
+        not be able to fail the run.
+
         Raises:
             TimeoutError: no signal came in time.
             EngineError: the class has its own handler for the name.
         """
         self._listen(name)
-        waiting, line, me = self._waiting[name], self._line[name], object()
+        line, me = self._line[name], object()
+        now = temporalio.workflow.now
+        end = None if timeout is None else now() + timeout
         line.append(me)
         try:
+            while True:
+                given = await self._next(name, me, None if end is None else end - now())
+                try:
+                    return _decoded(given, wanted)
+                except Exception as error:
+                    if not temporalio.workflow.patched(_DROPS):
+                        raise  # as an earlier version did
+                    temporalio.workflow.logger.warning(
+                        "a signal %s was dropped, because its value is no %s: %s",
+                        name, getattr(wanted, "__name__", wanted), error,
+                    )  # fmt: skip
+        finally:
+            line.remove(me)
+
+    async def pending(self, name: str) -> int:
+        """Return how many signals of this name have come and were not returned."""
+        self._listen(name)
+        await _delivered()
+        return len(self._waiting[name])
+
+    async def left(self) -> dict[str, RawValue]:
+        """Return the signals that have come and were not returned, as memo fields of the next run.
+
+        Later ones are not lost: the server does not let a run continue that has not seen them.
+        """
+        if temporalio.workflow.get_dynamic_signal_handler() is None:
+            temporalio.workflow.set_dynamic_signal_handler(self._hear)
+            await _delivered()
+        for name in _carried_names():
+            self._take_carried(name)
+        given = [(name, each) for name, line in self._waiting.items() for each in line]
+        none = RawValue(Payload(metadata={"encoding": _NOTHING}))
+        return {
+            f"{SIGNAL_CARRIED}{number:06d}.{name}": none if each is None else each
+            for number, (name, each) in enumerate(given)
+        }
+
+    def _hear(self, name: str, values: Sequence[RawValue]) -> None:
+        self._waiting[name].append(values[0] if values else None)
+
+    def _take_carried(self, name: str) -> None:
+        """Put the signals that an earlier run of the chain carried over before all later ones."""
+        if name in self._heard:
+            return
+        self._heard.add(name)
+        memo = temporalio.workflow.info().raw_memo
+        carried = [memo[key] for key in sorted(memo) if _carried_name(key) == name]
+        self._waiting[name].extendleft(
+            None if each.metadata.get("encoding") == _NOTHING else RawValue(each)
+            for each in reversed(carried)
+        )
+
+    async def _next(self, name: str, me: object, left: timedelta | None) -> RawValue | None:
+        waiting, line = self._waiting[name], self._line[name]
+        if left is not None and left <= timedelta(0):
+            await _delivered()
+            if not waiting or line[0] is not me:
+                raise TimeoutError
+        else:
             # One signal serves one wait: the first in line.
             await temporalio.workflow.wait_condition(
                 lambda: bool(waiting) and line[0] is me,
-                timeout=timeout,
+                timeout=left,
                 timeout_summary=f"waits for the signal {name}",
             )
-        finally:
-            line.remove(me)
-        given = waiting.popleft()
-        if given is None:
-            return None
-        return temporalio.workflow.payload_converter().from_payload(given.payload, wanted)
+        return waiting.popleft()
 
     def _listen(self, name: str) -> None:
-        if name in self._waiting:
+        if name in self._heard:
             return
         if temporalio.workflow.get_signal_handler(name) is not None:
             raise EngineError(
                 f"ctx.wait_for({name!r}): the workflow has a @workflow.signal of that name",
                 cure="wait for what the handler sets, or take the handler away",
             )
+
+        self._take_carried(name)
 
         def heard(*values: Any) -> None:
             self._waiting[name].append(_kept(values))
@@ -72,6 +136,39 @@ class Signals:
         temporalio.workflow.set_signal_handler(name, heard)
 
 
+SIGNAL_CARRIED: Final = "sched.signal."
+"""The beginning of memo fields that carry a signal into the next run of a chain."""
+_NOTHING: Final = b"binary/null"
+
+
+def _carried_name(field: str) -> str | None:
+    """Return the name of the signal that a memo field carries; None for any other field."""
+    if not field.startswith(SIGNAL_CARRIED):
+        return None
+    return field.removeprefix(SIGNAL_CARRIED).partition(".")[2]
+
+
+def _carried_names() -> list[str]:
+    found = (_carried_name(field) for field in sorted(temporalio.workflow.info().raw_memo))
+    return list(dict.fromkeys(name for name in found if name is not None))
+
+
+_DROPS: Final = "sched.drops_signals"
+"""The patch of runs that drop a signal of another type."""
+
+
+async def _delivered() -> None:
+    """Let the signals that have come reach their handlers; no time passes."""
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+
+def _decoded(given: RawValue | None, wanted: Any) -> Any:
+    if given is None:
+        return None
+    return temporalio.workflow.payload_converter().from_payload(given.payload, wanted)
+
+
 _ONE_VALUE: Final = inspect.Signature(
     [inspect.Parameter("value", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
 )
@@ -82,3 +179,87 @@ def _kept(values: Sequence[Any]) -> RawValue | None:
     if len(values) <= 1:
         return values[0] if values else None
     return RawValue(temporalio.workflow.payload_converter().to_payload(values[0]))
+
+
+# --- handlers ---
+# What leaves a handler of a signal ends the run as if it had left ``run``, and so does an
+# unexpected error of an update. Temporal would end the run without its undo steps, or repeat the
+# task for ever.
+
+_STATE: Final = "__sched_handlers__"
+_ENDS: Final = "sched.handlers"
+"""The patch of runs that their handlers end in this way."""
+
+
+class Handlers:
+    """The handlers of one run, and its task.
+
+    Attributes:
+        error: what left a handler, if anything did.
+    """
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._ended = False
+
+    @classmethod
+    def of(cls, instance: object) -> Handlers:
+        """Return the handlers of this run: a signal may arrive before ``run`` begins."""
+        state: dict[str, Any] = vars(instance)
+        found: Handlers = state.setdefault(_STATE, cls())
+        return found
+
+    @staticmethod
+    def mark(workflow_class: type) -> None:
+        """Have the runs of this class end with what leaves their handlers."""
+        setattr(workflow_class, _STATE, None)
+
+    @classmethod
+    def end_run(cls, instance: object, error: BaseException) -> bool:
+        """Have a run end with an error of a handler; False if Temporal has to handle it."""
+        return hasattr(type(instance), _STATE) and cls.of(instance).failed(error)
+
+    def begin(self) -> None:
+        """Note that ``run`` begins, in the current task.
+
+        Raises:
+            BaseException: what has left a handler already.
+        """
+        self._task = asyncio.current_task()
+        self.check()
+
+    def check(self) -> None:
+        """Raise what has left a handler."""
+        if self.error is not None:
+            raise self.error
+
+    def end(self, error: BaseException) -> BaseException:
+        """Note that the run ends, and return why: what left a handler has cancelled ``run``."""
+        self._ended = True
+        if self.error is not None and self._task is not None:
+            self._task.uncancel()
+        return self.error or error
+
+    def failed(self, error: BaseException) -> bool:
+        """Take an error of a handler; False if Temporal has to handle it."""
+        if self._ended and isinstance(error, asyncio.CancelledError):
+            return True  # the run is being undone, which cancels the steps of handlers too
+        if not temporalio.workflow.patched(_ENDS):
+            return False  # as an earlier version did
+        if self.error is None and not self._ended:
+            self.error = error
+            if self._task is not None:
+                self._task.cancel()
+        elif not isinstance(error, asyncio.CancelledError):
+            temporalio.workflow.logger.error(
+                "a handler failed beside the end of its run: %s", error
+            )
+        return True
+
+    async def finish(self) -> None:
+        """Wait for the handlers in progress, whose steps would be abandoned half-way."""
+        finished = temporalio.workflow.all_handlers_finished
+        if not finished() and temporalio.workflow.patched(_ENDS):
+            await temporalio.workflow.wait_condition(finished)
+            self.check()

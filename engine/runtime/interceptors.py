@@ -13,12 +13,19 @@ from typing import Any, NoReturn
 from temporalio import activity, workflow
 from temporalio.api.failure.v1 import Failure
 from temporalio.converter import DefaultFailureConverter, PayloadConverter
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, CancelledError
+from temporalio.exceptions import (
+    ApplicationError,
+    ApplicationErrorCategory,
+    CancelledError,
+    FailureError,
+)
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ActivityOutboundInterceptor,
     ContinueAsNewInput,
     ExecuteActivityInput,
+    HandleSignalInput,
+    HandleUpdateInput,
     Interceptor,
     StartActivityInput,
     StartChildWorkflowInput,
@@ -29,6 +36,7 @@ from temporalio.worker import (
 from temporalio.workflow import ActivityHandle
 
 from engine.errors import Code
+from engine.flow.signals import Handlers
 from engine.flow.step_calls import repeats
 from engine.flow.steps import (
     HEADER,
@@ -63,6 +71,40 @@ class RunInterceptor(Interceptor):
                 super().init(through(outbound))
 
         return Inside
+
+
+# --- endings of handlers ---
+
+
+class HandlerEndings(Interceptor):
+    """Interceptor that ends a run with what leaves its handlers; see ``engine.flow.signals``."""
+
+    def workflow_interceptor_class(
+        self,
+        input: WorkflowInterceptorClassInput,  # noqa: A002, ARG002 - the SDK's name
+    ) -> type[WorkflowInboundInterceptor]:
+        """See the base class."""
+        return _HandlerEndings
+
+
+class _HandlerEndings(WorkflowInboundInterceptor):
+    async def handle_signal(self, input: HandleSignalInput) -> None:  # noqa: A002 - the SDK's name
+        try:
+            await super().handle_signal(input)
+        except (Exception, asyncio.CancelledError) as error:
+            if not Handlers.end_run(workflow.instance(), error):
+                raise
+
+    async def handle_update_handler(self, input: HandleUpdateInput) -> Any:  # noqa: A002 - the SDK's name
+        try:
+            return await super().handle_update_handler(input)
+        except FailureError:
+            raise  # for the caller of the update alone
+        except (Exception, asyncio.CancelledError) as error:
+            if not Handlers.end_run(workflow.instance(), error):
+                raise
+            why = str(error) or "the run ended before its update"
+            raise ApplicationError(why, type=type(error).__name__) from error
 
 
 # --- step notes and retries ---

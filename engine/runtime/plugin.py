@@ -26,7 +26,13 @@ from engine.runtime.apply.apply import require_no_memory
 from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source
 from engine.runtime.discovery import types_of
 from engine.runtime.events import Event, OnEvent, log, logger
-from engine.runtime.interceptors import HEARD_WITHIN, EndingFailures, StepHeartbeats, StepNotes
+from engine.runtime.interceptors import (
+    HEARD_WITHIN,
+    EndingFailures,
+    HandlerEndings,
+    StepHeartbeats,
+    StepNotes,
+)
 from engine.runtime.replica import Replica
 from engine.runtime.run_histories import ResetKeys, check_reset, left_to_undo
 from engine.runtime.run_memo import ChainMemo
@@ -79,7 +85,13 @@ class SchedulePlugin(SimplePlugin):
         super().__init__(
             "sched-engine",
             workflow_runner=_let_modules_through,
-            interceptors=[StepHeartbeats(), StepNotes(), ChainMemo(), self._seen],
+            interceptors=[
+                StepHeartbeats(),
+                StepNotes(),
+                HandlerEndings(),
+                ChainMemo(),
+                self._seen,
+            ],
             data_converter=_understanding_models,
         )
         self._source = (

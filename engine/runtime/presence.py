@@ -13,11 +13,10 @@ from engine import __version__
 from engine.errors import Code, RetentionTooShort, TemporalUnavailable
 from engine.ledger import Ledger, Serving, Transaction
 from engine.ledger.floors import again_after
-from engine.runtime import planning
 from engine.runtime.clock import boottime
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.events import Alert, OnEvent, tell_decided
-from engine.runtime.planning import concerns_others
+from engine.runtime.planning import concerns_others, unresolved_workflow, unresolved_workflow_hint
 from engine.runtime.settings import Settings
 from engine.schedules.planner import TIME_RULES, Plan, plan
 from engine.schedules.timing.zones import TZDATA_VERSION
@@ -192,7 +191,7 @@ class Watchdog:
             windows = sum(each.windows for each in planned.decisions if each.verdict == "rejected")
             if windows:
                 noun = "window" if windows == 1 else "windows"
-                why = planning.unresolved_workflow_hint(planned.state.schedule, announced)
+                why = unresolved_workflow_hint(planned.state.schedule, announced)
                 text = f"{planned.state.key}: {windows} {noun} rejected, {why}"
                 self._emit(Alert(Code.WORKFLOW_UNKNOWN, text))
         tell_decided(plans, self._emit)
@@ -213,7 +212,7 @@ class Watchdog:
         states = await transaction.read(keys)
         now = await transaction.now()
         plans = [
-            plan(state, now, rows=_ROWS, unable=planning.unresolved_workflow(state.schedule))
+            plan(state, now, rows=_ROWS, unable=unresolved_workflow(state.schedule))
             for state in states
         ]
         await transaction.record(plans)

@@ -411,6 +411,7 @@ class KeyMatcher:
         elif run.continued_from in self.of_runs:
             before = self.of_runs[run.continued_from]
             line.inherited = before.taken, before.taken_children
+            line.named = dict(before.named)  # of undo steps that were carried over
         line.taken = line.inherited[0] | set(line.keys.values())
         line.taken_children = line.inherited[1] | set(line.children.values())
         line.spoiled = self._spoiled(line)

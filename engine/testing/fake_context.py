@@ -22,6 +22,7 @@ from temporalio.exceptions import (
     RetryState,
 )
 from temporalio.testing import ActivityEnvironment
+from temporalio.workflow import ContinueAsNewError
 
 from engine.errors import EngineError
 from engine.flow.context import Context, progress_line
@@ -136,6 +137,18 @@ _BEGIN: Final = "2026-01-01T00:00:00Z"
 _HAND: Final = "by-hand"
 
 
+class ContinuedAsNew(ContinueAsNewError):
+    """What ``ctx.continue_as_new`` raises in a unit test.
+
+    Attributes:
+        input: the input of the next run; None if it has none.
+    """
+
+    def __init__(self, given: Any) -> None:
+        super().__init__("continued as new")
+        self.input = given
+
+
 class FakeContext(Context):
     """A stand-in for ``ctx`` in a test that calls a workflow as a function: ``run(ctx, input)``.
 
@@ -233,6 +246,12 @@ class FakeContext(Context):
             return await self._like_this().run(child, given)
         stands = self._stand_ins[child]
         return await settled(stands(*args_of(given)) if callable(stands) else stands)
+
+    async def _continue(self, given: Any, undo: str) -> None:  # noqa: ARG002 - as in Context
+        raise ContinuedAsNew(None if given is NOT_GIVEN else given)
+
+    async def _count_signals(self, signal: str) -> int:
+        return len(self._waiting[signal])
 
     async def _next_signal(self, signal: str, wanted: Any, longest: timedelta | None) -> Any:
         """Return the next of the given signals, or time out at once.

@@ -13,8 +13,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, StartActivityInput, WorkflowOutboundInterceptor
 from temporalio.workflow import NondeterminismError
 
-from engine.flow import FireInfo, registered_workflows
-from engine.flow.fire import MEMO_KEY
+from engine.flow import MEMO_KEY, FireInfo, registered_workflows
 from engine.flow.saga import UNDO_TYPE
 from engine.flow.step_calls import NOT_GIVEN, args_of
 from engine.runtime.interceptors import RunInterceptor

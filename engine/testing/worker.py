@@ -25,6 +25,7 @@ from temporalio.testing import TimeSkipper
 from temporalio.worker import Worker
 
 from engine.flow import (
+    MEMO_KEY,
     FireInfo,
     definition_of,
     registered_steps,
@@ -32,7 +33,6 @@ from engine.flow import (
     step_definition_of,
 )
 from engine.flow.definition import RunOptions
-from engine.flow.fire import MEMO_KEY
 from engine.flow.steps import lane_of
 from engine.ledger import Status
 from engine.runtime.discovery import types_of

@@ -18,6 +18,7 @@ def test_the_door_offers_exactly_these_names():
         "CompensationFailed",
         "Context",
         "EngineError",
+        "FOREVER",
         "FatalError",
         "FireInfo",
         "Retry",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from temporalio import activity
 
-from engine import Retry, step
+from engine import FOREVER, Retry, step
 from engine.flow import registered_steps
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def test_retry_translates_into_temporals_retry_policy():
     assert policy.initial_interval == timedelta(seconds=2)
     assert policy.backoff_coefficient == 3
     assert policy.maximum_interval == timedelta(minutes=1)
-    assert Retry().to_policy().maximum_attempts == 0  # Temporal's word for "without end"
+    assert FOREVER.to_policy().maximum_attempts == 0  # Temporal's word for "without end"
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,8 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RetryConfig, RPCError, RPCStatusCode, ServiceClient
 
 from engine.errors import TemporalUnavailable
-from engine.flow import CompensationFailed
+from engine.flow import MEMO_KEY, CompensationFailed, FireInfo
 from engine.flow.definition import RunOptions
-from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.ledger import (
     ENDED_BADLY,
     NO_RUN_BEFORE,
