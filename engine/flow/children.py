@@ -109,9 +109,7 @@ class Children:
             return
         temporalio.workflow.logger.error("a child that was cancelled: %s", cause.message)
         left = [each for each in cause.details if isinstance(each, Mapping)]
-        self.not_undone += [
-            NotUndone(*(str(each.get(name)) for name in ("step", "undo", "error"))) for each in left
-        ]
+        self.not_undone += map(NotUndone.of, left)
 
 
 def _named(child: Any, definition: WorkflowDefinition | None) -> tuple[str, Any]:

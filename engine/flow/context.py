@@ -15,7 +15,7 @@ from temporalio.common import RawValue
 from engine.errors import EngineError
 from engine.flow.children import Children, all_of
 from engine.flow.coroutines import UnawaitedCalls, to_await
-from engine.flow.definition import Retry, duration
+from engine.flow.definition import FOREVER, Retry, duration
 from engine.flow.failures import NotUndone
 from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.saga import UNDO_CARRIED, Saga
@@ -63,6 +63,8 @@ WorkflowClass = TypeVar("WorkflowClass", bound="type[RunsAlone[Any] | RunsWithIn
 # --- context ---
 
 _CARRIED: Final = (SIGNAL_CARRIED, UNDO_CARRIED)
+_CARRIES: Final = "sched.carries"
+"""The memo field with the number of the fields that an earlier run has carried over."""
 R = TypeVar("R")
 T = TypeVar("T")
 
@@ -362,6 +364,28 @@ class Context:
             # asyncio's own cause is a cancel, which would be reported as the reason.
             raise TimeoutError(f"no signal {signal} came within {longest}") from None
 
+    def on_failure(
+        self,
+        undo: Callable[..., Any],
+        input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
+        **options: Unpack[StepOptions],
+    ) -> None:
+        """Have a bad end of the run run this step, in its turn among the undo steps.
+
+        Args:
+            undo: A ``@step`` function. Without a retry rule it is retried for ever.
+            input: Its argument; if omitted, the step is called without one.
+            **options: As for ``step``.
+
+        Raises:
+            TypeError: ``undo`` is not a step, or does not fit the input.
+        """
+        self._note_undo(call_of(undo, input, options, default=FOREVER))
+
+    def commit(self) -> None:
+        """Keep what the run has done so far: a bad end from here on does not undo it."""
+        self._forget_undos()
+
     @to_await
     async def pending(self, signal: str) -> int:
         """Return how many signals of this name have come and were not waited for.
@@ -432,6 +456,12 @@ class Context:
     async def _next_signal(self, signal: str, wanted: Any, longest: timedelta | None) -> Any:
         return await self._signals.wait_for(signal, wanted, longest)
 
+    def _note_undo(self, undo: StepCall) -> None:
+        self._saga.on_failure(undo)
+
+    def _forget_undos(self) -> None:
+        self._saga.commit()
+
     async def _count_signals(self, signal: str) -> int:
         return await self._signals.pending(signal)
 
@@ -457,7 +487,8 @@ class Context:
         }
         temporalio.workflow.continue_as_new(
             args=[] if given is NOT_GIVEN else [given],
-            memo={**kept, **carried} if carried or len(kept) < len(memo) else None,
+            # Without a memo the next run would inherit this one's; an empty one counts as none.
+            memo={**kept, **carried, _CARRIES: len(carried)} if carried or memo else None,
         )
 
     async def _unwind(self) -> list[NotUndone]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,11 +45,21 @@ class NotUndone:
         step: The step, which had an effect or may have had one.
         undo: Its undo step.
         error: Why the undo step failed.
+        input: The input of the undo step as JSON, cut off if it is long; None if it has none.
+        idempotency_key: The key of the step, for whoever undoes it by hand; None if unknown.
     """
 
     step: str
     undo: str
     error: str
+    input: str | None = None
+    idempotency_key: str | None = None
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> NotUndone:
+        """Return what the details of a failure say; earlier versions have fewer fields."""
+        step, undo, error = (str(value.get(name)) for name in ("step", "undo", "error"))
+        return cls(step, undo, error, value.get("input"), value.get("idempotency_key"))
 
 
 class CompensationFailed(ApplicationError):
@@ -159,7 +169,7 @@ def _fatal(kind: type[FatalError]) -> set[str]:
 
 def _text(error: BaseException) -> str:
     try:
-        text = str(error)
+        text = str(error) or type(error).__name__
     except Exception:  # noqa: BLE001 - it would hold the run up for ever
         text = "its text could not be made"
     if not isinstance(error, BaseExceptionGroup):

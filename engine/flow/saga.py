@@ -39,9 +39,13 @@ LEFT_TO_UNDO: Final = "sched.left_to_undo"
 CHECK_RESET: Final = "sched.check_reset"
 """The activity that looks whether a run that repeats another may complete."""
 
+COMMITTED: Final = "sched.committed"
+"""The memo field that a run writes when it commits, so that nothing before is undone."""
+
 UNDO_CARRIED: Final = "sched.undo."
 """The beginning of memo fields that carry an undo step into the next run of a chain."""
 
+_LONGEST_INPUT: Final = 500
 _READING = timedelta(minutes=1)
 _PATIENT = RetryPolicy(maximum_interval=timedelta(minutes=1))
 
@@ -113,7 +117,27 @@ class Undo:
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the others are undone
             cause = error.__cause__ or error
             temporalio.workflow.logger.error("the undo %r failed: %s", name, cause)
-            self._not_undone.append(NotUndone(each["step"], name, str(cause)))
+            self._not_undone.append(_left_of(each, cause))
+
+
+def _left_of(each: Mapping[str, Any], cause: BaseException) -> NotUndone:
+    """Return the entry of an undo step that failed, whose call was made by another run."""
+    given = each.get("input")
+    undo = each["undo"]
+    return NotUndone(
+        each["step"], undo["step"], _words(cause),
+        None if given is None else _cut(_raw(given).payload.data), undo["key"],
+    )  # fmt: skip
+
+
+def _words(cause: BaseException) -> str:
+    return str(cause) or type(cause).__name__
+
+
+def _cut(data: bytes) -> str:
+    """Return the text of an input, as long as a failure may be."""
+    text = data.decode(errors="replace")
+    return text if len(text) <= _LONGEST_INPUT else f"{text[:_LONGEST_INPUT]}…"
 
 
 def start_undo(each: Mapping[str, Any], place: str) -> ActivityHandle[Any]:
@@ -182,7 +206,7 @@ class Saga:
         self._children, self._leaves_notes = children, leaves_notes
         # Undo step, step and the step's idempotency key of each started step, whether or not that
         # had an effect.
-        self._undos: list[tuple[StepCall, StepCall, str]] = []
+        self._undos: list[tuple[StepCall, str, str]] = []
         self._under_way: dict[ActivityHandle[Any], None] = {}
         self._unwinding = False
         self._calls: Counter[str] = Counter()
@@ -209,7 +233,7 @@ class Saga:
             # Before the step runs (nothing is sent until this task yields), because a step whose
             # result is lost must be undone too. After start(), because a call that could not be
             # sent needs no undo.
-            self._undos.append((undo, call, key))
+            self._undos.append((undo, call.name, key))
         self._under_way[handle] = None
         try:
             return await result_of(handle, repr(call.name))
@@ -270,38 +294,54 @@ class Saga:
         not_undone = self._children.not_undone
         while self._undos:
             undo, step, key = self._undos.pop()
-            begin = partial(undo.start, undoes=key)
-            not_undone += await self._undone(begin, step.name, undo.name)
+            begin = partial(undo.start, undoes=key or None)
+            if cause := await self._failed(begin, undo.name, step):
+                payload = temporalio.workflow.payload_converter().to_payload
+                given = _cut(payload(undo.args[0]).data) if undo.args else None
+                not_undone.append(NotUndone(step, undo.name, _words(cause), given, key or None))
         for each in reversed(self._of_earlier_runs()):
-            begin = partial(start_undo, each)
-            not_undone += await self._undone(begin, each["step"], each["undo"]["step"])
+            names = each["undo"]["step"], each["step"]
+            if cause := await self._failed(partial(start_undo, each), *names):
+                not_undone.append(_left_of(each, cause))
         return not_undone
 
-    async def _undone(
-        self, begin: Callable[[str], ActivityHandle[Any]], step: str, undo: str
-    ) -> list[NotUndone]:
-        """Undo one step; return it if that fails, so that the others are still undone."""
+    async def _failed(
+        self, begin: Callable[[str], ActivityHandle[Any]], undo: str, step: str
+    ) -> BaseException | None:
+        """Undo one step; return why that failed, so that the others are still undone."""
         try:
             await begin(self._place_of(undo))
         # Never BaseException: the SDK uses it to evict a run from its cache.
         except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
             cause = error.__cause__ or error
             temporalio.workflow.logger.error("the undo %r of %r failed: %s", undo, step, cause)
-            return [NotUndone(step, undo, str(cause))]
-        return []
+            return cause
+        return None
+
+    def on_failure(self, undo: StepCall) -> None:
+        """Have a bad end run this step, which undoes no other one."""
+        self._undos.append((undo, undo.name, ""))
+
+    def commit(self) -> None:
+        """Forget what a bad end would undo."""
+        if self._leaves_notes and self.to_undo:
+            # For the clean-up run, which reads the history.
+            temporalio.workflow.upsert_memo({COMMITTED: len(self._undos)})
+        self._undos.clear()
+        self._carried = []
 
     @property
     def to_undo(self) -> list[str]:
         """The steps that a bad end would undo, the oldest first."""
         earlier = [str(each["step"]) for each in self._of_earlier_runs()]
-        return earlier + [step.name for _, step, _ in self._undos]
+        return earlier + [step for _, step, _ in self._undos]
 
     def carried(self) -> dict[str, Any]:
         """Return what is to undo as memo fields of the next run of the chain."""
         convert = temporalio.workflow.payload_converter().to_payload
         own = [
             {
-                "step": step.name,
+                "step": step,
                 "undo": undo_note(undo, key),
                 "input": _text(convert(undo.args[0])) if undo.args else None,
             }

@@ -43,7 +43,7 @@ from temporalio.converter import DataConverter, PayloadConverter
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.flow.failures import FatalError, refusal
-from engine.flow.saga import CHECK_RESET, LEFT_TO_UNDO
+from engine.flow.saga import CHECK_RESET, COMMITTED, LEFT_TO_UNDO
 from engine.flow.steps import HEADER, NOTHING, StepNote, step_key
 
 _MOST_BYTES = 1_000_000
@@ -135,6 +135,7 @@ class RunHistory:
         repeats: whether its parent said that it repeats an earlier child.
         parent: workflow id, run id and the event number of its start there.
         began_at: when its own part of the history begins.
+        committed: the event of its last commit; nothing before is undone.
         open: the events that began what has not ended: steps, children, timers, a task of its own.
     """
 
@@ -149,6 +150,7 @@ class RunHistory:
     began_at: datetime = _NEVER
     last_at: datetime | None = None
     closed: bool = False
+    committed: int = 0
     open: set[int] = field(default_factory=set)
     calls: dict[int, RecordedStep] = field(default_factory=dict)
     children: dict[int, RecordedChild] = field(default_factory=dict)
@@ -206,6 +208,12 @@ class HistoryReader:
         elif kind == "child_workflow_execution_started_event_attributes":
             started = event.child_workflow_execution_started_event_attributes
             run.children[started.initiated_event_id].run_id = started.workflow_execution.run_id
+        elif kind == "workflow_properties_modified_event_attributes":
+            if (
+                COMMITTED
+                in event.workflow_properties_modified_event_attributes.upserted_memo.fields
+            ):
+                run.committed = event.event_id
         elif kind == "workflow_task_failed_event_attributes":
             failed = event.workflow_task_failed_event_attributes
             if failed.cause == WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_RESET_WORKFLOW:
@@ -717,7 +725,10 @@ async def left_to_undo(dead: dict[str, Any]) -> dict[str, Any]:
 
 async def _left(run: RunHistory, reset_keys: ResetKeys) -> list[tuple[RecordedStep, str]]:
     """Return the steps that were begun and are not undone, with their keys, the newest first."""
-    keys = {at: call.note.undo["key"] for at, call in run.calls.items() if call.note.undo}
+    keys = {
+        at: call.note.undo["key"] for at, call in run.calls.items()
+        if call.note.undo and at > run.committed
+    }  # fmt: skip
     undoes = {at: call.note.undoes for at, call in run.calls.items()}
     if found := await reset_keys.line_of(run.workflow_id, run.run_id):
         # A call that has no key was refused, and had no effect.

@@ -138,7 +138,7 @@ _HAND: Final = "by-hand"
 
 
 class ContinuedAsNew(ContinueAsNewError):
-    """What ``ctx.continue_as_new`` raises in a unit test.
+    """End of a run under test that ``ctx.continue_as_new`` continues.
 
     Attributes:
         input: the input of the next run; None if it has none.
@@ -250,6 +250,12 @@ class FakeContext(Context):
     async def _continue(self, given: Any, undo: str) -> None:  # noqa: ARG002 - as in Context
         raise ContinuedAsNew(None if given is NOT_GIVEN else given)
 
+    def _note_undo(self, undo: StepCall) -> None:
+        self._undos.append((undo, undo, ""))
+
+    def _forget_undos(self) -> None:
+        self._undos.clear()
+
     async def _count_signals(self, signal: str) -> int:
         return len(self._waiting[signal])
 
@@ -338,7 +344,7 @@ class FakeContext(Context):
         while self._undos:
             undo, step, key = self._undos.pop()
             try:
-                await self._call(undo, key)
+                await self._call(undo, key or None)
             except Exception as error:  # noqa: BLE001 - the others are undone all the same
                 not_undone.append(NotUndone(step.name, undo.name, str(error.__cause__ or error)))
         return not_undone

@@ -142,12 +142,14 @@ def test_it_has_every_member_of_the_context_with_the_same_signature():
         "wait_for",
         "pending",
         "continue_as_new",
+        "on_failure",
+        "commit",
     }
     assert public - own <= needs_members
     private = {name for name in vars(Context) if re.fullmatch("_[a-z]+(_[a-z]+)*", name)}
     assert private == {
-        "_read_fire", "_run_step", "_run_child", "_next_signal", "_count_signals", "_continue",
-        "_unwind",
+        "_read_fire", "_run_step", "_run_child", "_next_signal", "_count_signals", "_note_undo",
+        "_forget_undos", "_continue", "_unwind",
     }  # fmt: skip
     assert private <= vars(FakeContext).keys()
     for name in public & own:

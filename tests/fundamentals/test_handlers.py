@@ -55,7 +55,18 @@ async def test_what_is_left_is_listed(runs):
     await handle.signal("abort", "fatal")
     failure = await runs.end(handle)
     assert failure.type == CompensationFailed.__name__
-    assert [each["step"] for each in failure.details] == ["handled-charge"]
+    (left,) = failure.details
+    assert (left["step"], left["undo"], left["input"]) == (
+        "handled-charge", "handled-refund", '"kept"',
+    )  # fmt: skip
+    assert left["idempotency_key"] == f"{handle.first_execution_run_id}/handled-charge/1"
+
+
+async def test_a_commit_is_a_pivot_and_undo_steps_may_stand_alone(runs):
+    handle = await runs.start("handled-pivot@1", "last")
+    failure = await runs.end(handle)
+    assert (failure.type, failure.message) == ("ArithmeticError", "ArithmeticError")
+    assert DID[3:] == ["refund last", "refund registered", "refund after"]
 
 
 async def test_a_run_that_swallows_its_cancel_fails_all_the_same(runs):

@@ -107,6 +107,16 @@ async def test_a_run_that_is_terminated_is_undone_in_reverse_order_once(
     await replayed(client, run.id, undo.workflow_id)
 
 
+async def test_what_was_committed_stays(client, database_url):
+    async with orders(client, database_url, "committed") as book:
+        run = await book.run()
+        await until("charge a book")
+        await run.terminate("by hand")
+        undo = await book.closed(":undo")
+    assert EFFECTS == ["reserve a book", "charge a book", "refund"]
+    await replayed(client, run.id, undo.workflow_id)
+
+
 async def test_so_is_one_that_takes_too_long_and_it_is_not_begun_again(client, database_url):
     async with orders(client, database_url, "hurried") as book:
         run = await book.run()

@@ -102,5 +102,19 @@ class Chain:
         await ctx.continue_as_new([number + 1, undo], **({"undo": undo} if undo else {}))
 
 
-ALL = [Handled, Adder, Loop, Chain]
+@workflow(name="handled-pivot")
+class Pivot:
+    """Fails behind a commit, with an undo that no step has."""
+
+    async def run(self, ctx: Context, last: str) -> None:
+        await ctx.step(charge, "before", compensate=refund)
+        ctx.on_failure(refund, "forgotten")
+        ctx.commit()
+        await ctx.step(charge, "after", compensate=refund)
+        ctx.on_failure(refund, "registered")
+        await ctx.step(charge, last, compensate=refund)
+        raise ArithmeticError
+
+
+ALL = [Handled, Adder, Loop, Chain, Pivot]
 STEPS: list[Callable[..., Any]] = [charge, refund]

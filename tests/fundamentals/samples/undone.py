@@ -94,6 +94,15 @@ class Ordered:
         await ordered(ctx, order)
 
 
+@workflow(name="committed", compensate_on_terminate=True)
+class Committed:
+    async def run(self, ctx: Context, order: Order) -> None:
+        await ctx.step(reserve, order, compensate=release)
+        ctx.commit()
+        await ctx.step(charge, order, compensate=refund)
+        await ctx.sleep(timedelta(hours=1))
+
+
 @workflow(name="hurried", compensate_on_terminate=True, timeout=2, retry=Retry(max_attempts=3))
 class Hurried:
     async def run(self, ctx: Context, order: Order) -> None:
@@ -106,5 +115,5 @@ class LeftAlone:
         await ordered(ctx, order)
 
 
-ALL = [AtTheDesk, Ordered, Hurried, LeftAlone]
+ALL = [AtTheDesk, Ordered, Committed, Hurried, LeftAlone]
 STEPS: list[Callable[..., Any]] = [reserve, release, charge, refund, forget, call_off]
