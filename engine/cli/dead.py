@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -125,6 +126,11 @@ def drop(
     session.print({"dropped": dropped}, f"{counted(dropped, 'letter')} dropped")
 
 
+def _key_of(left: Mapping[str, object]) -> str:
+    key = left.get("idempotency_key")
+    return f" (idempotency key {key})" if key else ""
+
+
 def letter_json(letter: DeadLetter, where: Target) -> dict[str, object]:
     """Return one letter as in ``sched dead list --json``."""
     return {
@@ -152,7 +158,7 @@ def _page(letter: DeadLetter, where: Target) -> list[str]:
     if letter.arguments:
         lines.append(f"input      {json.dumps(letter.arguments[0], ensure_ascii=False)}")
     lines += [
-        f"not undone {left.get('step')}, by {left.get('undo')}: {left.get('error')}"
+        f"not undone {left.get('step')}, by {left.get('undo')}: {left.get('error')}{_key_of(left)}"
         for left in letter.not_undone
     ]
     if link := _link(letter, where):

@@ -118,8 +118,8 @@ async def test_an_undo_that_fails_leaves_the_others_and_the_run_says_what_is_lef
     assert isinstance(cause, ApplicationError)
     assert cause.type == "CompensationFailed"
     (left,) = cause.details
-    expected = {"step": step, "undo": place, "error": f"{place} failed, too"}
-    assert expected.items() <= left.items()
+    named = {"step": step, "undo": place, "error": f"{place} failed, too"}
+    assert named.items() <= left.items()
     assert f"could not undo '{step}'" in cause.message
     own = cause.__cause__
     assert isinstance(own, ActivityError), "the error that ended the run is kept"

@@ -144,6 +144,9 @@ def _clock(moment: datetime) -> str:
 
 _LONGEST = 2000
 """Limit on the characters of an error in the ledger."""
+_KEY = "idempotency_key"
+_NAMED = ("step", "undo", "error", _KEY)
+"""What is kept of a step that is not undone. Its input stays in Temporal, below the codec."""
 _MOST_LEFT = 100
 """Limit on the listed steps that could not be undone."""
 
@@ -176,7 +179,7 @@ def _told(failure: BaseException) -> tuple[str, str | None]:
     if innermost is not failure:
         error += f", after: {innermost}"
     left = [
-        {name: _line(str(each.get(name, ""))) for name in ("step", "undo", "error")}
+        {name: _line(str(each.get(name, ""))) for name in _NAMED if name != _KEY or each.get(name)}
         for each in failure.details[:_MOST_LEFT]
         if isinstance(each, dict)
     ]
