@@ -271,7 +271,7 @@ def _temporal_run(
             handlers.begin()
             _check_inputs(definition, inputs)
             result = await _completed(self.run(context, *inputs), context, handlers)
-        except (Exception, asyncio.CancelledError) as caught:
+        except (Exception, asyncio.CancelledError, SystemExit) as caught:
             error = handlers.end(caught)
             # Private, because users see the rest of the context.
             not_undone = await context._unwind()  # noqa: SLF001

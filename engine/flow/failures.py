@@ -170,6 +170,8 @@ def _fatal(kind: type[FatalError]) -> set[str]:
 def _text(error: BaseException) -> str:
     try:
         text = str(error) or type(error).__name__
+        if isinstance(error, SystemExit):
+            text = f"sys.exit({error.code!r}) was called"
     except Exception:  # noqa: BLE001 - it would hold the run up for ever
         text = "its text could not be made"
     if not isinstance(error, BaseExceptionGroup):

@@ -91,7 +91,7 @@ class _HandlerEndings(WorkflowInboundInterceptor):
     async def handle_signal(self, input: HandleSignalInput) -> None:  # noqa: A002 - the SDK's name
         try:
             await super().handle_signal(input)
-        except (Exception, asyncio.CancelledError) as error:
+        except (Exception, asyncio.CancelledError, SystemExit) as error:
             if not Handlers.end_run(workflow.instance(), error):
                 raise
 
@@ -100,7 +100,7 @@ class _HandlerEndings(WorkflowInboundInterceptor):
             return await super().handle_update_handler(input)
         except FailureError:
             raise  # for the caller of the update alone
-        except (Exception, asyncio.CancelledError) as error:
+        except (Exception, asyncio.CancelledError, SystemExit) as error:
             if not Handlers.end_run(workflow.instance(), error):
                 raise
             why = str(error) or "the run ended before its update"

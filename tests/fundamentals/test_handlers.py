@@ -69,6 +69,12 @@ async def test_a_commit_is_a_pivot_and_undo_steps_may_stand_alone(runs):
     assert DID[3:] == ["refund last", "refund registered", "refund after"]
 
 
+async def test_a_run_that_calls_exit_fails_and_its_worker_goes_on(runs):
+    failure = await runs.result("handled-pivot@1", "exit")
+    assert (failure.type, failure.message) == ("SystemExit", "sys.exit(3) was called")
+    assert DID[3:] == ["refund exit", "refund registered", "refund after"]
+
+
 async def test_a_run_that_swallows_its_cancel_fails_all_the_same(runs):
     handle = await charged(runs, "patient")
     await handle.signal("abort", "value")

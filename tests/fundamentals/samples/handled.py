@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -113,6 +114,8 @@ class Pivot:
         await ctx.step(charge, "after", compensate=refund)
         ctx.on_failure(refund, "registered")
         await ctx.step(charge, last, compensate=refund)
+        if last == "exit":
+            sys.exit(3)
         raise ArithmeticError
 
 
