@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import timedelta
 from typing import Any, Final, Literal
 
@@ -11,12 +12,13 @@ from temporalio.client import Client
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError, RPCStatusCode
 
-from engine.errors import TemporalUnavailable
+from engine.errors import SettingsInvalid, TemporalUnavailable
 
 # --- connection ---
 # Connection to the Temporal server that the environment names.
 
 _PATIENCE: Final = timedelta(seconds=5)
+_ADDRESS: Final = re.compile(r"(https?://)?\S+:[0-9]{1,5}/?")
 
 
 def temporal_target() -> dict[str, Any]:
@@ -33,9 +35,14 @@ async def connect_temporal(**instead: Any) -> Client:
 
     Raises:
         TemporalUnavailable: no server answers, or the namespace does not exist (yet).
+        SettingsInvalid: the address is none, so that no server will ever answer.
     """
     target = {**temporal_target(), **instead}
+    # The SDK takes a scheme too, and warns of it in Python's own words.
+    target["target_host"] = target["target_host"].removeprefix("http://")
     place, namespace = target["target_host"], target["namespace"]
+    if not _ADDRESS.fullmatch(place):
+        raise SettingsInvalid([f"TEMPORAL_ADDRESS is {place!r}; write host:port"])
     try:
         client = await Client.connect(**target)
     except (RuntimeError, OSError) as error:

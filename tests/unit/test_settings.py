@@ -13,6 +13,7 @@ from engine.cli.app import run
 from engine.errors import LedgerRequired, SettingsInvalid
 from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.settings import BOUNDS, NAMES, unknown_names
+from engine.runtime.temporal_client import connect_temporal
 from engine.schedules import load_schedules
 from engine.schedules.terms import format_duration, parse_duration
 
@@ -151,3 +152,10 @@ def test_a_duration_of_the_documentation_can_be_read():
     page = (ROOT / "docs/settings.md").read_text(encoding="utf-8")
     for text in re.findall(r"`(\d+(?:ms|[smhd]))`", page):
         parse_duration(text)
+
+
+@pytest.mark.parametrize("address", ["foo", "", "foo:", "foo:http", "a b:7233"])
+async def test_an_address_of_temporal_that_is_none_is_refused(address):
+    """A worker waits for a server that does not answer, and this one never will."""
+    with pytest.raises(SettingsInvalid, match="write host:port"):
+        await connect_temporal(target_host=address)
