@@ -567,8 +567,9 @@ class ResetKeys:
         for look in itertools.count():
             try:
                 found = await self.line_of(info.workflow_id, run_id)
-            except RPCError:
-                found = None
+            except RPCError as error:
+                if look == 0:
+                    activity.logger.warning("waits for the histories of earlier runs: %s", error)
             else:
                 if found is None:
                     return note
