@@ -544,6 +544,20 @@ class FoundKeys:
     line: RunKeys
     busy: bool
 
+    def note_of(self, note: StepNote, place: str) -> StepNote | str:
+        """Return the note of the call at this place with its true keys, or what it waits for.
+
+        Raises:
+            ApplicationError: the call may not be made.
+        """
+        line = self.line
+        here = max(at for at, call in self.run.calls.items() if call.place == place)
+        if here in line.keys:
+            return replace(note, key=line.keys[here], undoes=line.undoes.get(here))
+        if here in line.refused or not self.busy:
+            raise refusal(line.refused.get(here) or line.unmatched[here])
+        return f"the other calls of the run: {line.unmatched[here]}"
+
 
 class ResetKeys:
     """Keys of the steps that one worker executes, looked up where a run repeats another."""
@@ -567,20 +581,13 @@ class ResetKeys:
         for look in itertools.count():
             try:
                 found = await self.line_of(info.workflow_id, run_id)
+                answer = found.note_of(note, info.activity_id) if found else note
             except RPCError as error:
-                if look == 0:
-                    activity.logger.warning("waits for the histories of earlier runs: %s", error)
-            else:
-                if found is None:
-                    return note
-                line, run = found.line, found.run
-                here = max(at for at, call in run.calls.items() if call.place == info.activity_id)
-                if here in line.keys:
-                    return replace(note, key=line.keys[here], undoes=line.undoes.get(here))
-                if here in line.refused or not found.busy:
-                    raise refusal(line.refused.get(here) or line.unmatched[here])
-                if look == 0:
-                    activity.logger.warning("waits for the other calls: %s", line.unmatched[here])
+                answer = f"the histories of earlier runs: {error}"
+            if isinstance(answer, StepNote):
+                return answer
+            if look == 0:
+                activity.logger.warning("waits for %s", answer)
             # The timeout of the attempt ends the wait.
             await asyncio.sleep(_PAUSE)
         raise AssertionError("the loop has no end")
