@@ -327,7 +327,17 @@ def parse(expression: str, key: str = "") -> Fields:
             f'cron "{shown(expression)}" names a timezone',
             cure=f'write timezone: {shown(clock.partition("=")[2])} and cron: "{shown(rest)}"',
         )
-    upper = plain(expression).upper()
+    try:
+        return _fields(expression.upper(), key)
+    except CronInvalid:
+        # Most expressions have no such spelling, and to look for one takes as long as to parse.
+        short = plain(expression)
+        if short == expression:
+            raise
+        return _fields(short.upper(), key)
+
+
+def _fields(upper: str, key: str) -> Fields:
     second, minute, hour, day, month, weekday = _split(upper)
     return Fields(
         seconds=values(SECOND, second, key),
