@@ -64,6 +64,7 @@ def undo_note(undo: StepCall, key: str) -> dict[str, Any]:
         "takes_input": bool(undo.args),
         "timeout": undo.timeout.total_seconds(),
         "queue": undo.queue,
+        "task_queue": undo.task_queue,
         "priority": undo.priority,
         "retry": policy_to_json(undo.retry.to_policy()),
         "rules": undo.retry.told_to_worker(),
@@ -161,7 +162,7 @@ def start_undo(each: Mapping[str, Any], place: str) -> ActivityHandle[Any]:
             start_to_close_timeout=timedelta(seconds=undo["timeout"]),
             retry_policy=policy_from_json(retry) if retry else None,
             summary=f"undo of {each['step']}",
-            **place_of(undo.get("queue"), undo.get("priority")),
+            **place_of(undo.get("queue"), undo.get("priority"), undo.get("task_queue")),
         )
     return handle
 

@@ -38,10 +38,10 @@ class Place(TypedDict):
     priority: Priority
 
 
-def place_of(queue: str | None, priority: int | None) -> Place:
-    """Return the task queue and priority of a step; without ``queue``, the run's task queue."""
+def place_of(queue: str | None, priority: int | None, task_queue: str | None = None) -> Place:
+    """Return the task queue and priority of a step; by default it is the run's task queue."""
     if queue is None:
-        return {"task_queue": None, "priority": Priority(priority_key=priority)}
+        return {"task_queue": task_queue, "priority": Priority(priority_key=priority)}
     return {
         "task_queue": lane_of(temporalio.workflow.info().task_queue, queue),
         "priority": Priority(priority_key=priority, fairness_key=turn_key()),
@@ -53,7 +53,9 @@ class StepOptions(TypedDict, total=False):
 
     retry: Retry | None
     timeout: timedelta | float | None
+    deadline: timedelta | float | None
     queue: str | None
+    task_queue: str | None
     priority: int | None
     idempotency_key: str | None
     summary: str | None
@@ -71,6 +73,8 @@ class StepCall:
     key: str | None = None
     summary: str | None = None
     queue: str | None = None
+    deadline: timedelta | None = None
+    task_queue: str | None = None
 
     @property
     def name(self) -> str:
@@ -102,11 +106,12 @@ class StepCall:
                 args=self.args,
                 activity_id=place,
                 start_to_close_timeout=self.timeout,
+                schedule_to_close_timeout=self.deadline,
                 retry_policy=_policy_of(self.retry),
                 # With Temporal's default an undo could run while the step is still running.
                 cancellation_type=temporalio.workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
                 summary=self.summary,
-                **place_of(self.queue, self.priority),
+                **place_of(self.queue, self.priority, self.task_queue),
             )
 
     def _note(self, undoes: str | None, undo: Mapping[str, Any] | None) -> StepNote:
@@ -159,6 +164,12 @@ def call_of(
         raise ValueError(f"priority is from 1 (first) to 5 (last); got {priority!r}")
     if key is not None and not key:
         raise ValueError("idempotency_key is a text that is not empty")
+    task_queue, deadline = options.get("task_queue"), options.get("deadline")
+    queue = checked_queue(options.get("queue"))
+    if queue and task_queue:
+        raise ValueError("queue is one of the run's own task queue; leave it or task_queue out")
+    if queue is None and task_queue is None and definition is not None:
+        queue = definition.queue
     return StepCall(
         fn,
         args,
@@ -167,7 +178,9 @@ def call_of(
         priority,
         key,
         options.get("summary"),
-        checked_queue(options.get("queue")) or (definition.queue if definition else None),
+        queue,
+        None if deadline is None else duration(deadline, "deadline"),
+        task_queue,
     )
 
 
@@ -180,7 +193,8 @@ def undo_of(fn: Callable[..., Any], call: StepCall) -> StepCall:
     definition = _checked(fn, "compensate= needs")
     takes_input = definition is None or definition.accepts_input
     given = call.args[0] if call.args and takes_input else NOT_GIVEN
-    return call_of(fn, given, {"summary": f"undo of {call.name}"}, default=FOREVER)
+    options: StepOptions = {"summary": f"undo of {call.name}", "task_queue": call.task_queue}
+    return call_of(fn, given, options, default=FOREVER)
 
 
 def _policy_of(retry: Retry) -> RetryPolicy:

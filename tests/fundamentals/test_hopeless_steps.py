@@ -59,6 +59,21 @@ async def test_attempts_end(runs, kind, attempts):
     assert CALLS[kind] == attempts
 
 
+async def test_a_deadline_ends_all_attempts(runs):
+    assert isinstance(await runs.result("hopeless@1", "deadline"), ActivityError)
+    assert CALLS["away"] >= 1
+
+
+async def test_a_step_and_its_undo_run_on_the_task_queue_that_is_named(runs):
+    elsewhere = Worker(
+        runs.client, task_queue="hopeless-elsewhere", activities=[hopeless.there]
+    )  # fmt: skip
+    async with elsewhere:
+        failure = await runs.result("hopeless@1", "elsewhere")
+    assert "undo it" in str(failure)
+    assert CALLS == {"hopeless-elsewhere": 2}
+
+
 def test_a_step_without_a_rule_has_five_attempts_and_its_undo_no_limit():
     call = call_of(hopeless.plain, NOT_GIVEN, {})
     assert call.retry.to_policy() == RetryPolicy(maximum_attempts=5)

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from temporalio import activity
+
 from engine import FOREVER, Context, Retry, step, workflow
 
 CALLS: Counter[str] = Counter()
@@ -56,10 +58,20 @@ class Hopeless:
         if kind == "another undo":
             await ctx.step(text, "no number", compensate=number)  # type: ignore[arg-type] # the point
             raise LookupError("undo it")
+        if kind == "elsewhere":
+            await ctx.step(there, compensate=there, task_queue="hopeless-elsewhere")
+            raise LookupError("undo it")
+        if kind == "deadline":
+            await ctx.step(away, retry=FOREVER, deadline=1.5)
         if kind == "number":
             await ctx.step(number, "no number")  # type: ignore[arg-type] # the point
         steps: dict[str, Any] = {"large": large, "strange": strange, "away": away, "listed": listed}
         await ctx.step(steps.get(kind, plain))
+
+
+@step(name="hopeless-there")
+async def there() -> None:
+    CALLS[activity.info().task_queue] += 1
 
 
 @step(name="hopeless-text")
