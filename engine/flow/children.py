@@ -6,20 +6,43 @@ import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import temporalio.workflow
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, ChildWorkflowError
-from temporalio.workflow import ChildWorkflowHandle
+from temporalio.workflow import ChildWorkflowHandle, ParentClosePolicy
 
 from engine.flow.coroutines import result_of
-from engine.flow.definition import Retry, WorkflowDefinition, definition_of, duration
+from engine.flow.definition import WorkflowDefinition, definition_of, duration
 from engine.flow.failures import CompensationFailed, NotUndone, was_refused
-from engine.flow.step_calls import args_of, origin_of
+from engine.flow.step_calls import ChildOptions, args_of, origin_of
 
 # --- child runs ---
+
+
+_CLOSE_POLICIES: Final = {
+    None: ParentClosePolicy.TERMINATE,
+    "terminate": ParentClosePolicy.TERMINATE,
+    "abandon": ParentClosePolicy.ABANDON,
+    "request_cancel": ParentClosePolicy.REQUEST_CANCEL,
+}
+
+
+def _close_policy(name: str | None) -> ParentClosePolicy:
+    if name not in _CLOSE_POLICIES:
+        known = ", ".join(filter(None, _CLOSE_POLICIES))
+        raise ValueError(f"parent_close_policy is one of {known}; got {name!r}")
+    return _CLOSE_POLICIES[name]
+
+
+def _checked_id(given: str | None) -> str | None:
+    """Return the id that was asked for; the ids of the engine's own runs are taken."""
+    if given is not None and (not given or given.startswith("sched:")):
+        raise ValueError(
+            f"the id of a child is a text that does not begin with sched:; got {given!r}"
+        )
+    return given
 
 
 class Children:
@@ -46,20 +69,21 @@ class Children:
         self,
         child: type | str | Callable[..., Any],
         given: Any,
-        *,
-        task_queue: str | None,
-        timeout: timedelta | float | None,  # noqa: ASYNC109 - kept by the server
-        retry: Retry | None,
+        options: ChildOptions,
         result_type: Any,
     ) -> Any:
         """Start a child and return its result.
 
         Raises:
             TypeError: ``child`` is not a workflow, or its input does not fit.
+            ValueError: an option has an invalid value.
             temporalio.exceptions.ChildWorkflowError: the child did not complete.
         """
         definition = definition_of(child) if isinstance(child, type) else None
         args = args_of(given, definition)
+        timeout, retry = options.get("timeout"), options.get("retry")
+        own_id = _checked_id(options.get("id"))
+        close_policy = _close_policy(options.get("parent_close_policy"))
         if definition is not None:
             timeout = definition.timeout if timeout is None else timeout
             retry = retry or definition.retry
@@ -71,8 +95,9 @@ class Children:
         starting = temporalio.workflow.start_child_workflow(
             target,
             args=args,
-            id=_id_of(name, self._started[name]),
-            task_queue=task_queue,
+            id=own_id or _id_of(name, self._started[name]),
+            task_queue=options.get("task_queue"),
+            parent_close_policy=close_policy,
             run_timeout=None if timeout is None else duration(timeout, "timeout"),
             retry_policy=None if retry is None else retry.to_policy(),
             result_type=result_type,

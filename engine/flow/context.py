@@ -15,12 +15,20 @@ from temporalio.common import RawValue
 from engine.errors import EngineError
 from engine.flow.children import Children, all_of
 from engine.flow.coroutines import UnawaitedCalls, to_await
-from engine.flow.definition import FOREVER, Retry, duration
+from engine.flow.definition import FOREVER, duration
 from engine.flow.failures import NotUndone
 from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.saga import UNDO_CARRIED, Saga
 from engine.flow.signals import SIGNAL_CARRIED, Signals
-from engine.flow.step_calls import NOT_GIVEN, StepCall, StepOptions, call_of, undo_of
+from engine.flow.step_calls import (
+    NOT_GIVEN,
+    ChildOptions,
+    StepCall,
+    StepOptions,
+    call_of,
+    refuse_unknown,
+    undo_of,
+)
 
 # --- progress ---
 
@@ -231,10 +239,7 @@ class Context:
     async def child(
         self,
         workflow: type[RunsAlone[R]],
-        *,
-        task_queue: str | None = ...,
-        timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - of the child, as declared
-        retry: Retry | None = ...,
+        **options: Unpack[ChildOptions],
     ) -> R: ...
 
     @overload
@@ -242,10 +247,7 @@ class Context:
         self,
         workflow: type[RunsWithInput[T, R]],
         input: T,
-        *,
-        task_queue: str | None = ...,
-        timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - of the child, as declared
-        retry: Retry | None = ...,
+        **options: Unpack[ChildOptions],
     ) -> R: ...
 
     @overload
@@ -254,10 +256,8 @@ class Context:
         workflow: str,
         input: Any = ...,
         *,
-        task_queue: str | None = ...,
-        timeout: timedelta | float | None = ...,  # noqa: ASYNC109 - of the child, as declared
-        retry: Retry | None = ...,
         result_type: type | None = ...,
+        **options: Unpack[ChildOptions],
     ) -> Any: ...
 
     @to_await
@@ -266,38 +266,32 @@ class Context:
         workflow: Any,
         input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
         *,
-        task_queue: str | None = None,
-        timeout: timedelta | float | None = None,  # noqa: ASYNC109 - kept by the server
-        retry: Retry | None = None,
         result_type: type | None = None,
+        **options: Unpack[ChildOptions],
     ) -> Any:
         """Run another workflow as a child of this run, and return its result.
 
-        The child's id is ``child:<this run's id>:<name>:<n>``. When this run fails or is
-        cancelled, it cancels the child and waits until the child has undone its work. When this
-        run is terminated, so is the child.
+        When this run fails or is cancelled, it cancels the child and waits until the child has
+        undone its work. When this run is terminated, so is the child.
 
         Args:
             workflow: A ``@workflow`` class, or any Temporal workflow type as text.
             input: Its argument; if omitted, the child is started without one.
-            task_queue: The child's task queue; by default the one of this run.
-            timeout: Overrides the child's own timeout of a run (timedelta or seconds).
-            retry: Overrides the child's own retry rule.
             result_type: The type to decode the result into, if ``workflow`` is text.
+            **options: ``task_queue`` is the child's, by default the one of this run; ``timeout``
+                overrides the child's own timeout of a run (timedelta or seconds), ``retry`` its
+                own retry rule; ``id`` is its workflow id, by default
+                ``child:<this run's id>:<name>:<n>``; ``parent_close_policy`` says what becomes of
+                it when this run is terminated or times out: ``terminate`` (the default),
+                ``abandon`` or ``request_cancel``.
 
         Raises:
             TypeError: ``workflow`` is not a workflow, or does not fit the input.
             temporalio.exceptions.ChildWorkflowError: The child did not complete; see ``.cause``.
             asyncio.CancelledError: This run was cancelled; the child has ended.
         """
-        return await self._run_child(
-            workflow,
-            input,
-            task_queue=task_queue,
-            timeout=timeout,
-            retry=retry,
-            result_type=result_type,
-        )
+        refuse_unknown("ctx.child", options, ChildOptions)
+        return await self._run_child(workflow, input, options, result_type)
 
     @to_await
     async def parallel(
@@ -452,8 +446,10 @@ class Context:
     async def _run_step(self, call: StepCall, undo: StepCall | None) -> Any:
         return await self._saga.run(call, undo)
 
-    async def _run_child(self, child: Any, given: Any, **options: Any) -> Any:
-        return await self._children.run(child, given, **options)
+    async def _run_child(
+        self, child: Any, given: Any, options: ChildOptions, result_type: Any
+    ) -> Any:
+        return await self._children.run(child, given, options, result_type)
 
     async def _next_signal(self, signal: str, wanted: Any, longest: timedelta | None) -> Any:
         return await self._signals.wait_for(signal, wanted, longest)

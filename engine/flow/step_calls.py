@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Any, Final, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 import temporalio.workflow
 from temporalio.common import Priority, RetryPolicy
@@ -59,6 +59,16 @@ class StepOptions(TypedDict, total=False):
     priority: int | None
     idempotency_key: str | None
     summary: str | None
+
+
+class ChildOptions(TypedDict, total=False):
+    """Options of a child; see ``Context.child``."""
+
+    task_queue: str | None
+    timeout: timedelta | float | None
+    retry: Retry | None
+    id: str | None
+    parent_close_policy: Literal["terminate", "abandon", "request_cancel"] | None
 
 
 @dataclass(frozen=True)
@@ -152,7 +162,7 @@ def call_of(
         ValueError: A value of ``options`` is out of range.
     """
     definition = _checked(fn, "ctx.step needs")
-    _refuse_unknown(options)
+    refuse_unknown("ctx.step", options, StepOptions, "compensate")
     args = args_of(given, definition, "step")
     retry, timeout = options.get("retry"), options.get("timeout")
     if definition is not None:
@@ -203,16 +213,23 @@ def _policy_of(retry: Retry) -> RetryPolicy:
     return policy
 
 
-def _refuse_unknown(options: Mapping[str, Any]) -> None:
-    """Refuse misspelt options, which a step would do without unnoticed.
+def refuse_unknown(method: str, options: Mapping[str, Any], known: type[Any], *others: str) -> None:
+    """Refuse misspelt options, which a call would do without unnoticed.
+
+    Args:
+        method: as users write it.
+        options: what was given.
+        known: the ``TypedDict`` of the options.
+        others: options that the method has besides.
 
     Raises:
         TypeError: there is one.
     """
-    for name in options.keys() - StepOptions.__annotations__.keys():
-        near = get_close_matches(name, [*StepOptions.__annotations__, "compensate"], n=1)
+    names = known.__annotations__
+    for name in options.keys() - names.keys():
+        near = get_close_matches(name, [*names, *others], n=1)
         meant = f"; did you mean {near[0]}?" if near else ""
-        raise TypeError(f"ctx.step has no option {name!r}{meant}")
+        raise TypeError(f"{method} has no option {name!r}{meant}")
 
 
 def origin_of(info: temporalio.workflow.Info) -> str:

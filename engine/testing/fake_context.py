@@ -30,7 +30,7 @@ from engine.flow.coroutines import to_await
 from engine.flow.definition import definition_of
 from engine.flow.failures import CompensationFailed, NotUndone
 from engine.flow.fire import FireInfo, Timing
-from engine.flow.step_calls import NOT_GIVEN, StepCall, args_of
+from engine.flow.step_calls import NOT_GIVEN, ChildOptions, StepCall, args_of
 from engine.flow.steps import NotedInfo, StepNote, step_key
 from engine.testing.fakes import Fakes, by_name, name_of, settled
 from engine.testing.server import FrozenClock, instant
@@ -225,7 +225,11 @@ class FakeContext(Context):
         return self.clock.now()
 
     async def _run_child(
-        self, child: Any, given: Any, *, result_type: type | None = None, **_: Any
+        self,
+        child: Any,
+        given: Any,
+        options: ChildOptions,  # noqa: ARG002 - as in Context
+        result_type: Any,
     ) -> Any:
         """Run the replacement, or the class itself, at once: queue, timeout and retry are moot."""
         if isinstance(child, str) and child not in self._stand_ins:

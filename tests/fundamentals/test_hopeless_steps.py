@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,7 +11,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.worker import Worker
 
-from engine import FOREVER, Retry
+from engine import FOREVER, Context, Retry
 from engine.errors import Code
 from engine.flow.failures import CompensationFailed
 from engine.flow.step_calls import NOT_GIVEN, call_of, undo_of
@@ -72,6 +73,17 @@ async def test_a_step_and_its_undo_run_on_the_task_queue_that_is_named(runs):
         failure = await runs.result("hopeless@1", "elsewhere")
     assert "undo it" in str(failure)
     assert CALLS == {"hopeless-elsewhere": 2}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [({"timout": 3}, "ctx.child has no option 'timout'; did you mean timeout?"),
+     ({"id": "sched:k:1"}, "does not begin with sched:"),
+     ({"parent_close_policy": "keep"}, "one of terminate, abandon, request_cancel")],
+)  # fmt: skip
+async def test_a_child_with_a_wrong_option_is_refused(options, sentence):
+    with pytest.raises((TypeError, ValueError), match=re.escape(sentence)):
+        await Context().child(hopeless.Hopeless, "plain", **options)
 
 
 def test_a_step_without_a_rule_has_five_attempts_and_its_undo_no_limit():
