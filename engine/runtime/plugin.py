@@ -295,11 +295,11 @@ def _project_of(source: Source | ScheduleFile | None, *, stateless: bool) -> str
 def _understanding_models(given: DataConverter | None) -> DataConverter:
     """Allow pydantic models as inputs and results, unless the user chose another converter."""
     converter = given or DataConverter.default
-    if converter.payload_converter_class is not DefaultPayloadConverter:
-        return converter
     if converter.failure_converter_class is DefaultFailureConverter:
         converter = replace(converter, failure_converter_class=EndingFailures)
-    return replace(converter, payload_converter_class=PydanticPayloadConverter)
+    if converter.payload_converter_class is DefaultPayloadConverter:
+        converter = replace(converter, payload_converter_class=PydanticPayloadConverter)
+    return converter
 
 
 def _let_modules_through(runner: WorkflowRunner | None) -> WorkflowRunner:
