@@ -310,7 +310,7 @@ def request_run(
         asked = await request(opened)
         row = await opened.schedule(asked.fire.key)
         if wait and asked.fire.status in _SOON:
-            # Whoever ends the wait must know that the request stays.
+            # The request stays when Ctrl-C ends the wait, so its id has to be known by then.
             typer.echo(f"requested: {asked.fire.workflow_id}", err=True)
             await wait_for_worker(partial(unserved_key, opened, row.key))
         alone, held = await unserved_key(opened, row.key), row.state == "paused"

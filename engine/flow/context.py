@@ -221,10 +221,9 @@ class Context:
                 (timedelta or seconds; by default the step's own, else 10 minutes); ``deadline``
                 limits all attempts and waits together; ``queue`` overrides the queue in which the
                 step waits for its turn; ``task_queue`` names workers of another task queue, for
-                the undo too; ``priority`` orders
-                waiting steps, from 1 (first) to 5 (last), by default 3; ``idempotency_key``
-                overrides the generated key in ``step_info()``; ``summary`` appears beside the
-                step in the Web UI.
+                the undo too; ``priority`` orders waiting steps, from 1 (first) to 5 (last), by
+                default 3; ``idempotency_key`` overrides the generated key in ``step_info()``;
+                ``summary`` appears beside the step in the Web UI.
 
         Raises:
             TypeError: ``fn`` or ``compensate`` is not a step, or does not fit the input.

@@ -46,7 +46,7 @@ class NotUndone:
         undo: Its undo step.
         error: Why the undo step failed.
         input: The input of the undo step as JSON, cut off if it is long; None if it has none.
-        idempotency_key: The key of the step, for whoever undoes it by hand; None if unknown.
+        idempotency_key: The key of the step, for an undo by hand; None if unknown.
     """
 
     step: str
@@ -128,7 +128,7 @@ def ending_of(error: BaseException, policy: RetryPolicy | None) -> BaseException
     if isinstance(reason, ApplicationError):
         message, kind, details = reason.message, reason.type, reason.details
     else:
-        message, kind, details = _text(error), type(error).__name__, ()
+        message, kind, details = text_of(error), type(error).__name__, ()
     failure = ApplicationError(message, *details, type=kind, non_retryable=final)
     # Readers of a failure follow its causes, and a group has none.
     failure.__cause__ = next(_reasons(error)) if isinstance(error, BaseExceptionGroup) else error
@@ -167,7 +167,8 @@ def _fatal(kind: type[FatalError]) -> set[str]:
     return {kind.__name__}.union(*map(_fatal, kind.__subclasses__()))
 
 
-def _text(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """Return what an error says, or its type's name if it says nothing."""
     try:
         text = str(error) or type(error).__name__
         if isinstance(error, SystemExit):
@@ -179,7 +180,9 @@ def _text(error: BaseException) -> str:
     inner = [each for each in _reasons(error) if _cause_of(each) is None]
     notes = (
         # Its text already begins with its type.
-        str(each) if isinstance(each, ApplicationError) else f"{type(each).__name__}: {_text(each)}"
+        str(each)
+        if isinstance(each, ApplicationError)
+        else f"{type(each).__name__}: {text_of(each)}"
         for each in inner[:_SEVERAL]
     )
     return f"{text}: {'; '.join(notes)}"

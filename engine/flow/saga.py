@@ -20,7 +20,7 @@ from temporalio.workflow import ActivityHandle
 from engine.flow.children import Children
 from engine.flow.coroutines import finish_despite_cancel, result_of
 from engine.flow.definition import policy_from_json, policy_to_json
-from engine.flow.failures import CompensationFailed, NotUndone, refusal, was_refused
+from engine.flow.failures import CompensationFailed, NotUndone, refusal, text_of, was_refused
 from engine.flow.step_calls import StepCall, may_repeat, origin_of, place_of, repeats
 from engine.flow.steps import StepNote, noted
 
@@ -113,26 +113,31 @@ class Undo:
     async def _undo(self, each: Mapping[str, Any]) -> None:
         name = each["undo"]["step"]
         self._calls[name] += 1
-        try:
-            await start_undo(each, f"{name}/{self._calls[name]}")
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - the others are undone
-            cause = error.__cause__ or error
-            temporalio.workflow.logger.error("the undo %r failed: %s", name, cause)
-            self._not_undone.append(_left_of(each, cause))
+        self._not_undone += await _undone_for_another(each, f"{name}/{self._calls[name]}")
 
 
-def _left_of(each: Mapping[str, Any], cause: BaseException) -> NotUndone:
-    """Return the entry of an undo step that failed, whose call was made by another run."""
-    given = each.get("input")
-    undo = each["undo"]
-    return NotUndone(
-        each["step"], undo["step"], _words(cause),
-        None if given is None else _cut(_raw(given).payload.data), undo["key"],
-    )  # fmt: skip
+async def _undone_for_another(each: Mapping[str, Any], place: str) -> list[NotUndone]:
+    """Run an undo step whose call was made by another run; return it if it fails."""
+    step, undo, given = each["step"], each["undo"], each.get("input")
+    cause = await _failure_of(partial(start_undo, each, place), undo["step"], step)
+    if cause is None:
+        return []
+    shown = None if given is None else _cut(_raw(given).payload.data)
+    return [NotUndone(step, undo["step"], text_of(cause), shown, undo["key"])]
 
 
-def _words(cause: BaseException) -> str:
-    return str(cause) or type(cause).__name__
+async def _failure_of(
+    begin: Callable[[], ActivityHandle[Any]], undo: str, step: str
+) -> BaseException | None:
+    """Run one undo step; return why it failed, so that the others are still undone."""
+    try:
+        await begin()
+    # Never BaseException: the SDK uses it to evict a run from its cache.
+    except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
+        cause = error.__cause__ or error
+        temporalio.workflow.logger.error("the undo %r of %r failed: %s", undo, step, cause)
+        return cause
+    return None
 
 
 def _cut(data: bytes) -> str:
@@ -179,7 +184,8 @@ def _raw(text: str) -> RawValue:
     return RawValue(Payload.FromString(base64.b64decode(text)))
 
 
-def _text(payload: Payload) -> str:
+def payload_text(payload: Payload) -> str:
+    """Return a payload as the text that ``start_undo`` takes."""
     return base64.b64encode(payload.SerializeToString()).decode()
 
 
@@ -295,29 +301,14 @@ class Saga:
         not_undone = self._children.not_undone
         while self._undos:
             undo, step, key = self._undos.pop()
-            begin = partial(undo.start, undoes=key or None)
-            if cause := await self._failed(begin, undo.name, step):
+            begin = partial(undo.start, self._place_of(undo.name), undoes=key or None)
+            if cause := await _failure_of(begin, undo.name, step):
                 payload = temporalio.workflow.payload_converter().to_payload
                 given = _cut(payload(undo.args[0]).data) if undo.args else None
-                not_undone.append(NotUndone(step, undo.name, _words(cause), given, key or None))
+                not_undone.append(NotUndone(step, undo.name, text_of(cause), given, key or None))
         for each in reversed(self._of_earlier_runs()):
-            names = each["undo"]["step"], each["step"]
-            if cause := await self._failed(partial(start_undo, each), *names):
-                not_undone.append(_left_of(each, cause))
+            not_undone += await _undone_for_another(each, self._place_of(each["undo"]["step"]))
         return not_undone
-
-    async def _failed(
-        self, begin: Callable[[str], ActivityHandle[Any]], undo: str, step: str
-    ) -> BaseException | None:
-        """Undo one step; return why that failed, so that the others are still undone."""
-        try:
-            await begin(self._place_of(undo))
-        # Never BaseException: the SDK uses it to evict a run from its cache.
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001
-            cause = error.__cause__ or error
-            temporalio.workflow.logger.error("the undo %r of %r failed: %s", undo, step, cause)
-            return cause
-        return None
 
     def on_failure(self, undo: StepCall) -> None:
         """Have a bad end run this step, which undoes no other one."""
@@ -344,7 +335,7 @@ class Saga:
             {
                 "step": step,
                 "undo": undo_note(undo, key),
-                "input": _text(convert(undo.args[0])) if undo.args else None,
+                "input": payload_text(convert(undo.args[0])) if undo.args else None,
             }
             for undo, step, key in self._undos
         ]

@@ -34,8 +34,8 @@ class Signals:
 
         Concurrent waits for one name are served in the order in which they began.
 
-        A signal whose value is not of the wanted type is dropped, and logged: whoever sends it must
-        not be able to fail the run.
+        A signal whose value is not of the wanted type is dropped, and logged: the sender of a
+        signal must not be able to fail the run.
 
         Raises:
             TimeoutError: no signal came in time.

@@ -18,7 +18,6 @@ earlier run started with the same input. ``idempotency_key=`` of a call settles 
 from __future__ import annotations
 
 import asyncio
-import base64
 import hashlib
 import itertools
 import json
@@ -43,7 +42,7 @@ from temporalio.converter import DataConverter, PayloadConverter
 from temporalio.service import RPCError, RPCStatusCode
 
 from engine.flow.failures import FatalError, refusal
-from engine.flow.saga import CHECK_RESET, COMMITTED, LEFT_TO_UNDO
+from engine.flow.saga import CHECK_RESET, COMMITTED, LEFT_TO_UNDO, payload_text
 from engine.flow.steps import HEADER, NOTHING, StepNote, step_key
 
 _MOST_BYTES = 1_000_000
@@ -757,4 +756,4 @@ async def _input_of(step: RecordedStep, converter: DataConverter) -> str | None:
     if not (step.note.undo or {}).get("takes_input") or not step.inputs:
         return None
     (raw,) = await converter.decode(step.inputs[:1], [RawValue])
-    return base64.b64encode(raw.payload.SerializeToString()).decode()
+    return payload_text(raw.payload)
