@@ -16,6 +16,7 @@ from engine.flow.fire import MEMO_KEY, FireInfo, Timing
 from engine.flow.steps import (
     StepDefinition,
     StepInfo,
+    Undo,
     registered_steps,
     step,
     step_definition_of,
@@ -35,6 +36,7 @@ __all__ = [
     "StepDefinition",
     "StepInfo",
     "Timing",
+    "Undo",
     "WorkflowDefinition",
     "definition_of",
     "registered_steps",

@@ -6,17 +6,26 @@ import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 
 import temporalio.workflow
 from temporalio.common import WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, ChildWorkflowError
+from temporalio.exceptions import (
+    ApplicationError,
+    ChildWorkflowError,
+    TerminatedError,
+    TimeoutError,  # noqa: A004 - Temporal's
+    WorkflowAlreadyStartedError,
+)
 from temporalio.workflow import ChildWorkflowHandle, ParentClosePolicy
 
 from engine.flow.coroutines import result_of
-from engine.flow.definition import WorkflowDefinition, definition_of, duration
+from engine.flow.definition import Retry, WorkflowDefinition, definition_of, duration
 from engine.flow.failures import CompensationFailed, NotUndone, was_refused
-from engine.flow.step_calls import ChildOptions, args_of, origin_of
+from engine.flow.step_calls import ChildOptions, Scope, args_of, origin_of
+from engine.flow.steps import StepNote, noted, step_key
 
 # --- child runs ---
 
@@ -45,39 +54,64 @@ def _checked_id(given: str | None) -> str | None:
     return given
 
 
+def child_key(workflow_id: str) -> str:
+    """Return the key under which an undo step names the child that it undoes."""
+    return step_key(origin_of(temporalio.workflow.info()), workflow_id)
+
+
+def was_undone(error: BaseException) -> bool:
+    """Return whether a child ended by itself without success, and so has undone its work."""
+    cause = error.__cause__ if isinstance(error, asyncio.CancelledError) else error
+    if isinstance(cause, ChildWorkflowError):
+        return not isinstance(cause.cause, TerminatedError | TimeoutError)
+    return isinstance(cause, WorkflowAlreadyStartedError)
+
+
+@dataclass(frozen=True)
+class ChildCall:
+    """A child with its input and its rules, ready to start."""
+
+    name: str
+    target: Any
+    args: list[Any]
+    id: str
+    task_queue: str | None
+    timeout: timedelta | None
+    retry: Retry | None
+    close_policy: ParentClosePolicy
+    result_type: Any
+
+
 class Children:
     """The children of one run, numbered so that each has the same id on every replay.
 
     Attributes:
-        not_undone: what cancelled children could not undo; it is reported nowhere else.
         refused: the failure of a child that could not repeat its calls after a reset.
     """
 
     def __init__(self) -> None:
-        self.not_undone: list[NotUndone] = []
         self.refused: BaseException | None = None
+        self._not_undone: list[NotUndone] = []
         self._started: Counter[str] = Counter()
-        self._under_way: dict[asyncio.Task[Any] | None, None] = {}
-        self._stopped = False
+        self._under_way: dict[asyncio.Task[Any] | None, Scope] = {}
 
     @property
     def under_way(self) -> bool:
         """Whether any child is open."""
         return bool(self._under_way)
 
-    async def run(
+    def call_of(
         self,
         child: type | str | Callable[..., Any],
         given: Any,
         options: ChildOptions,
         result_type: Any,
-    ) -> Any:
-        """Start a child and return its result.
+    ) -> ChildCall:
+        """Return the call of a child; ``given`` is its input or ``NOT_GIVEN``.
 
         Raises:
             TypeError: ``child`` is not a workflow, or its input does not fit.
             ValueError: an option has an invalid value.
-            temporalio.exceptions.ChildWorkflowError: the child did not complete.
         """
         definition = definition_of(child) if isinstance(child, type) else None
         args = args_of(given, definition)
@@ -88,26 +122,42 @@ class Children:
             timeout = definition.timeout if timeout is None else timeout
             retry = retry or definition.retry
             result_type = result_type or definition.result_type
-        if self._stopped:
-            raise asyncio.CancelledError("the run is being undone")
         name, target = _named(child, definition)
         self._started[name] += 1
-        starting = temporalio.workflow.start_child_workflow(
-            target,
-            args=args,
-            id=own_id or _id_of(name, self._started[name]),
-            task_queue=options.get("task_queue"),
-            parent_close_policy=close_policy,
-            run_timeout=None if timeout is None else duration(timeout, "timeout"),
-            retry_policy=None if retry is None else retry.to_policy(),
-            result_type=result_type,
-            id_reuse_policy=_reuse(),
-        )
+        return ChildCall(
+            name, target, args, own_id or _id_of(name, self._started[name]),
+            options.get("task_queue"), None if timeout is None else duration(timeout, "timeout"),
+            retry, close_policy, result_type,
+        )  # fmt: skip
+
+    async def run(self, call: ChildCall, scope: Scope, undo: Mapping[str, Any] | None) -> Any:
+        """Start a child and return its result.
+
+        Args:
+            call: the child.
+            scope: the part of the run that starts it.
+            undo: instructions for a clean-up run, recorded in the history.
+
+        Raises:
+            temporalio.exceptions.ChildWorkflowError: the child did not complete.
+        """
         waiting = asyncio.current_task()
-        self._under_way[waiting] = None
+        self._under_way[waiting] = scope
         try:
-            handle: ChildWorkflowHandle[Any, Any] = await starting
-            return await result_of(handle, f"the child {name!r}")
+            with noted(StepNote(undo=undo)):
+                handle: ChildWorkflowHandle[Any, Any]
+                handle = await temporalio.workflow.start_child_workflow(
+                    call.target,
+                    args=call.args,
+                    id=call.id,
+                    task_queue=call.task_queue,
+                    parent_close_policy=call.close_policy,
+                    run_timeout=call.timeout,
+                    retry_policy=None if call.retry is None else call.retry.to_policy(),
+                    result_type=call.result_type,
+                    id_reuse_policy=_reuse(),
+                )
+            return await result_of(handle, f"the child {call.name!r}")
         except ChildWorkflowError as error:
             if was_refused(error):
                 self.refused = error
@@ -118,14 +168,22 @@ class Children:
         finally:
             del self._under_way[waiting]
 
-    async def stop(self) -> None:
-        """Cancel the open children, and wait until they have undone their work."""
-        self._stopped = True
-        for task in self._under_way:
+    async def stop(self, scope: Scope) -> None:
+        """Cancel the open children of a scope, and wait until they have undone their work."""
+
+        def still() -> list[asyncio.Task[Any] | None]:
+            return [task for task, where in self._under_way.items() if where.is_in(scope)]
+
+        for task in still():
             # Each task waits in `run`, which forwards the cancel.
             if task is not None:
                 task.cancel()
-        await temporalio.workflow.wait_condition(lambda: not self._under_way)
+        await temporalio.workflow.wait_condition(lambda: not still())
+
+    def take_not_undone(self) -> list[NotUndone]:
+        """Return what cancelled children could not undo, once: it is reported nowhere else."""
+        found, self._not_undone = self._not_undone, []
+        return found
 
     def _note(self, error: BaseException | None) -> None:
         """Record what a cancelled child could not undo; its error does not become the run's."""
@@ -134,7 +192,7 @@ class Children:
             return
         temporalio.workflow.logger.error("a child that was cancelled: %s", cause.message)
         left = [each for each in cause.details if isinstance(each, Mapping)]
-        self.not_undone += map(NotUndone.of, left)
+        self._not_undone += map(NotUndone.of, left)
 
 
 def _named(child: Any, definition: WorkflowDefinition | None) -> tuple[str, Any]:
@@ -177,18 +235,31 @@ def _id_of(name: str, number: int) -> str:
 # Concurrent waits, in an order that every replay repeats.
 
 
-async def all_of(things: Sequence[Awaitable[Any]], limit: int | None) -> list[Any]:
+class _DefaultLimit(int):
+    """The limit of a call that gives none; its own type, because older runs had no limit."""
+
+
+DEFAULT_LIMIT: Final = _DefaultLimit(100)
+"""How many calls of ``ctx.parallel`` are in flight at a time, unless it says otherwise."""
+LIMITED: Final = "sched.parallel_limit"
+"""The patch of runs that have the default limit."""
+
+
+async def all_of(
+    calls: Sequence[Awaitable[Any]], limit: int | None, *, return_exceptions: bool = False
+) -> list[Any]:
     """Return the results in order, with at most ``limit`` calls in flight.
 
     The first failure cancels the calls in flight, waits for them, starts none of the others and is
-    raised. (``asyncio.TaskGroup`` cancels in set order, which a replay need not repeat.)
+    raised, unless ``return_exceptions`` has all go on, and puts each error into its place. A cancel
+    stops all of them. (``asyncio.TaskGroup`` cancels in set order, which a replay need not repeat.)
 
     Raises:
         ValueError: ``limit`` is below 1.
     """
     if limit is not None and limit < 1:
         raise ValueError(f"limit is at least 1; got {limit!r}")
-    gate = asyncio.Semaphore(limit or max(len(things), 1))
+    gate = asyncio.Semaphore(limit or max(len(calls), 1))
 
     async def in_turn(thing: Awaitable[Any]) -> Any:
         try:
@@ -198,17 +269,18 @@ async def all_of(things: Sequence[Awaitable[Any]], limit: int | None) -> list[An
             if inspect.iscoroutine(thing):
                 thing.close()  # avoids Python's warning if it never started
 
-    tasks = [asyncio.ensure_future(in_turn(thing)) for thing in things]
+    tasks = [asyncio.ensure_future(in_turn(thing)) for thing in calls]
     if not tasks:
         return []
+    until = asyncio.ALL_COMPLETED if return_exceptions else asyncio.FIRST_EXCEPTION
     try:
-        await temporalio.workflow.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        await temporalio.workflow.wait(tasks, return_when=until)
         failed = [task for task in tasks if task.done() and (task.cancelled() or task.exception())]
     finally:
         for task in tasks:
             task.cancel()
         # A cancel of the run itself must not leave tasks behind either.
         results = await asyncio.gather(*tasks, return_exceptions=True)
-    if failed:
+    if failed and not return_exceptions:
         failed[0].result()
     return results

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any, Final, Literal, NoReturn, Protocol, TypeVar, Unpack, overload
@@ -13,22 +16,25 @@ import temporalio.workflow
 from temporalio.common import RawValue
 
 from engine.errors import EngineError
-from engine.flow.children import Children, all_of
+from engine.flow.children import DEFAULT_LIMIT, LIMITED, Children, all_of
 from engine.flow.coroutines import UnawaitedCalls, to_await
 from engine.flow.definition import FOREVER, duration
-from engine.flow.failures import NotUndone
+from engine.flow.failures import CompensationFailed, NotUndone
 from engine.flow.fire import MEMO_KEY, FireInfo
 from engine.flow.saga import UNDO_CARRIED, Saga
 from engine.flow.signals import SIGNAL_CARRIED, Signals
 from engine.flow.step_calls import (
     NOT_GIVEN,
     ChildOptions,
+    Scope,
     StepCall,
     StepOptions,
     call_of,
     refuse_unknown,
     undo_of,
+    with_options,
 )
+from engine.flow.steps import Undo
 
 # --- progress ---
 
@@ -75,6 +81,11 @@ _CARRIES: Final = "sched.carries"
 """The memo field with the number of the fields that an earlier run has carried over."""
 R = TypeVar("R")
 T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+E = TypeVar("E")
 
 
 class Context:
@@ -88,6 +99,7 @@ class Context:
         self._children, self._signals = Children(), Signals()
         self._unawaited = UnawaitedCalls()
         self._saga = Saga(self._children, leaves_notes=leaves_notes)
+        self._scope: Scope = self._saga.scope
 
     # What never waits; identical on every replay.
 
@@ -161,7 +173,7 @@ class Context:
         self,
         fn: Callable[[], Awaitable[R]],
         *,
-        compensate: Callable[[], Any] | None = ...,
+        compensate: Callable[[], Any] | Callable[[Undo[None, R | None]], Any] | None = ...,
         **options: Unpack[StepOptions],
     ) -> R: ...
 
@@ -171,7 +183,10 @@ class Context:
         fn: Callable[[T], Awaitable[R]],
         input: T,
         *,
-        compensate: Callable[[T], Any] | Callable[[], Any] | None = ...,
+        compensate: Callable[[T], Any]
+        | Callable[[Undo[T, R | None]], Any]
+        | Callable[[], Any]
+        | None = ...,
         **options: Unpack[StepOptions],
     ) -> R: ...
 
@@ -180,7 +195,7 @@ class Context:
         self,
         fn: Callable[[], R],
         *,
-        compensate: Callable[[], Any] | None = ...,
+        compensate: Callable[[], Any] | Callable[[Undo[None, R | None]], Any] | None = ...,
         **options: Unpack[StepOptions],
     ) -> R: ...
 
@@ -190,11 +205,15 @@ class Context:
         fn: Callable[[T], R],
         input: T,
         *,
-        compensate: Callable[[T], Any] | Callable[[], Any] | None = ...,
+        compensate: Callable[[T], Any]
+        | Callable[[Undo[T, R | None]], Any]
+        | Callable[[], Any]
+        | None = ...,
         **options: Unpack[StepOptions],
     ) -> R: ...
 
     @to_await
+    @with_options(StepOptions)
     async def step(
         self,
         fn: Callable[..., Any],
@@ -213,7 +232,8 @@ class Context:
             input: Its argument; if omitted, the step is called without one.
             compensate: The step that undoes this one. When ``run`` raises or is cancelled, the
                 undo steps of all started steps run in reverse order, each with the input of its
-                step (or none if it takes none) and its own retry rule and timeout. An undo step
+                step (or none if it takes none), or with an ``Undo`` of input and result if its
+                parameter is one, and with its own retry rule and timeout. An undo step
                 is registered before its step runs, so it must cope with a step that had no
                 effect. If one fails, it is logged and the others still run; the run then ends
                 with ``CompensationFailed``, whose cause is the run's own error.
@@ -231,13 +251,17 @@ class Context:
             asyncio.CancelledError: The run was cancelled; the step has stopped or finished.
         """
         call = call_of(fn, input, options)
-        undo = None if compensate is None else undo_of(compensate, call)
+        undo = None
+        if compensate is not None:
+            undo = undo_of(compensate, call.name, call.args, call.task_queue)
         return await self._run_step(call, undo)
 
     @overload
     async def child(
         self,
         workflow: type[RunsAlone[R]],
+        *,
+        compensate: Callable[[], Any] | Callable[[Undo[None, R | None]], Any] | None = ...,
         **options: Unpack[ChildOptions],
     ) -> R: ...
 
@@ -246,6 +270,11 @@ class Context:
         self,
         workflow: type[RunsWithInput[T, R]],
         input: T,
+        *,
+        compensate: Callable[[T], Any]
+        | Callable[[Undo[T, R | None]], Any]
+        | Callable[[], Any]
+        | None = ...,
         **options: Unpack[ChildOptions],
     ) -> R: ...
 
@@ -256,16 +285,19 @@ class Context:
         input: Any = ...,
         *,
         result_type: type | None = ...,
+        compensate: Callable[..., Any] | None = ...,
         **options: Unpack[ChildOptions],
     ) -> Any: ...
 
     @to_await
+    @with_options(ChildOptions)
     async def child(
         self,
         workflow: Any,
         input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
         *,
         result_type: type | None = None,
+        compensate: Callable[..., Any] | None = None,
         **options: Unpack[ChildOptions],
     ) -> Any:
         """Run another workflow as a child of this run, and return its result.
@@ -277,6 +309,8 @@ class Context:
             workflow: A ``@workflow`` class, or any Temporal workflow type as text.
             input: Its argument; if omitted, the child is started without one.
             result_type: The type to decode the result into, if ``workflow`` is text.
+            compensate: The step that undoes the child, as for ``step``. It runs unless the child
+                failed or was cancelled, because such a child has undone its own work.
             **options: ``task_queue`` is the child's, by default the one of this run; ``timeout``
                 overrides the child's own timeout of a run (timedelta or seconds), ``retry`` its
                 own retry rule; ``id`` is its workflow id, by default
@@ -289,27 +323,100 @@ class Context:
             temporalio.exceptions.ChildWorkflowError: The child did not complete; see ``.cause``.
             asyncio.CancelledError: This run was cancelled; the child has ended.
         """
-        refuse_unknown("ctx.child", options, ChildOptions)
-        return await self._run_child(workflow, input, options, result_type)
+        refuse_unknown("ctx.child", options, ChildOptions, "compensate", "result_type")
+        return await self._run_child(workflow, input, options, result_type, compensate)
+
+    @overload
+    async def parallel(
+        self, first: Awaitable[A], second: Awaitable[B], /, *, limit: int | None = ...
+    ) -> tuple[A, B]: ...
+
+    @overload
+    async def parallel(
+        self,
+        first: Awaitable[A],
+        second: Awaitable[B],
+        third: Awaitable[C],
+        /,
+        *,
+        limit: int | None = ...,
+    ) -> tuple[A, B, C]: ...
+
+    @overload
+    async def parallel(
+        self,
+        first: Awaitable[A],
+        second: Awaitable[B],
+        third: Awaitable[C],
+        fourth: Awaitable[D],
+        /,
+        *,
+        limit: int | None = ...,
+    ) -> tuple[A, B, C, D]: ...
+
+    @overload
+    async def parallel(
+        self,
+        first: Awaitable[A],
+        second: Awaitable[B],
+        third: Awaitable[C],
+        fourth: Awaitable[D],
+        fifth: Awaitable[E],
+        /,
+        *,
+        limit: int | None = ...,
+    ) -> tuple[A, B, C, D, E]: ...
+
+    @overload
+    async def parallel(
+        self,
+        things: Iterable[Awaitable[R]],
+        /,
+        *,
+        limit: int | None = ...,
+        return_exceptions: Literal[False] = ...,
+    ) -> list[R]: ...
+
+    @overload
+    async def parallel(
+        self,
+        things: Iterable[Awaitable[R]],
+        /,
+        *,
+        limit: int | None = ...,
+        return_exceptions: bool,
+    ) -> list[R | BaseException]: ...
 
     @to_await
     async def parallel(
-        self, things: Sequence[Awaitable[R]], *, limit: int | None = None
-    ) -> list[R]:
+        self,
+        *things: Any,
+        limit: int | None = DEFAULT_LIMIT,
+        return_exceptions: bool = False,
+    ) -> Any:
         """Wait for several steps or children at once, and return their results in order.
 
-        ``await ctx.parallel([ctx.step(resize, each) for each in pictures], limit=4)``
+        ``await ctx.parallel([ctx.step(resize, each) for each in pictures], limit=4)``, or for
+        unlike things ``money, stock = await ctx.parallel(ctx.step(charge), ctx.step(reserve))``.
 
         Args:
-            things: Calls of ``ctx.step`` or ``ctx.child``, or any coroutines of the workflow.
-            limit: How many may be in flight at a time; None means all.
+            *things: A list or a generator of calls of ``ctx.step`` or ``ctx.child``, or of any
+                coroutines of the workflow; the results are a list. Or the calls themselves; then
+                the results are a tuple.
+            limit: How many may be in flight at a time, by default 100; None means all.
+            return_exceptions: Let the others go on if one fails, and return its error in its place.
 
         Raises:
             ValueError: ``limit`` is below 1.
             BaseException: The error of the first call that failed. The others were cancelled and
                 have ended; those that had not started do not start.
         """
-        return await all_of(things, limit)
+        one_by_one = len(things) != 1 or inspect.isawaitable(things[0])
+        calls = list(things if one_by_one else things[0])
+        if limit is DEFAULT_LIMIT and (len(calls) <= DEFAULT_LIMIT or not self.patched(LIMITED)):
+            limit = None
+        results = await all_of(calls, limit, return_exceptions=return_exceptions)
+        return tuple(results) if one_by_one else results
 
     @overload
     async def wait_for(
@@ -376,6 +483,28 @@ class Context:
             TypeError: ``undo`` is not a step, or does not fit the input.
         """
         self._note_undo(call_of(undo, input, options, default=FOREVER))
+
+    @asynccontextmanager
+    async def saga(self, *, parallel: bool = False) -> AsyncIterator[None]:
+        """Undo a part of the run on its own, if an error leaves it.
+
+        ``async with ctx.saga(): ...``: the undo steps of the steps and children that were begun in
+        the block run before the error goes on, so that ``run`` can catch it and take another way.
+        If the block completes, its steps are undone with the rest of the run.
+
+        Args:
+            parallel: Whether its undo steps run at once, in place of one after the other.
+
+        Raises:
+            CompensationFailed: A step of the block could not be undone; its cause is the error.
+        """
+        with self._scope.inner(parallel=parallel) as scope:
+            try:
+                yield
+            except (Exception, asyncio.CancelledError, SystemExit) as error:
+                if left := await self._unwind_scope(scope):
+                    raise CompensationFailed("ctx.saga()", left) from error
+                raise
 
     def commit(self) -> None:
         """Keep what the run has done so far: a bad end from here on does not undo it."""
@@ -446,9 +575,9 @@ class Context:
         return await self._saga.run(call, undo)
 
     async def _run_child(
-        self, child: Any, given: Any, options: ChildOptions, result_type: Any
+        self, child: Any, given: Any, options: ChildOptions, result_type: Any, undo: Any
     ) -> Any:
-        return await self._children.run(child, given, options, result_type)
+        return await self._saga.run_child(child, given, options, result_type, undo)
 
     async def _next_signal(self, signal: str, wanted: Any, longest: timedelta | None) -> Any:
         return await self._signals.wait_for(signal, wanted, longest)
@@ -490,6 +619,9 @@ class Context:
 
     async def _unwind(self) -> list[NotUndone]:
         return await self._saga.unwind()
+
+    async def _unwind_scope(self, scope: Scope) -> list[NotUndone]:
+        return await self._saga.unwind_scope(scope)
 
 
 def _wait_of(timeout: timedelta | float) -> timedelta:

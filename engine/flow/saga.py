@@ -17,11 +17,21 @@ from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError
 from temporalio.workflow import ActivityHandle
 
-from engine.flow.children import Children
+from engine.flow.children import Children, child_key, was_undone
 from engine.flow.coroutines import finish_despite_cancel, result_of
 from engine.flow.definition import policy_from_json, policy_to_json
 from engine.flow.failures import CompensationFailed, NotUndone, refusal, text_of, was_refused
-from engine.flow.step_calls import StepCall, may_repeat, origin_of, place_of, repeats
+from engine.flow.step_calls import (
+    ChildOptions,
+    Scope,
+    StepCall,
+    ToUndo,
+    may_repeat,
+    origin_of,
+    place_of,
+    repeats,
+    undo_of,
+)
 from engine.flow.steps import StepNote, noted
 
 # --- clean-up workflow ---
@@ -50,18 +60,15 @@ _READING = timedelta(minutes=1)
 _PATIENT = RetryPolicy(maximum_interval=timedelta(minutes=1))
 
 
-def undo_note(undo: StepCall, key: str) -> dict[str, Any]:
-    """Return the undo instructions of a step's note; a clean-up run has no code of the run.
-
-    Args:
-        undo: the call that undoes the step.
-        key: the step's idempotency key.
-    """
+def undo_note(entry: ToUndo) -> dict[str, Any]:
+    """Return the undo instructions of a step's note; a clean-up run has no code of the run."""
+    undo = entry.undo
     definition = getattr(undo.fn, "__temporal_activity_definition", None)
     return {
         "step": getattr(definition, "name", None) or undo.name,
-        "key": key,
+        "key": entry.key,
         "takes_input": bool(undo.args),
+        "takes_result": entry.sees_result,
         "timeout": undo.timeout.total_seconds(),
         "queue": undo.queue,
         "task_queue": undo.task_queue,
@@ -72,7 +79,7 @@ def undo_note(undo: StepCall, key: str) -> dict[str, Any]:
 
 
 @temporalio.workflow.defn(name=UNDO_TYPE)
-class Undo:
+class CleanUp:
     """The clean-up workflow: undoes the remaining steps of one run, newest first."""
 
     def __init__(self) -> None:
@@ -150,7 +157,7 @@ def start_undo(each: Mapping[str, Any], place: str) -> ActivityHandle[Any]:
     """Start an undo step whose call was made by another run.
 
     Args:
-        each: ``step``, ``undo`` (see ``undo_note``) and ``input``, if it has one.
+        each: ``step``, ``undo`` (see ``undo_note``), and ``input`` and ``result``, if there are.
         place: the activity id.
     """
     undo, info = each["undo"], temporalio.workflow.info()
@@ -162,7 +169,7 @@ def start_undo(each: Mapping[str, Any], place: str) -> ActivityHandle[Any]:
     with noted(StepNote.from_json(note)):
         handle: ActivityHandle[Any] = temporalio.workflow.start_activity(
             undo["step"],
-            args=[_raw(each["input"])] if each.get("input") else [],
+            args=_recorded_args(each),
             activity_id=place,
             start_to_close_timeout=timedelta(seconds=undo["timeout"]),
             retry_policy=policy_from_json(retry) if retry else None,
@@ -170,6 +177,13 @@ def start_undo(each: Mapping[str, Any], place: str) -> ActivityHandle[Any]:
             **place_of(undo.get("queue"), undo.get("priority"), undo.get("task_queue")),
         )
     return handle
+
+
+def _recorded_args(each: Mapping[str, Any]) -> list[Any]:
+    given, result = (_raw(each[it]) if each.get(it) else None for it in ("input", "result"))
+    if each["undo"].get("takes_result"):
+        return [given, result]
+    return [] if given is None else [given]
 
 
 async def _until(moment: str | None) -> None:
@@ -194,7 +208,7 @@ def payload_text(payload: Payload) -> str:
 
 
 class Saga:
-    """The steps of one run, with their undo steps.
+    """The steps and children of one run, with their undo steps.
 
     The undo steps live with the run: a run that is terminated or times out is not unwound, and
     ``continue_as_new`` starts with none.
@@ -202,22 +216,21 @@ class Saga:
     Args:
         children: the child runs of this run.
         leaves_notes: whether each step records its undo instructions in the history, so that
-            another run can undo it (see ``Undo``).
+            another run can undo it (see ``CleanUp``).
 
     Attributes:
+        scope: all that a bad end undoes.
         refused: the failure of a call that was not made because its idempotency key cannot be
             known after a reset. The run fails with it, even if its code handles the error.
     """
 
     def __init__(self, children: Children, *, leaves_notes: bool = False) -> None:
         self._children, self._leaves_notes = children, leaves_notes
-        # Undo step, step and the step's idempotency key of each started step, whether or not that
-        # had an effect.
-        self._undos: list[tuple[StepCall, str, str]] = []
-        self._under_way: dict[ActivityHandle[Any], None] = {}
-        self._unwinding = False
+        self.scope = Scope()
+        self._under_way: dict[ActivityHandle[Any], Scope] = {}
         self._calls: Counter[str] = Counter()
         self._carried: list[Mapping[str, Any]] | None = None
+        self._left_by_scopes: list[NotUndone] = []
         self.refused: BaseException | None = None
 
     async def run(self, call: StepCall, undo: StepCall | None) -> Any:
@@ -227,30 +240,64 @@ class Saga:
             asyncio.CancelledError: the run is being undone, or as in ``result_of``.
             temporalio.exceptions.ActivityError: the step failed for good.
         """
-        if self._unwinding:
+        scope = self.scope.current
+        if scope.ended:
             # Another branch of the run has failed; those still running must start no more steps.
             raise asyncio.CancelledError("the run is being undone")
         if self.refused is not None:
             raise self.refused
         place = self._place_of(call.name)
-        key = call.idempotency_key(place)
-        left = undo_note(undo, key) if undo and self._leaves_notes else None
-        handle = call.start(place, undo=left)
-        if undo is not None:
+        entry = ToUndo(undo, call.name, call.idempotency_key(place)) if undo else None
+        handle = call.start(place, undo=self._note_of(entry))
+        if entry:
             # Before the step runs (nothing is sent until this task yields), because a step whose
             # result is lost must be undone too. After start(), because a call that could not be
             # sent needs no undo.
-            self._undos.append((undo, call.name, key))
-        self._under_way[handle] = None
+            scope.add(entry)
+        self._under_way[handle] = scope
         try:
-            return await result_of(handle, repr(call.name))
+            result = await result_of(handle, repr(call.name))
         except ActivityError as error:
             if was_refused(error):
                 self.refused = error
-                self._undos = [each for each in self._undos if each[2] != key]
+                if entry:
+                    self.scope.remove(entry)
             raise
         finally:
             del self._under_way[handle]
+        if entry:
+            entry.result = result
+        return result
+
+    async def run_child(
+        self, child: Any, given: Any, options: ChildOptions, result_type: Any, undo: Any
+    ) -> Any:
+        """Run a child and return its result; ``undo`` is the step that undoes it.
+
+        Raises:
+            TypeError, ValueError: as ``Children.call_of``, or ``undo`` does not fit.
+            temporalio.exceptions.ChildWorkflowError: the child did not complete.
+        """
+        scope = self.scope.current
+        if scope.ended:
+            raise asyncio.CancelledError("the run is being undone")
+        call = self._children.call_of(child, given, options, result_type)
+        entry = None
+        if undo is not None:
+            entry = ToUndo(undo_of(undo, call.name, call.args), call.name, child_key(call.id))
+            scope.add(entry)
+        try:
+            result = await self._children.run(call, scope, self._note_of(entry))
+        except BaseException as error:
+            if entry and was_undone(error):
+                self.scope.remove(entry)
+            raise
+        if entry:
+            entry.result = result
+        return result
+
+    def _note_of(self, entry: ToUndo | None) -> dict[str, Any] | None:
+        return undo_note(entry) if entry and self._leaves_notes else None
 
     async def check_reset(self) -> None:
         """Let a run that repeats another complete only if their effects fit together.
@@ -285,59 +332,80 @@ class Saga:
         interrupts the unwinding.
         """
         if not self.to_undo and not self._children.under_way:
-            return self._children.not_undone
-        self._unwinding = True
+            return self._left_by_scopes + self._children.take_not_undone()
         return await finish_despite_cancel(self._unwind())
 
+    async def unwind_scope(self, scope: Scope) -> list[NotUndone]:
+        """Undo the steps of one scope, and return what could not be undone."""
+        left = await finish_despite_cancel(self._unwind_scope(scope))
+        self._left_by_scopes += left
+        return left
+
     async def _unwind(self) -> list[NotUndone]:
+        not_undone = await self._unwind_scope(self.scope)
+        for each in reversed(self._of_earlier_runs()):
+            not_undone += await _undone_for_another(each, self._place_of(each["undo"]["step"]))
+        return self._left_by_scopes + not_undone
+
+    async def _unwind_scope(self, scope: Scope) -> list[NotUndone]:
+        scope.end()
         # Parallel branches may still be running the steps to undo.
-        under_way = list(self._under_way)
+        under_way = [handle for handle, where in self._under_way.items() if where.is_in(scope)]
         for handle in under_way:
             handle.cancel()
-        await self._children.stop()
+        await self._children.stop(scope)
         for handle in under_way:
             with contextlib.suppress(Exception, asyncio.CancelledError):
                 await handle
-        not_undone = self._children.not_undone
-        while self._undos:
-            undo, step, key = self._undos.pop()
-            begin = partial(undo.start, self._place_of(undo.name), undoes=key or None)
-            if cause := await _failure_of(begin, undo.name, step):
-                payload = temporalio.workflow.payload_converter().to_payload
-                given = _cut(payload(undo.args[0]).data) if undo.args else None
-                not_undone.append(NotUndone(step, undo.name, text_of(cause), given, key or None))
-        for each in reversed(self._of_earlier_runs()):
-            not_undone += await _undone_for_another(each, self._place_of(each["undo"]["step"]))
+        not_undone = self._children.take_not_undone()
+
+        async def undo(entry: ToUndo) -> None:
+            if failed := await self._undo(entry):
+                not_undone.append(failed)
+
+        await scope.unwind(undo)
         return not_undone
+
+    async def _undo(self, entry: ToUndo) -> NotUndone | None:
+        """Undo one step; return it if that fails."""
+        call = entry.call
+        begin = partial(call.start, self._place_of(call.name), undoes=entry.key or None)
+        cause = await _failure_of(begin, call.name, entry.name)
+        if cause is None:
+            return None
+        payload = temporalio.workflow.payload_converter().to_payload
+        given = _cut(payload(call.args[0]).data) if call.args else None
+        return NotUndone(entry.name, call.name, text_of(cause), given, entry.key or None)
 
     def on_failure(self, undo: StepCall) -> None:
         """Have a bad end run this step, which undoes no other one."""
-        self._undos.append((undo, undo.name, ""))
+        self.scope.current.add(ToUndo(undo, undo.name, ""))
 
     def commit(self) -> None:
         """Forget what a bad end would undo."""
         if self._leaves_notes and self.to_undo:
             # For the clean-up run, which reads the history.
-            temporalio.workflow.upsert_memo({COMMITTED: len(self._undos)})
-        self._undos.clear()
+            temporalio.workflow.upsert_memo({COMMITTED: len(self.scope.left)})
+        self.scope.clear()
         self._carried = []
 
     @property
     def to_undo(self) -> list[str]:
         """The steps that a bad end would undo, the oldest first."""
         earlier = [str(each["step"]) for each in self._of_earlier_runs()]
-        return earlier + [step for _, step, _ in self._undos]
+        return earlier + [each.name for each in self.scope.left]
 
     def carried(self) -> dict[str, Any]:
         """Return what is to undo as memo fields of the next run of the chain."""
         convert = temporalio.workflow.payload_converter().to_payload
         own = [
             {
-                "step": step,
-                "undo": undo_note(undo, key),
-                "input": payload_text(convert(undo.args[0])) if undo.args else None,
+                "step": each.name,
+                "undo": undo_note(each),
+                "input": payload_text(convert(each.undo.args[0])) if each.undo.args else None,
+                "result": payload_text(convert(each.result)) if each.sees_result else None,
             }
-            for undo, step, key in self._undos
+            for each in self.scope.left
         ]
         every = [*self._of_earlier_runs(), *own]
         return {f"{UNDO_CARRIED}{number:06d}": each for number, each in enumerate(every)}

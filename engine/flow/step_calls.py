@@ -1,12 +1,16 @@
-"""Step calls: each is checked before anything is sent, and started at most once."""
+"""Step calls, checked before anything is sent and started at most once, and their undo steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import Any, Final, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict, TypeVar
 
 import temporalio.workflow
 from temporalio.common import Priority, RetryPolicy
@@ -194,16 +198,26 @@ def call_of(
     )
 
 
-def undo_of(fn: Callable[..., Any], call: StepCall) -> StepCall:
-    """Return the call that undoes ``call``: with the same input, or none if it takes none.
+def undo_of(
+    fn: Callable[..., Any], undone: str, args: Sequence[Any], task_queue: str | None = None
+) -> StepCall:
+    """Return the call that undoes a step or a child: with its input, or none if it takes none.
+
+    Args:
+        fn: the undo step.
+        undone: the name of the step or child.
+        args: its input, if it has one.
+        task_queue: of the undo step; None means that of the run.
 
     Raises:
-        TypeError: ``fn`` is not a step, or needs an input that ``call`` does not have.
+        TypeError: ``fn`` is not a step, or needs an input that there is not.
     """
     definition = _checked(fn, "compensate= needs")
     takes_input = definition is None or definition.accepts_input
-    given = call.args[0] if call.args and takes_input else NOT_GIVEN
-    options: StepOptions = {"summary": f"undo of {call.name}", "task_queue": call.task_queue}
+    given = args[0] if args and takes_input else NOT_GIVEN
+    if definition is not None and definition.sees_result and not args:
+        given = None
+    options: StepOptions = {"summary": f"undo of {undone}", "task_queue": task_queue}
     return call_of(fn, given, options, default=FOREVER)
 
 
@@ -230,6 +244,29 @@ def refuse_unknown(method: str, options: Mapping[str, Any], known: type[Any], *o
         near = get_close_matches(name, [*names, *others], n=1)
         meant = f"; did you mean {near[0]}?" if near else ""
         raise TypeError(f"{method} has no option {name!r}{meant}")
+
+
+M = TypeVar("M", bound=Callable[..., Any])
+
+
+def with_options(options: type[Any]) -> Callable[[M], M]:
+    """Have ``help()`` show the options of a method one by one, in place of ``**options``."""
+
+    def shown(method: M) -> M:
+        signature = inspect.signature(method)
+        known = signature.parameters.values()
+        fixed = [each for each in known if each.kind is not each.VAR_KEYWORD]
+        given = [
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=None,
+                annotation=getattr(hint, "__forward_arg__", hint),
+            )
+            for name, hint in options.__annotations__.items()
+        ]  # fmt: skip
+        method.__signature__ = signature.replace(parameters=[*fixed, *given])  # type: ignore[attr-defined] # inspect reads it
+        return method
+
+    return shown
 
 
 def origin_of(info: temporalio.workflow.Info) -> str:
@@ -260,3 +297,129 @@ def _cure(fn: object) -> str:
         return f"mark {name} in {module} with @step"
     # Most likely the step was called, and this is its result.
     return f"got a {type(fn).__name__}; pass the function itself, and its input as an argument"
+
+
+# --- what a bad end undoes ---
+# Undo steps, grouped as the run's code groups them. Each is entered before its step runs, and the
+# newest runs first.
+
+
+@dataclass(eq=False)
+class ToUndo:
+    """A step or child that was begun, and how it is undone.
+
+    Attributes:
+        name: of the step or child.
+        key: its idempotency key; empty if the undo step belongs to no step.
+        result: its result, once the run has received one.
+    """
+
+    undo: StepCall
+    name: str
+    key: str
+    result: Any = None
+
+    @property
+    def sees_result(self) -> bool:
+        """Whether the undo step gets the result too."""
+        definition = step_definition_of(self.undo.fn)
+        return definition is not None and definition.sees_result
+
+    @property
+    def call(self) -> StepCall:
+        """The call of the undo step."""
+        if not self.sees_result:
+            return self.undo
+        return replace(self.undo, args=[*self.undo.args, self.result])
+
+
+@dataclass(eq=False)
+class Scope:
+    """A part of a run that is undone on its own if an error leaves it: ``ctx.saga()``, or all.
+
+    Attributes:
+        outer: the scope around it; None for the run itself.
+        parallel: whether its undo steps run at once.
+    """
+
+    outer: Scope | None = None
+    parallel: bool = False
+    _entries: list[ToUndo | Scope] = field(default_factory=list)
+    _ended: bool = False
+
+    @property
+    def current(self) -> Scope:
+        """The innermost scope of this one in which the current task is."""
+        inner = _scope.get()
+        return inner if inner is not None and inner.is_in(self) else self
+
+    @contextmanager
+    def inner(self, *, parallel: bool) -> Iterator[Scope]:
+        """Have what the current task begins in this block belong to a new scope."""
+        around = self.current
+        made = Scope(around, parallel)
+        around.add(made)
+        token = _scope.set(made)
+        try:
+            yield made
+        finally:
+            _scope.reset(token)
+            if not made.left:
+                around.remove(made)
+
+    def is_in(self, other: Scope) -> bool:
+        """Return whether this scope is the other one, or a part of it."""
+        return self is other or (self.outer is not None and self.outer.is_in(other))
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is being undone, so that nothing more may begin in it."""
+        return self._ended or (self.outer is not None and self.outer.ended)
+
+    @property
+    def left(self) -> list[ToUndo]:
+        """The steps and children that a bad end undoes, the oldest first."""
+        parts = (each.left if isinstance(each, Scope) else [each] for each in self._entries)
+        return [each for part in parts for each in part]
+
+    def add(self, entry: ToUndo | Scope) -> None:
+        """Have a bad end undo this."""
+        self._entries.append(entry)
+
+    def remove(self, entry: ToUndo | Scope) -> None:
+        """Have nothing undo this, in whichever scope it is."""
+        self._entries = [each for each in self._entries if each is not entry]
+        for each in self._entries:
+            if isinstance(each, Scope):
+                each.remove(entry)
+
+    def clear(self) -> None:
+        """Have a bad end undo nothing of what was begun so far."""
+        self._entries = [each for each in self._entries if isinstance(each, Scope)]
+        for each in self._entries:
+            if isinstance(each, Scope):
+                each.clear()
+
+    def end(self) -> None:
+        """Have nothing more begin in it."""
+        self._ended = True
+
+    async def unwind(self, run: Callable[[ToUndo], Awaitable[None]]) -> None:
+        """Run each undo step, the newest first, and forget it.
+
+        Args:
+            run: runs one; it raises nothing.
+        """
+        entries, self._entries = self._entries[::-1], []
+        if self.parallel:
+            await asyncio.gather(*(_undone(each, run) for each in entries))
+        else:
+            for each in entries:
+                await _undone(each, run)
+
+
+async def _undone(entry: ToUndo | Scope, run: Callable[[ToUndo], Awaitable[None]]) -> None:
+    await (entry.unwind(run) if isinstance(entry, Scope) else run(entry))
+
+
+_scope: ContextVar[Scope | None] = ContextVar("sched_scope", default=None)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import timedelta
-from typing import Any, Final, TypeVar, overload
+from types import NoneType
+from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints, overload
 
 import temporalio.workflow
 from temporalio import activity
@@ -27,6 +29,9 @@ from engine.flow.fire import MEMO_KEY, FireInfo
 
 HEADER: Final = "sched"
 """The name of the Temporal header."""
+
+UNDO_HEADER: Final = "sched.undo"
+"""The header with undo instructions for a child; ``HEADER`` says that it repeats another one."""
 
 
 @dataclass(frozen=True)
@@ -216,6 +221,25 @@ DEFAULT_HEARTBEAT: Final = timedelta(seconds=30)
 _MARK: Final = "__sched_step__"
 
 F = TypeVar("F", bound=Callable[..., Any])
+I_co = TypeVar("I_co", covariant=True)
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Undo(Generic[I_co, R_co]):
+    """The input of an undo step that needs the result of the step that it undoes.
+
+    ``async def refund(undo: Undo[Order, Receipt | None])``, for a step that takes an ``Order`` and
+    returns a ``Receipt``. In the history it is two values, so each may be of any type.
+
+    Attributes:
+        input: The step's input; None if it has none.
+        result: The step's result; None if the run has not received one: the step failed, was
+            cancelled, or had an effect of which nothing was reported.
+    """
+
+    input: I_co
+    result: R_co
 
 
 @dataclass(frozen=True)
@@ -232,6 +256,7 @@ class StepDefinition:
         is_async: Whether it is async. A sync step needs a worker with an ``activity_executor``.
         accepts_input: Whether it has a parameter.
         requires_input: Whether that parameter has no default.
+        sees_result: Whether it is an undo step whose parameter is an ``Undo``.
     """
 
     name: str
@@ -243,6 +268,7 @@ class StepDefinition:
     accepts_input: bool
     requires_input: bool
     queue: str | None = None
+    sees_result: bool = False
 
 
 _registry: Registry[StepDefinition] = Registry("step")
@@ -291,7 +317,7 @@ def step(
 ) -> F | Callable[[F], F]:
     """Make a function a step: work that may fail, is retried, and is recorded once done.
 
-    The function is returned unchanged: call it directly in a unit test, register it as an activity
+    The function stays what it is: call it directly in a unit test, register it as an activity
     of a plain Temporal worker, or call it from a workflow with ``ctx.step``. A step runs at least
     once; make it idempotent.
 
@@ -321,27 +347,30 @@ def step(
     }
 
     def decorate(function: F) -> F:
-        _mark(function, name, retry=retry, queue=checked_queue(queue), **spans)
-        return function
+        return _marked(function, name, retry=retry, queue=checked_queue(queue), **spans)
 
     return decorate if fn is None else decorate(fn)
 
 
-def _mark(fn: Callable[..., Any], name: str | None, **rules: Any) -> None:
+def _marked(fn: F, name: str | None, **rules: Any) -> F:
+    """Return the function as a step."""
     if not inspect.isfunction(fn):
         raise TypeError(f"@step marks a function; got {fn!r} (write @step(name=...) with keywords)")
     place = f"{fn.__module__}.{fn.__qualname__}"
     accepts_input, requires_input = _inputs(fn, place)
+    undoes = _undo_types(fn, place)
+    called: Any = _takes_both(fn) if undoes else fn
     definition = StepDefinition(
         name=checked_name(fn.__name__ if name is None else name, f"the step {place}"),
-        fn=fn,
+        fn=called,
         is_async=inspect.iscoroutinefunction(fn),
         accepts_input=accepts_input,
         requires_input=requires_input,
+        sees_result=undoes is not None,
         **rules,
     )
     try:
-        activity.defn(name=definition.name)(fn)
+        activity.defn(name=definition.name)(called)
     except NameError as error:
         # Temporal reads the hints now, at run time, to decode the input.
         raise TypeError(
@@ -350,8 +379,61 @@ def _mark(fn: Callable[..., Any], name: str | None, **rules: Any) -> None:
         ) from None
     except ValueError:
         raise TypeError(f"{place} is already a step or an activity; decorate it once") from None
-    setattr(fn, _MARK, definition)
+    if undoes:
+        known = getattr(called, _ACTIVITY)
+        setattr(called, _ACTIVITY, replace(known, arg_types=list(undoes)))
+    setattr(called, _MARK, definition)
     _registry.add(definition.name, fn, definition)
+    return called  # type: ignore[no-any-return] # called as before
+
+
+_UNDO: Final = (Undo.__module__, Undo.__qualname__)
+_ACTIVITY: Final = "__temporal_activity_definition"
+
+
+def _undo_types(fn: Callable[..., Any], place: str) -> tuple[Any, Any] | None:
+    """Return the types of input and result of a step that takes an ``Undo``; None for others."""
+    parameters = list(inspect.signature(fn).parameters)
+    try:
+        hint = get_type_hints(fn).get(parameters[0]) if parameters else None
+    except NameError:
+        return None  # refused with its sentence by the caller
+    kind = get_origin(hint) or hint
+    # Not by identity: another copy of this module may have created it.
+    if (getattr(kind, "__module__", ""), getattr(kind, "__qualname__", "")) != _UNDO:
+        return None
+    given, result = get_args(hint) or (Any, Any)
+    if result is not Any and result is not NoneType and NoneType not in get_args(result):
+        name = getattr(result, "__name__", str(result))
+        raise TypeError(
+            f"{place} may have to undo a step whose result is unknown: write Undo[..., {name} |"
+            " None]"
+        )
+    return given, result
+
+
+def _takes_both(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an undo step that takes an ``Undo``, or its two values as Temporal passes them."""
+
+    def call(*args: Any, **named: Any) -> Any:
+        return fn(*_joined(args), **named)
+
+    async def call_async(*args: Any, **named: Any) -> Any:
+        return await fn(*_joined(args), **named)
+
+    return functools.wraps(fn)(call_async if inspect.iscoroutinefunction(fn) else call)
+
+
+def _joined(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not args or isinstance(args[0], Undo):
+        return args  # a direct call
+    return (Undo(args[0], args[1] if args[1:] else None),)
+
+
+def as_declared(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of a step's activity as the step's function declares them."""
+    definition = step_definition_of(fn)
+    return _joined(args) if definition is not None and definition.sees_result else args
 
 
 def _inputs(fn: Callable[..., Any], place: str) -> tuple[bool, bool]:

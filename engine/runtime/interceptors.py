@@ -41,13 +41,14 @@ from engine.flow.step_calls import repeats
 from engine.flow.steps import (
     HEADER,
     NOTHING,
+    UNDO_HEADER,
     NotedInfo,
     StepNote,
     note_of_this_call,
     queue_of,
     step_named,
 )
-from engine.runtime.run_histories import ResetKeys
+from engine.runtime.reset_keys import ResetKeys
 
 # --- interceptor base ---
 # The plugin's hook between a workflow and its calls to Temporal.
@@ -146,6 +147,10 @@ class _StepNoteWriter(WorkflowOutboundInterceptor):
         input: StartChildWorkflowInput,  # noqa: A002 - the SDK's name
     ) -> workflow.ChildWorkflowHandle[Any, Any]:
         _mark_repeating(input)
+        note = note_of_this_call()
+        if note is not None:
+            payload = PayloadConverter.default.to_payload(note.to_json())
+            input.headers = {**input.headers, UNDO_HEADER: payload}
         return await super().start_child_workflow(input)
 
     def continue_as_new(self, input: ContinueAsNewInput) -> NoReturn:  # noqa: A002 - the SDK's name

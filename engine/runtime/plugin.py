@@ -20,7 +20,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 
 from engine.errors import LedgerRequired, ScheduleFileError
 from engine.flow.definition import RunOptions, definition_of
-from engine.flow.saga import Undo
+from engine.flow.saga import CleanUp
 from engine.ledger import Ledger, MemoryLedger, PostgresLedger, Serving
 from engine.runtime.apply.apply import require_no_memory
 from engine.runtime.apply.source import DEFAULT_PROJECT, Paths, Source
@@ -34,7 +34,7 @@ from engine.runtime.interceptors import (
     StepNotes,
 )
 from engine.runtime.replica import Replica
-from engine.runtime.run_histories import ResetKeys, check_reset, left_to_undo
+from engine.runtime.reset_keys import ResetKeys, check_reset, left_to_undo
 from engine.runtime.run_memo import ChainMemo
 from engine.runtime.settings import Settings, database_schema, unknown_names
 from engine.runtime.settings import database_url as environment_url
@@ -145,8 +145,8 @@ class SchedulePlugin(SimplePlugin):
         """See the base class. Clean-up runs are replayed like any other."""
         config = super().configure_replayer(config)
         workflows = config.get("workflows", ())
-        if Undo not in workflows:
-            config["workflows"] = [*workflows, Undo]
+        if CleanUp not in workflows:
+            config["workflows"] = [*workflows, CleanUp]
         return config
 
     def drain(self) -> None:
@@ -257,8 +257,8 @@ def _with_own_code(config: WorkerConfig) -> WorkerConfig:
     if not activities:
         config["no_remote_activities"] = True  # other workers run its task queue's steps
     config["activities"] = [*activities, check_reset]
-    if Undo not in workflows and any(each.compensate_on_terminate for each in declared):
-        config["workflows"] = [*workflows, Undo]
+    if CleanUp not in workflows and any(each.compensate_on_terminate for each in declared):
+        config["workflows"] = [*workflows, CleanUp]
         config["activities"] = [*config["activities"], left_to_undo]
     return config
 

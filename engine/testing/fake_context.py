@@ -28,9 +28,17 @@ from engine.errors import EngineError
 from engine.flow.context import Context, progress_line
 from engine.flow.coroutines import to_await
 from engine.flow.definition import definition_of
-from engine.flow.failures import CompensationFailed, NotUndone
+from engine.flow.failures import CompensationFailed, NotUndone, text_of
 from engine.flow.fire import FireInfo, Timing
-from engine.flow.step_calls import NOT_GIVEN, ChildOptions, StepCall, args_of
+from engine.flow.step_calls import (
+    NOT_GIVEN,
+    ChildOptions,
+    Scope,
+    StepCall,
+    ToUndo,
+    args_of,
+    undo_of,
+)
 from engine.flow.steps import NotedInfo, StepNote, step_key
 from engine.testing.fakes import Fakes, by_name, name_of, settled
 from engine.testing.server import FrozenClock, instant
@@ -99,7 +107,7 @@ async def attempt(
         return await settled(act(*args))
 
     signature = inspect.signature(call.fn, eval_str=True)
-    hints = [_known(each.annotation) for each in signature.parameters.values()]
+    hints = getattr(call.fn, "__temporal_activity_definition").arg_types or [None] * len(call.args)
     args = [through_json(arg, hint) for arg, hint in zip(call.args, hints, strict=False)]
     there = ActivityEnvironment()
     known = {each.name: getattr(there.info, each.name) for each in dataclasses.fields(there.info)}
@@ -191,7 +199,8 @@ class FakeContext(Context):
         self._unpatched = frozenset(unpatched)
         self._chance = Random(_RUN)
         self._calls: Counter[str] = Counter()
-        self._undos: list[tuple[StepCall, StepCall, str]] = []
+        self._started: Counter[str] = Counter()
+        self._left_by_scopes: list[NotUndone] = []
         self._logger = logging.LoggerAdapter(logging.getLogger("engine.testing"), {})
 
     async def run(self, workflow: type, input: Any = NOT_GIVEN) -> Any:  # noqa: A002 - as in step
@@ -228,8 +237,9 @@ class FakeContext(Context):
         self,
         child: Any,
         given: Any,
-        options: ChildOptions,  # noqa: ARG002 - as in Context
+        options: ChildOptions,
         result_type: Any,
+        undo: Any,
     ) -> Any:
         """Run the replacement, or the class itself, at once: queue, timeout and retry are moot."""
         if isinstance(child, str) and child not in self._stand_ins:
@@ -239,11 +249,21 @@ class FakeContext(Context):
             )
         definition = definition_of(child) if isinstance(child, type) else None
         declared = definition.result_type if definition else None
+        name = definition.name if definition else str(getattr(child, "__name__", child))
+        entry = None
+        if undo is not None:
+            self._started[name] += 1
+            own_id = options.get("id") or f"child:{self._workflow_id}:{name}:{self._started[name]}"
+            call = undo_of(undo, name, args_of(given))
+            entry = ToUndo(call, name, step_key(_RUN, own_id))
         try:
-            return through_json(await self._result_of(child, given), result_type or declared)
+            found = through_json(await self._result_of(child, given), result_type or declared)
         except Exception as error:  # noqa: BLE001 - whatever it is, it ends the child
-            name = child if isinstance(child, str) else child.__name__
             raise child_failed(name) from cause_of(error)
+        if entry:
+            entry.result = found
+            self._scope.current.add(entry)
+        return found
 
     async def _result_of(self, child: Any, given: Any) -> Any:
         if child not in self._stand_ins:
@@ -255,10 +275,10 @@ class FakeContext(Context):
         raise ContinuedAsNew(None if given is NOT_GIVEN else given)
 
     def _note_undo(self, undo: StepCall) -> None:
-        self._undos.append((undo, undo, ""))
+        self._scope.current.add(ToUndo(undo, undo.name, ""))
 
     def _forget_undos(self) -> None:
-        self._undos.clear()
+        self._scope.clear()
 
     async def _count_signals(self, signal: str) -> int:
         return len(self._waiting[signal])
@@ -328,10 +348,15 @@ class FakeContext(Context):
 
     async def _run_step(self, call: StepCall, undo: StepCall | None) -> Any:
         """Call the step, or its fake, at once."""
+        entry = None
         if undo is not None:
             place = f"{call.name}/{self._calls[call.name] + 1}"
-            self._undos.append((undo, call, call.key or step_key(_RUN, place)))
-        return await self._call(call)
+            entry = ToUndo(undo, call.name, call.key or step_key(_RUN, place))
+            self._scope.current.add(entry)
+        result = await self._call(call)
+        if entry:
+            entry.result = result
+        return result
 
     async def _call(self, call: StepCall, undoes: str | None = None) -> Any:
         name = name_of(call.fn)
@@ -339,18 +364,35 @@ class FakeContext(Context):
         self._calls[call.name] += 1
         place = f"{call.name}/{self._calls[call.name]}"
         act = self._fakes[name].attempt if name in self._fakes else call.fn
-        run = f"sched:{self._fire.key}:{self._fire.bucket}" if self._fire else _HAND
         note = StepNote(key=call.key, undoes=undoes)
-        return await attempt(call, act, note, place, run)
+        return await attempt(call, act, note, place, self._workflow_id)
+
+    @property
+    def _workflow_id(self) -> str:
+        return f"sched:{self._fire.key}:{self._fire.bucket}" if self._fire else _HAND
 
     async def _unwind(self) -> list[NotUndone]:
-        not_undone = []
-        while self._undos:
-            undo, step, key = self._undos.pop()
+        return self._left_by_scopes + await self._undone(self._scope)
+
+    async def _unwind_scope(self, scope: Scope) -> list[NotUndone]:
+        left = await self._undone(scope)
+        self._left_by_scopes += left
+        return left
+
+    async def _undone(self, scope: Scope) -> list[NotUndone]:
+        not_undone: list[NotUndone] = []
+
+        async def undo(entry: ToUndo) -> None:
+            call = entry.call
             try:
-                await self._call(undo, key or None)
+                await self._call(call, entry.key or None)
             except Exception as error:  # noqa: BLE001 - the others are undone all the same
-                not_undone.append(NotUndone(step.name, undo.name, str(error.__cause__ or error)))
+                given = _converter.to_payload(call.args[0]).data.decode() if call.args else None
+                why = text_of(error.__cause__ or error)
+                not_undone.append(NotUndone(entry.name, call.name, why, given, entry.key or None))
+
+        scope.end()
+        await scope.unwind(undo)
         return not_undone
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeAlias, get_type_hints
 
 from temporalio import activity
 
-from engine.flow.steps import step_definition_of
+from engine.flow.steps import as_declared, step_definition_of
 
 Step: TypeAlias = Callable[..., Any]
 Fakes: TypeAlias = "Mapping[Step, Any] | Iterable[Fake]"
@@ -17,6 +18,7 @@ Fakes: TypeAlias = "Mapping[Step, Any] | Iterable[Fake]"
 a function or a value for each step."""
 
 _UNSAID: Final[Any] = object()
+_ACTIVITY: Final = "__temporal_activity_definition"
 
 
 class Fake:
@@ -38,6 +40,7 @@ class Fake:
 
     def attempt(self, *args: Any) -> Any:
         """Record an attempt of the step, then fail or act. May return an awaitable."""
+        args = as_declared(self.step, args)
         self.calls.append(args[0] if args else None)
         if self._failures:
             raise self._failures.pop(0)
@@ -121,7 +124,7 @@ def name_of(step: Step) -> str:
     Raises:
         TypeError: it is neither.
     """
-    found = getattr(step, "__temporal_activity_definition", None)
+    found = getattr(step, _ACTIVITY, None)
     if found is None or not found.name:
         raise TypeError(f"{step!r} is not a step: mark the function with @step")
     return str(found.name)
@@ -181,6 +184,10 @@ def _stand_in(each: Fake) -> Step:
     step: Any = in_loop if is_async else in_thread
     step.__name__ = step.__qualname__ = real.__name__
     step.__module__ = real.__module__
-    step.__annotations__ = get_type_hints(real)  # Temporal decodes the input with them
+    step.__annotations__ = get_type_hints(real)
     step.__signature__ = inspect.signature(real)
-    return activity.defn(name=each.name)(step)  # type: ignore[no-any-return] # untyped above
+    served: Step = activity.defn(name=each.name)(step)
+    # Temporal decodes the input by the types of the real step.
+    types = getattr(real, _ACTIVITY).arg_types
+    setattr(served, _ACTIVITY, replace(getattr(served, _ACTIVITY), arg_types=types))
+    return served

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 
 from tests.fundamentals.replays import replay
@@ -37,3 +41,25 @@ class Runs:
             found = failure.cause
         await replay(self.client, handle, self.samples)
         return found
+
+
+async def tasks_of(handle: WorkflowHandle[Any, Any]) -> list[int]:
+    """Return the events to which a run can be reset."""
+    history = await handle.fetch_history()
+    return [
+        event.event_id for event in history.events
+        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
+    ]  # fmt: skip
+
+
+async def reset(client: Client, handle: WorkflowHandle[Any, Any], event: int) -> Any:
+    """Reset a run, and return a handle of the new one."""
+    run_id = handle.run_id or handle.first_execution_run_id or ""
+    answer = await client.workflow_service.reset_workflow_execution(
+        ResetWorkflowExecutionRequest(
+            namespace=client.namespace, request_id=uuid.uuid4().hex, reason="a test",
+            workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=run_id),
+            workflow_task_finish_event_id=event,
+        )
+    )  # fmt: skip
+    return client.get_workflow_handle(handle.id, run_id=answer.run_id)

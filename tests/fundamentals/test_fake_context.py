@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 from datetime import UTC, datetime, timedelta
@@ -144,12 +145,13 @@ def test_it_has_every_member_of_the_context_with_the_same_signature():
         "continue_as_new",
         "on_failure",
         "commit",
+        "saga",
     }
     assert public - own <= needs_members
     private = {name for name in vars(Context) if re.fullmatch("_[a-z]+(_[a-z]+)*", name)}
     assert private == {
         "_read_fire", "_run_step", "_run_child", "_next_signal", "_count_signals", "_note_undo",
-        "_forget_undos", "_continue", "_unwind",
+        "_forget_undos", "_continue", "_unwind", "_unwind_scope",
     }  # fmt: skip
     assert private <= vars(FakeContext).keys()
     for name in public & own:
@@ -182,3 +184,34 @@ def test_a_fake_is_refused_that_could_not_work():
         fake(take_money, returns=1, raises=OSError())
     with pytest.raises(ValueError, match="two fakes"):
         FakeContext(fakes=[fake(take_money), fake(take_money)])
+
+
+@pytest.mark.parametrize(
+    ("unpatched", "most"), [([], 100), (["sched.parallel_limit"], 150)], ids=["new", "begun before"]
+)
+async def test_parallel_has_a_hundred_in_flight_and_takes_what_fails_as_a_result(unpatched, most):
+    ctx, flying, seen = FakeContext(unpatched=unpatched), 0, []
+
+    async def one(number: int) -> int:
+        nonlocal flying
+        flying += 1
+        seen.append(flying)
+        await asyncio.sleep(0)
+        flying -= 1
+        if number == 3:
+            raise ValueError("three")
+        return number
+
+    found = await ctx.parallel((one(number) for number in range(150)), return_exceptions=True)
+    assert max(seen) == most
+    assert repr(found[3]) == "ValueError('three')"
+    assert found[4:] == [*range(4, 150)]
+    assert await ctx.parallel(one(1), one(2)) == (1, 2)
+    with pytest.raises(ValueError, match="three"):
+        await ctx.parallel(one(1), one(3))
+
+
+def test_help_shows_every_option_of_a_step():
+    shown = str(inspect.signature(Context.step))
+    for option in ("compensate", "retry", "deadline", "task_queue", "idempotency_key", "summary"):
+        assert f"{option}: " in shown

@@ -89,7 +89,7 @@ async def test_a_child_with_a_wrong_option_is_refused(options, sentence):
 def test_a_step_without_a_rule_has_five_attempts_and_its_undo_no_limit():
     call = call_of(hopeless.plain, NOT_GIVEN, {})
     assert call.retry.to_policy() == RetryPolicy(maximum_attempts=5)
-    assert undo_of(hopeless.plain, call).retry is FOREVER
+    assert undo_of(hopeless.plain, call.name, call.args).retry is FOREVER
     assert FOREVER.to_policy() == RetryPolicy()
 
 

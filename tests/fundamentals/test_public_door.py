@@ -23,6 +23,7 @@ def test_the_door_offers_exactly_these_names():
         "FireInfo",
         "Retry",
         "StepInfo",
+        "Undo",
         "__version__",
         "step",
         "step_info",

@@ -8,15 +8,13 @@ from typing import Any
 
 import asyncpg
 import pytest
-from temporalio.api.common.v1 import WorkflowExecution
-from temporalio.api.enums.v1 import EventType
-from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.worker import Worker
 
 from engine.errors import Code
 from engine.runtime import SchedulePlugin
 from engine.runtime.run_histories import HistoryReader
+from tests.fundamentals.flow_runs import reset, tasks_of
 from tests.fundamentals.replays import replay
 from tests.fundamentals.samples import resets
 from tests.fundamentals.samples.mended import NOW, Now
@@ -51,28 +49,6 @@ async def worker(client: Client) -> AsyncIterator[None]:
 async def start(client: Client, name: str, given: object) -> WorkflowHandle[Any, Any]:
     workflow_id = f"order-{uuid.uuid4().hex[:8]}"
     return await client.start_workflow(f"{name}@1", given, id=workflow_id, task_queue=QUEUE)
-
-
-async def tasks_of(handle: WorkflowHandle[Any, Any]) -> list[int]:
-    """Return the events to which a run can be reset."""
-    history = await handle.fetch_history()
-    return [
-        event.event_id for event in history.events
-        if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
-    ]  # fmt: skip
-
-
-async def reset(client: Client, handle: WorkflowHandle[Any, Any], event: int) -> Any:
-    """Reset a run, and return a handle of the new one."""
-    run_id = handle.run_id or handle.first_execution_run_id or ""
-    answer = await client.workflow_service.reset_workflow_execution(
-        ResetWorkflowExecutionRequest(
-            namespace=client.namespace, request_id=uuid.uuid4().hex, reason="a test",
-            workflow_execution=WorkflowExecution(workflow_id=handle.id, run_id=run_id),
-            workflow_task_finish_event_id=event,
-        )
-    )  # fmt: skip
-    return client.get_workflow_handle(handle.id, run_id=answer.run_id)
 
 
 async def outcome(client: Client, handle: WorkflowHandle[Any, Any]) -> Any:

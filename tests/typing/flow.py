@@ -13,7 +13,7 @@ from typing import assert_type
 from temporalio import activity
 from temporalio.client import Client
 
-from engine import Context, FireInfo, Retry, step, workflow
+from engine import Context, FireInfo, Retry, Undo, step, workflow
 
 
 @dataclass
@@ -54,6 +54,14 @@ async def undo_double(number: int) -> None: ...
 async def undo_anything() -> None: ...
 
 
+@step
+async def undo_with_result(undo: Undo[int, int | None]) -> None: ...
+
+
+@step
+async def undo_report(undo: Undo[str, Report | None]) -> None: ...
+
+
 @activity.defn
 async def plain(text: str) -> bytes:
     return text.encode()
@@ -85,6 +93,17 @@ class Bare:
         assert_type(await ctx.step(double, 2, compensate=undo_double), int)
         assert_type(await ctx.step(double, 2, compensate=undo_anything), int)
         assert_type(await ctx.step(gather, compensate=undo_anything), list[str])
+        assert_type(await ctx.step(double, 2, compensate=undo_with_result), int)
+        assert_type(await ctx.child(Typed, "day", compensate=undo_report), Report)
+        assert_type(await ctx.parallel(ctx.step(count), ctx.step(gather)), tuple[int, list[str]])
+        assert_type(await ctx.parallel(ctx.step(double, n) for n in range(3)), list[int])
+        assert_type(
+            await ctx.parallel([ctx.step(count)], return_exceptions=True),
+            list[int | BaseException],
+        )
+        async with ctx.saga(parallel=True):
+            await ctx.step(count)
+        await ctx.step(double, 2, compensate=undo_report)  # type: ignore[arg-type] # other types
         await ctx.step(double, 2, compensate=write)  # type: ignore[arg-type] # takes no number
         await ctx.step(gather, compensate=undo_double)  # type: ignore[arg-type] # there is no input
         await ctx.step(gather, timeout="10m")  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""What differs between a run and those after its reset: see resets.py."""
+"""What differs between a run and those after its reset: see resets.py and scopes.py."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ class Now:
     shop_is_mended: bool = True
     first: list[str] = field(default_factory=list)
     charged: list[str] = field(default_factory=list)
+    lost: set[str] = field(default_factory=set)
+    stuck: set[str] = field(default_factory=set)
 
 
 NOW = Now()

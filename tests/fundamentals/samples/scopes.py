@@ -1,0 +1,139 @@
+"""Bookings whose undo steps see what was booked, in parts of a run and in children."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+from temporalio import workflow as temporal
+
+from engine import Context, FatalError, Retry, Undo, step, step_info, workflow
+
+with temporal.unsafe.imports_passed_through():  # the test edits what the steps do by it
+    from tests.fundamentals.samples.mended import NOW
+
+TABLE = """
+CREATE TABLE bookings (
+    key text PRIMARY KEY, what text NOT NULL, cancelled_by text, receipt text,
+    n int GENERATED ALWAYS AS IDENTITY
+)
+"""
+
+
+@dataclass
+class Receipt:
+    """What a booking returns."""
+
+    number: str
+
+
+async def write(statement: str, *values: object) -> None:
+    connection = await asyncpg.connect(os.environ["BOOKINGS_DATABASE_URL"])
+    try:
+        await connection.execute(statement, *values)
+    finally:
+        await connection.close()
+
+
+@step(name="scopes-book", retry=Retry(max_attempts=1))
+async def book(what: str) -> Receipt:
+    await write(
+        "INSERT INTO bookings VALUES ($1, $2) ON CONFLICT (key) DO NOTHING",
+        step_info().idempotency_key, what,
+    )  # fmt: skip
+    if what in NOW.lost:
+        raise FatalError(f"the answer of {what} is lost")
+    return Receipt(f"no. {what}")
+
+
+@step(name="scopes-cancel", retry=Retry(max_attempts=1))
+async def cancel(undo: Undo[str, Receipt | None]) -> None:
+    """Cancel a booking, by its receipt if there is one."""
+    if undo.input in NOW.stuck:
+        raise FatalError(f"{undo.input} cannot be cancelled")
+    receipt = undo.result.number if undo.result else "none"
+    info = step_info()
+    await write(
+        "INSERT INTO bookings VALUES ($1, $2, 'itself', $3) ON CONFLICT (key) DO NOTHING",
+        info.idempotency_key, f"cancel {undo.input}", receipt,
+    )  # fmt: skip
+    await write("UPDATE bookings SET cancelled_by = 'undo' WHERE key = $1", info.undoes)
+
+
+@step(name="scopes-cancel-trip", retry=Retry(max_attempts=1))
+async def cancel_trip(undo: Undo[str, list[str] | None]) -> None:
+    """Cancel what a child has booked."""
+    for number in undo.result or ["no. " + undo.input]:
+        await write(
+            "UPDATE bookings SET cancelled_by = 'parent', receipt = $2 WHERE what = $1"
+            " AND cancelled_by IS NULL",
+            number.removeprefix("no. "), number,
+        )  # fmt: skip
+
+
+@step(name="scopes-fail", retry=Retry(max_attempts=1))
+async def fail(why: str) -> None:
+    if NOW.shop_is_mended:
+        return
+    raise FatalError(why)
+
+
+@workflow(name="scopes-trip")
+class Trip:
+    """Tries a hotel, and takes the other one if it cannot."""
+
+    async def run(self, ctx: Context, hotels: list[str]) -> str:
+        await ctx.step(book, "flight", compensate=cancel)
+        for hotel in hotels:
+            try:
+                async with ctx.saga():
+                    await ctx.step(book, "room", compensate=cancel)
+                    await ctx.step(book, hotel, compensate=cancel)
+                    if hotel != hotels[-1]:
+                        await ctx.step(fail, f"{hotel} is full")
+            except Exception as error:  # noqa: BLE001 - whatever it is, another hotel is tried
+                ctx.log.info("%s", error)
+            else:
+                return hotel
+        raise FatalError("no hotel")
+
+
+@workflow(name="scopes-fails-later", compensate_on_terminate=True)
+class FailsLater:
+    """Books in two parts, waits, and fails."""
+
+    async def run(self, ctx: Context, parallel: bool) -> None:  # noqa: FBT001 - an input
+        await ctx.step(book, "first", compensate=cancel)
+        async with ctx.saga(parallel=parallel):
+            await ctx.step(book, "second", compensate=cancel)
+            await ctx.child(Child, "child", compensate=cancel_trip)
+        await ctx.step(book, "third", compensate=cancel)
+        await ctx.wait_for("go")
+        await ctx.step(fail, "it failed")
+
+
+@workflow(name="scopes-child")
+class Child:
+    """Books, and may fail after that."""
+
+    async def run(self, ctx: Context, what: str) -> list[str]:
+        receipt = await ctx.step(book, what, compensate=cancel)
+        if what in NOW.first:
+            await ctx.wait_for("never")
+        return [receipt.number]
+
+
+@workflow(name="scopes-ended-child")
+class EndedChild:
+    """Has a child that ends badly, in one of several ways."""
+
+    async def run(self, ctx: Context, seconds: float) -> None:
+        limit = timedelta(seconds=seconds) if seconds else None
+        await ctx.child(Child, "child", compensate=cancel_trip, timeout=limit)
+
+
+ALL: list[Any] = [Trip, FailsLater, Child, EndedChild]
+STEPS: list[Any] = [book, cancel, cancel_trip, fail]

@@ -1,0 +1,211 @@
+"""Parts of a run that are undone on their own, and undo steps that see what they undo."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from typing import Any
+
+import asyncpg
+import pytest
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import ApplicationError
+from temporalio.worker import Worker
+
+from engine import Undo
+from engine.errors import Code
+from engine.flow.saga import UNDO_TYPE
+from engine.runtime import SchedulePlugin
+from engine.testing import FakeContext, fake
+from tests.fundamentals.flow_runs import reset, tasks_of
+from tests.fundamentals.replays import replay
+from tests.fundamentals.samples import scopes
+from tests.fundamentals.samples.mended import NOW, Now
+from tests.waiting import eventually
+
+QUEUE = "scopes"
+
+
+@pytest.fixture(autouse=True)
+async def bookings(database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Any]:
+    monkeypatch.setenv("BOOKINGS_DATABASE_URL", database_url)
+    NOW.__dict__.update(vars(Now()))
+    NOW.shop_is_mended = False
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(scopes.TABLE)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture(autouse=True, params=[1000, 0], ids=["cached", "replayed each time"])
+async def worker(client: Client, request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    async with Worker(
+        client, task_queue=QUEUE, workflows=scopes.ALL, activities=scopes.STEPS,
+        plugins=[SchedulePlugin(None)], max_cached_workflows=request.param,
+    ):  # fmt: skip
+        yield
+
+
+async def start(client: Client, name: str, given: object) -> WorkflowHandle[Any, Any]:
+    workflow_id = f"trip-{uuid.uuid4().hex[:8]}"
+    return await client.start_workflow(f"{name}@1", given, id=workflow_id, task_queue=QUEUE)
+
+
+async def outcome(client: Client, handle: WorkflowHandle[Any, Any]) -> Any:
+    """Wait for the end, replay the run, and return its result or its error."""
+    try:
+        found = await handle.result(follow_runs=False)
+    except WorkflowFailureError as failure:
+        found = failure.cause
+    await replay(client, handle, scopes)
+    return found
+
+
+async def standing(bookings: asyncpg.Connection) -> list[str]:
+    found = await bookings.fetch("SELECT what FROM bookings WHERE cancelled_by IS NULL ORDER BY n")
+    return [row["what"] for row in found]
+
+
+async def cancelled(bookings: asyncpg.Connection) -> list[tuple[str, str]]:
+    """Return what was cancelled, in order, with the receipts that the undo steps saw."""
+    found = await bookings.fetch("SELECT * FROM bookings WHERE receipt IS NOT NULL ORDER BY n")
+    return [(row["what"].removeprefix("cancel "), row["receipt"]) for row in found]
+
+
+async def test_a_part_that_fails_is_undone_alone_and_the_run_takes_another_way(client, bookings):
+    assert await outcome(client, await start(client, "scopes-trip", ["a", "b"])) == "b"
+    assert await standing(bookings) == ["flight", "room", "b"]
+    assert await cancelled(bookings) == [("a", "no. a"), ("room", "no. room")]
+
+
+async def test_a_run_that_fails_later_undoes_its_parts_too(client, bookings):
+    NOW.lost = {"b"}
+    failure = await outcome(client, await start(client, "scopes-trip", ["a", "b"]))
+    assert "no hotel" in str(failure)
+    assert await standing(bookings) == []
+    assert await cancelled(bookings) == [
+        ("a", "no. a"), ("room", "no. room"),
+        ("b", "none"), ("room", "no. room"), ("flight", "no. flight"),
+    ]  # fmt: skip
+
+
+async def test_what_a_part_cannot_undo_ends_the_run_unless_its_code_takes_it(client, bookings):
+    NOW.stuck = {"a"}
+    assert await outcome(client, await start(client, "scopes-trip", ["a", "b"])) == "b"
+    NOW.lost = {"b"}
+    failure = await outcome(client, await start(client, "scopes-trip", ["a", "b"]))
+    assert isinstance(failure, ApplicationError)
+    assert failure.type == "CompensationFailed"
+    (left,) = failure.details
+    assert (left["step"], left["input"]) == ("scopes-book", '"a"')
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+async def test_a_completed_child_is_undone_with_its_result(client, bookings, parallel):
+    run = await start(client, "scopes-fails-later", parallel)
+    await run.signal("go")
+    assert "it failed" in str((await outcome(client, run)).__cause__)
+    assert await standing(bookings) == []
+    rows = await bookings.fetch("SELECT * FROM bookings WHERE what = 'child'")
+    assert [(row["cancelled_by"], row["receipt"]) for row in rows] == [("parent", "no. child")]
+    names = [what for what, _ in await cancelled(bookings)]
+    assert [each for each in names if each != "child"] == ["third", "second", "first"]
+
+
+async def test_a_run_that_is_terminated_has_its_children_undone_with_their_results(
+    client, bookings
+):
+    run = await start(client, "scopes-fails-later", False)
+    await eventually(lambda: _has(bookings, "third"), timeout=20)
+    await run.terminate()
+    undo = await client.start_workflow(
+        UNDO_TYPE,
+        {"workflow_id": run.id, "run_id": run.result_run_id, "workflow": "scopes-fails-later@1"},
+        id=f"{run.id}:undo", task_queue=QUEUE,
+    )  # fmt: skip
+    assert await undo.result() == 4
+    assert await standing(bookings) == []
+    assert {("third", "no. third"), ("child", "no. child"), ("first", "no. first")} <= {
+        *await cancelled(bookings)
+    }
+
+
+async def test_a_child_that_undid_itself_is_not_undone_and_one_that_could_not_is(client, bookings):
+    NOW.first = ["child"]
+    run = await start(client, "scopes-ended-child", 0)
+    await eventually(lambda: _has(bookings, "child"), timeout=20)
+    await run.cancel()
+    await outcome(client, run)
+    assert await cancelled(bookings) == [("child", "no. child")]
+    await bookings.execute("DELETE FROM bookings")
+    run = await start(client, "scopes-ended-child", 2.0)
+    await outcome(client, run)  # the child has timed out, and could undo nothing
+    rows = await bookings.fetch("SELECT cancelled_by FROM bookings")
+    assert [row["cancelled_by"] for row in rows] == ["parent"]
+
+
+async def test_wherever_a_run_with_parts_is_reset_each_booking_stands_once(client, bookings):
+    first = await start(client, "scopes-trip", ["a", "b"])
+    assert await outcome(client, first) == "b"
+    outcomes: list[Any] = []
+    for event in await tasks_of(first):
+        again = await reset(client, first, event)
+        outcomes.append(await outcome(client, again))
+        stands = sorted(await standing(bookings))
+        assert stands == sorted(set(stands)), outcomes  # nothing is booked twice
+        if outcomes[-1] == "b":
+            assert stands == ["b", "flight", "room"], outcomes
+    assert outcomes.count("b") > 1
+
+
+async def test_a_reset_repeats_the_call_that_stands_and_not_the_one_that_was_undone(
+    client, bookings
+):
+    first = await start(client, "scopes-trip", ["a", "b"])
+    assert await outcome(client, first) == "b"
+    NOW.shop_is_mended = True
+    again = await reset(client, first, (await tasks_of(first))[0])
+    assert await outcome(client, again) == "a"
+    assert sorted(await standing(bookings)) == ["a", "b", "flight", "room"]
+
+
+async def test_a_child_that_was_undone_is_made_again_after_a_reset(client, bookings):
+    first = await start(client, "scopes-fails-later", False)
+    await first.signal("go")
+    await outcome(client, first)
+    NOW.shop_is_mended = True
+    outcomes = []
+    for event in await tasks_of(first):
+        again = await reset(client, first, event)
+        outcomes.append(await outcome(client, again))
+        expected = ["first", "second", "child", "third"] if outcomes[-1] is None else []
+        assert await standing(bookings) == expected, outcomes
+        if expected:
+            await bookings.execute("UPDATE bookings SET cancelled_by = 'by hand'")
+    assert outcomes[0] is None
+    refused = [each.__cause__ or each for each in outcomes if each is not None]
+    assert {each.type for each in refused} <= {Code.RESET_UNSAFE, "FatalError"}
+
+
+async def test_the_stand_in_undoes_parts_and_children_with_their_results():
+    seen: list[Any] = []
+    fakes: dict[Any, Any] = {
+        scopes.book: lambda what: scopes.Receipt(f"no. {what}"), scopes.cancel: seen.append,
+    }  # fmt: skip
+    ctx = FakeContext(fakes=fakes)
+    assert await ctx.run(scopes.Trip, ["a", "b"]) == "b"
+    assert [(undo.input, undo.result.number) for undo in seen] == [
+        ("a", "no. a"), ("room", "no. room"),
+    ]  # fmt: skip
+    trips = fake(scopes.cancel_trip)
+    ctx = FakeContext(
+        fakes=[fake(scopes.book, returns=scopes.Receipt("no. 1")), fake(scopes.cancel), trips],
+        signals={"go": [None]},
+    )
+    with pytest.raises(Exception, match="Activity task failed"):
+        await ctx.run(scopes.FailsLater, False)
+    assert trips.calls == [Undo("child", ["no. 1"])]
+
+
+async def _has(bookings: asyncpg.Connection, what: str) -> bool:
+    return bool(await bookings.fetchval("SELECT count(*) FROM bookings WHERE what = $1", what))
