@@ -130,13 +130,20 @@ class Children:
             retry, close_policy, result_type,
         )  # fmt: skip
 
-    async def run(self, call: ChildCall, scope: Scope, undo: Mapping[str, Any] | None) -> Any:
+    async def run(
+        self,
+        call: ChildCall,
+        scope: Scope,
+        undo: Mapping[str, Any] | None,
+        keep: Callable[[Any], None] | None,
+    ) -> Any:
         """Start a child and return its result.
 
         Args:
             call: the child.
             scope: the part of the run that starts it.
             undo: instructions for a clean-up run, recorded in the history.
+            keep: takes the result, also one that arrives together with a cancel.
 
         Raises:
             temporalio.exceptions.ChildWorkflowError: the child did not complete.
@@ -157,7 +164,7 @@ class Children:
                     result_type=call.result_type,
                     id_reuse_policy=_reuse(),
                 )
-            return await result_of(handle, f"the child {call.name!r}")
+            return await result_of(handle, f"the child {call.name!r}", keep)
         except ChildWorkflowError as error:
             if was_refused(error):
                 self.refused = error

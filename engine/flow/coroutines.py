@@ -74,12 +74,15 @@ def _is_waiting(made: Coroutine[Any, Any, Any]) -> bool:
 # --- cancellation while waiting ---
 
 
-async def result_of(handle: asyncio.Task[Any], what: str) -> Any:
+async def result_of(
+    handle: asyncio.Task[Any], what: str, keep: Callable[[Any], None] | None = None
+) -> Any:
     """Return the result of a step or a child, without losing a cancel of the waiting task.
 
     Args:
         handle: the SDK's handle.
         what: the name of the step or child in messages.
+        keep: takes the result, also one that arrives together with a cancel.
 
     Raises:
         asyncio.CancelledError: the waiting task was cancelled, even if the step or child had
@@ -95,6 +98,8 @@ async def result_of(handle: asyncio.Task[Any], what: str) -> Any:
             # Code that catches such an error to continue without the result must not catch this.
             raise asyncio.CancelledError(str(error)) from error
         raise
+    if keep is not None:
+        keep(result)
     if task and task.cancelling() > cancelled:
         # The SDK returns the result if the work finished anyway, and the cancel would be lost.
         raise asyncio.CancelledError(f"cancelled while {what} ran")

@@ -256,7 +256,7 @@ class Saga:
             scope.add(entry)
         self._under_way[handle] = scope
         try:
-            result = await result_of(handle, repr(call.name))
+            return await result_of(handle, repr(call.name), entry.keep if entry else None)
         except ActivityError as error:
             if was_refused(error):
                 self.refused = error
@@ -265,9 +265,6 @@ class Saga:
             raise
         finally:
             del self._under_way[handle]
-        if entry:
-            entry.result = result
-        return result
 
     async def run_child(
         self, child: Any, given: Any, options: ChildOptions, result_type: Any, undo: Any
@@ -287,14 +284,13 @@ class Saga:
             entry = ToUndo(undo_of(undo, call.name, call.args), call.name, child_key(call.id))
             scope.add(entry)
         try:
-            result = await self._children.run(call, scope, self._note_of(entry))
+            return await self._children.run(
+                call, scope, self._note_of(entry), entry.keep if entry else None
+            )
         except BaseException as error:
             if entry and was_undone(error):
                 self.scope.remove(entry)
             raise
-        if entry:
-            entry.result = result
-        return result
 
     def _note_of(self, entry: ToUndo | None) -> dict[str, Any] | None:
         return undo_note(entry) if entry and self._leaves_notes else None

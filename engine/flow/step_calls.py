@@ -319,6 +319,10 @@ class ToUndo:
     key: str
     result: Any = None
 
+    def keep(self, result: Any) -> None:
+        """Note the result."""
+        self.result = result
+
     @property
     def sees_result(self) -> bool:
         """Whether the undo step gets the result too."""
