@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 TOGETHER := --max-worker-restart 0 --numprocesses
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast test-postgres test-python fuzz test-wheel check format house bench prove-time prove-account prove-lines prove-upgrade prove-faults ci lock wheel clean
+.PHONY: help install up test test-fast test-postgres test-python fuzz test-wheel check format house bench prove-time prove-account prove-flow prove-lines prove-upgrade prove-faults ci lock wheel clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ prove-time: $(STAMP) ## Compare fire times with a brute-force scan (ARGS=SEED)
 
 prove-account: $(STAMP) ## Let everything happen in every order (ARGS="3000" examples)
 	SCHED_PROVE_EXAMPLES=$(or $(ARGS),3000) $(BIN)/pytest tests/model -q -s --timeout 7200
+
+prove-flow: $(STAMP) ## Run random workflows, with kills, cancels and resets (ARGS="1000" of them)
+	SCHED_PROGRAMS=$(or $(ARGS),1000) $(BIN)/pytest tests/programs -q --timeout 14400
 
 prove-lines: $(STAMP) ## Watch lines of short runs for twenty minutes (ARGS="600" windows, twice)
 	SCHED_LINE_WINDOWS=$(or $(ARGS),600) $(BIN)/pytest tests/integration/test_lines.py -q --timeout 7200

@@ -122,6 +122,7 @@ EXAMPLES = {
         "sched history export nightly-report --limit 20 --out histories",
         "sched history export sched:nightly-report:1795312800000",
     ),
+    "versions": ("sched versions", "sched versions fulfil --json"),
     "migrate": ("sched migrate",),
     "schema": ("sched schema",),
     "simulate": (
@@ -175,7 +176,7 @@ MODULES = {
     "dead": "dead",
     "at": "one_shots", "reschedule": "one_shots",
     "check": "files", "apply": "files", "plan": "files",
-    "history": "temporal",
+    "history": "temporal", "versions": "temporal",
     "migrate": "files", "schema": "files", "simulate": "simulate",
 }  # fmt: skip
 """The module of ``engine.cli`` that has each command."""
@@ -217,6 +218,7 @@ GROUPS = {
         "migrate": "Bring the ledger's schema up to date.",
         "schema": "Print the JSON Schema of the schedule file, for editors.",
         "history": "Export histories of runs, to replay them against new code.",
+        "versions": "List versions of workflows with their open runs, and which can be removed.",
         "simulate": "Simulate a schedule file between two moments. Needs no server.",
     },
 }

@@ -1,4 +1,4 @@
-"""Commands that read Temporal itself: histories of runs, and progress of open ones.
+"""Commands that read Temporal itself: histories of runs, their versions, and progress.
 
 Only they load Temporal's SDK, which takes longer than most commands.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final
@@ -28,6 +30,7 @@ from engine.cli.target import (
     open_service,
 )
 from engine.errors import TemporalUnavailable
+from engine.flow import version_key
 from engine.runtime.temporal_client import connect_temporal
 from engine.runtime.tracking.replay import Exported, export
 from engine.service import Fire, ReasonCode, ScheduleService, Status
@@ -97,6 +100,105 @@ async def _export(name: str, limit: int, out: Path, of: Target) -> list[Exported
             fires = await opened.fires(key=name, limit=limit)
         runs = [(fire.workflow_id, fire.run_id) for fire in fires if fire.run_id]
     return await export(await connected(of), runs, out)
+
+
+# --- versions ---
+# ``sched versions``: which versions of workflows are in use, and which classes can go.
+
+
+@dataclass(frozen=True)
+class WorkflowVersion:
+    """One version of a workflow.
+
+    Attributes:
+        workflow, version: of its type ``workflow@version``.
+        newest: whether workers announce no newer one.
+        workers: the projects whose living workers have it.
+        schedules: the keys of the schedules whose next run is of it.
+        open_runs: how many of its runs are open, whoever started them, children included.
+    """
+
+    workflow: str
+    version: str
+    newest: bool
+    workers: tuple[str, ...]
+    schedules: tuple[str, ...]
+    open_runs: int
+
+    @property
+    def removable(self) -> bool:
+        """Whether no worker needs its class any more."""
+        return not (self.newest or self.schedules or self.open_runs)
+
+
+@command(commands)
+def versions(
+    session: Session,
+    workflow: Annotated[
+        str | None, typer.Argument(metavar="[WORKFLOW]", help="Only this workflow.")
+    ] = None,
+) -> None:
+    """List the versions of workflows with their open runs, and say which can be removed.
+
+    Known are the versions that living workers have, and those that schedules name. A run that is
+    reset, or a dead letter that is rerun, needs its version again.
+    """
+    found = asyncio.run(_versions(workflow, session.target))
+    names = "workflow version newest workers schedules open_runs removable"
+    nothing = f"no living worker or schedule has {workflow or 'a workflow with a version'}"
+    lines = [_version_line(each) for each in found] or [nothing]
+    session.print([fields(each, names) for each in found], lines)
+
+
+def _version_line(each: WorkflowVersion) -> str:
+    parts = [
+        f"{each.workflow}@{each.version}",
+        "newest" if each.newest else "older",
+        counted(each.open_runs, "open run"),
+        counted(len(each.schedules), "schedule"),
+    ]
+    if not each.workers:
+        parts.append("no worker has it")
+    if each.removable:
+        parts.append("no run of it is open: its class can be removed")
+    elif not each.newest and not each.open_runs:
+        parts.append(f"no run of it is open, but {', '.join(each.schedules[:3])} would start one")
+    return "  ".join(parts)
+
+
+async def _versions(workflow: str | None, of: Target) -> list[WorkflowVersion]:
+    workers: defaultdict[str, set[str]] = defaultdict(set)
+    schedules: defaultdict[str, list[str]] = defaultdict(list)
+    async with open_service(of) as opened:
+        for (project, _), types in (await opened.served()).items():
+            for each in types:
+                workers[each].add(project)
+        for row in await opened.schedules():
+            if row.state != "retired" and row.workflow_type:
+                schedules[row.workflow_type].append(row.key)
+    known = _by_version({*workers, *schedules})
+    newest = dict(_by_version(workers))  # the last one of a name wins
+    client = await connected(of)
+    return [
+        WorkflowVersion(
+            name, version, newest.get(name) == version, tuple(sorted(workers[f"{name}@{version}"])),
+            tuple(schedules[f"{name}@{version}"]), await _open_runs(client, f"{name}@{version}"),
+        )
+        for name, version in known
+        if workflow in {None, name, f"{name}@{version}"}
+    ]  # fmt: skip
+
+
+def _by_version(types: Iterable[str]) -> list[tuple[str, str]]:
+    """Return names and versions, the older ones of a name first; a type without one has none."""
+    parts = [each.partition("@") for each in types]
+    found = [(name, version) for name, at, version in parts if at]
+    return sorted(found, key=lambda each: (each[0], version_key(each[1])))
+
+
+async def _open_runs(client: Client, workflow_type: str) -> int:
+    query = f"WorkflowType = '{workflow_type}' AND ExecutionStatus = 'Running'"
+    return (await client.count_workflows(query)).count
 
 
 # --- follow ---

@@ -34,7 +34,7 @@ from temporalio.service import RPCError
 
 from engine.flow.failures import FatalError, refusal
 from engine.flow.saga import CHECK_RESET, LEFT_TO_UNDO, payload_text
-from engine.flow.steps import StepNote, step_key
+from engine.flow.steps import DEFAULT_HEARTBEAT, StepNote, step_key
 from engine.runtime.run_histories import HistoryReader, RecordedChild, RecordedStep, RunHistory
 
 _MOST_BYTES = 1_000_000
@@ -560,6 +560,9 @@ async def _left(
 def _quiet_at(run: RunHistory) -> datetime | None:
     """Return by when steps in flight at the close notice it; None if there were none."""
     patience = [call.patience for call in run.calls.values() if not call.ended]
+    # The steps of a child that was ended with its parent are not in this history.
+    noted = (child for child in run.children.values() if child.note.undo)
+    patience += [DEFAULT_HEARTBEAT for child in noted if not child.ended]
     return run.last_at + max(patience) if patience and run.last_at else None
 
 

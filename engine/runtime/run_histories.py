@@ -95,6 +95,7 @@ class RecordedChild:
     Attributes:
         repeats: whether the parent said that it may repeat an earlier child.
         note: how a clean-up run undoes it, if it does.
+        ended: whether it has ended, or was not started.
         undone: whether it ended by itself without success, and so has undone its work.
     """
 
@@ -107,6 +108,7 @@ class RecordedChild:
     inputs: Sequence[Payload] = ()
     result: Payload | None = None
     run_id: str | None = None
+    ended: bool = False
     undone: bool = False
 
     @property
@@ -217,10 +219,10 @@ class HistoryReader:
         if kind == _CHILD_STARTED:
             started = event.child_workflow_execution_started_event_attributes
             child.run_id = started.workflow_execution.run_id
-        elif kind == _CHILD_COMPLETED:
+            return
+        child.ended, child.undone = True, kind in _UNDONE_CHILDREN
+        if kind == _CHILD_COMPLETED:
             child.result = self._result(event, kind)
-        else:
-            child.undone = kind in _UNDONE_CHILDREN
 
     async def _started(
         self, run: RunHistory, started: WorkflowExecutionStartedEventAttributes

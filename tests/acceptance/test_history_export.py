@@ -1,15 +1,19 @@
-"""``sched history export``, beside a worker and on the real servers."""
+"""``sched history export`` and ``sched versions``, beside a worker and on the real servers."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from temporalio.client import Client
 
+from engine.ledger import PostgresLedger
+from engine.ledger.records import Serving
 from engine.testing import assert_replayable
 from tests.acceptance.fleet import Fleet
 from tests.acceptance.test_operating import Operator, operator
 from tests.operated_workflows import Echo
+from tests.waiting import eventually
 
 __all__ = ["operator"]
 
@@ -44,3 +48,27 @@ async def test_what_is_no_schedule_ends_with_two(operator: Operator):
     assert "SCHEDULE_JOB_NOT_FOUND" in told
     code, _, told = await operator.sched("history", "import", "busy")
     assert code == 2
+
+
+async def test_a_version_can_be_removed_when_no_run_of_it_is_open_and_no_schedule_has_it(
+    operator: Operator, fleet: Fleet, client: Client
+):
+    ledger = await PostgresLedger.connect(
+        fleet.environment["SCHED_DATABASE_URL"], namespace=client.namespace
+    )
+    beside = Serving("beside", "default", "elsewhere", frozenset({"echo@0", "echo@1"}))
+    await ledger.announce(beside, engine="0", tzdata="0", retention=None)
+    await ledger.close()
+    old = await client.start_workflow("echo@0", id="old", task_queue="elsewhere")
+
+    async def earlier(open_runs: int) -> Any:
+        first, newest = await operator.did("versions", "echo")
+        assert (newest["version"], newest["newest"], newest["removable"]) == ("1", True, False)
+        assert set(newest["schedules"]) == {"busy", "echo"}
+        return first if first["open_runs"] == open_runs else None
+
+    assert (await eventually(lambda: earlier(1), timeout=20))["removable"] is False
+    await old.terminate()
+    assert (await eventually(lambda: earlier(0), timeout=20))["removable"] is True
+    _, said, _ = await operator.sched("versions", "echo@0")
+    assert said.endswith("no run of it is open: its class can be removed\n")

@@ -1,0 +1,204 @@
+"""Workflows that are trees, and the steps that they call: run by a worker of its own process.
+
+``python -m tests.programs.program ADDRESS NAMESPACE DATABASE`` serves them until it is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from temporalio import workflow as temporal
+
+from engine import Context, FatalError, Retry, Undo, step, step_info, workflow
+
+with temporal.unsafe.imports_passed_through():
+    import asyncpg
+    from temporalio.client import Client
+    from temporalio.worker import Worker
+
+    from engine.runtime import SchedulePlugin
+
+QUEUE = "programs"
+TABLE = """
+CREATE TABLE effects (
+    key text PRIMARY KEY, run text NOT NULL, label text NOT NULL, undone boolean NOT NULL,
+    workflow text
+)
+"""
+AGAIN = Retry(max_attempts=5, initial_interval=0.1, backoff=1)
+
+
+@dataclass
+class Node:
+    """A part of a program.
+
+    Attributes:
+        do: step, fail, wait, commit, parallel, saga, child.
+        label: what a step books; several steps may book the same.
+        undo: whether a step or child has an undo step.
+        failures: how many attempts of a step fail after their effect.
+        fatal: whether the step fails for good, after its effect.
+        caught: whether the error of a part is handled.
+        at_once: whether the undo steps of a part run at once.
+        parts: of ``parallel``: lists of nodes; of others, one list.
+    """
+
+    do: str
+    label: str = ""
+    undo: bool = False
+    failures: int = 0
+    fatal: bool = False
+    caught: bool = False
+    at_once: bool = False
+    parts: list[list[Node]] = field(default_factory=list)
+
+
+@dataclass
+class Booking:
+    """The input of a step."""
+
+    program: str
+    label: str
+    failures: int
+    fatal: bool
+
+
+@dataclass
+class Work:
+    """The input of a program: its name, and what it does."""
+
+    program: str
+    nodes: list[Node]
+
+
+class Books:
+    """The table of effects."""
+
+    pool: asyncpg.Pool | None = None
+
+    async def write(self, statement: str, *values: object) -> None:
+        """Run one statement."""
+        assert self.pool is not None
+        await self.pool.execute(statement, *values)
+
+
+BOOKS = Books()
+_UNDO = """
+INSERT INTO effects VALUES ($1, $2, $3, true, NULL) ON CONFLICT (key) DO UPDATE SET undone = true
+"""
+
+
+@step(name="program-book", retry=AGAIN, heartbeat=1)
+async def book(booking: Booking) -> str:
+    info = step_info()
+    await BOOKS.write(
+        "INSERT INTO effects VALUES ($1, $2, $3, false, $4) ON CONFLICT (key) DO NOTHING",
+        info.idempotency_key, booking.program, booking.label, info.workflow_id,
+    )  # fmt: skip
+    await asyncio.sleep(0.05)
+    if booking.fatal:
+        raise FatalError(f"{booking.label} is fatal")
+    if info.attempt <= booking.failures:
+        raise ConnectionError(f"attempt {info.attempt} of {booking.label}")
+    return info.idempotency_key
+
+
+@step(name="program-cancel", heartbeat=1)
+async def cancel(undo: Undo[Booking, str | None]) -> None:
+    key = step_info().undoes
+    assert key, "an undo step does not know what it undoes"
+    assert undo.result in (None, key), "an undo step sees the result of another step"
+    await BOOKS.write(_UNDO, key, undo.input.program, undo.input.label)
+
+
+@step(name="program-cancel-child", heartbeat=1)
+async def cancel_child(undo: Undo[Work, list[str] | None]) -> None:
+    if undo.result is not None:
+        await BOOKS.write("UPDATE effects SET undone = true WHERE key = ANY($1)", undo.result)
+        return
+    # It did not report, because it was ended from outside: what has it and its children done?
+    child = (step_info().undoes or "").partition("/")[2]
+    await BOOKS.write(
+        "UPDATE effects SET undone = true WHERE workflow = $1 OR starts_with(workflow, $2)",
+        child, f"child:{child}",
+    )  # fmt: skip
+
+
+@workflow(name="program", compensate_on_terminate=True)
+class Program:
+    """Does what its input says, and returns the keys of what stands."""
+
+    async def run(self, ctx: Context, work: Work) -> list[str]:
+        return await _run(ctx, work, work.nodes)
+
+
+async def _run(ctx: Context, work: Work, nodes: list[Node]) -> list[str]:
+    keys: list[str] = []
+    for node in nodes:
+        keys += await _DO[node.do](ctx, work, node)
+    return keys
+
+
+async def _step(ctx: Context, work: Work, node: Node) -> list[str]:
+    booking = Booking(work.program, node.label, node.failures, node.fatal)
+    return [await ctx.step(book, booking, compensate=cancel if node.undo else None)]
+
+
+async def _child(ctx: Context, work: Work, node: Node) -> list[str]:
+    given = Work(work.program, node.parts[0])
+    keys = await ctx.child(Program, given, compensate=cancel_child if node.undo else None)
+    return list(keys)
+
+
+async def _parallel(ctx: Context, work: Work, node: Node) -> list[str]:
+    found = await ctx.parallel([_run(ctx, work, part) for part in node.parts])
+    return [key for keys in found for key in keys]
+
+
+async def _saga(ctx: Context, work: Work, node: Node) -> list[str]:
+    try:
+        async with ctx.saga(parallel=node.at_once):
+            return await _run(ctx, work, node.parts[0])
+    except Exception:
+        if not node.caught:
+            raise
+    return []
+
+
+async def _fail(ctx: Context, work: Work, node: Node) -> list[str]:
+    raise FatalError("the program fails here")
+
+
+async def _wait(ctx: Context, work: Work, node: Node) -> list[str]:
+    await ctx.wait_for("go")
+    return []
+
+
+async def _commit(ctx: Context, work: Work, node: Node) -> list[str]:
+    ctx.commit()
+    return []
+
+
+_DO: dict[str, Any] = {
+    "step": _step, "child": _child, "parallel": _parallel, "saga": _saga, "fail": _fail,
+    "wait": _wait, "commit": _commit,
+}  # fmt: skip
+
+
+async def serve(address: str, namespace: str, database: str) -> None:
+    """Serve programs until the process is killed."""
+    BOOKS.pool = await asyncpg.create_pool(database, min_size=1, max_size=4)
+    client = await Client.connect(address, namespace=namespace, plugins=[SchedulePlugin(None)])
+    worker = Worker(
+        client, task_queue=QUEUE, workflows=[Program], activities=[book, cancel, cancel_child],
+        graceful_shutdown_timeout=timedelta(0),
+    )  # fmt: skip
+    await worker.run()
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(*sys.argv[1:]))

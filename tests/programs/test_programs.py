@@ -1,0 +1,252 @@
+"""Random programs on a real server: whatever happens to them, the books are right.
+
+``make prove-flow`` runs a thousand of them, ``make test`` a few. Programs of one example run at
+once, on a worker that is killed in between. Some are cancelled or terminated; then each is reset.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+import pytest
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.exceptions import TerminatedError
+from temporalio.service import RPCError, RPCStatusCode
+from temporalio.worker import Replayer
+
+from engine.errors import Code
+from engine.flow.saga import UNDO_TYPE
+from engine.runtime import SchedulePlugin
+from tests.fundamentals.flow_runs import reset, tasks_of
+from tests.programs.oracle import after_an_interruption, every_label, expected
+from tests.programs.program import QUEUE, TABLE, Node, Program, Work
+from tests.waiting import eventually
+
+AT_ONCE = 15
+PROGRAMS = int(os.environ.get("SCHED_PROGRAMS", AT_ONCE))
+SEED = int(os.environ.get("SCHED_SEED", "1"))
+PATIENCE = 240
+
+
+@dataclass(frozen=True)
+class Case:
+    """A program, and what happens to it.
+
+    Attributes:
+        ends: how it is ended from outside, if at all.
+        after: how many effects it has by then.
+        resets: to which of its events it is reset, one after the other, as fractions.
+    """
+
+    nodes: list[Node]
+    ends: str | None
+    after: int
+    resets: list[float]
+
+
+LABELS = st.sampled_from("abc")
+STEPS = st.builds(
+    Node, st.just("step"), LABELS, undo=st.booleans(),
+    failures=st.sampled_from([0, 0, 0, 1]), fatal=st.sampled_from([False] * 9 + [True]),
+)  # fmt: skip
+FAILS = st.just(Node("fail"))
+
+
+def _lists(parts: st.SearchStrategy[Node], most: int = 3) -> st.SearchStrategy[list[Node]]:
+    return st.lists(parts, min_size=1, max_size=most)
+
+
+def _larger(parts: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+    branches = st.lists(_lists(parts, 2), min_size=2, max_size=3)
+    alone = _lists(parts).map(lambda nodes: [nodes])
+    return st.one_of(
+        st.builds(Node, st.just("parallel"), parts=branches),
+        st.builds(Node, st.just("saga"), caught=st.booleans(), at_once=st.booleans(), parts=alone),
+        st.builds(Node, st.just("child"), undo=st.booleans(), parts=alone),
+    )
+
+
+PARTS = st.recursive(STEPS | FAILS, _larger, max_leaves=6)
+TOP = st.one_of(PARTS, PARTS, PARTS, st.just(Node("wait")), st.just(Node("commit")))
+CASES = st.builds(
+    Case, st.lists(TOP, min_size=2, max_size=5),
+    st.sampled_from([None, None, "cancel", "terminate"]), st.integers(1, 4),
+    st.lists(st.floats(0, 1), max_size=2),
+)  # fmt: skip
+
+
+@contextmanager
+def serving(*where: str) -> Iterator[subprocess.Popen[bytes]]:
+    worker = subprocess.Popen([sys.executable, "-m", "tests.programs.program", *where])
+    try:
+        yield worker
+    finally:
+        worker.send_signal(signal.SIGKILL)
+        worker.wait()
+
+
+@dataclass
+class Driver:
+    """Runs programs, and compares their books with what their text says."""
+
+    client: Client
+    books: asyncpg.Pool
+
+    async def standing(self, program: str) -> Counter[str]:
+        rows = await self.books.fetch(
+            "SELECT label, count(*) AS n FROM effects WHERE run = $1 AND NOT undone GROUP BY 1",
+            program,
+        )
+        return Counter({row["label"]: row["n"] for row in rows})
+
+    async def play(self, case: Case) -> None:
+        program = uuid.uuid4().hex
+        run: WorkflowHandle[Any, Any] = await self.client.start_workflow(
+            Program.run, args=[Work(program, case.nodes)], id=f"program-{program}",
+            task_queue=QUEUE,
+        )  # fmt: skip
+        waits = sum(node.do == "wait" for node in case.nodes)
+        for _ in range(waits):
+            await run.signal("go")
+        if case.ends:
+            await self._end(run, program, case)
+        first = run
+        self._judge(case, await self._outcome(run, program), await self.standing(program))
+        for fraction in case.resets:
+            events = await tasks_of(first)
+            if not events:
+                return
+            try:
+                run = await reset(self.client, first, events[int(fraction * (len(events) - 1))])
+            except RPCError as error:
+                if error.status != RPCStatusCode.INVALID_ARGUMENT:
+                    raise
+                continue  # a run cannot be reset to an event within a batch
+            outcome = await self._outcome(run, program)
+            self._judge_reset(case, outcome, await self.standing(program))
+
+    async def _end(self, run: WorkflowHandle[Any, Any], program: str, case: Case) -> None:
+        async def far_enough() -> bool:
+            description = await run.describe()
+            count = await self.books.fetchval(
+                "SELECT count(*) FROM effects WHERE run = $1", program
+            )
+            return count >= case.after or description.close_time is not None
+
+        await eventually(far_enough, timeout=PATIENCE)
+        description = await run.describe()
+        if description.close_time is None:
+            await (run.cancel() if case.ends == "cancel" else run.terminate())
+
+    async def _outcome(self, run: WorkflowHandle[Any, Any], program: str) -> Any:
+        """Return None for success, or the error; a terminated run has been cleaned up by then."""
+        error: Any = None
+        try:
+            await asyncio.wait_for(run.result(follow_runs=False), PATIENCE)
+        except WorkflowFailureError as failure:
+            error = failure.cause
+        replayer = Replayer(workflows=[Program], plugins=[SchedulePlugin(None)])
+        replayed = await replayer.replay_workflow(await run.fetch_history())
+        assert replayed.replay_failure is None, replayed.replay_failure
+        if isinstance(error, TerminatedError):
+            dead = {"workflow_id": run.id, "run_id": run.result_run_id, "workflow": "program@1"}
+            undo = await self.client.start_workflow(
+                UNDO_TYPE, dead, id=f"{run.id}:undo", task_queue=QUEUE
+            )
+            await asyncio.wait_for(undo.result(), PATIENCE)
+        return error
+
+    @staticmethod
+    def _judge(case: Case, error: Any, stands: Counter[str]) -> None:
+        found = expected(case.nodes)
+        if error is not None and case.ends:
+            # It failed by itself, or was interrupted: both are right.
+            allowed = after_an_interruption(case.nodes) | (found.stands + found.may)
+            assert stands <= allowed, (case, stands, allowed)
+            return
+        assert (error is not None) == found.fails, (case, error)
+        assert found.stands <= stands <= found.stands + found.may, (case, stands, found)
+
+    @staticmethod
+    def _judge_reset(case: Case, error: Any, stands: Counter[str]) -> None:
+        found = expected(case.nodes)
+        assert stands <= every_label(case.nodes), (case, stands)
+        if error is None:
+            assert not found.fails, case
+            assert found.stands <= stands, (case, stands, found)
+            return
+        assert found.fails or _was_refused(error), (case, error)
+
+
+def _was_refused(error: BaseException | None) -> bool:
+    while error is not None:
+        if getattr(error, "type", None) == Code.RESET_UNSAFE:
+            return True
+        error = error.__cause__
+    return False
+
+
+@pytest.fixture
+async def driver(client: Client, database_url: str) -> AsyncIterator[tuple[Driver, str]]:
+    books = await asyncpg.create_pool(database_url, min_size=1, max_size=4)
+    assert books is not None
+    await books.execute(TABLE)
+    yield Driver(client, books), database_url
+    await books.close()
+
+
+@pytest.mark.timeout(600 if PROGRAMS == AT_ONCE else 14_400)
+async def test_the_books_of_random_programs_are_right(driver: tuple[Driver, str]):
+    player, url = driver
+    where = (player.client.service_client.config.target_host, player.client.namespace, url)
+
+    @seed(SEED)
+    @settings(
+        max_examples=max(PROGRAMS // AT_ONCE, 1), deadline=None, database=None,
+        suppress_health_check=list(HealthCheck), phases=[Phase.generate],
+    )  # fmt: skip
+    @given(
+        st.lists(CASES, min_size=AT_ONCE, max_size=AT_ONCE),
+        st.lists(st.integers(1, 40), max_size=2),
+    )
+    def play(cases: list[Case], kills: list[int]) -> None:
+        asyncio.run_coroutine_threadsafe(_play(player, where, cases, kills), loop).result()
+
+    loop = asyncio.get_running_loop()
+    await asyncio.to_thread(play)
+
+
+async def _play(
+    player: Driver, where: tuple[str, ...], cases: list[Case], kills: list[int]
+) -> None:
+    """Play some programs at once, and kill their worker when they have had so many effects."""
+    await player.books.execute("TRUNCATE effects")
+    tasks = [asyncio.create_task(player.play(case)) for case in cases]
+    try:
+        for count in sorted(kills):
+            with serving(*where):
+
+                async def far_enough(count: int = count) -> bool:
+                    effects = await player.books.fetchval("SELECT count(*) FROM effects")
+                    return effects >= count or all(task.done() for task in tasks)
+
+                await eventually(far_enough, timeout=PATIENCE)
+        with serving(*where):
+            await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
