@@ -13,7 +13,17 @@ from engine.flow.decorator import registered_workflows, version_key, workflow
 from engine.flow.definition import FOREVER, Retry, WorkflowDefinition, definition_of
 from engine.flow.failures import CompensationFailed, FatalError, NotUndone
 from engine.flow.fire import MEMO_KEY, FireInfo, Timing
+from engine.flow.resources import (
+    Need,
+    ResourceDefinition,
+    given,
+    registered_resources,
+    resource,
+    resource_definition_of,
+    where,
+)
 from engine.flow.steps import (
+    SERVED,
     StepDefinition,
     StepInfo,
     registered_steps,
@@ -26,23 +36,31 @@ from engine.flow.steps import (
 __all__ = [
     "FOREVER",
     "MEMO_KEY",
+    "SERVED",
     "CompensationFailed",
     "Context",
     "FatalError",
     "FireInfo",
+    "Need",
     "NotUndone",
+    "ResourceDefinition",
     "Retry",
     "StepDefinition",
     "StepInfo",
     "Timing",
     "WorkflowDefinition",
     "definition_of",
+    "given",
+    "registered_resources",
     "registered_steps",
     "registered_workflows",
+    "resource",
+    "resource_definition_of",
     "step",
     "step_definition_of",
     "step_info",
     "step_named",
     "version_key",
+    "where",
     "workflow",
 ]

@@ -178,6 +178,16 @@ class Context:
     @overload
     async def step(
         self,
+        fn: Callable[[Any, T], Awaitable[R]],
+        input: T,
+        *,
+        compensate: Callable[[T], Any] | Callable[[], Any] | Callable[[Any, T], Any] | None = ...,
+        **options: Unpack[StepOptions],
+    ) -> R: ...
+
+    @overload
+    async def step(
+        self,
         fn: Callable[[], R],
         *,
         compensate: Callable[[], Any] | None = ...,
@@ -191,6 +201,16 @@ class Context:
         input: T,
         *,
         compensate: Callable[[T], Any] | Callable[[], Any] | None = ...,
+        **options: Unpack[StepOptions],
+    ) -> R: ...
+
+    @overload
+    async def step(
+        self,
+        fn: Callable[[Any, T], R],
+        input: T,
+        *,
+        compensate: Callable[[T], Any] | Callable[[], Any] | Callable[[Any, T], Any] | None = ...,
         **options: Unpack[StepOptions],
     ) -> R: ...
 
@@ -209,7 +229,7 @@ class Context:
         run the step again.
 
         Args:
-            fn: A ``@step`` function, or any Temporal activity.
+            fn: A ``@step`` function or method, or any Temporal activity.
             input: Its argument; if omitted, the step is called without one.
             compensate: The step that undoes this one. When ``run`` raises or is cancelled, the
                 undo steps of all started steps run in reverse order, each with the input of its

@@ -24,6 +24,8 @@ def test_the_door_offers_exactly_these_names():
         "Retry",
         "StepInfo",
         "__version__",
+        "given",
+        "resource",
         "step",
         "step_info",
         "workflow",
