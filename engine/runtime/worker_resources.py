@@ -117,17 +117,19 @@ class _Plan:
             cycle = " -> ".join(each.__name__ for each in [*self._begun, definition.fn])
             self.problems.append(f"{where(definition.fn)}: resources need each other: {cycle}")
             return
+        before = len(self.problems)
         self._begun.append(definition.fn)
         self.fill(definition.fn, f"the resource {definition.name}", definition.needs)
         self._begun.pop()
-        self.order.append(source)
+        if len(self.problems) == before:  # otherwise each step that needs it gets the sentence
+            self.order.append(source)
 
     def _source(self, need: Need) -> ResourceSource | str:
         """Return the source of a need, or why there is none."""
         if need.source is not None:
             known = (s for s in self.sources if s.definition and s.definition.fn is need.source)
             return next(known, None) or self._replaced(need.source)
-        # As above.
+        # What the application has given goes before what would be opened.
         ready = [each for each in self.sources if not each.definition and each.type == need.wanted]
         exact = ready or [each for each in self.sources if each.type == need.wanted]
         fitting = exact or [each for each in self.sources if _is_kind_of(each.type, need.wanted)]

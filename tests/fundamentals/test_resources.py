@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 from temporalio.client import Client, WorkflowFailureError
-from temporalio.exceptions import ActivityError
+from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.worker import Worker
 
 from engine import Context, EngineError, Retry, given, resource, step, workflow
@@ -170,6 +170,22 @@ async def needs_nothing() -> None: ...
 
 @step
 async def needs_banks(*, banks: Banks = given()) -> None: ...
+
+
+class Lake: ...
+
+
+@resource
+async def lake(banks: Banks) -> AsyncIterator[Lake]:
+    yield Lake()
+
+
+@step
+async def swim(*, lake: Lake = given(lake)) -> None: ...
+
+
+@step
+async def dive(*, lake: Lake = given(lake)) -> None: ...
 
 
 class Patient:
@@ -477,6 +493,16 @@ async def test_of_all_that_was_imported_only_a_step_that_is_called_needs_its_res
     assert (await run_workflow(UsesPool, ANN, server=server)).result == [1, 1]
     missing = await run_workflow(NeedsBanks, server=server)
     assert "the step needs_banks asks for" in str(missing.error)
+
+
+async def test_each_step_of_all_that_was_imported_names_what_its_resource_lacks():
+    served = WorkerResources(lenient=True)
+    for each in served.serve([swim, dive]):
+        with pytest.raises(ApplicationError, match="the resource lake asks for") as failure:
+            await each()
+        assert failure.value.non_retryable
+    async with served.opened():
+        pass
 
 
 QUEUES = """
