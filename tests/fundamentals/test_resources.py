@@ -22,6 +22,7 @@ from engine.runtime.events import Alert, Degraded, Event, Recovered
 from engine.runtime.worker_resources import WorkerResources
 from engine.schedules import load_schedules
 from engine.testing import DevServer, FakeContext, fail_once, run_workflow
+from tests.fundamentals.replays import replay
 from tests.fundamentals.samples import resources
 from tests.fundamentals.samples.nightly_reports import NightlyRows, Reports
 from tests.fundamentals.samples.resources import (
@@ -62,9 +63,13 @@ def worker_of(
 
 
 async def run(client: Client, workflow_type: str, *args: Any) -> Any:
-    return await client.execute_workflow(
+    handle = await client.start_workflow(
         workflow_type, args=args, id=f"run-{workflow_type}", task_queue="resources"
     )
+    try:
+        return await handle.result()
+    finally:
+        await replay(client, handle, resources)
 
 
 async def test_a_worker_opens_what_its_steps_need_once_and_closes_it_after_them(client: Client):
