@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TypeAlias
 
 import asyncpg
-from temporalio.exceptions import ApplicationError
+
+from engine import resource
 
 _TABLES = """
 CREATE SCHEMA IF NOT EXISTS example;
@@ -72,34 +74,33 @@ CREATE TABLE IF NOT EXISTS example.invoice_journal (
 """
 
 
-@asynccontextmanager
-async def connection() -> AsyncIterator[asyncpg.Connection]:
-    """Yield a connection to the worker's database."""
-    opened = await asyncpg.connect(_address(), timeout=10)
-    try:
-        yield opened
-    finally:
-        await opened.close()
+Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy"
+
+
+@resource(retry_on=[asyncpg.CannotConnectNowError])
+async def database() -> AsyncIterator[asyncpg.Pool]:
+    """Open a pool of connections, once per worker, with the example's tables in place."""
+    async with asyncpg.create_pool(_address(), min_size=1, max_size=5, timeout=10) as pool:
+        async with transaction(pool) as connection:
+            # `IF NOT EXISTS` does not protect two replicas that create at the same moment: one of
+            # them fails on a duplicate key. So they take turns; the lock ends with the transaction.
+            await connection.execute("SELECT pg_advisory_xact_lock(hashtext('sched example'))")
+            await connection.execute(_TABLES)
+        yield pool
 
 
 @asynccontextmanager
-async def transaction() -> AsyncIterator[asyncpg.Connection]:
-    """Yield a connection inside one transaction, with the example's tables in place."""
-    async with connection() as opened, opened.transaction():
-        # `IF NOT EXISTS` does not protect two replicas that create at the same moment: one of
-        # them fails on a duplicate key. So they take turns; the lock ends with the transaction.
-        await opened.execute("SELECT pg_advisory_xact_lock(hashtext('sched example'))")
-        await opened.execute(_TABLES)
-        yield opened
+async def transaction(pool: asyncpg.Pool) -> AsyncIterator[Connection]:
+    """Yield a connection of the pool inside one transaction."""
+    async with pool.acquire() as connection, connection.transaction():
+        yield connection
 
 
 def _address() -> str:
     address = os.environ.get("SCHED_DATABASE_URL", "")
     if not address:
-        # Trying again cannot help, so the run fails at once and says what to do.
-        raise ApplicationError(
+        raise RuntimeError(
             "SCHED_DATABASE_URL is not set: start the worker with `sched up`, which sets it, or "
-            "export the address of a PostgreSQL database",
-            non_retryable=True,
+            "export the address of a PostgreSQL database"
         )
     return address

@@ -8,8 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from activities.database import transaction
-from engine import Retry, step
+import asyncpg
+
+from activities.database import database, transaction
+from engine import Retry, given, step
 
 CUSTOMERS = (
     "Alder & Co",
@@ -41,9 +43,9 @@ class Beat:
 
 
 @step(timeout=60, retry=Retry(max_attempts=5))
-async def seed_orders() -> int:
+async def seed_orders(*, pool: asyncpg.Pool = given(database)) -> int:
     """Put the sample orders in place, always the same ones, and return how many there are."""
-    async with transaction() as connection:
+    async with transaction(pool) as connection:
         await connection.execute(
             """
             INSERT INTO example.orders (id, customer, amount, ordered_at)
@@ -62,9 +64,11 @@ async def seed_orders() -> int:
 
 
 @step(timeout=60, retry=Retry(max_attempts=5))
-async def refresh_order_summary(fire_time: datetime) -> Summary:
+async def refresh_order_summary(
+    fire_time: datetime, *, pool: asyncpg.Pool = given(database)
+) -> Summary:
     """Bring the summary per customer up to date; a late window never undoes a newer one."""
-    async with transaction() as connection:
+    async with transaction(pool) as connection:
         await connection.execute(
             """
             INSERT INTO example.order_summary AS known (customer, orders, total, fire_time)
@@ -85,9 +89,9 @@ async def refresh_order_summary(fire_time: datetime) -> Summary:
 
 
 @step(timeout=10, retry=Retry(max_attempts=3))
-async def record_beat(beat: Beat) -> int:
+async def record_beat(beat: Beat, *, pool: asyncpg.Pool = given(database)) -> int:
     """Count one beat and return how many there were; the same fire time counts once."""
-    async with transaction() as connection:
+    async with transaction(pool) as connection:
         await connection.execute(
             """
             INSERT INTO example.heartbeat AS known (name, beats, fire_time)

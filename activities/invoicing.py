@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import asyncpg
 from temporalio.exceptions import ApplicationError
 
-from activities.database import transaction
+from activities.database import Connection, database, transaction
 from activities.example_data import CUSTOMERS
-from engine import Retry, step
+from engine import Retry, given, step
 
 BILLED = CUSTOMERS[:5]
 DECLINED = "Elm Electric"
@@ -38,9 +38,9 @@ class Invoice:
 
 
 @step(timeout=30, retry=RETRY)
-async def draft_invoice(draft: Draft) -> Invoice:
+async def draft_invoice(draft: Draft, *, pool: asyncpg.Pool = given(database)) -> Invoice:
     """Write the invoice over all orders of one customer; the same one for the same id."""
-    async with transaction() as connection:
+    async with transaction(pool) as connection:
         await connection.execute(
             """
             INSERT INTO example.invoices (id, customer, cents)
@@ -58,9 +58,9 @@ async def draft_invoice(draft: Draft) -> Invoice:
 
 
 @step(timeout=30, retry=RETRY)
-async def reserve_credit(invoice: Invoice) -> None:
+async def reserve_credit(invoice: Invoice, *, pool: asyncpg.Pool = given(database)) -> None:
     """Set the amount aside."""
-    async with transaction() as connection:
+    async with transaction(pool) as connection:
         await _refuse_void(connection, invoice)
         done = await connection.execute(
             "INSERT INTO example.credit_reservations VALUES ($1, $2) ON CONFLICT DO NOTHING",
@@ -71,9 +71,9 @@ async def reserve_credit(invoice: Invoice) -> None:
 
 
 @step(timeout=30, retry=RETRY)
-async def release_credit(invoice: Invoice) -> None:
+async def release_credit(invoice: Invoice, *, pool: asyncpg.Pool = given(database)) -> None:
     """Give back what was set aside, if anything was."""
-    async with transaction() as connection:
+    async with transaction(pool) as connection:
         await _make_void(connection, invoice)
         done = await connection.execute(
             "UPDATE example.credit_reservations SET released_at = now() "
@@ -84,14 +84,14 @@ async def release_credit(invoice: Invoice) -> None:
 
 
 @step(timeout=30, retry=RETRY)
-async def charge_card(invoice: Invoice) -> None:
+async def charge_card(invoice: Invoice, *, pool: asyncpg.Pool = given(database)) -> None:
     """Take the money; a declined card is final, so it is not tried again."""
     if invoice.customer == DECLINED:
         raise ApplicationError(
             f"card declined: {invoice.customer} (on purpose, see docs/tutorial.md)",
             non_retryable=True,
         )
-    async with transaction() as connection:
+    async with transaction(pool) as connection:
         await _refuse_void(connection, invoice)
         done = await connection.execute(
             "INSERT INTO example.charges VALUES ($1, $2) ON CONFLICT DO NOTHING",
@@ -102,9 +102,9 @@ async def charge_card(invoice: Invoice) -> None:
 
 
 @step(timeout=30, retry=RETRY)
-async def refund_card(invoice: Invoice) -> None:
+async def refund_card(invoice: Invoice, *, pool: asyncpg.Pool = given(database)) -> None:
     """Give the money back, if any was taken."""
-    async with transaction() as connection:
+    async with transaction(pool) as connection:
         await _make_void(connection, invoice)
         done = await connection.execute(
             "UPDATE example.charges SET refunded_at = now() "
@@ -115,10 +115,10 @@ async def refund_card(invoice: Invoice) -> None:
 
 
 @step(timeout=30, retry=RETRY)
-async def notify_customer(invoice: Invoice) -> None:
+async def notify_customer(invoice: Invoice, *, pool: asyncpg.Pool = given(database)) -> None:
     """Write the mail (a row: the example sends none)."""
     amount = f"{invoice.cents // 100}.{invoice.cents % 100:02}"
-    async with transaction() as connection:
+    async with transaction(pool) as connection:
         await _refuse_void(connection, invoice)
         done = await connection.execute(
             "INSERT INTO example.notices VALUES ($1, 'invoice', $2) ON CONFLICT DO NOTHING",
@@ -129,9 +129,9 @@ async def notify_customer(invoice: Invoice) -> None:
 
 
 @step(timeout=30, retry=RETRY)
-async def apologise(invoice: Invoice) -> None:
+async def apologise(invoice: Invoice, *, pool: asyncpg.Pool = given(database)) -> None:
     """Take the mail back, as far as one can: a second one, if there was a first."""
-    async with transaction() as connection:
+    async with transaction(pool) as connection:
         await _make_void(connection, invoice)
         done = await connection.execute(
             """
@@ -145,7 +145,7 @@ async def apologise(invoice: Invoice) -> None:
         await _note(connection, invoice, "retract", done)
 
 
-async def _make_void(connection: asyncpg.Connection, invoice: Invoice) -> None:
+async def _make_void(connection: Connection, invoice: Invoice) -> None:
     """From now on no step takes effect.
 
     An attempt that ran into its timeout may still be on its way, and arrive after its undo.
@@ -156,13 +156,13 @@ async def _make_void(connection: asyncpg.Connection, invoice: Invoice) -> None:
     )
 
 
-async def _refuse_void(connection: asyncpg.Connection, invoice: Invoice) -> None:
+async def _refuse_void(connection: Connection, invoice: Invoice) -> None:
     query = "SELECT voided_at IS NOT NULL FROM example.invoices WHERE id = $1"
     if await connection.fetchval(query, invoice.id):
         raise ApplicationError(f"invoice {invoice.id} is void", non_retryable=True)
 
 
-async def _note(connection: asyncpg.Connection, invoice: Invoice, act: str, done: str) -> None:
+async def _note(connection: Connection, invoice: Invoice, act: str, done: str) -> None:
     """Add to the journal what has changed; ``done`` is PostgreSQL's answer, ``INSERT 0 1``."""
     if done.endswith(" 1"):
         await connection.execute(

@@ -18,8 +18,8 @@ import asyncpg
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.database import connection
-from engine import Retry, step
+from activities.database import database
+from engine import Retry, given, step
 from engine.schedules import Cron
 
 OUTCOMES = {
@@ -149,11 +149,11 @@ def borders(wanted: DayWanted) -> tuple[datetime, datetime]:
 
 
 @step(timeout=120, retry=Retry(max_attempts=5))
-async def gather_day(wanted: DayWanted) -> Day:
+async def gather_day(wanted: DayWanted, *, pool: asyncpg.Pool = given(database)) -> Day:
     """Count the windows of one local day in the ledger, per hour and per schedule."""
     start, end = borders(wanted)
     namespace = activity.info().namespace
-    async with connection() as ledger, ledger.transaction(isolation="repeatable_read"):
+    async with pool.acquire() as ledger, ledger.transaction(isolation="repeatable_read"):
         # The view's schema is `sched` unless SCHED_SCHEMA says otherwise.
         schema = os.environ.get("SCHED_SCHEMA", "sched")
         await ledger.execute("SELECT set_config('search_path', quote_ident($1), true)", schema)

@@ -37,6 +37,8 @@
     ├── RetentionTooShort              the namespace's retention is shorter than four leases
     ├── ArchiveFailed                  old rows may not be in the archive
     ├── TemporalUnavailable
+    ├── ResourceMissing                a step needs a resource that its worker does not have
+    ├── ResourceFailed                 a resource of the user's steps cannot be opened
     └── EmbeddedError                  a server of ``sched up`` cannot run here
 
 Each class has a stable ``code``; the first line of its docstring is its default message. ``Code``
@@ -121,6 +123,10 @@ class Code(StrEnum):
     # A run cannot go on.
     RESET_UNSAFE = "SCHEDULE_RESET_UNSAFE"
     RESULT_INVALID = "SCHEDULE_RESULT_INVALID"
+
+    # A worker cannot start.
+    RESOURCE_MISSING = "SCHEDULE_RESOURCE_MISSING"
+    RESOURCE_FAILED = "SCHEDULE_RESOURCE_FAILED"
 
     # A running worker emits an alert.
     PLAN_FAILED = "SCHEDULE_PLAN_FAILED"
@@ -420,3 +426,15 @@ class EmbeddedError(EngineError):
     """An embedded server cannot run here."""
 
     code = Code.EMBEDDED_ERROR
+
+
+class ResourceMissing(EngineError):
+    """A step needs a resource that its worker does not have."""
+
+    code = Code.RESOURCE_MISSING
+
+
+class ResourceFailed(EngineError):
+    """A resource ended while the worker ran."""
+
+    code = Code.RESOURCE_FAILED

@@ -162,13 +162,16 @@ def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
     Raises:
         ScheduleFileError: a schedule does not fit; the error lists all that do not.
         EngineError: the code cannot be imported.
+        ResourceMissing: a step needs what no resource yields.
     """
     # Users' code and the Temporal SDK take longer to import than all the rest of `check` takes.
     from engine.flow.definition import definition_of  # noqa: PLC0415
     from engine.runtime.apply.code_check import mismatches  # noqa: PLC0415
     from engine.runtime.discovery import import_user_code  # noqa: PLC0415
+    from engine.runtime.worker_resources import WorkerResources  # noqa: PLC0415
 
     code = import_user_code(imports)
+    WorkerResources().serve(code.activities)
     definitions = {each.type: each for cls in code.workflows if (each := definition_of(cls))}
     if found := mismatches(file.schedules, definitions, types=code.types):
         raise ScheduleFileError(file.name, tuple(placed(found, Source(path))))

@@ -193,6 +193,16 @@ class Context:
     @overload
     async def step(
         self,
+        fn: Callable[[Any, T], Awaitable[R]],
+        input: T,
+        *,
+        compensate: Callable[[T], Any] | Callable[[], Any] | Callable[[Any, T], Any] | None = ...,
+        **options: Unpack[StepOptions],
+    ) -> R: ...
+
+    @overload
+    async def step(
+        self,
         fn: Callable[[], R],
         *,
         compensate: Callable[[], Any] | Callable[[Undo[None, R | None]], Any] | None = ...,
@@ -212,6 +222,16 @@ class Context:
         **options: Unpack[StepOptions],
     ) -> R: ...
 
+    @overload
+    async def step(
+        self,
+        fn: Callable[[Any, T], R],
+        input: T,
+        *,
+        compensate: Callable[[T], Any] | Callable[[], Any] | Callable[[Any, T], Any] | None = ...,
+        **options: Unpack[StepOptions],
+    ) -> R: ...
+
     @to_await
     @with_options(StepOptions)
     async def step(
@@ -228,7 +248,7 @@ class Context:
         run the step again.
 
         Args:
-            fn: A ``@step`` function, or any Temporal activity.
+            fn: A ``@step`` function or method, or any Temporal activity.
             input: Its argument; if omitted, the step is called without one.
             compensate: The step that undoes this one. When ``run`` raises or is cancelled, the
                 undo steps of all started steps run in reverse order, each with the input of its

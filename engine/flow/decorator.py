@@ -180,8 +180,8 @@ def _check_constructor(cls: type) -> None:
     if needed:
         raise TypeError(
             f"{cls.__qualname__}.__init__ needs {', '.join(needed)}, but a run is created "
-            "without arguments. What differs between runs belongs in its `input`; what it works "
-            "with is opened by its steps",
+            "without arguments. What differs between runs belongs in its `input`; a pool or a "
+            "client is an @resource, which its steps are given (`*, pool: Pool = given()`)",
         )
 
 

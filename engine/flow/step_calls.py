@@ -165,7 +165,7 @@ def call_of(
             such option.
         ValueError: A value of ``options`` is out of range.
     """
-    definition = _checked(fn, "ctx.step needs")
+    definition = _checked(fn, "ctx.step needs", given)
     refuse_unknown("ctx.step", options, StepOptions, "compensate")
     args = args_of(given, definition, "step")
     retry, timeout = options.get("retry"), options.get("timeout")
@@ -284,16 +284,31 @@ def may_repeat(info: temporalio.workflow.Info) -> bool:
     return repeats(info) or info.attempt > 1
 
 
-def _checked(fn: Callable[..., Any], who_needs: str) -> StepDefinition | None:
+def _checked(fn: Any, who_needs: str, given: Any = None) -> StepDefinition | None:
+    if isinstance(fn, str) and callable(given):
+        raise TypeError(_NAMED_CLOSURE.format(fn))
     definition = step_definition_of(fn)
     if definition is None and not hasattr(fn, "__temporal_activity_definition"):
         raise TypeError(f"{who_needs} a function marked with @step: {_cure(fn)}")
     return definition
 
 
-def _cure(fn: object) -> str:
+_NAMED_CLOSURE: Final = (
+    "ctx.step({!r}, <function>) is no step: mark the function with @step, at the top level of a "
+    "module, and write ctx.step(gather, input). A step runs on a worker that knows it by name, "
+    "perhaps another one and perhaps after a crash, and none of them has the variables of a closure"
+)
+
+
+def _cure(fn: Any) -> str:
     name, module = getattr(fn, "__qualname__", None), getattr(fn, "__module__", None)
     if callable(fn) and name and module:
+        if "<" in name:  # <lambda>, or <locals>
+            what = "a lambda" if name.endswith("<lambda>") else f"{fn.__name__}, a local function,"
+            return (
+                f"{what} of {module} exists only where it was made, and a step runs on any worker, "
+                "also after a crash; write it at the top level of a module and mark it with @step"
+            )
         return f"mark {name} in {module} with @step"
     # Most likely the step was called, and this is its result.
     return f"got a {type(fn).__name__}; pass the function itself, and its input as an argument"

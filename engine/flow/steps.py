@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import timedelta
 from types import NoneType
-from typing import Any, Final, Generic, TypeVar, get_args, get_origin, get_type_hints, overload
+from typing import Any, Final, Generic, TypeVar, get_args, get_origin, overload
 
 import temporalio.workflow
 from temporalio import activity
@@ -20,6 +20,7 @@ from temporalio import activity
 from engine.errors import EngineError
 from engine.flow.definition import Registry, Retry, checked_name, duration
 from engine.flow.fire import MEMO_KEY, FireInfo
+from engine.flow.resources import Need, hints_of, is_given, need_of
 
 # --- step notes ---
 # A note is data that a step call passes to its worker beside the input, in one header. The workflow
@@ -219,6 +220,10 @@ DEFAULT_HEARTBEAT: Final = timedelta(seconds=30)
 """Time without a heartbeat from the worker before a step is retried, perhaps elsewhere."""
 
 _MARK: Final = "__sched_step__"
+_TEMPORAL_MARK: Final = "__temporal_activity_definition"
+
+SERVED: Final = "__sched_served__"
+"""Mark of what a worker registers for a step that needs resources; its value opens them."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 I_co = TypeVar("I_co", covariant=True)
@@ -254,9 +259,11 @@ class StepDefinition:
         retry: None means ``DEFAULT_RETRY``, and for an undo step ``FOREVER``.
         queue: The queue of its calls unless they name another; None means no queue.
         is_async: Whether it is async. A sync step needs a worker with an ``activity_executor``.
-        accepts_input: Whether it has a parameter.
+        accepts_input: Whether it has a parameter for an input.
         requires_input: Whether that parameter has no default.
         sees_result: Whether it is an undo step whose parameter is an ``Undo``.
+        takes_self: Whether it is a method, so that the worker needs an object that has it.
+        needs: Its other parameters: resources, which the worker gives.
     """
 
     name: str
@@ -269,6 +276,8 @@ class StepDefinition:
     requires_input: bool
     queue: str | None = None
     sees_result: bool = False
+    takes_self: bool = False
+    needs: tuple[Need, ...] = ()
 
 
 _registry: Registry[StepDefinition] = Registry("step")
@@ -315,15 +324,18 @@ def step(
     retry: Retry | None = None,
     queue: str | None = None,
 ) -> F | Callable[[F], F]:
-    """Make a function a step: work that may fail, is retried, and is recorded once done.
+    """Make a function or method a step: work that may fail, is retried, and is recorded once done.
 
     The function stays what it is: call it directly in a unit test, register it as an activity
     of a plain Temporal worker, or call it from a workflow with ``ctx.step``. A step runs at least
     once; make it idempotent.
 
     Args:
-        fn: An async or sync function with no argument or one.
-        name: The Temporal activity type; the function's own name by default.
+        fn: An async or sync function or method with no argument or one, and resources besides
+            (see ``given``). The worker of a method needs an object that has it: one that a
+            ``@resource`` yields, or of ``SchedulePlugin(steps=[...])``.
+        name: The Temporal activity type; by default the function's own name, and for a method
+            also that of its class: ``Payments.charge``.
         timeout: How long one attempt may take (timedelta or seconds); 10 minutes by default.
         heartbeat: How long its worker may send no heartbeat (timedelta or seconds) before the
             attempt is abandoned and the next one begins, perhaps elsewhere; 30 seconds by
@@ -354,72 +366,47 @@ def step(
 
 def _marked(fn: F, name: str | None, **rules: Any) -> F:
     """Return the function as a step."""
+    if isinstance(fn, staticmethod | classmethod):
+        raise TypeError(_WRAPPED[type(fn)].format(fn.__func__.__qualname__))
     if not inspect.isfunction(fn):
         raise TypeError(f"@step marks a function; got {fn!r} (write @step(name=...) with keywords)")
     place = f"{fn.__module__}.{fn.__qualname__}"
-    accepts_input, requires_input = _inputs(fn, place)
-    undoes = _undo_types(fn, place)
-    called: Any = _takes_both(fn) if undoes else fn
+    if hasattr(fn, _TEMPORAL_MARK):
+        raise TypeError(f"{place} is already a step or an activity; decorate it once")
+    shape = _Shape.of(fn, place)
+    undoes = shape.undoes(place)
+    called: Any = _takes_both(fn, shape.takes_self) if undoes else fn
     definition = StepDefinition(
-        name=checked_name(fn.__name__ if name is None else name, f"the step {place}"),
+        name=checked_name(shape.default_name(fn) if name is None else name, f"the step {place}"),
         fn=called,
         is_async=inspect.iscoroutinefunction(fn),
-        accepts_input=accepts_input,
-        requires_input=requires_input,
+        accepts_input=shape.input is not None,
+        requires_input=shape.input is not None and shape.input.default is inspect.Parameter.empty,
         sees_result=undoes is not None,
+        takes_self=shape.takes_self,
+        needs=shape.needs,
         **rules,
     )
-    try:
-        activity.defn(name=definition.name)(called)
-    except NameError as error:
-        # Temporal reads the hints now, at run time, to decode the input.
-        raise TypeError(
-            f"a type in the signature of {place} does not exist at run time ({error}): import it "
-            "above the step, and not under TYPE_CHECKING",
-        ) from None
-    except ValueError:
-        raise TypeError(f"{place} is already a step or an activity; decorate it once") from None
-    if undoes:
-        known = getattr(called, _ACTIVITY)
-        setattr(called, _ACTIVITY, replace(known, arg_types=list(undoes)))
+    bearer = _with_input_only(fn, shape, definition.is_async)
+    activity.defn(name=definition.name)(bearer)
+    mark = getattr(bearer, _TEMPORAL_MARK)
+    setattr(called, _TEMPORAL_MARK, replace(mark, arg_types=list(undoes)) if undoes else mark)
     setattr(called, _MARK, definition)
     _registry.add(definition.name, fn, definition)
     return called  # type: ignore[no-any-return] # called as before
 
 
 _UNDO: Final = (Undo.__module__, Undo.__qualname__)
-_ACTIVITY: Final = "__temporal_activity_definition"
 
 
-def _undo_types(fn: Callable[..., Any], place: str) -> tuple[Any, Any] | None:
-    """Return the types of input and result of a step that takes an ``Undo``; None for others."""
-    parameters = list(inspect.signature(fn).parameters)
-    try:
-        hint = get_type_hints(fn).get(parameters[0]) if parameters else None
-    except NameError:
-        return None  # refused with its sentence by the caller
-    kind = get_origin(hint) or hint
-    # Not by identity: another copy of this module may have created it.
-    if (getattr(kind, "__module__", ""), getattr(kind, "__qualname__", "")) != _UNDO:
-        return None
-    given, result = get_args(hint) or (Any, Any)
-    if result is not Any and result is not NoneType and NoneType not in get_args(result):
-        name = getattr(result, "__name__", str(result))
-        raise TypeError(
-            f"{place} may have to undo a step whose result is unknown: write Undo[..., {name} |"
-            " None]"
-        )
-    return given, result
-
-
-def _takes_both(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _takes_both(fn: Callable[..., Any], is_method: bool) -> Callable[..., Any]:  # noqa: FBT001 - private
     """Return an undo step that takes an ``Undo``, or its two values as Temporal passes them."""
 
     def call(*args: Any, **named: Any) -> Any:
-        return fn(*_joined(args), **named)
+        return fn(*args[:is_method], *_joined(args[is_method:]), **named)
 
     async def call_async(*args: Any, **named: Any) -> Any:
-        return await fn(*_joined(args), **named)
+        return await fn(*args[:is_method], *_joined(args[is_method:]), **named)
 
     return functools.wraps(fn)(call_async if inspect.iscoroutinefunction(fn) else call)
 
@@ -431,23 +418,94 @@ def _joined(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def as_declared(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the arguments of a step's activity as the step's function declares them."""
+    """Return the input of a step's activity as the step's function declares it."""
     definition = step_definition_of(fn)
     return _joined(args) if definition is not None and definition.sees_result else args
 
 
-def _inputs(fn: Callable[..., Any], place: str) -> tuple[bool, bool]:
-    parameters = list(inspect.signature(fn).parameters.values())
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    if parameters and parameters[0].name == "self":
-        raise TypeError(
-            f"{place} is a method: a step is a plain function (ctx.step also takes a bound method "
-            "marked with temporalio's @activity.defn)",
-        )
-    if len(parameters) > 1 or any(parameter.kind not in positional for parameter in parameters):
-        raise TypeError(
-            f"{place}{inspect.signature(fn)} has to take no argument or one; put several values "
-            "into a dataclass",
-        )
-    required = any(parameter.default is inspect.Parameter.empty for parameter in parameters)
-    return bool(parameters), required
+_WRAPPED: Final[dict[type, str]] = {
+    staticmethod: "{} is a staticmethod already: write @staticmethod above @step",
+    classmethod: "{} is a classmethod, which cannot be a step; make it a method or a function",
+}
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Parameters of a step by their meaning, and its resolved types."""
+
+    takes_self: bool
+    input: inspect.Parameter | None
+    needs: tuple[Need, ...]
+    hints: dict[str, Any]
+
+    @classmethod
+    def of(cls, fn: Callable[..., Any], place: str) -> _Shape:
+        """Return the shape of a function.
+
+        Raises:
+            TypeError: it cannot be a step.
+        """
+        hints = hints_of(fn, place)
+        parameters = list(inspect.signature(fn).parameters.values())
+        inside = fn.__qualname__.rpartition(".")[0]
+        is_method = bool(inside) and not inside.endswith("<locals>")
+        takes_self = bool(parameters) and parameters[0].name == "self"
+        if takes_self and not is_method:
+            raise TypeError(f"{place} is no method; call its parameter otherwise than self")
+        if is_method and parameters and parameters[0].name == "cls":
+            raise TypeError(_WRAPPED[classmethod].format(place))
+        rest = parameters[1:] if takes_self else parameters
+        inputs = [each for each in rest if not is_given(each.default)]
+        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        if len(inputs) > 1 or any(each.kind not in positional for each in inputs):
+            raise TypeError(
+                f"{place}{inspect.signature(fn)} has to take no argument or one; put several values"
+                " into a dataclass, and mark a pool or a client: `*, pool: Pool = given()`",
+            )
+        if inputs and inputs[0] is not rest[0]:
+            raise TypeError(f"{place}: the input {inputs[0].name} comes before what is given()")
+        needs = tuple(need_of(each, hints, place) for each in rest if is_given(each.default))
+        return cls(takes_self, inputs[0] if inputs else None, needs, hints)
+
+    def undoes(self, place: str) -> tuple[Any, Any] | None:
+        """Return the types of input and result of a step that takes an ``Undo``; None for others.
+
+        Raises:
+            TypeError: the type of the result does not allow for a missing one.
+        """
+        hint = self.hints.get(self.input.name) if self.input else None
+        kind = get_origin(hint) or hint
+        # Not by identity: another copy of this module may have created it.
+        if (getattr(kind, "__module__", ""), getattr(kind, "__qualname__", "")) != _UNDO:
+            return None
+        given, result = get_args(hint) or (Any, Any)
+        if result is not Any and result is not NoneType and NoneType not in get_args(result):
+            name = getattr(result, "__name__", str(result))
+            raise TypeError(
+                f"{place} may have to undo a step whose result is unknown: write Undo[...,"
+                f" {name} | None]"
+            )
+        return given, result
+
+    def default_name(self, fn: Callable[..., Any]) -> str:
+        """Return the name of a step that is given none; methods of two classes may share one."""
+        return ".".join(fn.__qualname__.split(".")[-2:]) if self.takes_self else fn.__name__
+
+
+def _with_input_only(fn: Callable[..., Any], shape: _Shape, is_async: bool) -> Callable[..., Any]:  # noqa: FBT001 - one of two stand-ins
+    """Return what Temporal reads the types from, which would take resources for inputs."""
+    if not shape.takes_self and not shape.needs:
+        return fn
+
+    async def in_loop(*_: Any) -> None: ...
+
+    def in_thread(*_: Any) -> None: ...
+
+    bearer: Any = in_loop if is_async else in_thread
+    bearer.__qualname__ = fn.__qualname__
+    wanted = {"return", shape.input.name if shape.input else "return"}
+    bearer.__annotations__ = {name: hint for name, hint in shape.hints.items() if name in wanted}
+    known = shape.hints.get(shape.input.name, inspect.Parameter.empty) if shape.input else None
+    inputs = [shape.input.replace(annotation=known)] if shape.input else []
+    bearer.__signature__ = inspect.Signature(inputs)
+    return bearer  # type: ignore[no-any-return] # it was assigned attributes

@@ -17,6 +17,8 @@ from engine.errors import EngineError
 
 DEFAULT_PACKAGES = ("workflows", "activities")
 _MARK: Final = "__temporal_workflow_definition"
+_STEP_MARK: Final = "__temporal_activity_definition"
+_OUR_STEP_MARK: Final = "__sched_step__"
 
 
 def imports_from_environment() -> tuple[str, ...]:
@@ -61,7 +63,12 @@ def import_user_code(names: Sequence[str] = ()) -> UserCode:
     found = _defined_in(modules)
     return UserCode(
         workflows=[thing for thing in found if _MARK in vars(thing)],
-        activities=[thing for thing in found if "__temporal_activity_definition" in vars(thing)],
+        activities=[
+            step
+            for thing in found
+            for step in (thing, *_methods(thing))
+            if _STEP_MARK in vars(step)
+        ],
     )
 
 
@@ -83,6 +90,12 @@ def _defined_in(modules: Sequence[ModuleType]) -> list[Any]:
         for thing in vars(module).values()
         if hasattr(thing, "__dict__") and getattr(thing, "__module__", None) == module.__name__
     ]
+
+
+def _methods(thing: Any) -> list[Any]:
+    """Return the methods of a class that are steps; Temporal's own need an object to be served."""
+    members = vars(thing).values() if isinstance(thing, type) else ()
+    return [each for each in members if _OUR_STEP_MARK in getattr(each, "__dict__", ())]
 
 
 def _modules(name: str) -> list[str]:

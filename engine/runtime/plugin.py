@@ -6,7 +6,7 @@ import asyncio
 import os
 import socket
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -39,6 +39,7 @@ from engine.runtime.run_memo import ChainMemo
 from engine.runtime.settings import Settings, database_schema, unknown_names
 from engine.runtime.settings import database_url as environment_url
 from engine.runtime.step_queues import SeenQueues, SlotInterceptor, is_lane
+from engine.runtime.worker_resources import WorkerResources, run_with_resources
 from engine.schedules import ScheduleFile
 
 _PASSED_THROUGH = ("asyncpg", "croniter", "yaml", "opentelemetry", "engine")
@@ -64,12 +65,16 @@ class SchedulePlugin(SimplePlugin):
         project: the project whose schedules to claim; by default the file's.
         settings: by default those of the environment.
         on_event: receives each event after the log.
+        steps: objects whose methods are steps; the worker serves all of these methods.
+        resources: objects that are open already, by class or in place of an ``@resource``
+            function. They are given to steps and never closed; others are opened once per worker.
 
     Raises:
         LedgerError: ``database_url`` is no address of a PostgreSQL database.
         ScheduleFileError: the file is broken, and no ledger could hold the last good one.
         LedgerRequired: there is no ledger, but the file needs one or ``apply`` is ``never``.
         SettingsInvalid: a setting is invalid.
+        TypeError: an object of ``steps`` has no step, or a key of ``resources`` is of no use.
     """
 
     def __init__(
@@ -80,6 +85,8 @@ class SchedulePlugin(SimplePlugin):
         project: str | None = None,
         settings: Settings | None = None,
         on_event: OnEvent | None = None,
+        steps: Sequence[object] = (),
+        resources: Mapping[Any, object] | None = None,
     ) -> None:
         self._seen = SeenQueues()
         super().__init__(
@@ -106,6 +113,8 @@ class SchedulePlugin(SimplePlugin):
         for warning in unknown_names():
             logger.warning(warning)
         self._on_event = on_event
+        self._objects, self._given = tuple(steps), dict(resources or {})
+        WorkerResources(self._given, self._objects)  # refuses them here
         if self.settings.apply == "never" and self._database_url is None:
             raise LedgerRequired(
                 "with SCHED_APPLY=never the ledger has the schedules, and there is none",
@@ -139,6 +148,8 @@ class SchedulePlugin(SimplePlugin):
             # One per concurrent step: the SDK warns below that, and threads start when needed.
             most = config.get("max_concurrent_activities") or _STEPS_AT_ONCE
             config["activity_executor"] = ThreadPoolExecutor(most, thread_name_prefix="step")
+        resources = WorkerResources(self._given, self._objects, on_event=self._emit)
+        config["activities"] = resources.serve(config.get("activities", ()))
         return _with_own_code(config)
 
     def configure_replayer(self, config: ReplayerConfig) -> ReplayerConfig:
@@ -157,20 +168,27 @@ class SchedulePlugin(SimplePlugin):
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:  # noqa: A002 - the SDK's name
         """Run the worker with a replica beside it. See the base class."""
         if is_lane(worker):
-            await next(worker)
+            await next(worker)  # with the resources of the worker beside it
             return
         projects = _served.setdefault(worker, set())
         if self._project in projects:
             await next(worker)
             return
         projects.add(self._project)
+        try:
+            await run_with_resources(worker, lambda opened: self._beside_replica(opened, next))
+        finally:
+            projects.discard(self._project)
+
+    async def _beside_replica(
+        self, worker: Worker, run: Callable[[Worker], Awaitable[None]]
+    ) -> None:
         replica = self._replica(worker)
         self._replicas.append(replica)
         try:
-            await _side_by_side(worker, next, replica)
+            await _side_by_side(worker, run, replica)
         finally:
             self._replicas.remove(replica)
-            projects.discard(self._project)
 
     def _replica(self, worker: Worker) -> Replica:
         name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"

@@ -37,7 +37,7 @@ from temporalio.workflow import ActivityHandle
 
 from engine.errors import Code, EngineError
 from engine.flow import step_named
-from engine.flow.steps import lane_of, queue_of
+from engine.flow.steps import SERVED, lane_of, queue_of
 from engine.ledger import Ledger, QueueRow, Serving, SlotAsk
 from engine.runtime.clock import boottime, wait_for
 from engine.runtime.events import Alert, Degraded, Notice, OnEvent
@@ -369,6 +369,11 @@ class QueueWorker:
 def _worker(beside: Worker, name: str, pool: SlotPool | None) -> Worker:
     config = beside.config()
     config["task_queue"] = name
+    active = beside.config(active_config=True)["activities"]
+    # The users' steps, as the main worker gives them their resources.
+    config["activities"] = [
+        each for each in active if each in config["activities"] or hasattr(each, SERVED)
+    ]
     config["workflows"], config["nexus_service_handlers"] = [], []
     # The main worker's rate limit does not apply to this queue.
     config["max_task_queue_activities_per_second"] = None

@@ -9,6 +9,7 @@ import logging
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from random import Random
 from typing import Any, Final
 from uuid import UUID
@@ -40,6 +41,7 @@ from engine.flow.step_calls import (
     undo_of,
 )
 from engine.flow.steps import NotedInfo, StepNote, step_key
+from engine.runtime.worker_resources import WorkerResources
 from engine.testing.fakes import Fakes, by_name, name_of, settled
 from engine.testing.server import FrozenClock, instant
 
@@ -172,6 +174,7 @@ class FakeContext(Context):
         children: replacements of children by class or type: a value, or a function of the input.
             Other classes run as they are, with a similar context.
         unpatched: changes for which ``patched`` is false, as in a run that began with old code.
+        resources: what steps are given, by ``@resource`` function or by class; nothing is opened.
 
     Attributes:
         steps: the names of the called steps, including undo steps, in order.
@@ -187,6 +190,7 @@ class FakeContext(Context):
         signals: Mapping[str, Sequence[Any]] | None = None,
         children: Mapping[type | str, Any] | None = None,
         unpatched: Iterable[str] = (),
+        resources: Mapping[Any, Any] | None = None,
     ) -> None:
         super().__init__()
         self.clock = clock or FrozenClock(fire.fire_time if fire else _BEGIN)
@@ -197,6 +201,7 @@ class FakeContext(Context):
         self._waiting = defaultdict(deque, {n: deque(v) for n, v in (signals or {}).items()})
         self._stand_ins = dict(children or {})
         self._unpatched = frozenset(unpatched)
+        self._resources = dict(resources or {})
         self._chance = Random(_RUN)
         self._calls: Counter[str] = Counter()
         self._started: Counter[str] = Counter()
@@ -344,6 +349,7 @@ class FakeContext(Context):
         other = FakeContext(clock=self.clock, unpatched=self._unpatched)
         other.steps, other.told = self.steps, self.told
         other._fakes, other._stand_ins = self._fakes, self._stand_ins
+        other._resources = self._resources
         return other
 
     async def _run_step(self, call: StepCall, undo: StepCall | None) -> Any:
@@ -363,13 +369,25 @@ class FakeContext(Context):
         self.steps.append(name)
         self._calls[call.name] += 1
         place = f"{call.name}/{self._calls[call.name]}"
-        act = self._fakes[name].attempt if name in self._fakes else call.fn
+        act = self._act_of(call.fn)
         note = StepNote(key=call.key, undoes=undoes)
         return await attempt(call, act, note, place, self._workflow_id)
 
     @property
     def _workflow_id(self) -> str:
         return f"sched:{self._fire.key}:{self._fire.bucket}" if self._fire else _HAND
+
+    def _act_of(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what an attempt calls: the step or its fake, with the resources of the step."""
+        found = self._fakes.get(name_of(step))
+        if found is not None and not found.acts_itself:
+            return found.attempt
+        holder = WorkerResources(self._resources)
+        holder.serve([step])
+        owner, resources = holder.given_to(step)
+        if found is not None:
+            return partial(found.attempt, owner=owner, **resources)
+        return partial(step, *owner, **resources)
 
     async def _unwind(self) -> list[NotUndone]:
         return self._left_by_scopes + await self._undone(self._scope)

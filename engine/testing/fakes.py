@@ -5,10 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final, TypeAlias, get_type_hints
-
-from temporalio import activity
+from typing import Any, Final, TypeAlias
 
 from engine.flow.steps import as_declared, step_definition_of
 
@@ -18,7 +15,7 @@ Fakes: TypeAlias = "Mapping[Step, Any] | Iterable[Fake]"
 a function or a value for each step."""
 
 _UNSAID: Final[Any] = object()
-_ACTIVITY: Final = "__temporal_activity_definition"
+_TEMPORAL_MARK: Final = "__temporal_activity_definition"
 
 
 class Fake:
@@ -38,12 +35,25 @@ class Fake:
         self.calls: list[Any] = []
         self._act, self._failures = act, list(failures)
 
-    def attempt(self, *args: Any) -> Any:
-        """Record an attempt of the step, then fail or act. May return an awaitable."""
+    @property
+    def acts_itself(self) -> bool:
+        """Whether the step itself runs when no failure is left."""
+        return self._act is self.step
+
+    def attempt(self, *args: Any, owner: Sequence[Any] = (), **resources: Any) -> Any:
+        """Record an attempt of the step, then fail or act. May return an awaitable.
+
+        Args:
+            *args: the input, if there is one.
+            owner: the object of a method.
+            **resources: those of the step, for when it acts itself.
+        """
         args = as_declared(self.step, args)
         self.calls.append(args[0] if args else None)
         if self._failures:
             raise self._failures.pop(0)
+        if self.acts_itself:
+            return self._act(*owner, *args, **resources)
         return self._act(*args)
 
 
@@ -124,7 +134,7 @@ def name_of(step: Step) -> str:
     Raises:
         TypeError: it is neither.
     """
-    found = getattr(step, _ACTIVITY, None)
+    found = getattr(step, _TEMPORAL_MARK, None)
     if found is None or not found.name:
         raise TypeError(f"{step!r} is not a step: mark the function with @step")
     return str(found.name)
@@ -173,21 +183,22 @@ def _stand_in(each: Fake) -> Step:
     definition = step_definition_of(real)
     is_async = definition.is_async if definition else inspect.iscoroutinefunction(real)
 
-    async def in_loop(*args: Any) -> Any:
-        return await settled(each.attempt(*args))
+    async def in_loop(*args: Any, **resources: Any) -> Any:
+        return await settled(attempt(*args, **resources))
 
-    def in_thread(*args: Any) -> Any:
-        found = each.attempt(*args)
+    def in_thread(*args: Any, **resources: Any) -> Any:
+        found = attempt(*args, **resources)
         return asyncio.run(settled(found)) if inspect.isawaitable(found) else found
+
+    def attempt(*args: Any, **resources: Any) -> Any:
+        if definition and definition.takes_self and each.acts_itself:
+            return each.attempt(*args[1:], owner=args[:1], **resources)
+        return each.attempt(*args, **resources)
 
     # A sync step blocks, so its replacement, which may call it after failures, has a thread too.
     step: Any = in_loop if is_async else in_thread
+    marks = vars(real) if each.acts_itself else {_TEMPORAL_MARK: getattr(real, _TEMPORAL_MARK)}
+    vars(step).update(marks)  # Temporal decodes the input by them, and the worker gives resources
     step.__name__ = step.__qualname__ = real.__name__
     step.__module__ = real.__module__
-    step.__annotations__ = get_type_hints(real)
-    step.__signature__ = inspect.signature(real)
-    served: Step = activity.defn(name=each.name)(step)
-    # Temporal decodes the input by the types of the real step.
-    types = getattr(real, _ACTIVITY).arg_types
-    setattr(served, _ACTIVITY, replace(getattr(served, _ACTIVITY), arg_types=types))
-    return served
+    return step  # type: ignore[no-any-return] # untyped above

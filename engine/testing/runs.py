@@ -182,6 +182,7 @@ async def run_workflow(
     in_its_time: bool = False,
     replay: bool = True,
     patience: float = 30,
+    resources: Mapping[Any, Any] | None = None,
 ) -> RunResult:
     """Run a workflow to its end on a real server, as if started by hand or by a schedule.
 
@@ -200,6 +201,8 @@ async def run_workflow(
             a cost of about a second; otherwise it is the machine's time. Not with ``signals``.
         replay: whether the run's history is replayed afterwards.
         patience: real seconds until the test fails.
+        resources: objects to give to steps instead of opening a resource: by ``@resource``
+            function, or by class. Others are opened for this call.
 
     Raises:
         AssertionError: the run did not end in time, or does not replay.
@@ -211,7 +214,7 @@ async def run_workflow(
     async with bench(
         server, code, [_QUEUE],
         time_skipping=time_skipping, in_its_time=in_its_time, signals=dict(signals or {}),
-        patience=patience,
+        patience=patience, resources=resources,
     ) as opened:  # fmt: skip
         with opened.starting():
             handle = await opened.client.start_workflow(

@@ -237,6 +237,7 @@ async def run_schedule(
     in_its_time: bool = False,
     replay: bool = True,
     patience: float = 30,
+    resources: Mapping[Any, Any] | None = None,
 ) -> list[FireResult]:
     """Run the windows of schedules to their ends, in order, and return the outcome of each.
 
@@ -262,6 +263,8 @@ async def run_schedule(
             ``signals``.
         replay: whether the histories of the runs are replayed afterwards.
         patience: real seconds that one run may take.
+        resources: objects to give to steps instead of opening a resource: by ``@resource``
+            function, or by class. Others are opened for this call.
 
     Raises:
         ScheduleFileError: the file is invalid.
@@ -283,7 +286,7 @@ async def run_schedule(
     async with bench(
         server, code, {schedule.task_queue for schedule in playable},
         time_skipping=time_skipping, in_its_time=in_its_time, signals=dict(signals or {}),
-        patience=patience,
+        patience=patience, resources=resources,
     ) as opened:  # fmt: skip
         play = Play(opened, replace(file, schedules=tuple(playable)), begin - TICK, end)
         found = await play.to_the_end()

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -39,6 +47,7 @@ from engine.runtime.discovery import types_of
 from engine.runtime.dispatch.starter import evidence_of
 from engine.runtime.plugin import SchedulePlugin
 from engine.runtime.settings import Settings
+from engine.runtime.worker_resources import WorkerResources
 from engine.testing.fakes import Fake, activities
 from engine.testing.server import DevServer, dev_server
 
@@ -123,6 +132,7 @@ class ServedCode:
         result_types: the declared result types, by Temporal type.
         rules: the declared run options, by Temporal type.
         queues: the queues in which steps wait.
+        is_all: whether the steps are all that were imported, needed by the test or not.
     """
 
     workflows: Sequence[type]
@@ -130,6 +140,7 @@ class ServedCode:
     result_types: dict[str, Any]
     rules: dict[str, dict[str, Any]]
     queues: frozenset[str]
+    is_all: bool = False
 
     @classmethod
     def of(
@@ -146,6 +157,7 @@ class ServedCode:
         """
         if workflows is None:
             workflows = [each.cls for each in registered_workflows().values()]
+        is_all = steps is None
         if steps is None:
             steps = [each.fn for each in registered_steps().values()]
         found, steps = list(workflows), list(steps)
@@ -159,6 +171,7 @@ class ServedCode:
             {each.type: each.result_type for each in definitions},
             {each.type: RunOptions.of(each).to_json() for each in definitions},
             frozenset([*queues, *(each.queue for each in declared if each and each.queue)]),
+            is_all,
         )
 
     @property
@@ -285,21 +298,26 @@ async def bench(
     in_its_time: bool = False,
     signals: dict[str, Sequence[Any]] | None = None,
     patience: float = 30,
+    resources: Mapping[Any, Any] | None = None,
 ) -> AsyncIterator[Bench]:
-    """Run workers for these task queues, in a namespace of their own."""
+    """Run workers for these task queues, in a namespace of their own.
+
+    Resources of the steps are opened once for all of them, but for those that are given.
+    """
+    holder = WorkerResources(resources, lenient=code.is_all)
+    steps = holder.serve(code.steps)
     async with AsyncExitStack() as stack:
         there = await stack.enter_async_context(dev_server()) if server is None else server
         before = (_InItsTime(),) if time_skipping and in_its_time else ()
         client = await there.connect(plugins=(PluginWithoutReplica(),), interceptors=before)
         skipper = TimeSkipper(client) if time_skipping else None
+        await stack.enter_async_context(holder.opened(waits=False))
         for queue in sorted(queues):
-            worker = Worker(
-                client, task_queue=queue, workflows=code.workflows, activities=code.steps
-            )
+            worker = Worker(client, task_queue=queue, workflows=code.workflows, activities=steps)
             await stack.enter_async_context(worker)
             for name in sorted(code.queues):
                 # Tests ignore the limits of queues: the steps only have to be served.
-                lane = Worker(client, task_queue=lane_of(queue, name), activities=code.steps)
+                lane = Worker(client, task_queue=lane_of(queue, name), activities=steps)
                 await stack.enter_async_context(lane)
         yield Bench(
             skipper.client if skipper else client, code, skipper, dict(signals or {}), patience

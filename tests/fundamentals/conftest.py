@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
+import asyncpg
 import pytest
 from temporalio.client import Client
 
+from activities.database import database
 from engine.embedded import TemporalServer
 from engine.testing import DevServer
 from tests.fundamentals.example_app import ExampleApp
@@ -32,6 +36,13 @@ def app(
     monkeypatch.setenv("SCHED_DATA_DIR", str(tmp_path / "data"))
     server = DevServer(temporal.address, namespace=client.namespace)
     return ExampleApp(client, server, database_url, reports=tmp_path / "data" / "reports")
+
+
+@pytest.fixture
+async def pool(app: ExampleApp) -> AsyncIterator[asyncpg.Pool]:
+    """The resource that the example's steps are given, for those that a test calls itself."""
+    async with asynccontextmanager(database)() as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
+import asyncpg
+
 from activities.example_data import CUSTOMERS, ORDERS, Summary, refresh_order_summary, seed_orders
 from tests.fundamentals.example_app import MORNING, ExampleApp, fire
 
@@ -37,21 +39,24 @@ async def test_it_can_be_started_by_hand(app: ExampleApp):
     assert (await app.run("cache-sync@1", None)).orders == ORDERS
 
 
-async def test_its_steps_may_be_repeated_without_harm(app: ExampleApp):
-    assert [await seed_orders() for _ in range(2)] == [ORDERS, ORDERS]
+async def test_its_steps_may_be_repeated_without_harm(pool: asyncpg.Pool):
+    assert [await seed_orders(pool=pool) for _ in range(2)] == [ORDERS, ORDERS]
     expected = Summary(len(CUSTOMERS), ORDERS)
-    assert [await refresh_order_summary(MORNING) for _ in range(2)] == [expected, expected]
+    assert [await refresh_order_summary(MORNING, pool=pool) for _ in range(2)] == [
+        expected,
+        expected,
+    ]
 
 
-async def test_a_late_window_does_not_undo_a_newer_one(app: ExampleApp):
-    await seed_orders()
-    await refresh_order_summary(MORNING)
-    await refresh_order_summary(MORNING - timedelta(minutes=5))
+async def test_a_late_window_does_not_undo_a_newer_one(app: ExampleApp, pool: asyncpg.Pool):
+    await seed_orders(pool=pool)
+    await refresh_order_summary(MORNING, pool=pool)
+    await refresh_order_summary(MORNING - timedelta(minutes=5), pool=pool)
     assert await _fire_times(app) == [(MORNING,)]
 
 
-async def test_the_first_runs_of_many_replicas_may_come_at_once(app: ExampleApp):
-    counts = await asyncio.gather(*(seed_orders() for _ in range(10)))
+async def test_the_first_runs_of_many_replicas_may_come_at_once(pool: asyncpg.Pool):
+    counts = await asyncio.gather(*(seed_orders(pool=pool) for _ in range(10)))
     assert counts == [ORDERS] * 10
 
 

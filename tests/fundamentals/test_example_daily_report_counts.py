@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 from temporalio.testing import ActivityEnvironment
 
+from activities.database import database
 from activities.report_data import Day, DayWanted, borders, gather_day
 from tests.fundamentals.example_app import ExampleApp
 from tests.fundamentals.fire_rows import FireRows
@@ -22,7 +25,8 @@ async def gathered(app: ExampleApp, at: datetime, timezone: str = SAO_PAULO) -> 
     surroundings.info = dataclasses.replace(
         ActivityEnvironment.default_info(), namespace=app.client.namespace
     )
-    return await surroundings.run(gather_day, DayWanted(at, timezone))
+    async with asynccontextmanager(database)() as pool:
+        return await surroundings.run(partial(gather_day, pool=pool), DayWanted(at, timezone))
 
 
 @pytest.mark.parametrize(

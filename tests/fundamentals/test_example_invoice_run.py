@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncpg
 import pytest
 from temporalio.exceptions import ApplicationError
 
@@ -48,9 +49,11 @@ async def test_a_declined_card_fails_the_run_and_releases_what_was_reserved(app:
     assert await count(app, "notices") == 0
 
 
-async def test_a_failure_at_the_very_end_takes_everything_back_newest_first(app: ExampleApp):
-    await seed_orders()
-    await _draft()
+async def test_a_failure_at_the_very_end_takes_everything_back_newest_first(
+    app: ExampleApp, pool: asyncpg.Pool
+):
+    await seed_orders(pool=pool)
+    await _draft(pool)
     # Somebody voids the invoice in the moment between the charge and the mail.
     await app.rows(
         """
@@ -81,16 +84,18 @@ async def test_it_can_be_started_by_hand(app: ExampleApp):
     assert (await app.run("invoice-run@1", None)).customer == BILLED[0]
 
 
-async def test_every_step_and_every_undo_may_be_repeated_without_harm(app: ExampleApp):
-    await seed_orders()
-    invoice = await _draft()
-    assert await _draft() == invoice
+async def test_every_step_and_every_undo_may_be_repeated_without_harm(
+    app: ExampleApp, pool: asyncpg.Pool
+):
+    await seed_orders(pool=pool)
+    invoice = await _draft(pool)
+    assert await _draft(pool) == invoice
     for act in (
         invoicing.reserve_credit, invoicing.charge_card, invoicing.notify_customer,
         invoicing.apologise, invoicing.refund_card, invoicing.release_credit,
     ):  # fmt: skip
-        await act(invoice)
-        await act(invoice)
+        await act(invoice, pool=pool)
+        await act(invoice, pool=pool)
     assert await acts(app) == ["reserve", "charge", "notify", "retract", "refund", "release"]
     kinds = await app.rows("SELECT kind FROM example.notices ORDER BY kind")
     assert kinds == [("apology",), ("invoice",)]
@@ -105,17 +110,17 @@ async def test_every_step_and_every_undo_may_be_repeated_without_harm(app: Examp
     ],
 )
 async def test_an_undo_of_nothing_does_nothing_and_a_step_that_comes_after_it_is_refused(
-    app: ExampleApp, undo, step
+    app: ExampleApp, pool: asyncpg.Pool, undo, step
 ):
-    await seed_orders()
-    invoice = await _draft()
-    await undo(invoice)
+    await seed_orders(pool=pool)
+    invoice = await _draft(pool)
+    await undo(invoice, pool=pool)
     assert await acts(app) == []
     with pytest.raises(ApplicationError, match="is void") as refused:
-        await step(invoice)
+        await step(invoice, pool=pool)
     assert refused.value.non_retryable
     assert await acts(app) == []
 
 
-async def _draft() -> Invoice:
-    return await invoicing.draft_invoice(Draft("invoice-1", PAYING))
+async def _draft(pool: asyncpg.Pool) -> Invoice:
+    return await invoicing.draft_invoice(Draft("invoice-1", PAYING), pool=pool)

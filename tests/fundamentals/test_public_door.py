@@ -25,6 +25,8 @@ def test_the_door_offers_exactly_these_names():
         "StepInfo",
         "Undo",
         "__version__",
+        "given",
+        "resource",
         "step",
         "step_info",
         "workflow",

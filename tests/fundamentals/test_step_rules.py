@@ -90,14 +90,6 @@ def test_a_step_takes_one_argument_at_most():
         async def keyword(*, year: int) -> None: ...
 
 
-def test_a_method_is_not_a_step():
-    with pytest.raises(TypeError, match="a step is a plain function"):
-
-        class Mailer:
-            @step
-            async def deliver(self) -> None: ...
-
-
 def test_a_type_that_only_the_type_checker_sees_is_refused():
     with pytest.raises(TypeError, match=r"'Decimal' is not defined.*not under TYPE_CHECKING"):
 

@@ -110,6 +110,10 @@ async def test_a_wrong_call_fails_the_run_with_a_sentence(client: Client):
     for way, sentence in [
         ("not a step", "ctx.step needs a function marked with @step: mark _undecorated in "),
         ("not a step", "in tests.fundamentals.samples.steps with @step"),
+        ("closure", "ctx.step('gather', <function>) is no step: mark the function with @step, at"),
+        ("lambda", "a lambda of tests.fundamentals.samples.steps exists only where it was made"),
+        ("local", "gather, a local function, of tests.fundamentals.samples.steps exists only"),
+        ("local", "write it at the top level of a module and mark it with @step"),
         ("called", "got a str; pass the function itself, and its input as an argument"),
         ("no input", "the step 'send' needs an input"),
         ("an input too many", "the step 'count-rows' takes no input"),

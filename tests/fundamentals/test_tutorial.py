@@ -15,6 +15,7 @@ from tests.fundamentals.samples.book_trip import BookTrip, Trip
 ROOT = Path(__file__).parents[2]
 TUTORIAL = (ROOT / "docs/tutorial.md").read_text()
 TESTING = (ROOT / "docs/testing.md").read_text()
+WORKFLOWS = (ROOT / "docs/workflows.md").read_text()
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 SOURCES = [
     path.read_text()
@@ -35,6 +36,11 @@ def test_every_block_of_python_is_an_excerpt_of_a_shipped_file(page: str, most: 
     for block in found:
         inside = any(excerpt(block, source) for source in SOURCES)
         assert inside, f"in no shipped file:\n{block}"
+
+
+def test_the_translated_class_of_the_page_of_workflows_is_a_sample_that_runs():
+    [block] = [each for each in blocks("python", WORKFLOWS) if "class Reports" in each]
+    assert any(excerpt(block, source) for source in SOURCES)
 
 
 def excerpt(block: str, source: str) -> bool:

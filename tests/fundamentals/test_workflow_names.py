@@ -144,7 +144,7 @@ class Outer:
         (WithHiddenType, "'Decimal' is not defined.*not under TYPE_CHECKING"),
         (
             WithService,
-            "WithService.__init__ needs mailer, retries, but a run is created without arguments",
+            "needs mailer, retries, but a run is created without arguments.*is an @resource",
         ),
         (Outer.Inner, "Outer.Inner is not at the top level of its module"),
         (Welcome, "Welcome is already a workflow"),

@@ -6,6 +6,7 @@ comment as unused.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import assert_type
@@ -13,7 +14,7 @@ from typing import assert_type
 from temporalio import activity
 from temporalio.client import Client
 
-from engine import Context, FireInfo, Retry, Undo, step, workflow
+from engine import Context, FireInfo, Retry, Undo, given, resource, step, workflow
 
 
 @dataclass
@@ -60,6 +61,81 @@ async def undo_with_result(undo: Undo[int, int | None]) -> None: ...
 
 @step
 async def undo_report(undo: Undo[str, Report | None]) -> None: ...
+
+
+class Pool:
+    async def fetch(self) -> list[str]:
+        return []
+
+
+@resource
+async def pool() -> AsyncIterator[Pool]:
+    yield Pool()
+
+
+@step
+async def store(report: Report, *, pool: Pool = given()) -> int:
+    return len(await pool.fetch()) + report.rows
+
+
+@step
+def vacuum(*, pool: Pool = given(pool)) -> bool:
+    return bool(pool)
+
+
+class Archive:
+    @step(timeout=30)
+    async def keep(self, report: Report, *, pool: Pool = given()) -> str:
+        return f"{report} {pool}"
+
+    @step
+    async def drop(self, report: Report) -> None: ...
+
+    @step
+    def size(self) -> int:
+        return 1
+
+
+@resource(timeout=5)
+async def archive(pool: Pool) -> AsyncIterator[Archive]:
+    yield Archive()
+
+
+assert_type(given(pool), Pool)
+assert_type(given(Archive), Archive)
+
+
+@step
+async def wrong_resource(*, pool: int = given(pool)) -> None: ...  # type: ignore[assignment]
+
+
+@resource  # type: ignore[type-var] # it yields nothing
+async def opens_nothing() -> Pool:
+    return Pool()
+
+
+@workflow(name="uses-resources")
+class UsesResources:
+    async def run(self, ctx: Context, report: Report) -> str:
+        assert_type(await ctx.step(store, report), int)
+        assert_type(await ctx.step(vacuum), bool)
+        await ctx.step(store)  # type: ignore[arg-type] # the input is missing
+        await ctx.step(store, 3)  # type: ignore[arg-type] # and it is a report
+        await ctx.step(vacuum, Pool())  # type: ignore[arg-type] # the worker gives it
+        kept = assert_type(await ctx.step(Archive.keep, report, compensate=Archive.drop), str)
+        there = given(Archive)
+        assert_type(await ctx.step(there.keep, report, compensate=there.drop, timeout=3), str)
+        assert_type(await ctx.step(there.size), int)
+        await ctx.step(Archive.keep, 3)  # type: ignore[arg-type]
+        await ctx.step(there.keep, 3)  # type: ignore[arg-type]
+        await ctx.step(there.keep)  # type: ignore[arg-type]
+        await ctx.step("gather", lambda: 3)  # type: ignore[call-overload]
+        return kept
+
+
+async def a_test_calls_steps_itself() -> None:
+    assert_type(await store(Report(1), pool=Pool()), int)
+    assert_type(await Archive().keep(Report(1), pool=Pool()), str)
 
 
 @activity.defn

@@ -141,6 +141,35 @@ def test_check_compares_with_code_only_where_it_is_asked_to(
     )
 
 
+def test_check_names_a_step_whose_resource_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("pooled_steps.py").write_text(POOLED)
+    Path("one.yaml").write_text("schedules: [{key: a, workflow: b, everyMs: 60000}]\n")
+    assert run(["check", "one.yaml", "--import", "pooled_steps"]) == 2
+    told = capsys.readouterr().err
+    assert "SCHEDULE_RESOURCE_MISSING" in told
+    assert "pooled_steps.py:11: the step send_pooled is a method of Post, and no object" in told
+    assert "pooled_steps.py:7: the step count_pooled asks for pooled_steps.Pile (pile)" in told
+
+
+POOLED = """\
+from engine import given, step
+
+
+class Pile: ...
+
+
+@step
+async def count_pooled(*, pile: Pile = given()) -> int: ...
+
+class Post:
+    @step(name="send_pooled")
+    async def send(self) -> None: ...
+"""
+
+
 def test_a_file_that_was_read_before_has_places_as_long_as_it_is_the_same(tmp_path: Path):
     """``sched up`` reads it first, and its worker applies what was read."""
     path = tmp_path / "schedules.yaml"

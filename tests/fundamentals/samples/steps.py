@@ -83,6 +83,15 @@ class MisusesSteps:
         match way:
             case "not a step":
                 await ctx.step(_undecorated)
+            case "closure":
+                await ctx.step("gather", lambda: [1, 2])  # type: ignore[call-overload]
+            case "lambda":
+                await ctx.step(lambda: [1, 2])
+            case "local":
+
+                async def gather() -> None: ...
+
+                await ctx.step(gather)
             case "called":
                 await ctx.step("what a step returned")  # type: ignore[call-overload]
             case "no input":
