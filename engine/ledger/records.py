@@ -84,6 +84,11 @@ class ScheduleRow:
     skips: Mapping[datetime, str] = field(default_factory=dict)
 
     @property
+    def of_starts(self) -> bool:
+        """Whether it stands for the starts of a workflow by applications, see ``Start``."""
+        return self.key.startswith(STARTS)
+
+    @property
     def next_start_at(self) -> datetime | None:
         """The next window that starts; excluded and skipped windows are planned but never start."""
         if self.next_fire_at is None or self.schedule is None:

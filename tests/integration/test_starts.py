@@ -145,6 +145,13 @@ async def test_an_id_stays_used_when_its_row_has_left_the_ledger(
     assert (again.new, again.fire, again.workflow_id) == (False, None, "sched:@noop:1")
     with pytest.raises(StartInUse):
         await service.start("noop", {"a": "2"}, id="1")
+    async with ledger.transaction() as transaction:  # as of a start that looked before it was there
+        fire = again.start.fire(again.workflow_id, "noop@1", await transaction.now(), ())
+        assert not await transaction.start(again.start, fire)
+    # The janitor leaves alone what lies behind a cursor; this one never moves.
+    assert await sql.fetchval(
+        "SELECT cursor > now() + interval '50 years' FROM schedules WHERE key = '@noop'"
+    )
     assert [row["workflow_id"] for row in await past.rows()] == ["sched:@noop:2"]
 
 
