@@ -165,8 +165,11 @@ def start(
         **fields(done, "workflow_id new"),
         **fields(done.start, "requested requested_at requested_by"),
         "fire": fire_json(done.fire) if done.fire else None,
+        "waiting": done.waiting,
     }
     session.print(document, f"{done.workflow_id}: {status}{again}")
+    if done.waiting:
+        typer.echo(done.waiting, err=True)
 
 
 def _when(moment: str | None, every: str | None, cron: str | None) -> dict[str, Any]:

@@ -260,12 +260,14 @@ class Started:
         new: False if the same id and input were started before; then this is the first start.
         start: what the ledger keeps of it for ever.
         fire: its row in the ledger; None once retention has removed it.
+        waiting: why no worker would send it at present; None if one would, or has.
     """
 
     workflow_id: str
     new: bool
     start: Start
     fire: Fire | None
+    waiting: str | None = None
 
 
 class Running(Holding):

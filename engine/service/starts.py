@@ -172,7 +172,9 @@ class Starting(Running):
                 f"{workflow_id} was started before, with another input",
                 cure="give another id; or repeat the start with the input of the first",
             )
-        return Started(workflow_id, is_new, first, fire)
+        waits = fire is not None and fire.status in UNSTARTED
+        waiting = await self._unserved(first) if waits else None
+        return Started(workflow_id, is_new, first, fire, waiting)
 
     async def _begun(self, done: Started, wait: timedelta | float) -> Started:
         """Wait until the run of a start has begun."""
@@ -195,14 +197,19 @@ class Starting(Running):
         return Started(done.workflow_id, done.new, done.start, fire)
 
     async def _unconfirmed(self, fire: Fire, start: Start) -> StartUnconfirmed:
-        why = f": {fire.error}" if fire.error else ""
-        if (start.project, start.task_queue) not in await self.served():
-            why = f": no worker of project {start.project} serves task queue {start.task_queue} now"
+        why = await self._unserved(start) or fire.error
         return StartUnconfirmed(
-            f"{fire.workflow_id} has not begun yet{why}",
+            f"{fire.workflow_id} has not begun yet{f': {why}' if why else ''}",
             workflow_id=fire.workflow_id,
             cure="it begins once it can; the same call with the same id waits for it again",
         )
+
+    async def _unserved(self, start: Start) -> str | None:
+        """Return why no worker would send a start at present; None if one would."""
+        if (start.project, start.task_queue) in await self.served():
+            return None
+        place = f"project {start.project}, task queue {start.task_queue}"
+        return f"no worker lives that serves {place}: start one (`sched up` or `sched worker`)"
 
     async def _rerun_start(
         self, letter: DeadLetter, own_input: tuple[Any, ...], reason: str | None

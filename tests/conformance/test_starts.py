@@ -52,6 +52,7 @@ async def ended(bench, claim, closed="failed") -> None:
 async def test_a_start_is_a_claim_that_any_worker_of_the_project_takes(bench, service):
     done = await service.start("noop", Order("7", 250), id="7")
     assert (done.new, done.workflow_id, done.fire.status) == (True, "sched:@noop:7", "claimed")
+    assert done.waiting is None
     (claim,) = await taken(bench)
     assert (claim.workflow_id, claim.workflow_type) == ("sched:@noop:7", "noop@1")
     assert claim.arguments == ({"id": "7", "cents": 250},)
@@ -150,6 +151,15 @@ async def test_a_listener_is_woken_by_a_start(bench, service):
         await service.start("noop", id="7")
         await woken.wait()
     listening.cancel()
+
+
+async def test_a_start_of_a_project_without_a_worker_says_so(bench, service):
+    done = await service.start("noop", id="7", project="shop")
+    assert done.waiting is not None
+    assert "no worker lives that serves project shop, task queue sched" in done.waiting
+    with pytest.raises(StartUnconfirmed, match="serves project shop"):
+        await service.start("noop", id="7", project="shop", wait=0)
+    assert await taken(bench) == [], "workers of another project do not send it"
 
 
 async def test_who_waits_learns_that_a_start_has_not_begun_or_never_can(bench, service):
