@@ -21,6 +21,10 @@
     ├── WorkflowUnknown                no worker has announced the workflow
     ├── RequestInvalid                 the request id is malformed
     ├── RequestInUse                   the request id was already used for another schedule
+    ├── StartInvalid                   the workflow or the id of a start is malformed
+    ├── StartInUse                     the id already started the workflow with another input
+    ├── StartUnconfirmed               a start has no run yet; .workflow_id names it
+    │   └── StartRefused               it can never have one
     ├── WindowNotFound                 the schedule has no such window
     ├── WindowDecided                  the window already has a decision
     ├── FireStillOpen                  the run is open or may still start
@@ -111,6 +115,10 @@ class Code(StrEnum):
     KEY_IN_USE = "SCHEDULE_KEY_IN_USE"
     REQUEST_ID_INVALID = "SCHEDULE_REQUEST_ID_INVALID"
     CLIENT_REQUEST_ID_IN_USE = "SCHEDULE_CLIENT_REQUEST_ID_IN_USE"
+    START_INVALID = "SCHEDULE_START_INVALID"
+    START_ID_IN_USE = "SCHEDULE_START_ID_IN_USE"
+    START_REFUSED = "SCHEDULE_START_REFUSED"
+    START_UNCONFIRMED = "SCHEDULE_START_UNCONFIRMED"
     MOMENT_IN_PAST = "SCHEDULE_MOMENT_IN_PAST"
     MOMENT_IN_FUTURE = "SCHEDULE_MOMENT_IN_FUTURE"
     WINDOW_NOT_FOUND = "SCHEDULE_WINDOW_NOT_FOUND"
@@ -324,6 +332,40 @@ class RequestInUse(EngineError):
     """The clientRequestId was used before."""
 
     code = Code.CLIENT_REQUEST_ID_IN_USE
+
+
+class StartInvalid(EngineError):
+    """The start is not valid."""
+
+    code = Code.START_INVALID
+
+
+class StartInUse(EngineError):
+    """The id started this workflow before, with another input."""
+
+    code = Code.START_ID_IN_USE
+
+
+class StartUnconfirmed(EngineError):
+    """The start is in the ledger, but its run has not begun yet.
+
+    Args:
+        message: what is known of it.
+        workflow_id: its workflow id.
+        cure: what the caller can do.
+    """
+
+    code = Code.START_UNCONFIRMED
+
+    def __init__(self, message: str, *, workflow_id: str, cure: str | None = None) -> None:
+        self.workflow_id = workflow_id
+        super().__init__(message, cure=cure)
+
+
+class StartRefused(StartUnconfirmed):
+    """The start is in the ledger, but its run can never begin."""
+
+    code = Code.START_REFUSED
 
 
 class WindowNotFound(EngineError):

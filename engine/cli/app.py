@@ -117,6 +117,10 @@ EXAMPLES = {
         "sched reschedule wishes 2026-12-24T17:00Z",
         "sched reschedule wishes --every 1h",
     ),
+    "start": (
+        """sched start fulfil-order 4711 --input '{"item": "a book"}'""",
+        "sched start fulfil-order@1 4711 --wait 30s",
+    ),
     "apply": ("sched apply", "sched apply other.yaml --prune"),
     "history": (
         "sched history export nightly-report --limit 20 --out histories",
@@ -174,7 +178,7 @@ MODULES = {
     "pause": "operate", "resume": "operate", "trigger": "operate", "rerun": "operate",
     "skip": "operate", "unskip": "operate", "cancel": "operate", "backfill": "backfill",
     "dead": "dead",
-    "at": "one_shots", "reschedule": "one_shots",
+    "at": "one_shots", "reschedule": "one_shots", "start": "one_shots",
     "check": "files", "apply": "files", "plan": "files",
     "history": "temporal", "versions": "temporal",
     "migrate": "files", "schema": "files", "simulate": "simulate",
@@ -213,6 +217,7 @@ GROUPS = {
     "Ask": {
         "at": "Start a workflow once, at a future time.",
         "reschedule": "Change the times of a schedule that `sched at` or an application made.",
+        "start": "Start a workflow now under an ID, once for ever, as applications do.",
     },
     "Maintain": {
         "migrate": "Bring the ledger's schema up to date.",

@@ -1,4 +1,4 @@
-"""Commands ``sched at`` and ``sched reschedule``, for schedules that are in no file."""
+"""Commands ``sched at``, ``reschedule`` and ``start``, for what is in no file."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from engine.cli.output import WaitForWorker, clock, fields, unserved_key, wait_for_worker
+from engine.cli.output import WaitForWorker, clock, fields, fire_json, unserved_key, wait_for_worker
 from engine.cli.target import Key, Reason, Session, command, is_date, parse_json_input, project_here
 from engine.schedules.terms import parse_duration
-from engine.service import ApplicationSchedule, ScheduleService
+from engine.service import ApplicationSchedule, ScheduleService, Started
 
 Moment = Annotated[
     str,
@@ -121,6 +121,55 @@ def reschedule(
         when["timezone"] = timezone
 
     _print(session, session.ask(lambda opened: opened.reschedule(key, reason=reason, **when)))
+
+
+@command(commands)
+def start(
+    session: Session,
+    workflow: Annotated[
+        str, typer.Argument(metavar="WORKFLOW", help="What to start: name, or name@version.")
+    ],
+    start_id: Annotated[
+        str, typer.Argument(metavar="ID", help="What for, as an order number; used once for ever.")
+    ],
+    *,
+    own_input: Annotated[
+        str | None, typer.Option("--input", metavar="JSON", help="The workflow's argument.")
+    ] = None,
+    task_queue: TaskQueue = "sched",
+    project: Project = None,
+    wait: Annotated[
+        str | None, typer.Option("--wait", metavar="TIME", help="Wait until it has begun: 30s.")
+    ] = None,
+) -> None:
+    """Start a workflow now under an ID, once for ever, as applications do.
+
+    The same ID and input again start nothing, and another input is refused.
+    """
+    try:
+        patience = None if wait is None else parse_duration(wait)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="'--wait'") from None
+    argument = parse_json_input(own_input)
+
+    async def ask(opened: ScheduleService) -> Started:
+        return await opened.start(
+            workflow, *argument, id=start_id, task_queue=task_queue, wait=patience,
+            project=project or project_here(session.target),
+        )  # fmt: skip
+
+    done = session.ask(ask)
+    status = done.fire.status if done.fire else "no longer in the ledger"
+    again = "" if done.new else f", started before by {done.start.requested_by}"
+    document = {
+        **fields(done, "workflow_id new"),
+        **fields(done.start, "requested requested_at requested_by"),
+        "fire": fire_json(done.fire) if done.fire else None,
+        "waiting": done.waiting,
+    }
+    session.print(document, f"{done.workflow_id}: {status}{again}")
+    if done.waiting:
+        typer.echo(done.waiting, err=True)
 
 
 def _when(moment: str | None, every: str | None, cron: str | None) -> dict[str, Any]:

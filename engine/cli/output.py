@@ -371,7 +371,7 @@ def unserved(rows: Iterable[ScheduleRow], served: Served) -> str:
     """Return a warning about those of these schedules, in any state, without a live worker."""
     places = Counter[str]()
     for row in rows:
-        if row.schedule is not None:
+        if row.schedule is not None and not row.of_starts:
             workflow = row.workflow_type or row.workflow
             if place := unserved_at(row.project, row.schedule.lane, workflow, served):
                 places[place] += 1

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 import typer
+from rich.console import Console
 
 from engine.cli.next import FireSource, Upcoming, print_upcoming, upcoming
 from engine.cli.output import (
@@ -176,9 +177,19 @@ class Page:
 
     def print(self) -> None:
         """Print the text output."""
-        out, row = console(), self.row
+        out = console()
         sentences = console(wraps=sys.stdout.isatty())  # lines are never wrapped in a pipe
-        sentences.print(f"{row.key}: {self._state()}", style="bold")
+        sentences.print(f"{self.row.key}: {self._state()}", style="bold")
+        if not self.row.of_starts:
+            self._print_declared(sentences)
+        self._print_fires()
+        if links := self.links:
+            out.print()
+            pages = [("all", links.pop("runs")), *links.items()]
+            print_table(("RUNS", "WEB UI"), pages, whole=True)  # a truncated URL is useless
+
+    def _print_declared(self, sentences: Console) -> None:
+        row = self.row
         if problem := problem_of(row):
             sentences.print(f"problem: {problem}", style="red")
         for warning in (*filter(None, [self.alone]), *(gap.told for gap in self.gaps)):
@@ -193,16 +204,14 @@ class Page:
         )
         if row.schedule:
             sentences.print(f"fires {describe(row.schedule, now=self.now)}")
+            out = console()
             out.print()
             out.print("\n".join(as_yaml(row.schedule)))
-        self._print_fires()
-        if links := self.links:
-            out.print()
-            pages = [("all", links.pop("runs")), *links.items()]
-            print_table(("RUNS", "WEB UI"), pages, whole=True)  # a truncated URL is useless
 
     def _state(self) -> str:
         row = self.row
+        if row.of_starts:
+            return f"runs of {row.workflow} that applications start"
         if row.state == "paused" and row.pause and row.pause.until:
             return f"paused; nothing fires {paused_until(row.pause)}"
         if row.state != "active":

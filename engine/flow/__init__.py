@@ -8,7 +8,7 @@ only the standard library, ``engine.errors`` and temporalio, do nothing on impor
 
 from __future__ import annotations
 
-from engine.flow.context import Context
+from engine.flow.context import Context, RunsAlone, RunsWithInput
 from engine.flow.decorator import registered_workflows, version_key, workflow
 from engine.flow.definition import FOREVER, Retry, WorkflowDefinition, definition_of
 from engine.flow.failures import CompensationFailed, FatalError, NotUndone
@@ -47,6 +47,8 @@ __all__ = [
     "NotUndone",
     "ResourceDefinition",
     "Retry",
+    "RunsAlone",
+    "RunsWithInput",
     "StepDefinition",
     "StepInfo",
     "Timing",

@@ -11,7 +11,16 @@ from typing import Any, Final, Literal, get_args
 from uuid import UUID
 
 from engine.schedules.model import Schedule
-from engine.schedules.terms import Reason, ReasonCode, Stop, Window, code_of, exact_text
+from engine.schedules.terms import (
+    STARTS,
+    Reason,
+    ReasonCode,
+    Stop,
+    Window,
+    code_of,
+    exact_text,
+    parse_workflow_id,
+)
 
 # --- words of a fire ---
 
@@ -101,6 +110,14 @@ class FireIdentity:
     def window(self) -> Window:
         """The window of the fire, or the first of several."""
         return Window(self.key, self.series, self.bucket, self.fire_time)
+
+    @property
+    def started(self) -> tuple[str, str] | None:
+        """The workflow and the id of a start by an application; None of a run of a schedule."""
+        parsed = parse_workflow_id(self.workflow_id)
+        if parsed is None or parsed.start_id is None:
+            return None
+        return parsed.key.removeprefix(STARTS), parsed.start_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

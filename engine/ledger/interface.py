@@ -42,6 +42,7 @@ from engine.ledger.records import (
     Serving,
     SkippedAhead,
     SlotAsk,
+    Start,
     ToLay,
     Wanted,
 )
@@ -126,6 +127,22 @@ class Operating(Protocol):
 
     async def request(self, new: NewFire) -> bool:
         """Write a requested run; return False if its ID exists already."""
+
+    async def declare_starts(self, workflow: str, *, by: str) -> None:
+        """Write the row to which the fires of a workflow's starts belong, unless it is there."""
+
+    async def started(self, workflow: str, start_id: str) -> Start | None:
+        """Return the start of a workflow under this ID; None if there never was one."""
+
+    async def start(self, new: Start, fire: NewFire) -> bool:
+        """Write a start and its fire; return False if its ID was used before.
+
+        ``declare_starts`` comes before, in a transaction of its own: starts of different IDs never
+        wait for each other.
+        """
+
+    async def notify(self) -> None:
+        """Wake the replicas when this transaction commits. Commits that notify share a lock."""
 
     async def make_due(self, keys: Sequence[str]) -> None:
         """See ``Ledger.make_due``."""

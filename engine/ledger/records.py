@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, Self, get_args
 from uuid import UUID, uuid4
 
 from engine.ledger.fires import Cause, Claim, Startable, Status, Timing, shared
-from engine.schedules.model import Queue, Schedule
+from engine.schedules.model import Queue, Schedule, definition_digest
 from engine.schedules.planner import (
     TIME_RULES,
     Decision,
@@ -25,13 +25,18 @@ from engine.schedules.planner import (
     ScheduleState,
 )
 from engine.schedules.terms import (
+    STARTS,
     Overlap,
     Reason,
     ReasonCode,
     Window,
     code_of,
+    epoch_ms,
     exact_text,
+    from_ms,
     parse_rate,
+    start_workflow_id,
+    starts_key,
 )
 
 # --- schedules ---
@@ -77,6 +82,11 @@ class ScheduleRow:
     pause: Pause | None = None
     origin: Origin = "file"
     skips: Mapping[datetime, str] = field(default_factory=dict)
+
+    @property
+    def of_starts(self) -> bool:
+        """Whether it stands for the starts of a workflow by applications, see ``Start``."""
+        return self.key.startswith(STARTS)
 
     @property
     def next_start_at(self) -> datetime | None:
@@ -187,6 +197,111 @@ class NewFire(Startable):
         if self.token is None or self.workflow_type is None or self.timing is None:
             raise AssertionError("only a start that found its type becomes a claim")
         return Claim(**shared(Claim, self), **others)
+
+
+# --- starts ---
+# Runs that applications start under ids of their own. They have no windows; their fires belong to a
+# row of ``schedules`` of the key ``@<workflow>``, which every version can read and none fires.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """A start by an application. The ledger keeps it for ever.
+
+    Attributes:
+        workflow: the name of the workflow, without a version.
+        start_id: the id that the application chose, used once for each workflow.
+        digest: SHA-256 of the input, in hex; equal JSON values have equal ones.
+        requested: the workflow as it was asked for, ``name`` or ``name@version``.
+        project: the project whose workers send it.
+        task_queue: the task queue of its run.
+        requested_by: the actor.
+        requested_at: None until it is written.
+    """
+
+    workflow: str
+    start_id: str
+    digest: str
+    requested: str
+    project: str
+    task_queue: str
+    requested_by: str
+    requested_at: datetime | None = None
+
+    @staticmethod
+    def workflow_of(requested: str) -> str | None:
+        """Return the name in ``name`` or ``name@version``; None if it is neither."""
+        key = starts_key(requested)
+        return key.removeprefix(STARTS) if key else None
+
+    @staticmethod
+    def definition_of(workflow: str) -> Schedule:
+        """Return the definition of the row to which the fires of a workflow's starts belong.
+
+        Replicas that know no starts read it too, and send claims by it.
+        """
+        return Schedule.from_json(_definition_json(workflow))
+
+    @staticmethod
+    def checked_input(value: Any) -> tuple[Any, str]:
+        """Return an input as the ledger stores it, and its digest.
+
+        Raises:
+            ScheduleError: JSON cannot carry it.
+        """
+        checked = Schedule.from_json({**_definition_json("any"), "input": value}).input
+        return checked, definition_digest({"input": checked})
+
+    @property
+    def workflow_id(self) -> str | None:
+        """The workflow id of its first run; None if ``start_id`` is invalid."""
+        return start_workflow_id(STARTS + self.workflow, self.start_id)
+
+    def fire(
+        self,
+        workflow_id: str,
+        workflow_type: str,
+        at: datetime,
+        arguments: tuple[Any, ...],
+        *,
+        timing: Timing = "manual",
+    ) -> NewFire:
+        """Return the fire of the start, or with timing ``rerun`` of one more run of it.
+
+        Args:
+            workflow_id: the id of that run.
+            workflow_type: its Temporal type.
+            at: when the start was requested; kept in whole milliseconds.
+            arguments: its input, or none.
+            timing: see above.
+        """
+        at = from_ms(epoch_ms(at))
+        return NewFire(
+            project=self.project,
+            key=STARTS + self.workflow,
+            series=1,
+            bucket=epoch_ms(at),
+            fire_time=at,
+            last_fire_time=at,
+            workflow_id=workflow_id,
+            schedule=self.definition_of(self.workflow),
+            definition_version=1,
+            workflow_type=workflow_type,
+            task_queue=self.task_queue,
+            status="claimed",
+            timing=timing,
+            kind="manual",
+            own_input=arguments,
+        )
+
+
+NO_INPUT: Final = definition_digest({})
+"""The digest of a start without an input."""
+
+
+def _definition_json(workflow: str) -> dict[str, Any]:
+    """Return a definition whose only window lies before every fire."""
+    return {"key": "start", "workflow": workflow, "taskQueue": STARTS, "at": "1970-01-01T00:00:00Z"}
 
 
 # --- declarations ---

@@ -195,7 +195,7 @@ def first_of(names: Sequence[str], most: int) -> str:
 
 
 # --- windows and workflow ids ---
-# Workflow ids name windows, manual triggers, reruns and handler runs.
+# Workflow ids name windows, manual triggers, starts by applications, reruns and handler runs.
 
 KEY = re.compile(r"[a-z0-9][a-z0-9._-]{0,199}")
 """Pattern of schedule keys and projects. It has no colon, so ids parse unambiguously and a prefix
@@ -213,6 +213,40 @@ _ID = re.compile(
     rf"(?:{_BUCKET}{_SERIES}{_RERUN}|manual:(?P<request_id>{REQUEST_ID.pattern}))"
     r"(?::(?P<handler>dead|undo))?"
 )
+
+STARTS: Final = "@"
+"""What the key of an application's starts begins with: ``@<workflow>``. No schedule's key does."""
+
+_WORKFLOW = r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}"
+_STARTED = re.compile(rf"(?P<name>{_WORKFLOW})(?:@[0-9.]+)?")
+# The id may have colons; as few characters as possible, so that the suffixes are read as such.
+_START_ID = re.compile(
+    rf"sched:(?P<key>{STARTS}{_WORKFLOW}):(?P<start_id>.+?){_RERUN}(?::(?P<handler>dead|undo))?"
+)
+_LONGEST_ID: Final = 200
+"""Characters of a start's id. With the longest workflow name it fits Temporal's 1000 bytes."""
+
+
+def starts_key(workflow: str) -> str | None:
+    """Return the key of the starts of a workflow, for ``name`` and ``name@version`` the same.
+
+    None if it is neither.
+    """
+    match = _STARTED.fullmatch(workflow)
+    return STARTS + match["name"] if match else None
+
+
+def start_workflow_id(key: str, start_id: str) -> str | None:
+    """Return the workflow id of a start; None if the id is invalid.
+
+    An id has 1 to 200 printable ASCII characters, and does not end like the engine's own suffixes
+    (``:rerun:<n>``, ``:dead``, ``:undo``), so that the workflow id parses back.
+    """
+    if len(start_id) > _LONGEST_ID or not (start_id.isascii() and start_id.isprintable()):
+        return None
+    workflow_id = f"sched:{key}:{start_id}"
+    parsed = parse_workflow_id(workflow_id)
+    return workflow_id if parsed == ParsedId(key, start_id=start_id) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,12 +286,13 @@ class ParsedId:
     """The parts of one of the engine's workflow ids.
 
     Attributes:
-        key: the schedule's key.
-        bucket: the window's number; None for a manual trigger.
+        key: the schedule's key, or that of an application's starts.
+        bucket: the window's number; None for a manual trigger or a start.
         series: the series; None where the id has no suffix.
         request_id: the name of a manual trigger; None for a window.
         rerun: the number of the rerun; None for the window's own run.
         handler: ``dead`` or ``undo``, for a handler of the run that the rest of the id names.
+        start_id: the id that an application gave to its start; None for the runs of a schedule.
     """
 
     key: str
@@ -266,10 +301,18 @@ class ParsedId:
     request_id: str | None = None
     rerun: int | None = None
     handler: str | None = None
+    start_id: str | None = None
 
 
 def parse_workflow_id(text: str) -> ParsedId | None:
     """Return the parts of ``text``, or None if it is not one of the engine's ids."""
+    if start := _START_ID.fullmatch(text):
+        return ParsedId(
+            key=start["key"],
+            rerun=_number(start["rerun"]),
+            handler=start["handler"],
+            start_id=start["start_id"],
+        )
     match = _ID.fullmatch(text)
     if match is None:
         return None

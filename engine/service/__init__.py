@@ -27,7 +27,7 @@ from engine.schedules.terms import ReasonCode
 from engine.service.backfill import BackfillRequested
 from engine.service.base import not_found
 from engine.service.one_shots import ApplicationSchedule, as_text
-from engine.service.operate import Cancelled, Requested, Resumed, Skipped
+from engine.service.operate import Cancelled, Requested, Resumed, Skipped, Started
 from engine.service.service import ScheduleService
 
 __all__ = [
@@ -56,6 +56,7 @@ __all__ = [
     "ScheduleService",
     "Served",
     "Skipped",
+    "Started",
     "Status",
     "as_text",
     "not_found",

@@ -25,7 +25,7 @@ from engine.ledger import (
 from engine.runtime.planning import Locked, left_alone, locked
 from engine.runtime.settings import Settings
 from engine.schedules.planner import Origin
-from engine.schedules.terms import REQUEST_ID, ReasonCode
+from engine.schedules.terms import REQUEST_ID, STARTS, ReasonCode
 
 # --- reads ---
 # Read operations on the ledger, for operators and applications.
@@ -51,13 +51,15 @@ class ReadOperations:
         """Return the schedules that match all given filters in key order, retired ones included.
 
         A schedule matches ``metadata`` if its own contains at least these items. Except for
-        ``project``, filters apply after all rows have been read.
+        ``project``, filters apply after all rows have been read. The rows ``@<workflow>`` of starts
+        by applications are left out; ``schedule`` returns them.
         """
         wanted = (metadata or {}).items()
         return [
             row
             for row in await self._ledger.schedules(project)
-            if origin in {None, row.origin}
+            if not row.key.startswith(STARTS)
+            and origin in {None, row.origin}
             and state in {None, row.state}
             and (not wanted or (row.schedule and wanted <= row.schedule.metadata.items()))
         ]
@@ -152,13 +154,20 @@ class ReadOperations:
 
     @asynccontextmanager
     async def _locked(
-        self, key: str, *, all_open: bool = False, retired: bool = False
+        self, key: str, *, all_open: bool = False, retired: bool = False, starts: bool = False
     ) -> AsyncIterator[Locked]:
         """Lock a schedule for one operation; see ``planning.locked``.
+
+        ``starts``: whether it also applies to the starts of applications (``@<workflow>``).
 
         The clock is read after the row lock. An operation that changes whether the schedule fires
         first decides every window up to that moment under the old state (rule L3).
         """
+        if key.startswith(STARTS) and not starts:
+            raise ScheduleNotFound(
+                key, cure="applications start these runs, each with its own call; `sched cancel`"
+                " and `sched dead rerun` take the id of one",
+            )  # fmt: skip
         async with (
             self._near(),
             locked(

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from engine.errors import EngineError, LetterNotFound, ScheduleNotFound
+from engine.errors import EngineError, LetterNotFound, ScheduleError, ScheduleNotFound
 from engine.ledger import OF_A_WINDOW, Action, DeadLetter
 from engine.schedules.terms import Overlap, iso_text
-from engine.service.operate import Requested, Running
+from engine.service.operate import Requested
+from engine.service.starts import Starting
 
 _AT_ONCE = 500
 """Letters dropped in one transaction."""
 
 
-class DeadLetters(Running):
+class DeadLetters(Starting):
     """Operations on dead letters: list, rerun, discard."""
 
     async def dead_letters(self, *, key: str | None = None, limit: int = 50) -> list[DeadLetter]:
@@ -48,14 +49,25 @@ class DeadLetters(Running):
         overlap: Overlap | None = None,
         own_input: tuple[Any, ...] = (),
     ) -> Requested:
-        """Rerun a window that ended badly and resolve its letters.
+        """Rerun a window, or a start by an application, that ended badly and resolve its letters.
 
-        Without ``own_input`` it gets the input of the rerun that failed, or else the schedule's.
+        Without ``own_input`` a window gets the input of the rerun that failed, or else the
+        schedule's; a start gets the input of the run that failed.
 
         Raises:
             LetterNotFound: there is no such letter, or it does not belong to a single window.
+            ScheduleError: ``overlap`` is given for a start, which has none.
+            WorkflowUnknown: no worker has ever announced the workflow.
         """
         found = await self.dead_letters_of(name, bucket)
+        start = next((each for each in found if each.kind == "manual" and each.started), None)
+        if start is not None:
+            if overlap is not None:
+                raise ScheduleError(
+                    f"{start.workflow_id} belongs to no schedule, so no overlap applies to it",
+                    cure="leave the overlap out",
+                )
+            return await self._rerun_start(start, own_input, reason)
         letter = next((each for each in found if each.kind in OF_A_WINDOW), None)
         if letter is None:
             another = (

@@ -16,13 +16,14 @@ from engine.errors import (
     WindowDecided,
     WindowNotFound,
 )
-from engine.ledger import OF_A_WINDOW, OPEN, Action, Fire, NewFire
+from engine.ledger import OF_A_WINDOW, OPEN, Action, Fire, NewFire, Start
 from engine.runtime.apply.edits import looked_at_next
 from engine.runtime.past_windows import end_backfill
 from engine.runtime.planning import Locked, has_window, holds, require_type
 from engine.schedules.model import CatchUp, Schedule
 from engine.schedules.planner import Decision, OpenFire, Pause, Plan, Resolved, resolve
 from engine.schedules.terms import (
+    STARTS,
     STOPS,
     Overlap,
     Reason,
@@ -250,7 +251,26 @@ class Cancelled:
     backfills: tuple[str, ...] = ()
 
 
-class Running(ReadOperations):
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A start by an application.
+
+    Attributes:
+        workflow_id: the id of its run in Temporal.
+        new: False if the same id and input were started before; then this is the first start.
+        start: what the ledger keeps of it for ever.
+        fire: its row in the ledger; None once retention has removed it.
+        waiting: why no worker would send it at present; None if one would, or has.
+    """
+
+    workflow_id: str
+    new: bool
+    start: Start
+    fire: Fire | None
+    waiting: str | None = None
+
+
+class Running(Holding):
     """Operations on runs: trigger, rerun and cancel."""
 
     async def trigger(
@@ -341,7 +361,8 @@ class Running(ReadOperations):
         """Cancel one run by its id, or every open run of a schedule by its key.
 
         A key also ends every backfill that is still being laid, and retires an application's
-        schedule, which then never fires again.
+        schedule, which then never fires again. The key ``@<workflow>`` cancels the runs that
+        applications have started.
 
         Raises:
             ScheduleNotFound: there is no such schedule.
@@ -349,8 +370,9 @@ class Running(ReadOperations):
         """
         parsed = parse_workflow_id(name)
         key = parsed.key if parsed else name
-        async with self._locked(key, all_open=True, retired=True) as schedule:
-            own = parsed is None and schedule.state.origin == "api"
+        async with self._locked(key, all_open=True, retired=True, starts=True) as schedule:
+            mine = schedule.state.origin == "api" and not key.startswith(STARTS)
+            own = parsed is None and mine
             was_retired = own and schedule.state.retired_at is not None
             retires = own and not was_retired and await _decide_and_look_ahead(schedule)
             fires = [

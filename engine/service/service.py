@@ -22,7 +22,6 @@ from engine.service.backfill import PastWindows
 from engine.service.base import ReadOperations
 from engine.service.dead_letters import DeadLetters
 from engine.service.one_shots import ApplicationSchedules
-from engine.service.operate import Holding
 
 
 class FileOperations(ReadOperations):
@@ -109,7 +108,7 @@ class FileOperations(ReadOperations):
         )
 
 
-class ScheduleService(FileOperations, ApplicationSchedules, Holding, PastWindows, DeadLetters):
+class ScheduleService(FileOperations, ApplicationSchedules, PastWindows, DeadLetters):
     """All operations on the schedules of one namespace.
 
     Args:

@@ -40,7 +40,7 @@ from engine.flow.step_calls import (
     args_of,
     undo_of,
 )
-from engine.flow.steps import NotedInfo, StepNote, step_key
+from engine.flow.steps import NotedInfo, StepNote, as_declared, step_key
 from engine.runtime.worker_resources import WorkerResources
 from engine.testing.fakes import Fakes, by_name, name_of, settled
 from engine.testing.server import FrozenClock, instant
@@ -387,7 +387,10 @@ class FakeContext(Context):
         owner, resources = holder.given_to(step)
         if found is not None:
             return partial(found.attempt, owner=owner, **resources)
-        return partial(step, *owner, **resources)
+        if owner:  # a subclass may have its own
+            method = getattr(owner[0], step.__name__)
+            return lambda *args: method(*as_declared(step, args), **resources)
+        return partial(step, **resources)
 
     async def _unwind(self) -> list[NotUndone]:
         return self._left_by_scopes + await self._undone(self._scope)

@@ -176,6 +176,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "dead_letters": [(None, None, None, 50), ("busy", None, None, 50), (QUIET, None, None, 50),
                      (None, RUN, None, 1), ("busy", None, LAST - 1000, 50)],
     "declare_queues": [("default", ["texts"], [1], [None], "me")],
+    "declare_starts": [("@noop", "{}", "digest", "noop", RULES, "me")],
     "define_schedules": [],  # writes by primary keys
     "define_versions": [("me", *([each] for each in ("busy", 2, 1, "default", "{}", "", NOW)))],
     "definition": [("busy", 1)],
@@ -297,6 +298,8 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "served": [(DAY,)],
     "set_types": [("sched", ["other"], ["other@1"])],
     "set_watermark": [("tracker", "one", NOW)],
+    "start": [("noop", "7", "digest", "noop", "default", "sched", "me")],
+    "started": [("noop", "7")],
     "stopped": [(IDS, ["cancel"] * 2, ["run"] * 2)],
     "summarise": [("busy", MIDNIGHT, MIDNIGHT + DAY, [], [], [], [])],
     "take_over": [("default", "one", 50, A_MINUTE, AGO)],

@@ -15,6 +15,7 @@ from temporalio import activity
 from temporalio.client import Client
 
 from engine import Context, FireInfo, Retry, Undo, given, resource, step, workflow
+from engine.service import ScheduleService, Started
 
 
 @dataclass
@@ -218,6 +219,20 @@ async def decorated_functions_keep_their_types(client: Client) -> None:
     assert_type(
         await client.execute_workflow(Typed.run, args=["x"], id="x", task_queue="q"), Report
     )
+    await client.start_workflow(Typed.run, args=["x"], id="x", task_queue="q")
     double("2")  # type: ignore[arg-type]
     workflow(name=1)  # type: ignore[call-overload]
     Retry(5)  # type: ignore[call-arg] # keywords only: is 5 attempts or seconds?
+
+
+async def a_start_by_an_application_has_the_input_of_its_class(service: ScheduleService) -> None:
+    assert_type(await service.start(Typed, "2026-11-21", id="x"), Started)
+    await service.start(Bare, id="x", project="shop", task_queue="q", wait=timedelta(seconds=5))
+    await service.start("typed", {"any": "thing"}, id="x", wait=5)
+    await service.start("typed@1", id="x")
+    await service.start(Typed, 2, id="x")  # type: ignore[misc]
+    await service.start(Typed, id="x")  # type: ignore[arg-type]
+    await service.start(Bare, "x", id="x")  # type: ignore[arg-type]
+    await service.start(Typed, "x")  # type: ignore[call-overload] # each start has an id
+    await service.start(Bare, id="x", queue="q")  # type: ignore[call-overload]
+    await service.start(gather, id="x")  # type: ignore[call-overload]

@@ -11,7 +11,7 @@ import pytest
 from engine.cli.show import Page
 from engine.cli.target import Target
 from engine.ledger.fires import DataGap
-from engine.ledger.records import Backfill, ScheduleRow
+from engine.ledger.records import Backfill, ScheduleRow, Start
 from engine.schedules import Schedule
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -51,6 +51,15 @@ def test_data_that_no_run_has_are_shown_with_what_to_do(capsys):
         {"bucket": 42, "data_from": None, "data_to": at},
         {"bucket": 7, "data_from": at, "data_to": at},
     ]
+
+
+def test_starts_of_applications_are_shown_without_a_definition(capsys):
+    """It is the ledger's own, and would say that they fire in 1970."""
+    row = replace(ROW, key="@w", schedule=Start.definition_of("w"), state="ended")
+    Page(row, [], [], [], TARGET, NOW, "").print()
+    said = capsys.readouterr().out
+    assert "@w: runs of w that applications start" in said
+    assert "1970" not in said
 
 
 def a_backfill(**fields) -> Backfill:

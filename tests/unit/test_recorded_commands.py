@@ -200,6 +200,15 @@ fires --json -n 100
 fires -n 100
 log --json -n 100
 log -n 100
+start noop order:7 --input '{"item": "a book"}'
+start noop order:7 --input '{"item": "a book"}' --json
+start noop order:7 --input '{"item": "a pen"}'
+start noop order:undo
+start nobody 7 --json
+start noop@1 8 --wait 10ms
+fires @noop
+show @noop
+pause @noop --reason late
 migrate
 migrate --json
 simulate --from 2026-11-21 --to 2026-11-23 --json

@@ -516,9 +516,9 @@ class MemoryLedger(MemorySlots, MemoryFires):
                 for wake in self._hearing:
                     wake()
 
-    def _asked_for(self) -> tuple[int, int]:
-        """Return the counters that only actions and applies raise."""
-        return self._tables.counters["action"], self._tables.counters["epoch"]
+    def _asked_for(self) -> tuple[int, ...]:
+        """Return the counters that only requests raise."""
+        return tuple(self._tables.counters[name] for name in ("action", "epoch", "notice"))
 
     async def listen(self, wake: Callable[[], None]) -> None:
         """Call ``wake`` for requests made in this process only."""

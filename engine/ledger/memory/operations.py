@@ -41,6 +41,7 @@ from engine.ledger.records import (
     NewFire,
     Serving,
     SkippedAhead,
+    Start,
     ToLay,
     action_json,
 )
@@ -58,7 +59,17 @@ from engine.schedules.planner import (
     is_pending,
     unmet,
 )
-from engine.schedules.terms import Reason, ReasonCode, Rule, Stop, Window, parse_workflow_id
+from engine.schedules.terms import (
+    HORIZON,
+    STARTS,
+    Reason,
+    ReasonCode,
+    Rule,
+    Stop,
+    Window,
+    from_seconds,
+    parse_workflow_id,
+)
 
 # --- operator actions ---
 
@@ -113,6 +124,32 @@ class MemoryOperating(MemoryRows):
             return False
         self._add(self._entry(new))
         return True
+
+    async def declare_starts(self, workflow: str, *, by: str) -> None:
+        key, schedule = STARTS + workflow, Start.definition_of(workflow)
+        if key in self._tables.schedules:
+            return
+        state = ScheduleState.of(schedule, from_seconds(HORIZON), effective_from=self.clock())
+        state = replace(
+            state, key=key, project=STARTS, digest=schedule.digest, workflow_type=None, origin="api"
+        )
+        self._tables.put(self._tables.schedules, key, ScheduleEntry(state, None))
+        self._tables.put(self._tables.definitions, (key, 1), schedule)
+
+    async def started(self, workflow: str, start_id: str) -> Start | None:
+        return self._tables.starts.get((workflow, start_id))
+
+    async def start(self, new: Start, fire: NewFire) -> bool:
+        place = (new.workflow, new.start_id)
+        if place in self._tables.starts:
+            return False
+        written = replace(new, requested_at=self.clock())
+        self._tables.put(self._tables.starts, place, written)
+        await self.request(fire)
+        return True
+
+    async def notify(self) -> None:
+        self._tables.count("notice")
 
     async def unskip(self, key: str, series: int, fire_time: datetime) -> bool:
         for fire in self._skipped_by_users(key):

@@ -24,7 +24,7 @@ from engine.ledger.fires import (
     shared,
     shown_timing,
 )
-from engine.ledger.records import ActionRow, Backfill, NewFire, ProjectRow, QueueRow, Serving
+from engine.ledger.records import ActionRow, Backfill, NewFire, ProjectRow, QueueRow, Serving, Start
 from engine.schedules.model import Schedule
 from engine.schedules.planner import TIME_RULES, Hold, ScheduleState
 from engine.schedules.terms import Reason, Stop
@@ -142,12 +142,13 @@ class Tables:
     projects: dict[str, ProjectRow] = field(default_factory=dict)
     definitions: dict[tuple[str, int], Schedule] = field(default_factory=dict)
     requests: dict[str, str] = field(default_factory=dict)
+    starts: dict[tuple[str, str], Start] = field(default_factory=dict)
     forgotten: dict[str, datetime] = field(default_factory=dict)
     actions: dict[int, ActionRow] = field(default_factory=dict)
     rules: dict[tuple[str, str], Mapping[str, Any] | None] = field(default_factory=dict)
     replicas: dict[str, tuple[Serving, datetime]] = field(default_factory=dict)
     counters: dict[str, int] = field(
-        default_factory=lambda: {"epoch": 1, "fire": 0, "action": 0, "backfill": 0}
+        default_factory=lambda: {"epoch": 1, "fire": 0, "action": 0, "backfill": 0, "notice": 0}
     )
     queues: dict[str, QueueRow] = field(default_factory=dict)
     backfills: dict[int, Backfill] = field(default_factory=dict)

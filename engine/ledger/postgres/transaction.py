@@ -47,6 +47,7 @@ from engine.ledger.records import (
     QueueRow,
     Serving,
     SkippedAhead,
+    Start,
     ToLay,
     action_json,
 )
@@ -62,7 +63,7 @@ from engine.schedules.planner import (
     ScheduleState,
     reading_at,
 )
-from engine.schedules.terms import Reason, ReasonCode, Stop, Window, code_of, resolve_type
+from engine.schedules.terms import STARTS, Reason, ReasonCode, Stop, Window, code_of, resolve_type
 
 # --- common statements ---
 
@@ -332,6 +333,29 @@ class PostgresOperating(Statements):
             json.dumps(new.own_input[0]) if new.own_input else None,
         )  # fmt: skip
         return bool(rows)
+
+    async def declare_starts(self, workflow: str, *, by: str) -> None:
+        schedule = Start.definition_of(workflow)
+        await self.run(
+            "declare_starts", STARTS + workflow, json.dumps(schedule.to_json()), schedule.digest,
+            workflow, TIME_RULES, by,
+        )  # fmt: skip
+
+    async def started(self, workflow: str, start_id: str) -> Start | None:
+        rows = await self.run("started", workflow, start_id)
+        return Start(**rows[0]) if rows else None
+
+    async def start(self, new: Start, fire: NewFire) -> bool:
+        written = await self.run(
+            "start", new.workflow, new.start_id, new.digest, new.requested, new.project,
+            new.task_queue, new.requested_by,
+        )  # fmt: skip
+        if written:
+            await self.request(fire)
+        return bool(written)
+
+    async def notify(self) -> None:
+        await self.run("hint")
 
     async def make_due(self, keys: Sequence[str]) -> None:
         await self.run("make_due", list(keys))

@@ -47,7 +47,14 @@ from engine.runtime.run_memo import first_run_of, read_chain_info
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import RpcFailure, classify_rpc_error, too_large
 from engine.schedules.planner import Due
-from engine.schedules.terms import TICK, Reason, format_duration, from_seconds
+from engine.schedules.terms import (
+    STARTS,
+    TICK,
+    Reason,
+    format_duration,
+    from_seconds,
+    parse_workflow_id,
+)
 
 # --- texts for the Temporal Web UI ---
 # Summary, details and memo of a run.
@@ -58,6 +65,8 @@ _ASKED_FOR: Mapping[str, str] = {
     "rerun": "rerun: one more run of its window",
 }
 _HANDLER = "handler: an earlier run of its window ended badly"
+_LONGEST_SUMMARY = 300
+"""Characters of a summary; Temporal refuses more than 400 bytes."""
 _BEGINNING = from_seconds(0)
 
 
@@ -90,14 +99,27 @@ def _data_from(claim: Claim) -> datetime | None:
     return next(iter(due.newest(_BEGINNING, until, 1)), None)
 
 
-def summary(info: FireInfo) -> str:
-    """Return a line such as ``cache-sync · 2026-11-21 02:00 America/Sao_Paulo``."""
+def summary(claim: Claim, info: FireInfo) -> str:
+    """Return a line such as ``cache-sync · 2026-11-21 02:00 America/Sao_Paulo``.
+
+    For the start of an application it is ``fulfil-order · 4711``, with the id that it chose.
+    """
+    if (start_id := _start_id(claim)) is not None:
+        return f"{claim.schedule.workflow} · {start_id}"[:_LONGEST_SUMMARY]
     return f"{info.key} · {_clock(info.local_time)} {info.timezone}"
+
+
+def _start_id(claim: Claim) -> str | None:
+    """Return the id of a start by an application; None of a run of a schedule."""
+    parsed = parse_workflow_id(claim.workflow_id)
+    return parsed.start_id if parsed else None
 
 
 def details(claim: Claim, info: FireInfo, lag: timedelta) -> str:
     """Return the Markdown for the run's page: schedule, window, lag, why."""
     schedule = claim.schedule
+    if (start_id := _start_id(claim)) is not None:
+        return _details_of_start(claim, start_id, info, lag)
     window = f"{_clock(info.local_time)} {info.timezone}"
     if info.timezone != "UTC":
         window += f" ({_clock(info.fire_time.astimezone(UTC))} UTC)"
@@ -110,6 +132,22 @@ def details(claim: Claim, info: FireInfo, lag: timedelta) -> str:
     ]
     if schedule.description:
         lines[:0] = [schedule.description, ""]
+    return "\n".join(lines)
+
+
+def _details_of_start(claim: Claim, start_id: str, info: FireInfo, lag: timedelta) -> str:
+    why = "start: an application started it"
+    if claim.kind == "handler":
+        why = _HANDLER
+    elif claim.timing == "rerun":
+        why = "rerun: an earlier run of the same id ended badly"
+    lines = [
+        f"- **Workflow** `{claim.schedule.workflow}`, id `{start_id}`",
+        f"- **Project** `{claim.project}`",
+        f"- **Requested** {_clock(info.fire_time)} UTC",
+        f"- **Lag** {lag.total_seconds():.3f} s",
+        f"- **Why** {why}",
+    ]
     return "\n".join(lines)
 
 
@@ -308,7 +346,7 @@ class Starter:
                 search_attributes=TypedSearchAttributes(
                     [SearchAttributePair(_FIRE_TIME, claim.fire_time)]
                 ),
-                static_summary=summary(info),
+                static_summary=summary(claim, info),
                 static_details=details(claim, info, now - claim.fire_time),
                 run_timeout=rules.timeout,
                 retry_policy=rules.retry,
@@ -373,11 +411,7 @@ class Starter:
     def _judge(
         self, claim: Claim, run: WorkflowExecutionDescription, info: FireInfo | None
     ) -> Answer:
-        # The fire time too: without a ledger an edit may give the bucket to another fire time.
-        mine = (self.ledger, claim.key, claim.series, claim.bucket, claim.fire_time)
-        if info is None or mine != (
-            info.ledger, info.key, info.series, info.bucket, info.fire_time,
-        ):  # fmt: skip
+        if info is None or not self._is_of(claim, info):
             whose = "nobody's memo" if info is None else f"the memo of ledger {info.ledger}"
             error = f"run {run.run_id} of type {run.workflow_type} carries {whose}"
             outcome = Outcome(claim.fire_id, claim.token, "rejected", reason=_FOREIGN, error=error)
@@ -388,6 +422,16 @@ class Starter:
             started, first_run_id=first,
         )  # fmt: skip
         return Answer(outcome, seen=replace(evidence_of(run), first_run_id=first))
+
+    def _is_of(self, claim: Claim, info: FireInfo) -> bool:
+        """Return whether a run with the claim's id was started for the claim's fire."""
+        if (self.ledger, claim.key) != (info.ledger, info.key):
+            return False
+        if claim.key.startswith(STARTS):
+            return True  # its id is the application's; the commit of an earlier request was lost
+        # The fire time too: without a ledger an edit may give the bucket to another fire time.
+        mine = (claim.series, claim.bucket, claim.fire_time)
+        return mine == (info.series, info.bucket, info.fire_time)
 
     def _refused(self, claim: Claim, error: RPCError) -> Answer:
         if error.status != RPCStatusCode.INVALID_ARGUMENT and not too_large(error):

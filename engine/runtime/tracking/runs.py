@@ -28,7 +28,7 @@ from engine.runtime.planning import has_window, locked, split_range
 from engine.runtime.run_memo import first_run_of, read_chain_info, read_fire_info
 from engine.runtime.settings import Settings
 from engine.schedules.planner import ScheduleState
-from engine.schedules.terms import Window
+from engine.schedules.terms import STARTS, Window
 
 # --- inspection ---
 # Single runs are described, which is current where visibility lags.
@@ -340,6 +340,12 @@ async def reconcile_runs(
     unknown = await ledger.unknown_runs([each.workflow_id for each, _ in found])
     for each, info in found:
         if info is not None and each.workflow_id in unknown:
+            if info.key.startswith(STARTS):
+                # Only the request has its task queue and its input.
+                text = f"{each.workflow_id} has a run, and the ledger does not know that start"
+                cure = "start it again with the same id and input, which finds this run"
+                on_event(Alert(Code.RUN_FOUND, f"{text}; {cure}"))
+                continue
             try:
                 before = await _make_room(ledger, each, info, by=by)
             except ScheduleNotFound:

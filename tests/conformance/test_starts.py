@@ -1,0 +1,246 @@
+"""Runs that applications start: each id once for ever, on both ledgers."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pytest
+
+from engine.errors import (
+    LedgerRequired,
+    LetterNotFound,
+    ScheduleError,
+    ScheduleNotFound,
+    StartInUse,
+    StartInvalid,
+    StartRefused,
+    StartUnconfirmed,
+    WorkflowUnknown,
+)
+from engine.ledger import MemoryLedger
+from engine.ledger.fires import Evidence, Outcome
+from engine.ledger.records import Serving
+from engine.schedules.terms import ParsedId, Reason, parse_workflow_id
+from engine.service import ScheduleService
+from tests.conformance.past import LEASE, run_of, taken
+from tests.sample_workflows import Noop
+from tests.waiting import eventually
+
+
+@dataclass
+class Order:
+    id: str
+    cents: int
+
+
+@pytest.fixture
+def service(bench) -> ScheduleService:
+    return ScheduleService(bench.ledger, actor="shop")
+
+
+async def ended(bench, claim, closed="failed") -> None:
+    await run_of(bench, claim, f"run of {claim.workflow_id}")
+    now = datetime.now(UTC)
+    seen = Evidence(
+        claim.workflow_id, f"run of {claim.workflow_id}", now, closed=closed, closed_at=now
+    )
+    assert await bench.ledger.record_evidence([seen]) == [claim.workflow_id]
+
+
+async def test_a_start_is_a_claim_that_any_worker_of_the_project_takes(bench, service):
+    done = await service.start("noop", Order("7", 250), id="7")
+    assert (done.new, done.workflow_id, done.fire.status) == (True, "sched:@noop:7", "claimed")
+    assert done.waiting is None
+    (claim,) = await taken(bench)
+    assert (claim.workflow_id, claim.workflow_type) == ("sched:@noop:7", "noop@1")
+    assert claim.arguments == ({"id": "7", "cents": 250},)
+    assert (claim.key, claim.kind, claim.timing, claim.fresh) == ("@noop", "manual", "manual", True)
+    assert await taken(bench) == []
+
+
+async def test_the_same_start_again_returns_the_first_and_starts_nothing(bench, service):
+    first = await service.start("noop", {"a": 1, "b": 2}, id="7")
+    (claim,) = await taken(bench)
+    await ended(bench, claim, "completed")
+    again = await service.start("noop", {"b": 2.0, "a": 1}, id="7")
+    assert (again.new, again.workflow_id, again.start) == (False, first.workflow_id, first.start)
+    assert again.fire.status == "completed"
+    assert await taken(bench) == []
+    assert len(await bench.ledger.fires(key="@noop")) == 1
+
+
+@pytest.mark.parametrize("other", [({"a": 2},), (None,), ()])
+async def test_the_same_id_with_another_input_is_refused(bench, service, other):
+    await service.start("noop", {"a": 1}, id="7")
+    with pytest.raises(StartInUse, match="another input"):
+        await service.start("noop", *other, id="7")
+    assert len(await taken(bench)) == 1
+
+
+async def test_of_many_that_start_one_id_at_once_one_starts_it(bench, service):
+    done = await asyncio.gather(*(service.start("noop", 1, id="7") for _ in range(8)))
+    assert [each.new for each in done].count(True) == 1
+    assert len({each.start for each in done}) == 1
+    assert len(await taken(bench)) == 1
+
+
+async def test_an_id_counts_for_its_workflow_whatever_the_version(bench, service):
+    await bench.announce(Serving("r", "default", "sched", frozenset({"noop@2", "other@1"})))
+    await service.start("noop@1", id="7")
+    assert not (await service.start("noop@2", id="7")).new
+    assert (await service.start("other", id="7")).new
+    assert {claim.workflow_type for claim in await taken(bench)} == {"noop@1", "other@1"}
+
+
+async def test_a_name_is_the_newest_version_and_a_class_is_its_own(bench, service):
+    await bench.announce(Serving("r", "default", "sched", frozenset({"noop@10", "noop@9"})))
+    for workflow, number in (("noop", "a"), ("noop@9", "b"), (Noop, "c")):
+        await service.start(workflow, id=number)
+    types = {claim.workflow_id[-1]: claim.workflow_type for claim in await taken(bench)}
+    assert types == {"a": "noop@10", "b": "noop@9", "c": "noop@1"}
+
+
+@pytest.mark.parametrize("start_id", ["a:b", ":", "order:2026:7", "rerun:1", "a:rerun:0", "x'\" y"])
+async def test_an_id_with_colons_parses_back(bench, service, start_id):
+    await service.start("noop", id=start_id)
+    (claim,) = await taken(bench)
+    name = claim.workflow_id
+    assert parse_workflow_id(name) == ParsedId("@noop", start_id=start_id)
+    assert parse_workflow_id(f"{name}:rerun:12:undo") == ParsedId(
+        "@noop", start_id=start_id, rerun=12, handler="undo"
+    )
+    assert (await service.fire(name)).status == "starting"
+
+
+@pytest.mark.parametrize("start_id", ["", "a:rerun:1", "a:undo", "a:dead", "a\n", "é", "x" * 201])
+async def test_an_id_that_could_be_taken_for_another_is_refused(bench, service, start_id):
+    with pytest.raises(StartInvalid, match="cannot have the id"):
+        await service.start("noop", id=start_id)
+    assert await bench.ledger.fires() == []
+
+
+async def test_what_no_worker_knows_is_refused_and_leaves_the_id_free(bench, service):
+    with pytest.raises(WorkflowUnknown, match="knows later"):
+        await service.start("later", id="7")
+    with pytest.raises(StartInvalid, match="names no workflow"):
+        await service.start("no name", id="7")
+    await bench.announce(Serving("r", "default", "sched", frozenset({"later@1"})))
+    assert (await service.start("later", id="7")).new
+
+
+@pytest.mark.parametrize("given", [object(), float("nan"), "half \ud800", "\0"])
+async def test_an_input_that_json_cannot_carry_is_refused(bench, service, given):
+    with pytest.raises(ScheduleError):
+        await service.start("noop", given, id="7")
+    assert await bench.ledger.fires() == []
+
+
+async def test_without_a_lasting_ledger_a_start_is_refused():
+    with pytest.raises(LedgerRequired):
+        await ScheduleService(MemoryLedger(), actor="shop").start("noop", id="7")
+
+
+async def test_a_listener_is_woken_by_a_start(bench, service):
+    woken = asyncio.Event()
+    listening = asyncio.create_task(bench.ledger.listen(woken.set))
+    async with asyncio.timeout(10):
+        await woken.wait()  # it listens
+        woken.clear()
+        await service.start("noop", id="7")
+        await woken.wait()
+    listening.cancel()
+
+
+async def test_a_start_of_a_project_without_a_worker_says_so(bench, service):
+    done = await service.start("noop", id="7", project="shop")
+    assert done.waiting is not None
+    assert "no worker lives that serves project shop, task queue sched" in done.waiting
+    with pytest.raises(StartUnconfirmed, match="serves project shop"):
+        await service.start("noop", id="7", project="shop", wait=0)
+    assert await taken(bench) == [], "workers of another project do not send it"
+
+
+async def test_who_waits_learns_that_a_start_has_not_begun_or_never_can(bench, service):
+    with pytest.raises(StartUnconfirmed, match="has not begun yet") as late:
+        await service.start("noop", id="7", wait=0.05)
+    assert late.value.workflow_id == "sched:@noop:7"
+    (claim,) = await taken(bench)
+    large = Reason("payload_too_large", "payload too large")
+    await bench.ledger.settle([Outcome(claim.fire_id, claim.token, "rejected", reason=large)])
+    with pytest.raises(StartRefused, match="payload too large") as refused:
+        await service.start("noop", id="7", wait=5)
+    assert refused.value.workflow_id == "sched:@noop:7"
+
+
+async def test_who_waits_returns_when_the_run_has_begun(bench, service):
+    waiting = asyncio.create_task(service.start("noop", id="7", wait=10))
+    (claim,) = await eventually(lambda: taken(bench))
+    await run_of(bench, claim)
+    done = await waiting
+    assert (done.new, done.fire.status) == (True, "started")
+
+
+async def test_a_start_that_fails_is_a_dead_letter_and_runs_again_with_another_input(
+    bench, service
+):
+    await service.start("noop", {"a": 1}, id="a:b")
+    (claim,) = await taken(bench)
+    await ended(bench, claim)
+    (letter,) = await service.dead_letters()
+    assert (letter.workflow_id, letter.arguments) == ("sched:@noop:a:b", ({"a": 1},))
+    asked = await service.rerun_dead(letter.workflow_id, own_input=({"a": 2},), reason="fixed")
+    assert asked.fire.workflow_id == "sched:@noop:a:b:rerun:1"
+    assert await service.dead_letters() == []
+    (claim,) = await taken(bench)
+    assert (claim.arguments, claim.timing) == (({"a": 2},), "rerun")
+    await ended(bench, claim, "timed_out")
+    again = await service.rerun_dead("sched:@noop:a:b:rerun:1")
+    assert again.fire.workflow_id == "sched:@noop:a:b:rerun:2"
+    (claim,) = await taken(bench)
+    assert claim.arguments == ({"a": 2},), "what failed is what runs again"
+    assert [action.reason for action in await service.actions(key="@noop")] == [None, "fixed"]
+    assert not (await service.start("noop", {"a": 1}, id="a:b")).new
+
+
+async def test_of_two_who_run_a_failed_start_again_one_does(bench, service):
+    await service.start("noop", id="7")
+    await ended(bench, (await taken(bench))[0])
+    found = await asyncio.gather(
+        *(service.rerun_dead("sched:@noop:7") for _ in range(3)), return_exceptions=True
+    )
+    assert sum(isinstance(each, LetterNotFound) for each in found) == 2
+    assert len(await taken(bench)) == 1
+
+
+async def test_a_rerun_of_a_start_has_no_overlap(bench, service):
+    await service.start("noop", id="7")
+    await ended(bench, (await taken(bench))[0])
+    with pytest.raises(ScheduleError, match="no overlap applies"):
+        await service.rerun_dead("sched:@noop:7", overlap="skip")
+    assert len(await service.dead_letters()) == 1
+
+
+async def test_cancel_takes_the_id_of_a_start_or_all_of_a_workflow(bench, service):
+    for number in "123":
+        await service.start("noop", id=number)
+    for claim in await bench.ledger.take_over(bench.serving, limit=2, lease=LEASE):
+        await run_of(bench, claim)
+    assert (await service.cancel("sched:@noop:1")).asked == ("sched:@noop:1",)
+    rest = await service.cancel("@noop")
+    assert (rest.asked, rest.already, rest.skipped, rest.retired) == (
+        ("sched:@noop:2",), ("sched:@noop:1",), ("sched:@noop:3",), False,
+    )  # fmt: skip
+    await service.start("noop", id="4")
+    assert [claim.workflow_id for claim in await taken(bench)] == ["sched:@noop:4"]
+
+
+async def test_starts_are_no_schedule_that_can_be_listed_paused_or_triggered(bench, service):
+    await service.start("noop", id="7")
+    assert await service.schedules() == []
+    assert (await service.schedule("@noop")).next_fire_at is None
+    assert await bench.claim() == []
+    for verb in (service.pause("@noop", reason=None), service.trigger("@noop")):
+        with pytest.raises(ScheduleNotFound, match="each with its own call"):
+            await verb
