@@ -75,7 +75,7 @@ prove-account: $(STAMP) ## Let everything happen in every order (ARGS="3000" exa
 	SCHED_PROVE_EXAMPLES=$(or $(ARGS),3000) $(BIN)/pytest tests/model -q -s --timeout 7200
 
 prove-flow: $(STAMP) ## Run random workflows, with kills, cancels and resets (ARGS="1000" of them)
-	SCHED_PROGRAMS=$(or $(ARGS),1000) $(BIN)/pytest tests/programs -q --timeout 14400
+	SCHED_PROVE_PROGRAMS=$(or $(ARGS),1000) $(BIN)/pytest tests/programs -q --timeout 14400
 
 prove-lines: $(STAMP) ## Watch lines of short runs for twenty minutes (ARGS="600" windows, twice)
 	SCHED_LINE_WINDOWS=$(or $(ARGS),600) $(BIN)/pytest tests/integration/test_lines.py -q --timeout 7200

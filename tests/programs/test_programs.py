@@ -36,8 +36,8 @@ from tests.programs.program import QUEUE, TABLE, Node, Program, Work
 from tests.waiting import eventually
 
 AT_ONCE = 15
-PROGRAMS = int(os.environ.get("SCHED_PROGRAMS", AT_ONCE))
-SEED = int(os.environ.get("SCHED_SEED", "1"))
+PROGRAMS = int(os.environ.get("SCHED_PROVE_PROGRAMS", AT_ONCE))
+SEED = int(os.environ.get("SCHED_PROVE_SEED", "1"))
 PATIENCE = 240
 
 
