@@ -223,7 +223,7 @@ GROUPS = {
         "migrate": "Bring the ledger's schema up to date.",
         "schema": "Print the JSON Schema of the schedule file, for editors.",
         "history": "Export histories of runs, to replay them against new code.",
-        "versions": "List versions of workflows with their open runs, and which can be removed.",
+        "versions": "List versions of workflows with their open runs, and say which can be removed.",
         "simulate": "Simulate a schedule file between two moments. Needs no server.",
     },
 }
