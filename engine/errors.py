@@ -19,6 +19,7 @@
     ├── ScheduleNotFound
     ├── ScheduleRetired
     ├── WorkflowUnknown                no worker has announced the workflow
+    ├── WorkflowInvalid                Temporal's sandbox cannot load it; .problems lists each
     ├── RequestInvalid                 the request id is malformed
     ├── RequestInUse                   the request id was already used for another schedule
     ├── WindowNotFound                 the schedule has no such window
@@ -95,6 +96,7 @@ class Code(StrEnum):
     PARENT_CYCLE = "SCHEDULE_PARENT_CYCLE"
     PARENT_TIMES_DIFFER = "SCHEDULE_PARENT_TIMES_DIFFER"
     WORKFLOW_UNKNOWN = "SCHEDULE_WORKFLOW_UNKNOWN"
+    WORKFLOW_INVALID = "SCHEDULE_WORKFLOW_INVALID"
     INPUT_INVALID = "SCHEDULE_INPUT_INVALID"
 
     # A valid file cannot be applied.
@@ -306,6 +308,20 @@ class WorkflowUnknown(EngineError):
     """No worker ever announced the workflow."""
 
     code = Code.WORKFLOW_UNKNOWN
+
+
+class WorkflowInvalid(EngineError):
+    """A workflow cannot be loaded in Temporal's sandbox.
+
+    Args:
+        problems: one for each place in the code, with its file and line.
+    """
+
+    code = Code.WORKFLOW_INVALID
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(each.located("") for each in problems))
 
 
 class RequestInvalid(EngineError):
