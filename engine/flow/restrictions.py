@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import PurePath
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Final
 
 from temporalio.workflow import NondeterminismError
 
 # --- places ---
-# The lines of a traceback that belong to the user.
+# The lines of a traceback or a running stack, and which of them belong to the user.
 
 _PYTHON: Final = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - pathlib is restricted in the sandbox
 _LIBRARIES: Final = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
@@ -54,19 +54,31 @@ def places_of(error: BaseException) -> list[CodePlace]:
 
 def _places(trace: TracebackType | None) -> Iterator[CodePlace]:
     while trace is not None:
-        frame, code = trace.tb_frame, trace.tb_frame.f_code
-        module = str(frame.f_globals.get("__name__") or "")
-        positions = next(islice(code.co_positions(), trace.tb_lasti // 2, None), None)
-        column = positions[2] if positions else None
-        yield CodePlace(
-            module,
-            _from_its_folder(code.co_filename, module),
-            trace.tb_lineno,
-            0 if column is None else column + 1,
-            code.co_name,
-            is_users_code(code.co_filename, module),
-        )
+        yield frame_place(trace.tb_frame, trace.tb_lineno, trace.tb_lasti)
         trace = trace.tb_next
+
+
+def frame_place(frame: FrameType, line: int | None = None, last: int | None = None) -> CodePlace:
+    """Return the place of a frame.
+
+    Args:
+        frame: of a traceback, or one that is running.
+        line: the line in a traceback; by default the one that runs.
+        last: the position of the instruction in a traceback; by default the one that runs.
+    """
+    code = frame.f_code
+    module = str(frame.f_globals.get("__name__") or "")
+    at = frame.f_lasti if last is None else last
+    positions = next(islice(code.co_positions(), at // 2, None), None)
+    column = positions[2] if positions else None
+    return CodePlace(
+        module,
+        _from_its_folder(code.co_filename, module),
+        frame.f_lineno if line is None else line,
+        0 if column is None else column + 1,
+        code.co_name,
+        is_users_code(code.co_filename, module),
+    )
 
 
 def is_users_code(file: str, module: str) -> bool:

@@ -32,6 +32,7 @@ from engine.runtime.interceptors import (
     StepHeartbeats,
     StepNotes,
 )
+from engine.runtime.loop_watch import watched_loop
 from engine.runtime.replica import Replica
 from engine.runtime.run_histories import ResetKeys, check_reset, left_to_undo
 from engine.runtime.run_memo import ChainMemo
@@ -168,8 +169,10 @@ class SchedulePlugin(SimplePlugin):
         projects.add(self._project)
         replica = self._replica(worker)
         self._replicas.append(replica)
+        activities = worker.config(active_config=True).get("activities", ())
         try:
-            await _side_by_side(worker, next, replica)
+            with watched_loop(self.settings.loop_lag, activities, self._listen):
+                await _side_by_side(worker, next, replica)
         finally:
             self._replicas.remove(replica)
             projects.discard(self._project)
@@ -200,6 +203,9 @@ class SchedulePlugin(SimplePlugin):
 
     def _emit(self, event: Event) -> None:
         log(event)
+        self._listen(event)
+
+    def _listen(self, event: Event) -> None:
         if self._on_event is None:
             return
         try:
