@@ -73,7 +73,7 @@ def frame_place(frame: FrameType, line: int | None = None, last: int | None = No
     column = positions[2] if positions else None
     return CodePlace(
         module,
-        _from_its_folder(code.co_filename, module),
+        shown_file(code.co_filename, module),
         frame.f_lineno if line is None else line,
         0 if column is None else column + 1,
         code.co_name,
@@ -88,7 +88,7 @@ def is_users_code(file: str, module: str) -> bool:
     return not any(each in file for each in _LIBRARIES) and not file.startswith(_PYTHON)
 
 
-def _from_its_folder(file: str, module: str) -> str:
+def shown_file(file: str, module: str) -> str:
     """Return ``workflows/report.py`` for the module ``workflows.report``, wherever it lies."""
     parts = PurePath(file).parts
     names = module.split(".")

@@ -38,6 +38,7 @@ from engine.runtime.run_histories import ResetKeys, check_reset, left_to_undo
 from engine.runtime.run_memo import ChainMemo
 from engine.runtime.settings import Settings, database_schema, unknown_names
 from engine.runtime.settings import database_url as environment_url
+from engine.runtime.step_check import unserved_steps
 from engine.runtime.step_queues import SeenQueues, SlotInterceptor, is_lane
 from engine.runtime.workflow_check import require_loadable, sandbox_of
 from engine.schedules import ScheduleFile
@@ -169,7 +170,12 @@ class SchedulePlugin(SimplePlugin):
         projects.add(self._project)
         replica = self._replica(worker)
         self._replicas.append(replica)
-        activities = worker.config(active_config=True).get("activities", ())
+        config = worker.config(active_config=True)
+        activities = config.get("activities", ())
+        if not config.get("no_remote_activities"):  # it polls for steps
+            workflows = config.get("workflows", ())
+            for alert in unserved_steps(workflows, activities, worker.task_queue):
+                self._emit(alert)
         try:
             with watched_loop(self.settings.loop_lag, activities, self._listen):
                 await _side_by_side(worker, next, replica)
