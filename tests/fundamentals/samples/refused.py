@@ -35,7 +35,7 @@ WAYS: Final[dict[str, Callable[[], Any]]] = {
 }
 
 
-@workflow(name="refused", version="1")
+@workflow(name="refused-calls", version="1")
 class Refused:
     async def run(self, ctx: Context, way: str) -> None:
         found = WAYS[way]()

@@ -13,23 +13,23 @@ PAID: dict[str, int] = {}
 DID: list[str] = []
 
 
-@step
+@step(name="steered-reserve")
 async def reserve(order: str) -> None:
     DID.append(f"reserve {order}")
 
 
-@step
+@step(name="steered-release")
 async def release(order: str) -> None:
     DID.append(f"release {order}")
 
 
-@step
+@step(name="steered-pay")
 async def pay(cents: int) -> int:
     DID.append(f"pay {cents}")
     return PAID.setdefault(step_info().idempotency_key, cents)
 
 
-@step
+@step(name="steered-pay-carelessly")
 async def pay_carelessly(cents: int) -> int:
     PAID[f"payment {len(PAID)}"] = cents
     return cents
