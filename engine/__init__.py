@@ -70,3 +70,6 @@ if not TYPE_CHECKING:  # a type checker would accept every name
             }
         )
         return globals()[name]
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

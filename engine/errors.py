@@ -19,6 +19,7 @@
     ├── ScheduleNotFound
     ├── ScheduleRetired
     ├── WorkflowUnknown                no worker has announced the workflow
+    ├── WorkflowInvalid                Temporal's sandbox cannot load it; .problems lists each
     ├── RequestInvalid                 the request id is malformed
     ├── RequestInUse                   the request id was already used for another schedule
     ├── StartInvalid                   the workflow or the id of a start is malformed
@@ -101,6 +102,7 @@ class Code(StrEnum):
     PARENT_CYCLE = "SCHEDULE_PARENT_CYCLE"
     PARENT_TIMES_DIFFER = "SCHEDULE_PARENT_TIMES_DIFFER"
     WORKFLOW_UNKNOWN = "SCHEDULE_WORKFLOW_UNKNOWN"
+    WORKFLOW_INVALID = "SCHEDULE_WORKFLOW_INVALID"
     INPUT_INVALID = "SCHEDULE_INPUT_INVALID"
 
     # A valid file cannot be applied.
@@ -151,6 +153,8 @@ class Code(StrEnum):
     RUN_LOST = "SCHEDULE_RUN_LOST"
     RUN_FOUND = "SCHEDULE_RUN_FOUND"
     RUN_STUCK = "SCHEDULE_RUN_STUCK"
+    STEP_UNSERVED = "SCHEDULE_STEP_UNSERVED"
+    LOOP_BLOCKED = "SCHEDULE_LOOP_BLOCKED"
     BACKFILL_HELD = "SCHEDULE_BACKFILL_HELD"
     BACKFILL_ENDED = "SCHEDULE_BACKFILL_ENDED"
     NEXT_FIRE_REPAIRED = "SCHEDULE_NEXT_FIRE_REPAIRED"
@@ -320,6 +324,20 @@ class WorkflowUnknown(EngineError):
     """No worker ever announced the workflow."""
 
     code = Code.WORKFLOW_UNKNOWN
+
+
+class WorkflowInvalid(EngineError):
+    """A workflow cannot be loaded in Temporal's sandbox.
+
+    Args:
+        problems: one for each place in the code, with its file and line.
+    """
+
+    code = Code.WORKFLOW_INVALID
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(each.located("") for each in problems))
 
 
 class RequestInvalid(EngineError):

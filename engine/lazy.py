@@ -14,7 +14,9 @@ from typing import Any
 
 
 def lazy_exports(package: str, rooms: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the ``__getattr__`` of a package.
+    """Return the ``__getattr__`` of a package, and have ``dir()`` list its public names.
+
+    Notebooks and shells complete from ``dir()``.
 
     Args:
         package: its ``__name__``.
@@ -29,4 +31,6 @@ def lazy_exports(package: str, rooms: Mapping[str, str]) -> Callable[[str], Any]
         setattr(sys.modules[package], name, found)  # later lookups bypass this function
         return found
 
+    there = vars(sys.modules[package])
+    there["__dir__"] = lambda: sorted({*there, *modules})
     return opened

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from engine import __version__
-from engine.errors import EngineError, ScheduleFileError, SettingsInvalid
+from engine.errors import EngineError, ScheduleFileError, SettingsInvalid, WorkflowInvalid
 
 # --- help texts ---
 # Examples that ``--help`` adds to each command's own text.
@@ -223,7 +223,7 @@ GROUPS = {
         "migrate": "Bring the ledger's schema up to date.",
         "schema": "Print the JSON Schema of the schedule file, for editors.",
         "history": "Export histories of runs, to replay them against new code.",
-        "versions": "List versions of workflows with their open runs, and say which can be removed.",
+        "versions": "List versions of workflows with their open runs, and say which can go.",
         "simulate": "Simulate a schedule file between two moments. Needs no server.",
     },
 }
@@ -351,7 +351,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _lines(error: EngineError) -> list[str]:
-    if isinstance(error, ScheduleFileError):
+    if isinstance(error, ScheduleFileError | WorkflowInvalid):
         return [str(error)]  # each problem includes its location and code
     problems = error.problems if isinstance(error, SettingsInvalid) else [str(error)]
     return [f"sched: {error.code}: {problem}" for problem in problems]

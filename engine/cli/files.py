@@ -116,7 +116,8 @@ def check(
 ) -> None:
     """Report every problem of a schedule file. Needs no server.
 
-    With --import also the workflows that the code does not have, and inputs that do not fit them.
+    With --import also the workflows that the code does not have, inputs that do not fit them, and
+    workflows that Temporal's sandbox cannot load.
     Ends with 2 when the file cannot be used, and with 1 when only an expect: does not come true.
     """
     path = one_file(context, path, schedules)
@@ -160,7 +161,8 @@ def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
     """Compare a file with the code that will run it.
 
     Raises:
-        ScheduleFileError: a schedule does not fit; the error lists all that do not.
+        ScheduleFileError: a schedule does not fit, or a workflow cannot be loaded; the error lists
+            all of them.
         EngineError: the code cannot be imported.
         ResourceMissing: a step needs what no resource yields.
     """
@@ -169,12 +171,17 @@ def _check_code(file: ScheduleFile, path: Path, imports: list[str]) -> None:
     from engine.runtime.apply.code_check import mismatches  # noqa: PLC0415
     from engine.runtime.discovery import import_user_code  # noqa: PLC0415
     from engine.runtime.worker_resources import WorkerResources  # noqa: PLC0415
+    from engine.runtime.workflow_check import unloadable  # noqa: PLC0415
 
     code = import_user_code(imports)
     WorkerResources().serve(code.activities)
     definitions = {each.type: each for cls in code.workflows if (each := definition_of(cls))}
-    if found := mismatches(file.schedules, definitions, types=code.types):
-        raise ScheduleFileError(file.name, tuple(placed(found, Source(path))))
+    found = [
+        *placed(mismatches(file.schedules, definitions, types=code.types), Source(path)),
+        *asyncio.run(unloadable(code.workflows)),
+    ]
+    if found:
+        raise ScheduleFileError(file.name, tuple(found))
 
 
 @command(commands, "apply")

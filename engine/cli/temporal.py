@@ -138,7 +138,7 @@ def versions(
         str | None, typer.Argument(metavar="[WORKFLOW]", help="Only this workflow.")
     ] = None,
 ) -> None:
-    """List versions of workflows with their open runs, and say which can be removed.
+    """List versions of workflows with their open runs, and say which can go.
 
     Known are the versions that living workers have, and those that schedules name. A run that is
     reset, or a dead letter that is rerun, needs its version again.

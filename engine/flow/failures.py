@@ -17,6 +17,7 @@ from temporalio.exceptions import (
 )
 
 from engine.errors import Code
+from engine.flow.restrictions import refused_text
 
 # --- failures ---
 # Failures of a step or a run that have a meaning for the engine.
@@ -129,6 +130,8 @@ def ending_of(error: BaseException, policy: RetryPolicy | None) -> BaseException
         message, kind, details = reason.message, reason.type, reason.details
     else:
         message, kind, details = text_of(error), type(error).__name__, ()
+        if refused_text(error):
+            error.args = (message,)  # readers of a failure follow its causes
     failure = ApplicationError(message, *details, type=kind, non_retryable=final)
     # Readers of a failure follow its causes, and a group has none.
     failure.__cause__ = next(_reasons(error)) if isinstance(error, BaseExceptionGroup) else error
@@ -170,7 +173,7 @@ def _fatal(kind: type[FatalError]) -> set[str]:
 def text_of(error: BaseException) -> str:
     """Return what an error says, or its type's name if it says nothing."""
     try:
-        text = str(error) or type(error).__name__
+        text = refused_text(error) or str(error) or type(error).__name__
         if isinstance(error, SystemExit):
             text = f"sys.exit({error.code!r}) was called"
     except Exception:  # noqa: BLE001 - it would hold the run up for ever

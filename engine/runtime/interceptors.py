@@ -33,9 +33,10 @@ from temporalio.worker import (
     WorkflowInterceptorClassInput,
     WorkflowOutboundInterceptor,
 )
-from temporalio.workflow import ActivityHandle
+from temporalio.workflow import ActivityHandle, NondeterminismError
 
 from engine.errors import Code
+from engine.flow.failures import text_of
 from engine.flow.signals import Handlers
 from engine.flow.step_calls import repeats
 from engine.flow.steps import (
@@ -104,7 +105,7 @@ class _HandlerEndings(WorkflowInboundInterceptor):
         except (Exception, asyncio.CancelledError, SystemExit) as error:
             if not Handlers.end_run(workflow.instance(), error):
                 raise
-            why = str(error) or "the run ended before its update"
+            why = text_of(error) if str(error) else "the run ended before its update"
             raise ApplicationError(why, type=type(error).__name__) from error
 
 
@@ -276,6 +277,7 @@ class EndingFailures(DefaultFailureConverter):
     """Failure converter that ends the attempts of a step whose input cannot be read.
 
     The SDK reads the input before any interceptor, and reports that as a failure like any other.
+    Failures of what a workflow must not call say what to write instead, in queries too.
     """
 
     def to_failure(
@@ -283,6 +285,8 @@ class EndingFailures(DefaultFailureConverter):
     ) -> None:
         """See the base class."""
         super().to_failure(exception, payload_converter, failure)
+        if isinstance(exception, NondeterminismError):
+            failure.message = text_of(exception)
         if not isinstance(exception, ApplicationError) or exception.message != _UNREADABLE:
             return
         # A codec that cannot reach its keys raises other errors; it may read the input later.

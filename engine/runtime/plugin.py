@@ -15,8 +15,7 @@ from weakref import WeakKeyDictionary
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import DataConverter, DefaultFailureConverter, DefaultPayloadConverter
 from temporalio.plugin import SimplePlugin
-from temporalio.worker import ReplayerConfig, Worker, WorkerConfig, WorkflowRunner
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+from temporalio.worker import ReplayerConfig, Worker, WorkerConfig
 
 from engine.errors import LedgerRequired, ScheduleFileError
 from engine.flow.definition import RunOptions, definition_of
@@ -33,17 +32,17 @@ from engine.runtime.interceptors import (
     StepHeartbeats,
     StepNotes,
 )
+from engine.runtime.loop_watch import watched_loop
 from engine.runtime.replica import Replica
 from engine.runtime.reset_keys import ResetKeys, check_reset, left_to_undo
 from engine.runtime.run_memo import ChainMemo
 from engine.runtime.settings import Settings, database_schema, unknown_names
 from engine.runtime.settings import database_url as environment_url
+from engine.runtime.step_check import unserved_steps
 from engine.runtime.step_queues import SeenQueues, SlotInterceptor, is_lane
 from engine.runtime.worker_resources import WorkerResources, run_with_resources
+from engine.runtime.workflow_check import require_loadable, sandbox_of
 from engine.schedules import ScheduleFile
-
-_PASSED_THROUGH = ("asyncpg", "croniter", "yaml", "opentelemetry", "engine")
-"""Re-imported inside the sandbox, asyncpg 0.31 segfaults the worker; the others only cost time."""
 
 _STEPS_AT_ONCE = 100
 """The SDK's default of ``max_concurrent_activities``."""
@@ -91,7 +90,7 @@ class SchedulePlugin(SimplePlugin):
         self._seen = SeenQueues()
         super().__init__(
             "sched-engine",
-            workflow_runner=_let_modules_through,
+            workflow_runner=sandbox_of,
             interceptors=[
                 StepHeartbeats(),
                 StepNotes(),
@@ -132,8 +131,13 @@ class SchedulePlugin(SimplePlugin):
         return self._project
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """See the base class."""
+        """See the base class.
+
+        Raises:
+            WorkflowInvalid: a workflow cannot be loaded in the sandbox.
+        """
         config = super().configure_worker(config)
+        require_loadable(config.get("workflows", ()), config.get("workflow_runner"))
         # Slots come last, so that a step that waits for one gets heartbeats too.
         interceptors = sorted(
             config.get("interceptors", ()), key=lambda i: isinstance(i, SlotInterceptor)
@@ -185,8 +189,15 @@ class SchedulePlugin(SimplePlugin):
     ) -> None:
         replica = self._replica(worker)
         self._replicas.append(replica)
+        config = worker.config(active_config=True)
+        activities = config.get("activities", ())
+        if not config.get("no_remote_activities"):  # it polls for steps
+            workflows = config.get("workflows", ())
+            for alert in unserved_steps(workflows, activities, worker.task_queue):
+                self._emit(alert)
         try:
-            await _side_by_side(worker, run, replica)
+            with watched_loop(self.settings.loop_lag, activities, self._listen):
+                await _side_by_side(worker, run, replica)
         finally:
             self._replicas.remove(replica)
 
@@ -216,6 +227,9 @@ class SchedulePlugin(SimplePlugin):
 
     def _emit(self, event: Event) -> None:
         log(event)
+        self._listen(event)
+
+    def _listen(self, event: Event) -> None:
         if self._on_event is None:
             return
         try:
@@ -318,12 +332,3 @@ def _understanding_models(given: DataConverter | None) -> DataConverter:
     if converter.payload_converter_class is DefaultPayloadConverter:
         converter = replace(converter, payload_converter_class=PydanticPayloadConverter)
     return converter
-
-
-def _let_modules_through(runner: WorkflowRunner | None) -> WorkflowRunner:
-    if runner is None:
-        runner = SandboxedWorkflowRunner()
-    if not isinstance(runner, SandboxedWorkflowRunner):
-        return runner
-    restrictions = runner.restrictions.with_passthrough_modules(*_PASSED_THROUGH)
-    return replace(runner, restrictions=restrictions)

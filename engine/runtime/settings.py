@@ -69,6 +69,8 @@ class Settings:
         drain: how long steps in flight may go on after a worker was asked to stop.
         start_rate: the most starts this replica sends, written ``50/1s``; with None only the
             Temporal server limits them.
+        loop_lag: how long a step may block the worker's event loop before it is named; None,
+            written ``off``: for ever.
         max_skew: how far the database's clock may deviate from elapsed time before starts stop.
         janitor: time between two rounds of the janitor; None, written ``off``: never.
         archive: the folder for rows that leave the ledger; without it none leave.
@@ -91,6 +93,7 @@ class Settings:
     track: timedelta = timedelta(seconds=2)
     drain: timedelta = timedelta(seconds=20)
     start_rate: StartRate | None = None
+    loop_lag: Period = timedelta(seconds=3)
     max_skew: timedelta = timedelta(seconds=5)
     janitor: Period = timedelta(minutes=10)
     archive: Path | None = None
@@ -189,7 +192,7 @@ def _within(name: str, value: Any) -> Any:
     if bounds is None or measured is None or bounds[0] <= measured <= bounds[1]:
         return value
     least, most = map(_written, bounds)
-    off = ", or off" if name == "janitor" else ""
+    off = ", or off" if name in {"janitor", "loop_lag"} else ""
     of = "a rate over " if isinstance(value, StartRate) else ""
     raise ValueError(f"write {of}{least} to {most}{off}")
 
@@ -218,6 +221,7 @@ BOUNDS: Final[Mapping[str, tuple[Any, Any]]] = {
     "track": (timedelta(milliseconds=50), timedelta(minutes=10)),
     "drain": (timedelta(0), _DAY),
     "start_rate": (timedelta(milliseconds=1), timedelta(hours=1)),
+    "loop_lag": (timedelta(milliseconds=100), timedelta(hours=1)),
     "max_skew": (timedelta(milliseconds=100), timedelta(hours=1)),
     "janitor": (timedelta(milliseconds=100), _DAY),
     "retention_keep": (1, 1_000_000),

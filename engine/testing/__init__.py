@@ -12,7 +12,7 @@ from engine.lazy import lazy_exports
 if TYPE_CHECKING:
     from engine.testing.fake_context import FakeContext, fire_for
     from engine.testing.fakes import Fake, fail_once, fail_times, fake
-    from engine.testing.runs import assert_replayable, run_workflow
+    from engine.testing.runs import RunUnderTest, assert_replayable, run_workflow, running_workflow
     from engine.testing.schedules import assert_windows_settled, run_schedule
     from engine.testing.server import DevServer, FrozenClock, dev_server
     from engine.testing.worker import FireResult, RunResult
@@ -22,7 +22,7 @@ else:
         {
             "fake_context": "FakeContext fire_for",
             "fakes": "Fake fail_once fail_times fake",
-            "runs": "assert_replayable run_workflow",
+            "runs": "RunUnderTest assert_replayable run_workflow running_workflow",
             "schedules": "assert_windows_settled run_schedule",
             "server": "DevServer FrozenClock dev_server",
             "worker": "FireResult RunResult",
@@ -36,6 +36,7 @@ __all__ = [
     "FireResult",
     "FrozenClock",
     "RunResult",
+    "RunUnderTest",
     "assert_replayable",
     "assert_windows_settled",
     "dev_server",
@@ -45,4 +46,5 @@ __all__ = [
     "fire_for",
     "run_schedule",
     "run_workflow",
+    "running_workflow",
 ]

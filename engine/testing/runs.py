@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, TypeAlias
+from uuid import uuid4
 
 from temporalio import workflow
-from temporalio.client import WorkflowHistory
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
+from temporalio.client import WorkflowHandle, WorkflowHistory
+from temporalio.service import RPCError
 from temporalio.worker import Replayer, StartActivityInput, WorkflowOutboundInterceptor
 from temporalio.workflow import NondeterminismError
 
@@ -24,9 +30,9 @@ from engine.runtime.tracking.replay import (
     history_step,
     workflow_type,
 )
-from engine.testing.fakes import Fakes, by_name
+from engine.testing.fakes import Fakes, by_name, name_of
 from engine.testing.server import DevServer
-from engine.testing.worker import PluginWithoutReplica, RunResult, ServedCode, bench
+from engine.testing.worker import Bench, PluginWithoutReplica, RunResult, ServedCode, bench
 
 # --- replay ---
 # Checks whether the current code fits the histories of earlier runs.
@@ -228,6 +234,192 @@ async def run_workflow(
     if replay:
         await assert_replayable([ended.history], workflows=code.workflows)
     return ended
+
+
+# --- steered runs ---
+# A run that a test signals, asks, updates, cancels and resets while it is open.
+
+
+class RunUnderTest:
+    """An open run that a test acts on, in real time; made by ``running_workflow``.
+
+    Attributes:
+        workflow_id: the run's workflow id.
+        run_id: Temporal's run id.
+    """
+
+    def __init__(
+        self, opened: Bench, kind: str, handle: WorkflowHandle[Any, Any], *, replay: bool
+    ) -> None:
+        self.workflow_id = handle.id
+        self.run_id = handle.first_execution_run_id or handle.run_id or ""
+        self._opened, self._kind, self._replay = opened, kind, replay
+        self._handle = handle
+        self._was_reset = False
+
+    async def signal(self, name: Any, value: Any = NOT_GIVEN) -> None:
+        """Send a signal: a name that ``ctx.wait_for`` waits for, or a ``@workflow.signal``.
+
+        Raises:
+            temporalio.service.RPCError: the run has ended.
+        """
+        await self._handle.signal(name, args=args_of(value))
+
+    async def query(self, name: Any, value: Any = NOT_GIVEN) -> Any:
+        """Return the answer of a ``@workflow.query``, by the method or its name.
+
+        Raises:
+            temporalio.client.WorkflowQueryFailedError: the handler failed.
+        """
+        return await self._handle.query(name, args=args_of(value))
+
+    async def update(self, name: Any, value: Any = NOT_GIVEN) -> Any:
+        """Return the result of a ``@workflow.update``, by the method or its name.
+
+        Raises:
+            temporalio.client.WorkflowUpdateFailedError: it was refused, or failed.
+        """
+        return await self._handle.execute_update(name, args=args_of(value))
+
+    async def cancel(self) -> None:
+        """Cancel the run, which then undoes its steps. ``ended`` waits for that."""
+        await self._handle.cancel()
+
+    async def skip(self, span: timedelta | float) -> None:
+        """Let a time pass for the run (timedelta or seconds), without a wait.
+
+        Raises:
+            ValueError: the run takes real time.
+        """
+        if self._opened.skipper is None:
+            raise ValueError("with time_skipping=False the run takes real time")
+        await self._opened.skipper.fast_forward(self._handle, span)
+
+    async def ended(self) -> RunResult:
+        """Wait for the end of the run; from here on its waits take no time.
+
+        Raises:
+            AssertionError: the run did not end in time, or does not replay.
+        """
+        run_id = self.run_id if self._was_reset else None
+        found, _ = await self._opened.end(self.workflow_id, self._kind, run_id)
+        if self._replay:
+            await assert_replayable([found.history], workflows=self._opened.code.workflows)
+        return found
+
+    async def reset(self, to: Callable[..., Any] | int | None = None) -> RunUnderTest:
+        """Reset the run as an operator does, and return the new one; an open run ends.
+
+        The steps before the place keep their results, and all others are called again: a test sees
+        whether an effect happens twice.
+
+        Args:
+            to: the step whose first call is made again, or the number of an event; by default the
+                run begins anew.
+
+        Raises:
+            ValueError: the run has not called that step, or has executed nothing yet.
+        """
+        client = self._opened.client
+        answer = await client.workflow_service.reset_workflow_execution(
+            ResetWorkflowExecutionRequest(
+                namespace=client.namespace,
+                request_id=uuid4().hex,
+                reason="a test",
+                workflow_execution=WorkflowExecution(
+                    workflow_id=self.workflow_id, run_id=self.run_id
+                ),
+                workflow_task_finish_event_id=await self._event_of(to),
+            )
+        )
+        self._was_reset = True
+        again = client.get_workflow_handle(self.workflow_id, run_id=answer.run_id)
+        return RunUnderTest(self._opened, self._kind, again, replay=self._replay)
+
+    async def _event_of(self, to: Callable[..., Any] | int | None) -> int:
+        """Return the number of the event to which Temporal resets the run."""
+        if isinstance(to, int):
+            return to
+        there = self._opened.client.get_workflow_handle(self.workflow_id, run_id=self.run_id)
+        history = await there.fetch_history()
+        if to is None:
+            found = (
+                each.event_id
+                for each in history.events
+                if each.HasField("workflow_task_completed_event_attributes")
+            )
+            missing = "has executed nothing yet"
+        else:
+            name = name_of(to)
+            calls = (each.activity_task_scheduled_event_attributes for each in history.events)
+            found = (
+                each.workflow_task_completed_event_id
+                for each in calls
+                if each.activity_type.name == name
+            )
+            missing = f"has not called the step {name!r}"
+        event = next(found, None)
+        if event is None:
+            raise ValueError(f"the run {self.workflow_id} {missing}")
+        return event
+
+
+@asynccontextmanager
+async def running_workflow(
+    workflow: type | str,
+    input: Any = NOT_GIVEN,  # noqa: A002 - the word of schedules.yaml
+    *,
+    fire: FireInfo | None = None,
+    fakes: Fakes = (),
+    workflows: Iterable[type] | None = None,
+    steps: Iterable[Callable[..., Any]] | None = None,
+    server: DevServer | None = None,
+    workflow_id: str | None = None,
+    time_skipping: bool = True,
+    replay: bool = True,
+    patience: float = 30,
+) -> AsyncIterator[RunUnderTest]:
+    """Start a workflow on a real server, for a test that acts on the open run.
+
+    ``async with running_workflow(Parcels, order) as run: await run.cancel()``. The run takes real
+    time until ``ended`` is awaited. A run that is open at the end of the block is terminated.
+
+    Args:
+        workflow: the class, or its Temporal type.
+        input: its argument; by default it has none.
+        fire: as for ``run_workflow``, like all others.
+        fakes: replaced steps.
+        workflows: the classes that the worker serves.
+        steps: the steps that it serves.
+        server: a running server.
+        workflow_id: by default that of the window, or ``by-hand``.
+        time_skipping: whether waits pass at once when ``ended`` is awaited.
+        replay: whether ``ended`` replays the run's history.
+        patience: real seconds after which ``ended`` fails the test.
+
+    Raises:
+        TypeError: ``workflow`` is not a workflow, or a fake's step is not a step.
+    """
+    code = ServedCode.of(workflows, steps, by_name(fakes))
+    kind = _type_of(workflow)
+    named = f"sched:{fire.key}:{fire.bucket}" if fire else "by-hand"
+    async with bench(
+        server, code, [_QUEUE], time_skipping=time_skipping, patience=patience, steered=True
+    ) as opened:
+        with opened.starting():
+            handle = await opened.client.start_workflow(
+                kind,
+                args=args_of(input),
+                id=workflow_id or named,
+                task_queue=_QUEUE,
+                memo={MEMO_KEY: fire.to_memo()} if fire else None,
+            )
+        try:
+            yield RunUnderTest(opened, kind, handle, replay=replay)
+        finally:
+            newest = opened.client.get_workflow_handle(handle.id)
+            with suppress(RPCError):  # it has ended
+                await newest.terminate("the test has ended")
 
 
 def _type_of(workflow: type | str) -> str:

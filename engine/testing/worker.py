@@ -217,6 +217,7 @@ class Bench:
         skipper: skips time; None if runs take real time.
         signals: values sent to each run, by name.
         patience: real seconds that one run may take.
+        steered: whether the test acts on its runs, in real time.
     """
 
     client: Client
@@ -224,22 +225,31 @@ class Bench:
     skipper: TimeSkipper | None
     signals: dict[str, Sequence[Any]]
     patience: float
+    steered: bool = False
 
     def starting(self) -> Any:
         """Return a block in which to start runs: those that get signals start in real time."""
-        if self.skipper is not None and self.signals:
+        if self.skipper is not None and (self.signals or self.steered):
             return self.skipper.with_time_skipping_disabled()
         return nullcontext()
 
-    async def end(self, workflow_id: str, workflow_type: str) -> tuple[RunResult, timedelta]:
+    async def end(
+        self, workflow_id: str, workflow_type: str, run_id: str | None = None
+    ) -> tuple[RunResult, timedelta]:
         """Wait for the end of a run; return its outcome, and its duration by its own clock.
+
+        Args:
+            workflow_id: the run's workflow id.
+            workflow_type: its type.
+            run_id: its run id; by default the newest run.
 
         Raises:
             AssertionError: the run did not end within ``patience``; the message names its waits.
         """
         wanted = self.code.result_types.get(workflow_type)
-        handle = self.client.get_workflow_handle(workflow_id, result_type=wanted)
-        going = asyncio.ensure_future(self._signal(handle)) if self.signals else None
+        handle = self.client.get_workflow_handle(workflow_id, run_id=run_id, result_type=wanted)
+        acts = self.signals or self.steered
+        going = asyncio.ensure_future(self._signal(handle)) if acts else None
         try:
             result, error = await self._result(handle)
         finally:
@@ -299,6 +309,7 @@ async def bench(
     signals: dict[str, Sequence[Any]] | None = None,
     patience: float = 30,
     resources: Mapping[Any, Any] | None = None,
+    steered: bool = False,
 ) -> AsyncIterator[Bench]:
     """Run workers for these task queues, in a namespace of their own.
 
@@ -320,7 +331,12 @@ async def bench(
                 lane = Worker(client, task_queue=lane_of(queue, name), activities=steps)
                 await stack.enter_async_context(lane)
         yield Bench(
-            skipper.client if skipper else client, code, skipper, dict(signals or {}), patience
+            skipper.client if skipper else client,
+            code,
+            skipper,
+            dict(signals or {}),
+            patience,
+            steered,
         )
 
 

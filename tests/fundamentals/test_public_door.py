@@ -38,6 +38,18 @@ def test_the_version_is_that_of_the_installed_distribution():
     assert engine.__version__ == importlib.metadata.version("sched-engine")
 
 
+@pytest.mark.parametrize(
+    "package",
+    ["engine", "engine.ledger", "engine.runtime", "engine.schedules", "engine.service",
+     "engine.testing"],
+)  # fmt: skip
+def test_a_notebook_completes_each_name_before_it_is_used(package):
+    code = f"import json, {package} as door; print(json.dumps([dir(door), door.__all__]))"
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
+    listed, offered = json.loads(output)
+    assert [name for name in offered if name not in listed] == []
+
+
 def loaded_by(code: str) -> set[str]:
     code += "; import json, sys; print(json.dumps(sorted(sys.modules)))"
     output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout

@@ -1,7 +1,7 @@
-"""Checked by mypy, never run: what users' type checkers see of workflows and steps.
+"""Checked by mypy and pyright, never run: what users' type checkers see of workflows and steps.
 
-Each ``type: ignore`` is a promise too: were the mistake accepted, mypy --strict would report the
-comment as unused.
+Each ``type: ignore`` (of mypy) and ``pyright: ignore`` is a promise too: were the mistake accepted,
+the type checker would report the comment as unused.
 """
 
 from __future__ import annotations
@@ -164,9 +164,9 @@ class Typed:
 @workflow
 class Bare:
     async def run(self, ctx: Context) -> None:
-        await ctx.step(write)  # type: ignore[arg-type] # the input is missing
-        await ctx.step(write, 3)  # type: ignore[arg-type] # and it is a list of strings
-        await ctx.step(count, 3)  # type: ignore[arg-type] # takes none
+        await ctx.step(write)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] # the input is missing
+        await ctx.step(write, 3)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] # and it is a list of strings
+        await ctx.step(count, 3)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] # takes none
         assert_type(await ctx.step(double, 2, compensate=undo_double), int)
         assert_type(await ctx.step(double, 2, compensate=undo_anything), int)
         assert_type(await ctx.step(gather, compensate=undo_anything), list[str])
@@ -181,33 +181,35 @@ class Bare:
         async with ctx.saga(parallel=True):
             await ctx.step(count)
         await ctx.step(double, 2, compensate=undo_report)  # type: ignore[arg-type] # other types
-        await ctx.step(double, 2, compensate=write)  # type: ignore[arg-type] # takes no number
-        await ctx.step(gather, compensate=undo_double)  # type: ignore[arg-type] # there is no input
-        await ctx.step(gather, timeout="10m")  # type: ignore[call-overload]
+        await ctx.step(double, 2, compensate=write)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] # takes no number
+        await ctx.step(gather, compensate=undo_double)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] # there is no input
+        await ctx.step(gather, timeout="10m")  # type: ignore[call-overload] # pyright: ignore[reportCallIssue, reportArgumentType]
+        await ctx.step(gather, compensation=undo_anything)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue] # misspelt
+        await ctx.child(Typed, "x", timout=3)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue] # misspelt
         assert_type(await ctx.step(gather, priority=1, idempotency_key="k", queue="q"), list[str])
         assert_type(await ctx.child(Typed, "2026-11-21"), Report)
-        await ctx.child(Typed)  # type: ignore[arg-type] # the input is missing
-        await ctx.child(Typed, 3)  # type: ignore[misc] # and it is text
+        await ctx.child(Typed)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] # the input is missing
+        await ctx.child(Typed, 3)  # type: ignore[misc] # pyright: ignore[reportCallIssue, reportArgumentType] # and it is text
         assert_type(await ctx.parallel([ctx.step(count), ctx.step(double, 2)], limit=1), list[int])
         assert_type(await ctx.wait_for("approve", Report, timeout=60), Report)
 
 
-@workflow
+@workflow  # pyright: ignore[reportArgumentType, reportUntypedClassDecorator]
 class NotAsync:  # type: ignore[type-var] # run is not async
     def run(self, ctx: Context) -> None: ...
 
 
-@workflow(name="no-context")
+@workflow(name="no-context")  # pyright: ignore[reportArgumentType, reportUntypedClassDecorator]
 class NoContext:  # type: ignore[type-var] # and this one has no ctx
     async def run(self) -> None: ...
 
 
-@workflow(name="wrong-context")
+@workflow(name="wrong-context")  # pyright: ignore[reportArgumentType, reportUntypedClassDecorator]
 class WrongContext:  # type: ignore[type-var]
     async def run(self, ctx: str, day: str) -> None: ...
 
 
-@workflow(name="no-run")
+@workflow(name="no-run")  # pyright: ignore[reportArgumentType, reportUntypedClassDecorator]
 class NoRun: ...  # type: ignore[type-var]
 
 
@@ -220,9 +222,10 @@ async def decorated_functions_keep_their_types(client: Client) -> None:
         await client.execute_workflow(Typed.run, args=["x"], id="x", task_queue="q"), Report
     )
     await client.start_workflow(Typed.run, args=["x"], id="x", task_queue="q")
-    double("2")  # type: ignore[arg-type]
-    workflow(name=1)  # type: ignore[call-overload]
-    Retry(5)  # type: ignore[call-arg] # keywords only: is 5 attempts or seconds?
+    double("2")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType]
+    step(retries=3)  # type: ignore[call-overload] # pyright: ignore[reportCallIssue] # no such option
+    workflow(name=1)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType]
+    Retry(5)  # type: ignore[call-arg] # pyright: ignore[reportCallIssue] # keywords only: is 5 attempts or seconds?
 
 
 async def a_start_by_an_application_has_the_input_of_its_class(service: ScheduleService) -> None:

@@ -43,12 +43,13 @@ from engine.cli.target import (
 from engine.cli.up.file_watch import FileWatch
 from engine.cli.up.live_table import LinePrinter, Screen, wants_live
 from engine.embedded import EmbeddedServers, servers
-from engine.errors import ScheduleFileError, TemporalUnavailable
+from engine.errors import ScheduleFileError, TemporalUnavailable, WorkflowInvalid
 from engine.runtime import SchedulePlugin
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
 from engine.runtime.events import Event, OnEvent
 from engine.runtime.settings import Settings, database_url
 from engine.runtime.temporal_client import connect_temporal
+from engine.runtime.workflow_check import unloadable
 from engine.schedules import ScheduleFile
 from engine.service import ScheduleService
 
@@ -169,6 +170,18 @@ async def serve(
 # --- command ---
 
 
+def _served(imports: list[str] | None) -> UserCode:
+    """Return the code to serve, before any server is started or waited for.
+
+    Raises:
+        EngineError: it cannot be imported, or not in the sandbox of its runs.
+    """
+    code = import_user_code(imports or imports_from_environment())
+    if problems := asyncio.run(unloadable(code.workflows)):
+        raise WorkflowInvalid(problems)
+    return code
+
+
 @commands.command()
 def worker(
     schedules: Schedules = DEFAULT_FILE,
@@ -182,7 +195,7 @@ def worker(
     """
     warn_of_unknown_names()
     settings = Settings.from_environment()  # before user code is imported
-    code = import_user_code(imports or imports_from_environment())
+    code = _served(imports)
     printer = LinePrinter()
     plugin = SchedulePlugin(schedules, settings=settings, on_event=printer)
 
@@ -265,7 +278,7 @@ def up(
     application = _Application(
         schedules=schedules,
         task_queue=task_queue,
-        code=import_user_code(imports or imports_from_environment()),
+        code=_served(imports),
         file=file,
         data_dir=data_dir,
         own_database=own_database,

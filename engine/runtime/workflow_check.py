@@ -1,0 +1,164 @@
+"""Load of workflows in Temporal's sandbox before a worker serves them.
+
+Temporal imports the module of a workflow again for each run, in a sandbox that refuses calls whose
+result differs from run to run. The SDK's worker does so too when it is made, and ends with a long
+traceback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+from temporalio.worker import WorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from engine.errors import Code, Problem, WorkflowInvalid
+from engine.flow.restrictions import CodePlace, cure_of, places_of, restricted_name, shown_name
+
+# --- sandbox ---
+
+_PASSED_THROUGH: Final = ("asyncpg", "croniter", "yaml", "opentelemetry", "engine")
+"""Re-imported inside the sandbox, asyncpg 0.31 segfaults the worker; the others only cost time."""
+
+_MARK: Final = "__temporal_workflow_definition"
+
+
+def sandbox_of(runner: WorkflowRunner | None) -> WorkflowRunner:
+    """Return the runner of a worker with the plugin: heavy modules are passed through.
+
+    Args:
+        runner: the application's own; None for the SDK's sandbox. One of another kind is returned
+            as it is.
+    """
+    if runner is None:
+        runner = SandboxedWorkflowRunner()
+    if not isinstance(runner, SandboxedWorkflowRunner):
+        return runner
+    restrictions = runner.restrictions.with_passthrough_modules(*_PASSED_THROUGH)
+    return replace(runner, restrictions=restrictions)
+
+
+# --- load ---
+
+_SDK_LOG: Final = "temporalio.worker.workflow_sandbox._restrictions"
+
+
+def require_loadable(workflows: Iterable[type], runner: WorkflowRunner | None) -> None:
+    """Load each workflow as the worker will.
+
+    Raises:
+        WorkflowInvalid: one cannot be loaded; the error lists all of them.
+    """
+    # Without a loop the SDK itself refuses to make a worker.
+    if not isinstance(runner, SandboxedWorkflowRunner) or not _in_event_loop():
+        return
+    if found := _problems(workflows, runner):
+        raise WorkflowInvalid(found)
+
+
+async def unloadable(workflows: Iterable[type]) -> list[Problem]:
+    """Return a problem for each place that keeps the sandbox from loading workflows.
+
+    Args:
+        workflows: the classes, with the engine's decorator or Temporal's own.
+    """
+    runner = sandbox_of(None)
+    return _problems(workflows, runner)
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _problems(workflows: Iterable[type], runner: WorkflowRunner) -> list[Problem]:
+    found: dict[tuple[str | None, int, str], Problem] = {}
+    with _quiet():
+        for each in workflows:
+            definition: Any = getattr(each, _MARK, None)
+            if definition is None or not definition.sandboxed:
+                continue
+            try:
+                runner.prepare_workflow(definition)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the run would meet it
+                problem = _problem(each, error)
+                # All workflows of a module meet the same fault.
+                found.setdefault((problem.file, problem.line, problem.cure), problem)
+    return list(found.values())
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the SDK from logging what the problem says."""
+    logger = logging.getLogger(_SDK_LOG)
+    before, logger.disabled = logger.disabled, True
+    try:
+        yield
+    finally:
+        logger.disabled = before
+
+
+# --- problems ---
+
+_THROUGH: Final = (
+    "write the import under `with temporalio.workflow.unsafe.imports_passed_through():`"
+)
+_APART: Final = (
+    "import it where the steps are; if run needs it, and it is the same on each replay, "
+)
+
+
+def _problem(cls: type, error: Exception) -> Problem:
+    """Return one sentence with the line of the user's code that matters, and the cure."""
+    places = places_of(error)
+    mine = [each for each in places if each.is_users and each.module == cls.__module__]
+    last = next((each for each in reversed(places) if each.is_users), None)
+    library = _library_after(places, last)
+    name = restricted_name(error)
+    fault = f"{type(error).__name__}: {error}" if name is None else shown_name(name)
+    if library is None and last is not None and last.module == cls.__module__:
+        cure = _cure_here(name)
+        return _at(last, cls, f"{fault} is used" if name else f"it raises {fault}", cure)
+    place = mine[-1] if mine else last
+    brings = library or (last.module if last else cls.__module__)
+    at = f" ({last})" if last is not None and last != place else ""
+    what = f"the import of {brings}{at} {'uses' if name else 'raises'} {fault}"
+    return _at(place, cls, what, _THROUGH if at else f"{_APART}{_THROUGH}")
+
+
+def _library_after(places: Sequence[CodePlace], last: CodePlace | None) -> str | None:
+    """Return the top package of a library that the user's last line imports, if any."""
+    if last is None:
+        return None
+    inner = places[len(places) - places[::-1].index(last) :]
+    tops = (each.module.partition(".")[0] for each in inner)
+    ours = {"temporalio", "importlib", "engine", ""}
+    return next((top for top in tops if top not in ours and not top.startswith("_")), None)
+
+
+def _cure_here(name: str | None) -> str:
+    if name is None:
+        return "mend the module"
+    if "ctx." in cure_of(name):
+        return f"{cure_of(name)} in run"
+    return cure_of(name)
+
+
+def _at(place: CodePlace | None, cls: type, what: str, cure: str) -> Problem:
+    kind = getattr(cls, _MARK).name or cls.__name__
+    return Problem(
+        Code.WORKFLOW_INVALID,
+        f"Temporal's sandbox cannot load the workflow {kind}: {what}",
+        cure,
+        place.line if place else 0,
+        place.column if place else 0,
+        file=place.file if place else f"{cls.__module__.replace('.', '/')}.py",
+    )
