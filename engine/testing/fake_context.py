@@ -28,7 +28,7 @@ from engine.errors import EngineError
 from engine.flow.context import Context, progress_line
 from engine.flow.coroutines import to_await
 from engine.flow.definition import definition_of
-from engine.flow.failures import CompensationFailed, NotUndone
+from engine.flow.failures import CompensationFailed, NotUndone, text_of
 from engine.flow.fire import FireInfo, Timing
 from engine.flow.step_calls import NOT_GIVEN, ChildOptions, StepCall, args_of
 from engine.flow.steps import NotedInfo, StepNote, step_key
@@ -350,7 +350,8 @@ class FakeContext(Context):
             try:
                 await self._call(undo, key or None)
             except Exception as error:  # noqa: BLE001 - the others are undone all the same
-                not_undone.append(NotUndone(step.name, undo.name, str(error.__cause__ or error)))
+                cause = error.__cause__ or error
+                not_undone.append(NotUndone(step.name, undo.name, text_of(cause)))
         return not_undone
 
 
