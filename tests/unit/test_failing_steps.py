@@ -11,7 +11,7 @@ from temporalio.api.workflow.v1 import PendingActivityInfo
 
 from engine.ledger import Evidence
 from engine.runtime import Settings
-from engine.runtime.events import Alert, Closed, Event, Notice
+from engine.runtime.events import Alert, Closed, Event, Notice, log
 from engine.runtime.tracking.failing_steps import FailingSteps, failing_steps
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
@@ -116,3 +116,11 @@ async def test_the_end_of_its_run_is_told_once():
     watch.steps.on_event(closed)
     text = "sched:pay:1 failed, after its step charge had gone on failing"
     assert watch.events == [Notice(text, good=True)]
+
+
+async def test_its_log_record_has_the_code_as_a_field(caplog):
+    watch = Watch()
+    (alert,) = await watch.see(pending(6))
+    log(alert)
+    (record,) = caplog.records
+    assert (record.code, record.levelname) == ("SCHEDULE_STEP_FAILING", "ERROR")
