@@ -170,10 +170,17 @@ def _fatal(kind: type[FatalError]) -> set[str]:
     return {kind.__name__}.union(*map(_fatal, kind.__subclasses__()))
 
 
+def _is_silent(error: ApplicationError) -> bool:
+    """Return whether an error has no text; the SDK gives one of its own to those that it reads."""
+    return not (error.message if error.failure is None else error.failure.message)
+
+
 def text_of(error: BaseException) -> str:
     """Return what an error says, or its type's name if it says nothing."""
     try:
         text = refused_text(error) or str(error) or type(error).__name__
+        if isinstance(error, ApplicationError) and _is_silent(error):
+            text = error.type or text
         if isinstance(error, SystemExit):
             text = f"sys.exit({error.code!r}) was called"
     except Exception:  # noqa: BLE001 - it would hold the run up for ever
@@ -183,7 +190,7 @@ def text_of(error: BaseException) -> str:
     inner = [each for each in _reasons(error) if _cause_of(each) is None]
     notes = (
         # Its text already begins with its type.
-        str(each)
+        text_of(each)
         if isinstance(each, ApplicationError)
         else f"{type(each).__name__}: {text_of(each)}"
         for each in inner[:_SEVERAL]

@@ -165,7 +165,7 @@ def log(event: Event) -> None:
         case Applied(text, good) | Notice(text, good):
             logger.log(logging.INFO if good else logging.ERROR, "%s", text)
         case Alert(code, text):
-            logger.error("%s: %s", code, text)
+            logger.error("%s: %s", code, text, extra={"code": str(code)})
         case Recovered():
             logger.info("%s", event)
         case Degraded():

@@ -28,6 +28,7 @@ from engine.runtime.retention.archive import Archive
 from engine.runtime.retention.janitor import Janitor
 from engine.runtime.settings import Settings
 from engine.runtime.step_queues import QueueManager, SeenQueues
+from engine.runtime.tracking.failing_steps import FailingSteps
 from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.replay import StuckRuns
 from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
@@ -114,6 +115,7 @@ class Replica:
         self._seen, self._worker = seen or SeenQueues(), worker
         self._queue_manager: QueueManager | None = None
         self._waiter: CloseWaiter | None = None
+        self._failing: FailingSteps | None = None
         self._client, self._open_ledger, self._source = client, open_ledger, source
         self._serving, self._settings, self._emit = serving, settings, on_event
         self._stopping = asyncio.Event()
@@ -238,9 +240,11 @@ class Replica:
         settings, serving, on_event = self._settings, self._serving, self._heard
         budget = self._budget
         stuck = StuckRuns(client, settings, budget=budget, on_event=on_event)
+        failing = self._failing = FailingSteps(settings, now=clock.now, on_event=self._emit)
         inspector = RunInspector(
             client, ledger, clock, settings,
-            ledger_id=identity, notice=stuck.notice, budget=budget, on_event=on_event,
+            ledger_id=identity, notices=(stuck.notice, failing.notice), budget=budget,
+            on_event=on_event,
         )  # fmt: skip
         auditor = Auditor(
             client, ledger, inspector, clock, settings,
@@ -256,6 +260,8 @@ class Replica:
         self._emit(event)
         if self._waiter:
             self._waiter.on_event(event)
+        if self._failing:
+            self._failing.on_event(event)
 
     def _make_queue_manager(
         self, client: Client, ledger: Ledger, poller: Poller

@@ -72,6 +72,10 @@ class Settings:
         loop_lag: how long a step may block the worker's event loop before it is named; None,
             written ``off``: for ever.
         max_skew: how far the database's clock may deviate from elapsed time before starts stop.
+        failing_attempts: number of failed attempts from which on a step of an open run is
+            reported.
+        failing_after: time since its first failure after which a step is reported, however few
+            attempts have failed.
         janitor: time between two rounds of the janitor; None, written ``off``: never.
         archive: the folder for rows that leave the ledger; without it none leave.
         retention_keep: number of a schedule's newest fires that always keep their details.
@@ -95,6 +99,8 @@ class Settings:
     start_rate: StartRate | None = None
     loop_lag: Period = timedelta(seconds=3)
     max_skew: timedelta = timedelta(seconds=5)
+    failing_attempts: int = 5
+    failing_after: timedelta = timedelta(minutes=5)
     janitor: Period = timedelta(minutes=10)
     archive: Path | None = None
     retention_keep: int = 1000
@@ -223,6 +229,8 @@ BOUNDS: Final[Mapping[str, tuple[Any, Any]]] = {
     "start_rate": (timedelta(milliseconds=1), timedelta(hours=1)),
     "loop_lag": (timedelta(milliseconds=100), timedelta(hours=1)),
     "max_skew": (timedelta(milliseconds=100), timedelta(hours=1)),
+    "failing_attempts": (1, 1_000_000),
+    "failing_after": (timedelta(0), _YEARS),
     "janitor": (timedelta(milliseconds=100), _DAY),
     "retention_keep": (1, 1_000_000),
     "retention_age": (timedelta(0), _YEARS),

@@ -26,12 +26,18 @@ from temporalio.common import (
     WorkflowIDConflictPolicy,
     WorkflowIDReusePolicy,
 )
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import (
+    ActivityError,
+    ApplicationError,
+    ChildWorkflowError,
+    WorkflowAlreadyStartedError,
+)
 from temporalio.service import RetryConfig, RPCError, RPCStatusCode, ServiceClient
 
 from engine.errors import TemporalUnavailable
 from engine.flow import MEMO_KEY, CompensationFailed, FireInfo
 from engine.flow.definition import RunOptions
+from engine.flow.failures import text_of
 from engine.ledger import (
     ENDED_BADLY,
     NO_RUN_BEFORE,
@@ -208,20 +214,30 @@ async def with_failure(
 
 def _told(failure: BaseException) -> tuple[str, str | None]:
     """Return the innermost cause in one line, and the steps that could not be undone as JSON."""
-    innermost = failure
-    while innermost.__cause__ is not None and not _is_cancel(innermost.__cause__):
-        innermost = innermost.__cause__
+    cause = _cause(failure)
     if not isinstance(failure, ApplicationError) or failure.type != CompensationFailed.__name__:
-        return _line(str(innermost)), None
+        return _line(cause), None
     error = failure.message
-    if innermost is not failure:
-        error += f", after: {innermost}"
+    if failure.__cause__ is not None:
+        error += f", after: {cause}"
     left = [
         {name: _line(str(each.get(name, ""))) for name in _NAMED if name != _KEY or each.get(name)}
         for each in failure.details[:_MOST_LEFT]
         if isinstance(each, dict)
     ]
     return _line(error), json.dumps(left, ensure_ascii=False) if left else None
+
+
+def _cause(failure: BaseException) -> str:
+    """Return the innermost cause, after the children and the step in which it occurred."""
+    places, innermost = [], failure
+    while innermost.__cause__ is not None and not _is_cancel(innermost.__cause__):
+        if isinstance(innermost, ChildWorkflowError):
+            places.append(f"child {innermost.workflow_type}")
+        if isinstance(innermost, ActivityError):
+            places.append(f"step {innermost.activity_type}")
+        innermost = innermost.__cause__
+    return ": ".join([*places, text_of(innermost)])
 
 
 def _is_cancel(error: BaseException) -> bool:

@@ -57,7 +57,7 @@ class RunInspector:
 
     Args:
         ledger_id: the ledger; runs of any other are foreign and ignored.
-        notice: called with each open run that was described.
+        notices: called in turn with each open run that was described.
 
     Attributes:
         budget: the budget of calls; callers of ``find`` must take a turn before.
@@ -71,14 +71,14 @@ class RunInspector:
         settings: Settings,
         *,
         ledger_id: str,
-        notice: Callable[[WorkflowExecutionDescription], Awaitable[None]] | None = None,
+        notices: Sequence[Callable[[WorkflowExecutionDescription], Awaitable[None]]] = (),
         budget: Budget | None = None,
         on_event: OnEvent,
     ) -> None:
         self.budget = budget or Budget()
         self._client, self._ledger, self._clock = client, ledger, clock
         self._settings, self._ledger_id, self._emit = settings, ledger_id, on_event
-        self._notice = notice
+        self._notices = notices
 
     async def look(self, workflow_ids: Sequence[str], *, tracking: bool = False) -> bool:
         """Describe these runs and record which are closed; return whether any is no longer open.
@@ -174,8 +174,9 @@ class RunInspector:
         is_ours, info = await self._whose(run)
         if not is_ours:
             return None
-        if run.status == WorkflowExecutionStatus.RUNNING and self._notice:
-            await self._notice(run)
+        if run.status == WorkflowExecutionStatus.RUNNING:
+            for notice in self._notices:
+                await notice(run)
         this_run = self._client.get_workflow_handle(workflow_id, run_id=run.run_id)
         evidence = replace(evidence_of(run), last=True, first_run_id=first_run_of(run))
         if evidence.closed in ENDED_BADLY:
