@@ -12,7 +12,13 @@ from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
-from temporalio.client import Client, HeaderCodecBehavior, WorkflowFailureError, WorkflowHandle
+from temporalio.client import (
+    Client,
+    HeaderCodecBehavior,
+    WorkflowFailureError,
+    WorkflowHandle,
+    WorkflowHistory,
+)
 from temporalio.converter import DataConverter, PayloadCodec
 from temporalio.worker import Worker
 
@@ -223,8 +229,14 @@ async def test_a_worker_without_steps_undoes_through_those_that_have_them_and_th
         Worker(other, task_queue="sched", activities=undone.STEPS, plugins=[steps]),
     ):
         run = await book.run()
-        await until("charge a book")
-        history = await run.fetch_history()
+
+        async def reported() -> WorkflowHistory | None:
+            found = await run.fetch_history()
+            ends = [each.HasField("activity_task_completed_event_attributes")
+                    for each in found.events]  # fmt: skip
+            return found if sum(ends) == len(["reserve", "charge"]) else None
+
+        history = await eventually(reported, timeout=20)
         await run.terminate("by hand")
         assert (await book.closed(":undo")).status == "completed"
     await ledger.close()

@@ -107,10 +107,10 @@ assert_type(given(Archive), Archive)
 
 
 @step
-async def wrong_resource(*, pool: int = given(pool)) -> None: ...  # type: ignore[assignment]
+async def wrong_resource(*, pool: int = given(pool)) -> None: ...  # type: ignore[assignment] # pyright: ignore[reportArgumentType]
 
 
-@resource  # type: ignore[type-var] # it yields nothing
+@resource  # type: ignore[type-var] # pyright: ignore[reportArgumentType, reportUntypedFunctionDecorator] # it yields nothing
 async def opens_nothing() -> Pool:
     return Pool()
 
@@ -120,17 +120,17 @@ class UsesResources:
     async def run(self, ctx: Context, report: Report) -> str:
         assert_type(await ctx.step(store, report), int)
         assert_type(await ctx.step(vacuum), bool)
-        await ctx.step(store)  # type: ignore[arg-type] # the input is missing
-        await ctx.step(store, 3)  # type: ignore[arg-type] # and it is a report
-        await ctx.step(vacuum, Pool())  # type: ignore[arg-type] # the worker gives it
+        await ctx.step(store)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue] # the input is missing
+        await ctx.step(store, 3)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue] # and it is a report
+        await ctx.step(vacuum, Pool())  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue] # the worker gives it
         kept = assert_type(await ctx.step(Archive.keep, report, compensate=Archive.drop), str)
         there = given(Archive)
         assert_type(await ctx.step(there.keep, report, compensate=there.drop, timeout=3), str)
         assert_type(await ctx.step(there.size), int)
-        await ctx.step(Archive.keep, 3)  # type: ignore[arg-type]
-        await ctx.step(there.keep, 3)  # type: ignore[arg-type]
-        await ctx.step(there.keep)  # type: ignore[arg-type]
-        await ctx.step("gather", lambda: 3)  # type: ignore[call-overload]
+        await ctx.step(Archive.keep, 3)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue]
+        await ctx.step(there.keep, 3)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue]
+        await ctx.step(there.keep)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue]
+        await ctx.step("gather", lambda: 3)  # type: ignore[call-overload] # pyright: ignore[reportArgumentType, reportCallIssue]
         return kept
 
 
@@ -180,7 +180,7 @@ class Bare:
         )
         async with ctx.saga(parallel=True):
             await ctx.step(count)
-        await ctx.step(double, 2, compensate=undo_report)  # type: ignore[arg-type] # other types
+        await ctx.step(double, 2, compensate=undo_report)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue] # other types
         await ctx.step(double, 2, compensate=write)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] # takes no number
         await ctx.step(gather, compensate=undo_double)  # type: ignore[arg-type] # pyright: ignore[reportCallIssue, reportArgumentType] # there is no input
         await ctx.step(gather, timeout="10m")  # type: ignore[call-overload] # pyright: ignore[reportCallIssue, reportArgumentType]
@@ -233,9 +233,9 @@ async def a_start_by_an_application_has_the_input_of_its_class(service: Schedule
     await service.start(Bare, id="x", project="shop", task_queue="q", wait=timedelta(seconds=5))
     await service.start("typed", {"any": "thing"}, id="x", wait=5)
     await service.start("typed@1", id="x")
-    await service.start(Typed, 2, id="x")  # type: ignore[misc]
-    await service.start(Typed, id="x")  # type: ignore[arg-type]
-    await service.start(Bare, "x", id="x")  # type: ignore[arg-type]
-    await service.start(Typed, "x")  # type: ignore[call-overload] # each start has an id
-    await service.start(Bare, id="x", queue="q")  # type: ignore[call-overload]
-    await service.start(gather, id="x")  # type: ignore[call-overload]
+    await service.start(Typed, 2, id="x")  # type: ignore[misc] # pyright: ignore[reportArgumentType, reportCallIssue]
+    await service.start(Typed, id="x")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue]
+    await service.start(Bare, "x", id="x")  # type: ignore[arg-type] # pyright: ignore[reportArgumentType, reportCallIssue]
+    await service.start(Typed, "x")  # type: ignore[call-overload] # pyright: ignore[reportCallIssue] # each start has an id
+    await service.start(Bare, id="x", queue="q")  # type: ignore[call-overload] # pyright: ignore[reportCallIssue]
+    await service.start(gather, id="x")  # type: ignore[call-overload] # pyright: ignore[reportArgumentType, reportCallIssue]
