@@ -62,7 +62,8 @@ STEPS = st.builds(
     Node, st.just("step"), LABELS, undo=st.booleans(),
     failures=st.sampled_from([0, 0, 0, 1]), fatal=st.sampled_from([False] * 9 + [True]),
 )  # fmt: skip
-FAILS = st.just(Node("fail"))
+ENDS = st.sampled_from([[], [], [Node("fail")]])
+"""Most parts fail at their end, if at all, so that there is something to undo."""
 
 
 def _lists(parts: st.SearchStrategy[Node], most: int = 3) -> st.SearchStrategy[list[Node]]:
@@ -70,8 +71,10 @@ def _lists(parts: st.SearchStrategy[Node], most: int = 3) -> st.SearchStrategy[l
 
 
 def _larger(parts: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
-    branches = st.lists(_lists(parts, 2), min_size=2, max_size=3)
-    alone = _lists(parts).map(lambda nodes: [nodes])
+    branches = st.lists(
+        st.builds(lambda nodes, end: nodes + end, _lists(parts, 2), ENDS), min_size=2, max_size=3
+    )
+    alone = st.builds(lambda nodes, end: [nodes + end], _lists(parts), ENDS)
     return st.one_of(
         st.builds(Node, st.just("parallel"), parts=branches),
         st.builds(Node, st.just("saga"), caught=st.booleans(), at_once=st.booleans(), parts=alone),
@@ -79,10 +82,10 @@ def _larger(parts: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     )
 
 
-PARTS = st.recursive(STEPS | FAILS, _larger, max_leaves=6)
+PARTS = st.recursive(STEPS, _larger, max_leaves=6)
 TOP = st.one_of(PARTS, PARTS, PARTS, st.just(Node("wait")), st.just(Node("commit")))
 CASES = st.builds(
-    Case, st.lists(TOP, min_size=2, max_size=5),
+    Case, st.builds(lambda nodes, end: nodes + end, st.lists(TOP, min_size=2, max_size=5), ENDS),
     st.sampled_from([None, None, "cancel", "terminate"]), st.integers(1, 4),
     st.lists(st.floats(0, 1), max_size=2),
 )  # fmt: skip
