@@ -59,10 +59,10 @@ class Case:
 
 LABELS = st.sampled_from("abc")
 STEPS = st.builds(
-    Node, st.just("step"), LABELS, undo=st.booleans(),
+    Node, st.just("step"), LABELS, undo=st.sampled_from([True, True, False]),
     failures=st.sampled_from([0, 0, 0, 1]), fatal=st.sampled_from([False] * 9 + [True]),
 )  # fmt: skip
-ENDS = st.sampled_from([[], [], [Node("fail")]])
+ENDS = st.sampled_from([[], [Node("fail")]])
 """Most parts fail at their end, if at all, so that there is something to undo."""
 
 
@@ -77,15 +77,22 @@ def _larger(parts: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     alone = st.builds(lambda nodes, end: [nodes + end], _lists(parts), ENDS)
     return st.one_of(
         st.builds(Node, st.just("parallel"), parts=branches),
-        st.builds(Node, st.just("saga"), caught=st.booleans(), at_once=st.booleans(), parts=alone),
+        st.builds(
+            Node,
+            st.just("saga"),
+            caught=st.sampled_from([True, True, False]),
+            at_once=st.booleans(),
+            parts=alone,
+        ),
         st.builds(Node, st.just("child"), undo=st.booleans(), parts=alone),
     )
 
 
 PARTS = st.recursive(STEPS, _larger, max_leaves=6)
-TOP = st.one_of(PARTS, PARTS, PARTS, st.just(Node("wait")), st.just(Node("commit")))
+BETWEEN = st.sampled_from([[], [], [Node("wait")], [Node("commit")]])
+TOP = st.lists(st.builds(lambda part, then: [part, *then], PARTS, BETWEEN), min_size=2, max_size=4)
 CASES = st.builds(
-    Case, st.builds(lambda nodes, end: nodes + end, st.lists(TOP, min_size=2, max_size=5), ENDS),
+    Case, st.builds(lambda parts, end: [n for part in parts for n in part] + end, TOP, ENDS),
     st.sampled_from([None, None, "cancel", "terminate"]), st.integers(1, 4),
     st.lists(st.floats(0, 1), max_size=2),
 )  # fmt: skip
