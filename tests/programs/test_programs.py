@@ -60,10 +60,11 @@ class Case:
 LABELS = st.sampled_from("abc")
 STEPS = st.builds(
     Node, st.just("step"), LABELS, undo=st.sampled_from([True, True, False]),
-    failures=st.sampled_from([0, 0, 0, 1]), fatal=st.sampled_from([False] * 9 + [True]),
+    failures=st.sampled_from([0, 0, 0, 1]), fatal=st.sampled_from([False] * 19 + [True]),
 )  # fmt: skip
-ENDS = st.sampled_from([[], [Node("fail")]])
-"""Most parts fail at their end, if at all, so that there is something to undo."""
+ENDS = st.sampled_from([[], [], [], [], [Node("fail")]])
+CAUGHT_ENDS = st.sampled_from([[], [Node("fail")]])
+"""A part of a run fails at its end, if at all, so that there is something to undo."""
 
 
 def _lists(parts: st.SearchStrategy[Node], most: int = 3) -> st.SearchStrategy[list[Node]]:
@@ -75,15 +76,11 @@ def _larger(parts: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
         st.builds(lambda nodes, end: nodes + end, _lists(parts, 2), ENDS), min_size=2, max_size=3
     )
     alone = st.builds(lambda nodes, end: [nodes + end], _lists(parts), ENDS)
+    caught = st.builds(lambda nodes, end: [nodes + end], _lists(parts), CAUGHT_ENDS)
     return st.one_of(
         st.builds(Node, st.just("parallel"), parts=branches),
-        st.builds(
-            Node,
-            st.just("saga"),
-            caught=st.sampled_from([True, True, False]),
-            at_once=st.booleans(),
-            parts=alone,
-        ),
+        st.builds(Node, st.just("saga"), caught=st.just(True), at_once=st.booleans(), parts=caught),
+        st.builds(Node, st.just("saga"), at_once=st.booleans(), parts=alone),
         st.builds(Node, st.just("child"), undo=st.booleans(), parts=alone),
     )
 
@@ -93,7 +90,7 @@ BETWEEN = st.sampled_from([[], [], [Node("wait")], [Node("commit")]])
 TOP = st.lists(st.builds(lambda part, then: [part, *then], PARTS, BETWEEN), min_size=2, max_size=4)
 CASES = st.builds(
     Case, st.builds(lambda parts, end: [n for part in parts for n in part] + end, TOP, ENDS),
-    st.sampled_from([None, None, "cancel", "terminate"]), st.integers(1, 4),
+    st.sampled_from([None, None, None, None, "cancel", "terminate"]), st.integers(1, 4),
     st.lists(st.floats(0, 1), max_size=2),
 )  # fmt: skip
 
