@@ -53,7 +53,7 @@ async def read_fire_info(run: WorkflowExecution) -> FireInfo | None:
         value = _plain(run)
         if value is None:
             reason = f"{type(why).__name__}: {why}" if why else "it is not decoded"
-            text = f"the memo of run {run.run_id} cannot be read here: {reason}"
+            text = f"the memo of run {run.run_id} could not be read here: {reason}"
             raise UnreadableHere(text) from why
     try:
         return FireInfo.from_memo(value)
