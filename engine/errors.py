@@ -10,6 +10,7 @@
     │   ├── MomentInPast
     │   └── MomentInFuture
     ├── SettingsInvalid                a setting is permanently invalid; .problems lists all
+    ├── SetupInvalid                   the function of SCHED_SETUP gives no options
     ├── ScheduleFileError              a file cannot be used; .problems lists every reason
     ├── KeyForeign                     another project owns the key
     ├── KeyInUse                       a schedule with this key exists or existed
@@ -69,6 +70,7 @@ class Code(StrEnum):
 
     ENGINE_ERROR = "SCHEDULE_ENGINE_ERROR"
     SETTING_INVALID = "SCHEDULE_SETTING_INVALID"
+    SETUP_INVALID = "SCHEDULE_SETUP_INVALID"
     EMBEDDED_ERROR = "SCHEDULE_EMBEDDED_ERROR"
     TEMPORAL_UNAVAILABLE = "SCHEDULE_TEMPORAL_UNAVAILABLE"
     RETENTION_TOO_SHORT = "SCHEDULE_RETENTION_TOO_SHORT"
@@ -141,6 +143,7 @@ class Code(StrEnum):
     # A running worker emits an alert.
     PLAN_FAILED = "SCHEDULE_PLAN_FAILED"
     LOOK_FAILED = "SCHEDULE_LOOK_FAILED"
+    UNREADABLE_HERE = "SCHEDULE_UNREADABLE_HERE"
     FIRE_REJECTED = "SCHEDULE_FIRE_REJECTED"
     FIRE_UNVOUCHED = "SCHEDULE_FIRE_UNVOUCHED"
     SETTLE_FAILED = "SCHEDULE_SETTLE_FAILED"
@@ -273,6 +276,12 @@ class SettingsInvalid(EngineError):
     def __init__(self, problems: Sequence[str]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(problems))
+
+
+class SetupInvalid(EngineError):
+    """The setup of this process is not valid."""
+
+    code = Code.SETUP_INVALID
 
 
 class KeyForeign(EngineError):

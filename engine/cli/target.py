@@ -157,6 +157,15 @@ Imports = Annotated[
         "  [env var: SCHED_IMPORTS, comma separated; default: workflows,activities]",
     ),
 ]
+SetupFunction = Annotated[
+    str | None,
+    typer.Option(
+        "--setup",
+        metavar="MODULE:FUNCTION",
+        help="A function that returns the options of the Temporal client and the worker.",
+        envvar="SCHED_SETUP",
+    ),
+]
 Key = Annotated[
     str, typer.Argument(metavar="KEY", help="The schedule's key.", autocompletion=keys_in_the_file)
 ]

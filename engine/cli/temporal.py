@@ -23,6 +23,7 @@ from engine.cli.output import counted, fields
 from engine.cli.target import (
     Limit,
     Session,
+    SetupFunction,
     Target,
     command,
     keys_in_the_file,
@@ -31,6 +32,7 @@ from engine.cli.target import (
 )
 from engine.errors import TemporalUnavailable
 from engine.flow import version_key
+from engine.runtime import Setup
 from engine.runtime.temporal_client import connect_temporal
 from engine.runtime.tracking.replay import Exported, export
 from engine.service import Fire, ReasonCode, ScheduleService, Status
@@ -38,15 +40,19 @@ from engine.service import Fire, ReasonCode, ScheduleService, Status
 commands = typer.Typer(rich_markup_mode=None)
 
 
-async def connected(of: Target) -> Client:
+async def connected(of: Target, setup: Setup) -> Client:
     """Connect to the environment's Temporal server, or else to that of ``sched up``.
+
+    Args:
+        of: the target of the command.
+        setup: the team's own options, which come before those of the environment.
 
     Raises:
         TemporalUnavailable: the server does not answer.
     """
     elsewhere = os.environ.get("TEMPORAL_ADDRESS") or os.environ.get("TEMPORAL_PROFILE")
     here = {"target_host": of.temporal} if of.temporal and not elsewhere else {}
-    return await connect_temporal(**here, namespace=of.namespace)
+    return await connect_temporal(**setup.client_options(), **here, namespace=of.namespace)
 
 
 # --- histories ---
@@ -78,13 +84,14 @@ def history(
     out: Annotated[
         Path, typer.Option("--out", metavar="FOLDER", help="Where the files go.")
     ] = _DEFAULT_OUT,
+    setup: SetupFunction = None,
 ) -> None:
     """Export histories of runs, to replay them against new code.
 
     One file for each run, as Temporal's JSON. Inputs and results are in it. Ends with 1 when
     Temporal has none of the runs any more.
     """
-    written = asyncio.run(_export(name, limit, out, session.target))
+    written = asyncio.run(_export(name, limit, out, session.target, Setup.load(setup)))
     kept = [each for each in written if each.file is not None]
     lines = [f"{each.workflow_id}: {each.file or 'Temporal has forgotten it'}" for each in written]
     lines.append(f"{counted(len(kept), 'run')} written to {out}" if kept else "nothing written")
@@ -92,14 +99,14 @@ def history(
     raise typer.Exit(0 if kept else 1)
 
 
-async def _export(name: str, limit: int, out: Path, of: Target) -> list[Exported]:
+async def _export(name: str, limit: int, out: Path, of: Target, setup: Setup) -> list[Exported]:
     runs: list[tuple[str, str | None]] = [(name, None)]
     if ":" not in name:  # keys have no colon
         async with open_service(of) as opened:
             await opened.schedule(name)  # raises if there is none
             fires = await opened.fires(key=name, limit=limit)
         runs = [(fire.workflow_id, fire.run_id) for fire in fires if fire.run_id]
-    return await export(await connected(of), runs, out)
+    return await export(await connected(of, setup), runs, out)
 
 
 # --- versions ---
@@ -178,7 +185,7 @@ async def _versions(workflow: str | None, of: Target) -> list[WorkflowVersion]:
                 schedules[row.workflow_type].append(row.key)
     known = _by_version({*workers, *schedules})
     newest = dict(_by_version(workers))  # the last one of a name wins
-    client = await connected(of)
+    client = await connected(of, Setup.load())
     return [
         WorkflowVersion(
             name, version, newest.get(name) == version, tuple(sorted(workers[f"{name}@{version}"])),
@@ -245,7 +252,7 @@ class Follower:
             EngineError: the ledger cannot be read, or has no such schedule.
         """
         try:
-            client: Client | None = await connected(of)
+            client: Client | None = await connected(of, Setup.load())
         except TemporalUnavailable as error:
             warn(f"progress of runs is not shown: {error}")
             client = None

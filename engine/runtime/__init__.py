@@ -11,10 +11,17 @@ if TYPE_CHECKING:
     from engine.runtime.plugin import SchedulePlugin
     from engine.runtime.poller import Poller
     from engine.runtime.settings import Settings
+    from engine.runtime.setup import Setup
 else:
     __getattr__ = lazy_exports(
         __name__,
-        {"events": "Event", "plugin": "SchedulePlugin", "poller": "Poller", "settings": "Settings"},
+        {
+            "events": "Event",
+            "plugin": "SchedulePlugin",
+            "poller": "Poller",
+            "settings": "Settings",
+            "setup": "Setup",
+        },
     )
 
-__all__ = ["Event", "Poller", "SchedulePlugin", "Settings"]
+__all__ = ["Event", "Poller", "SchedulePlugin", "Settings", "Setup"]

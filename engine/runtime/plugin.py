@@ -35,7 +35,7 @@ from engine.runtime.interceptors import (
 from engine.runtime.loop_watch import watched_loop
 from engine.runtime.replica import Replica
 from engine.runtime.reset_keys import ResetKeys, check_reset, left_to_undo
-from engine.runtime.run_memo import ChainMemo
+from engine.runtime.run_memo import ChainMemo, lets_plain_through
 from engine.runtime.settings import Settings, database_schema, unknown_names
 from engine.runtime.settings import database_url as environment_url
 from engine.runtime.step_check import unserved_steps
@@ -187,6 +187,12 @@ class SchedulePlugin(SimplePlugin):
     async def _beside_replica(
         self, worker: Worker, run: Callable[[Worker], Awaitable[None]]
     ) -> None:
+        codec = worker.client.data_converter.payload_codec
+        if codec is not None and not await lets_plain_through(codec):
+            logger.warning(
+                "the codec refuses what it did not encode, so the memo of runs is encoded too:"
+                " replicas without the codec cannot read it"
+            )
         replica = self._replica(worker)
         self._replicas.append(replica)
         config = worker.config(active_config=True)

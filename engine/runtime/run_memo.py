@@ -6,11 +6,13 @@ ours is merged into the new memo; otherwise the first run of the chain still has
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import NoReturn
 
 from temporalio import workflow
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionDescription
+from temporalio.converter import PayloadCodec, PayloadConverter
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import ContinueAsNewInput, WorkflowOutboundInterceptor
 
@@ -26,22 +28,56 @@ def first_run_of(run: WorkflowExecutionDescription) -> str | None:
     return run.raw_description.workflow_execution_info.first_run_id or None
 
 
+class UnreadableHere(ValueError):
+    """Data of a run cannot be read here: a codec is missing, or cannot reach its keys.
+
+    A replica with the codec can read them.
+    """
+
+
 async def read_fire_info(run: WorkflowExecution) -> FireInfo | None:
     """Return the fire in the run's own memo, or None if the memo is not ours.
 
+    It is read through the client's codec, or else as it is.
+
     Raises:
-        ValueError: the memo could not be decoded (a codec is missing, or cannot reach its keys);
-            whose run it is remains unknown.
+        UnreadableHere: the memo could not be decoded; whose run it is remains unknown.
     """
+    why: Exception | None = None
+    value: object = None
     try:
         value = await run.memo_value(MEMO_KEY, None)
-    except Exception as error:
-        text = f"the memo of run {run.run_id} could not be read: {type(error).__name__}: {error}"
-        raise ValueError(text) from error
+    except Exception as error:  # noqa: BLE001 - a codec may raise anything
+        why = error
+    if why is not None or not isinstance(value, Mapping | None):
+        value = _plain(run)
+        if value is None:
+            reason = f"{type(why).__name__}: {why}" if why else "it is not decoded"
+            text = f"the memo of run {run.run_id} could not be read here: {reason}"
+            raise UnreadableHere(text) from why
     try:
         return FireInfo.from_memo(value)
     except (ValueError, KeyError, TypeError):
         return None
+
+
+def _plain(run: WorkflowExecution) -> object:
+    """Return the memo as the starter wrote it for readers without the codec; None if encoded."""
+    payload = run.raw_info.memo.fields[MEMO_KEY]
+    try:
+        value = PayloadConverter.default.from_payload(payload)
+    except Exception:  # noqa: BLE001 - the encoding is not one of the SDK
+        return None
+    return value if isinstance(value, Mapping) else None
+
+
+async def lets_plain_through(codec: PayloadCodec) -> bool:
+    """Return whether a codec returns what it did not encode as it is, as most codecs do."""
+    plain = PayloadConverter.default.to_payload({"v": 0})
+    try:
+        return list(await codec.decode([plain])) == [plain]
+    except Exception:  # noqa: BLE001 - a codec may raise anything
+        return False
 
 
 async def read_chain_info(
@@ -50,11 +86,18 @@ async def read_chain_info(
     """Return the fire in the memo of the run, or else in that of its chain's first run.
 
     Raises:
-        ValueError: the memo could not be decoded, or the first run no longer exists.
+        UnreadableHere: neither memo could be decoded.
+        ValueError: the first run no longer exists.
         RPCError: the server could not answer.
     """
-    info, first = await read_fire_info(run), first_run_of(run)
+    info, problem, first = None, None, first_run_of(run)
+    try:
+        info = await read_fire_info(run)
+    except UnreadableHere as error:
+        problem = error  # continued with a memo that a worker has encoded
     if info is not None or first is None or first == run.run_id:
+        if problem is not None:
+            raise problem
         return info
     handle = client.get_workflow_handle(run.id, run_id=first)
     try:

@@ -244,7 +244,7 @@ NAMES: Final = frozenset(
         *(_variable(field.name) for field in fields(Settings)),
         *(f"SCHED_{name}" for name in (
             "DATABASE_URL", "SCHEMA", "SCHEDULES", "TASK_QUEUE", "IMPORTS", "DATA_DIR", "UI_URL",
-            "TEMPORAL_CLI", "DB_PASSWORD", "FAULT",
+            "TEMPORAL_CLI", "DB_PASSWORD", "FAULT", "SETUP",
         )),
     }
 )  # fmt: skip

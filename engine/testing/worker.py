@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import (
     Client,
@@ -27,6 +28,7 @@ from temporalio.client import (
     WorkflowHandle,
     WorkflowHistory,
 )
+from temporalio.converter import PayloadConverter
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.testing import TimeSkipper
@@ -201,6 +203,8 @@ class _InItsTime(Interceptor):
 class _Delaying(OutboundInterceptor):
     async def start_workflow(self, input: StartWorkflowInput) -> WorkflowHandle[Any, Any]:  # noqa: A002 - the SDK's name
         memo = (input.memo or {}).get(MEMO_KEY)
+        if isinstance(memo, Payload):
+            memo = PayloadConverter.default.from_payload(memo)
         if memo is not None:
             wait = FireInfo.from_memo(memo).fire_time - datetime.now(UTC)
             input.start_delay = wait if wait > timedelta(0) else None

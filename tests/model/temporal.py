@@ -16,6 +16,7 @@ from typing import Any
 
 from temporalio.client import WorkflowExecutionStatus as Status
 from temporalio.client import WorkflowFailureError
+from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -29,6 +30,7 @@ class Client:
     """The calls that the engine makes of ``temporalio.client.Client``."""
 
     namespace = "default"
+    data_converter = DataConverter.default
 
     def __init__(self, server: Server) -> None:
         self._server = server

@@ -33,6 +33,7 @@ from engine.cli.target import (
     Imports,
     LazyService,
     Schedules,
+    SetupFunction,
     Target,
     TaskQueue,
     forget_running,
@@ -44,7 +45,7 @@ from engine.cli.up.file_watch import FileWatch
 from engine.cli.up.live_table import LinePrinter, Screen, wants_live
 from engine.embedded import EmbeddedServers, servers
 from engine.errors import ScheduleFileError, TemporalUnavailable, WorkflowInvalid
-from engine.runtime import SchedulePlugin
+from engine.runtime import SchedulePlugin, Setup
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
 from engine.runtime.events import Event, OnEvent
 from engine.runtime.settings import Settings, database_url
@@ -99,13 +100,13 @@ class StopSignals:
 
 
 async def wait_for_temporal(
-    signals: StopSignals, plugin: SchedulePlugin, *, log: Callable[[str], None]
+    signals: StopSignals, plugin: SchedulePlugin, setup: Setup, *, log: Callable[[str], None]
 ) -> Client | None:
     """Connect as soon as the server answers; return None on an earlier stop signal."""
     reported = False
     while not signals.asked.is_set():
         try:
-            return await connect_temporal(plugins=[plugin])
+            return await connect_temporal(**setup.client_options(plugin))
         except TemporalUnavailable as error:
             if not reported:
                 log(f"waiting: {error}")
@@ -130,6 +131,7 @@ async def serve(
     task_queue: str,
     signals: StopSignals,
     *,
+    setup: Setup,
     log: Callable[[str], None],
 ) -> None:
     """Run a worker with every workflow and step found, until a stop signal.
@@ -141,6 +143,7 @@ async def serve(
         code: the workflows and steps to serve.
         task_queue: the task queue to serve.
         signals: the stop signals.
+        setup: the team's own options of the worker.
         log: prints a line.
 
     Raises:
@@ -154,6 +157,7 @@ async def serve(
         workflows=code.workflows,
         activities=code.activities or [_nothing],
         graceful_shutdown_timeout=plugin.settings.drain,
+        **setup.worker_options(),
     )
     running = asyncio.create_task(worker.run())
     asked = asyncio.create_task(signals.asked.wait())
@@ -187,6 +191,7 @@ def worker(
     schedules: Schedules = DEFAULT_FILE,
     task_queue: TaskQueue = "sched",
     imports: Imports = None,
+    setup: SetupFunction = None,
 ) -> None:
     """Run one worker against existing servers.
 
@@ -195,6 +200,7 @@ def worker(
     """
     warn_of_unknown_names()
     settings = Settings.from_environment()  # before user code is imported
+    options = Setup.load(setup)
     code = _served(imports)
     printer = LinePrinter()
     plugin = SchedulePlugin(schedules, settings=settings, on_event=printer)
@@ -202,12 +208,12 @@ def worker(
     async def run() -> None:
         with StopSignals() as signals:
             printer.on_closed = signals.leave
-            client = await wait_for_temporal(signals, plugin, log=printer.log)
+            client = await wait_for_temporal(signals, plugin, options, log=printer.log)
             if client is None:
                 return
             if database_url() is None:
                 printer.log("no SCHED_DATABASE_URL: stateless, guarded by the run id alone")
-            await serve(client, plugin, code, task_queue, signals, log=printer.log)
+            await serve(client, plugin, code, task_queue, signals, setup=options, log=printer.log)
 
     asyncio.run(run())
     if printer.closed:
@@ -254,6 +260,7 @@ def up(
     schedules: Schedules = DEFAULT_FILE,
     task_queue: TaskQueue = "sched",
     imports: Imports = None,
+    setup: SetupFunction = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     temporal_port: TemporalPort = 7233,
     ui_port: UiPort = 8233,
@@ -271,6 +278,7 @@ def up(
     """
     warn_of_unknown_names()
     settings = Settings.from_environment()  # before any server is started
+    options = Setup.load(setup)
     file = _read(schedules)
     if isinstance(file, ScheduleFileError) and not data_dir.exists():
         raise file
@@ -284,6 +292,7 @@ def up(
         own_database=own_database,
         # `sched up` always means the file in this folder.
         settings=replace(settings, apply="on-start"),
+        setup=options,
         open_ui=open_ui,
         live=wants_live(lines=lines),
     )
@@ -308,6 +317,7 @@ class _Application:
     data_dir: Path
     own_database: str | None
     settings: Settings
+    setup: Setup
     open_ui: bool
     live: bool
     fallen: bool = False
@@ -399,7 +409,7 @@ class _Application:
         signals: StopSignals,
     ) -> None:
         client = await Client.connect(
-            embedded.temporal.address, namespace=_NAMESPACE, plugins=[plugin]
+            embedded.temporal.address, namespace=_NAMESPACE, **self.setup.client_options(plugin)
         )
         jobs = (
             self._notice_a_fall(embedded, signals, screen),
@@ -408,7 +418,10 @@ class _Application:
         )
         beside = [asyncio.create_task(job) for job in jobs]
         try:
-            await serve(client, plugin, self.code, self.task_queue, signals, log=screen.log)
+            await serve(
+                client, plugin, self.code, self.task_queue, signals,
+                setup=self.setup, log=screen.log,
+            )  # fmt: skip
         finally:
             for task in beside:
                 task.cancel()

@@ -26,6 +26,7 @@ from temporalio.common import (
     WorkflowIDConflictPolicy,
     WorkflowIDReusePolicy,
 )
+from temporalio.converter import PayloadConverter
 from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
@@ -49,7 +50,12 @@ from engine.ledger import (
     Timing,
 )
 from engine.runtime.clock import LedgerClock, backoff, boottime
-from engine.runtime.run_memo import first_run_of, read_chain_info
+from engine.runtime.run_memo import (
+    UnreadableHere,
+    first_run_of,
+    lets_plain_through,
+    read_chain_info,
+)
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import RpcFailure, classify_rpc_error, too_large
 from engine.schedules.planner import Due
@@ -196,9 +202,17 @@ _MOST_LEFT = 100
 
 
 async def with_failure(
-    evidence: Evidence, handle: WorkflowHandle[Any, Any], settings: Settings
+    evidence: Evidence,
+    handle: WorkflowHandle[Any, Any],
+    settings: Settings,
+    *,
+    whole: bool = False,
 ) -> Evidence:
-    """Return the evidence of a run, with the cause if it failed, which takes another call."""
+    """Return the evidence of a run, with the cause if it failed, which takes another call.
+
+    Raises:
+        UnreadableHere: with ``whole``, if the cause cannot be read here.
+    """
     if evidence.closed not in ENDED_BADLY:
         return evidence
     try:
@@ -206,8 +220,10 @@ async def with_failure(
     except WorkflowFailureError as failure:
         error, left = _told(failure.cause)
         return replace(evidence, error=error, not_undone=left)
-    except Exception as error:  # noqa: BLE001 - also a codec that cannot reach its keys
+    except Exception as error:
         text = f"its failure could not be read: {type(error).__name__}: {error}"
+        if whole and not isinstance(error, RPCError):
+            raise UnreadableHere(text) from error
         return replace(evidence, error=_line(text))
     return evidence
 
@@ -312,6 +328,7 @@ class Starter:
     def __init__(self, client: Client, clock: LedgerClock, settings: Settings) -> None:
         self._client, self._clock, self._settings = client, clock, settings
         self.ledger = ""
+        self._plain: bool | None = None
 
     async def start(self, claim: Claim, lease_ends: float) -> Answer | None:
         """Start the claim's run; return None if its lease has ended by ``boottime``.
@@ -358,7 +375,7 @@ class Starter:
                 task_queue=claim.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                memo={MEMO_KEY: info.to_memo()},
+                memo={MEMO_KEY: await self._memo(info)},
                 search_attributes=TypedSearchAttributes(
                     [SearchAttributePair(_FIRE_TIME, claim.fire_time)]
                 ),
@@ -383,6 +400,16 @@ class Starter:
                 first_run_id=run_id or None,
             )
         )  # fmt: skip
+
+    async def _memo(self, info: FireInfo) -> object:
+        """Return the memo; with a codec as a payload, which the client sends as it is."""
+        written = info.to_memo()
+        codec = self._client.data_converter.payload_codec
+        if codec is None:
+            return written
+        if self._plain is None:
+            self._plain = await lets_plain_through(codec)
+        return PayloadConverter.default.to_payload(written) if self._plain else written
 
     async def _look(self, claim: Claim) -> Answer | None:
         """Look for the claim's run; return what it is, or None if it is safe to start one."""

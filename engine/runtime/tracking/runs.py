@@ -25,7 +25,7 @@ from engine.runtime.dispatch.backpressure import AUDITED, Budget
 from engine.runtime.dispatch.starter import evidence_of, with_failure
 from engine.runtime.events import Alert, Closed, OnEvent, Stopped
 from engine.runtime.planning import has_window, locked, split_range
-from engine.runtime.run_memo import first_run_of, read_chain_info, read_fire_info
+from engine.runtime.run_memo import UnreadableHere, first_run_of, read_chain_info, read_fire_info
 from engine.runtime.settings import Settings
 from engine.schedules.planner import ScheduleState
 from engine.schedules.terms import STARTS, Window
@@ -148,7 +148,8 @@ class RunInspector:
 
         Raises:
             RPCError: the server did not answer.
-            ValueError: the run's owner cannot be read.
+            UnreadableHere: the run's owner, or what its failure says, cannot be read here.
+            ValueError: the run's owner is not known.
         """
         if run.status == WorkflowExecutionStatus.CONTINUED_AS_NEW:
             return None
@@ -159,14 +160,18 @@ class RunInspector:
             if info is not None and run.status == WorkflowExecutionStatus.COMPLETED:
                 return evidence_of(run), info
         await self.budget.call(tracking=True)
-        return await self.find(run.id)
+        return await self.find(run.id, whole=True)
 
-    async def find(self, workflow_id: str) -> ObservedRun | None:
+    async def find(self, workflow_id: str, *, whole: bool = False) -> ObservedRun | None:
         """Return the evidence of this id's newest run; None if there is none or it is foreign.
+
+        A failure that cannot be read here is replaced by a sentence that says so; with ``whole``
+        it is raised, so that a replica with the codec can read it.
 
         Raises:
             RPCError: the server did not answer.
-            ValueError: the run's owner cannot be read.
+            UnreadableHere: the run's owner cannot be read here.
+            ValueError: the run's owner is not known.
         """
         run = await self._newest(workflow_id)
         if run is None:
@@ -181,7 +186,7 @@ class RunInspector:
         evidence = replace(evidence_of(run), last=True, first_run_id=first_run_of(run))
         if evidence.closed in ENDED_BADLY:
             await self.budget.call()
-        return await with_failure(evidence, this_run, self._settings), info
+        return await with_failure(evidence, this_run, self._settings, whole=whole), info
 
     async def chain(self, workflow_id: str) -> Chain | None:
         """Return the state of this id's chain of runs; None if Temporal does not know it.
@@ -208,17 +213,13 @@ class RunInspector:
 
     async def _whose(self, run: WorkflowExecutionDescription) -> tuple[bool, FireInfo | None]:
         """Return whether a run is of this ledger, and its window if the ledger may lack it."""
-        problem: ValueError | None = None
-        try:
+        info: FireInfo | None = None
+        with suppress(UnreadableHere):  # its chain may identify it
             info = await read_fire_info(run)
-        except ValueError as error:
-            info, problem = None, error
         if info is None:
             first = first_run_of(run)
             if first and first == await self._ledger.first_run(run.id):
                 return True, None
-            if problem:
-                raise problem
             timeout = self._settings.rpc_timeout
             info = await read_chain_info(self._client, run, rpc_timeout=timeout)
         return info is not None and info.ledger == self._ledger_id, info

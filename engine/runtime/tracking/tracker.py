@@ -37,6 +37,7 @@ from engine.runtime.events import (
     logger,
 )
 from engine.runtime.planning import nobody_polls
+from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.settings import Settings
 from engine.runtime.temporal_client import classify_rpc_error
 from engine.runtime.tracking.runs import VISIBILITY_LAG, ObservedRun, RunInspector, reconcile_runs
@@ -378,6 +379,10 @@ _RESTED = timedelta(seconds=10)
 """Longer than a tick: by then a run that counts on a denied window's data has started."""
 _GAPS = 100
 _DUTY = "tracker"
+_UNREAD_CURE = (
+    "another replica tracks the runs for a while, because it may have the codec; give it to this"
+    " worker too (SCHED_SETUP, or the data converter of its client)"
+)
 _LEASE = timedelta(seconds=10)
 """Maximum downtime of the duty when its holder dies, or three turns; no claim depends on it."""
 
@@ -423,6 +428,8 @@ class Tracker:
         self._doubted_at, self._knows_of = doubted_at, doubted_at()
         self._rests_until, self._told = 0.0, False
         self._held_until = 0.0
+        self._passed_on: dict[str, None] = {}
+        self._unread = self._told_unread = False
 
     @property
     def on_duty(self) -> bool:
@@ -489,14 +496,9 @@ class Tracker:
         # List the near past at every turn, and all that visibility may still lack in a sweep.
         sweep = doubts or whole or self._turns % _SWEEP_EVERY == 0
         self._turns += 1
-        changed = False
-        async for page in self._pages((min if sweep else max)(watermark, now - near)):
-            closed = await self._evidence(page)
-            changed |= bool(await self._record([*filter(None, closed.values())]))
-            # Only now: runs that could not be written must be found again.
-            self._remember(closed)
-            if await self._hold() is None:
-                return  # another replica has the duty
+        changed = await self._settle_closed((min if sweep else max)(watermark, now - near))
+        if changed is None:
+            return
         if changed or sweep:
             await self._ledger.wake()  # queued fires may wait for a close
         if await self._look_at_long_open(now):
@@ -509,6 +511,24 @@ class Tracker:
                 self._emit(Alert(Code.DATA_GAP, gap.told))
             if self._polls is not None:
                 await self._polls.look()
+
+    async def _settle_closed(self, since: datetime) -> bool | None:
+        """Settle the runs that have closed since then; return whether that changed any fire.
+
+        None if this replica has lost the duty, or leaves it to one that can read them all.
+        """
+        changed = False
+        async for page in self._pages(since):
+            closed = await self._evidence(page)
+            changed |= bool(await self._record([*filter(None, closed.values())]))
+            # Only now: runs that could not be written must be found again.
+            self._remember(closed)
+            if await self._hold() is None:
+                return None  # another replica has the duty
+        if self._unread:
+            await self._hand_over()
+            return None
+        return changed
 
     async def _record(self, found: Sequence[ObservedRun]) -> set[str]:
         changed = set(
@@ -552,6 +572,8 @@ class Tracker:
                 *map(self._inspector.seen_closed, some), return_exceptions=True
             )
             for run, seen in zip(some, looks, strict=True):
+                if isinstance(seen, UnreadableHere):
+                    seen = await self._read_elsewhere(run, seen)  # noqa: PLW2901 - what is known
                 if not isinstance(seen, BaseException):
                     found[run.run_id] = seen
                     continue
@@ -560,6 +582,31 @@ class Tracker:
                 logger.warning("%s could not be looked at: %s", run.id, seen)
                 self._aside[run.run_id] = now + _ASIDE
         return found
+
+    async def _read_elsewhere(
+        self, run: WorkflowExecution, why: UnreadableHere
+    ) -> ObservedRun | Exception | None:
+        """Leave a run to a replica with the codec, once; later record what is readable here."""
+        if run.run_id not in self._passed_on:
+            self._passed_on[run.run_id] = None
+            if len(self._passed_on) > _REMEMBERED:
+                del self._passed_on[next(iter(self._passed_on))]
+            self._unread = True
+            if not self._told_unread:
+                self._told_unread = True
+                self._emit(Alert(Code.UNREADABLE_HERE, f"{run.id}: {why}; {_UNREAD_CURE}"))
+            return why
+        try:
+            await self._budget.call(tracking=True)
+            return await self._inspector.find(run.id)
+        except (RPCError, ValueError) as error:
+            return error
+
+    async def _hand_over(self) -> None:
+        """Leave the duty to another replica for a lease: it may have the codec."""
+        self._unread = False
+        self._rests_until = boottime() + self._lease.total_seconds()
+        await self.release()
 
     async def _look_at_long_open(self, now: datetime) -> bool:
         """Return whether some have ended or are lost; also True if one could not be described."""
