@@ -14,7 +14,7 @@ from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.worker import Worker
 
 from engine import Context, EngineError, Retry, given, resource, step, workflow
-from engine.errors import ResourceFailed, ResourceMissing
+from engine.errors import Code, ResourceFailed, ResourceMissing
 from engine.ledger import PostgresLedger
 from engine.runtime import SchedulePlugin
 from engine.runtime.apply.apply import apply
@@ -350,7 +350,7 @@ async def test_a_resource_that_ends_under_a_running_worker_ends_the_worker(clien
     Watched.broken.pop().set()
     with pytest.raises(ResourceFailed, match="A resource ended while the worker ran"):
         await asyncio.wait_for(running, 30)
-    [alert] = [each for each in told if isinstance(each, Alert)]
+    [alert] = [each for each in told if getattr(each, "code", None) is Code.RESOURCE_FAILED]
     assert "watched" in alert.text
     assert alert.text.endswith("failed: ConnectionError: the other side has gone")
 
