@@ -350,7 +350,8 @@ async def test_a_resource_that_ends_under_a_running_worker_ends_the_worker(clien
     Watched.broken.pop().set()
     with pytest.raises(ResourceFailed, match="A resource ended while the worker ran"):
         await asyncio.wait_for(running, 30)
-    [alert] = [each for each in told if getattr(each, "code", None) is Code.RESOURCE_FAILED]
+    alerts = [each for each in told if isinstance(each, Alert)]
+    [alert] = [each for each in alerts if each.code is Code.RESOURCE_FAILED]
     assert "watched" in alert.text
     assert alert.text.endswith("failed: ConnectionError: the other side has gone")
 
