@@ -142,7 +142,7 @@ class WorkflowVersion:
 def versions(
     session: Session,
     workflow: Annotated[
-        str | None, typer.Argument(metavar="[WORKFLOW]", help="Only this workflow.")
+        str | None, typer.Argument(metavar="WORKFLOW", help="Only this workflow.")
     ] = None,
 ) -> None:
     """List versions of workflows with their open runs, and say which can go.
