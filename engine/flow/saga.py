@@ -375,7 +375,7 @@ class Saga:
 
     def on_failure(self, undo: StepCall) -> None:
         """Have a bad end run this step, which undoes no other one."""
-        self.scope.current.add(ToUndo(undo, undo.name, ""))
+        self.scope.current.add(ToUndo.alone(undo))
 
     def commit(self) -> None:
         """Forget what a bad end would undo."""

@@ -21,6 +21,7 @@ from engine.flow.steps import (
     HEADER,
     StepDefinition,
     StepNote,
+    Undo,
     checked_queue,
     lane_of,
     noted,
@@ -167,7 +168,7 @@ def call_of(
     """
     definition = _checked(fn, "ctx.step needs", given)
     refuse_unknown("ctx.step", options, StepOptions, "compensate")
-    args = args_of(given, definition, "step")
+    args = _values_of(given, args_of(given, definition, "step"), definition)
     retry, timeout = options.get("retry"), options.get("timeout")
     if definition is not None:
         retry = retry or definition.retry
@@ -198,6 +199,15 @@ def call_of(
     )
 
 
+def _values_of(given: Any, args: list[Any], definition: StepDefinition | None) -> list[Any]:
+    """Return the arguments as they are written; those of an ``Undo`` are two."""
+    if definition is None or not definition.sees_result or not args:
+        return args
+    if not isinstance(given, Undo):
+        raise TypeError(f"the step {definition.name!r} takes an Undo(input, result); got {given!r}")
+    return [given.input, given.result]
+
+
 def undo_of(
     fn: Callable[..., Any], undone: str, args: Sequence[Any], task_queue: str | None = None
 ) -> StepCall:
@@ -215,8 +225,8 @@ def undo_of(
     definition = _checked(fn, "compensate= needs")
     takes_input = definition is None or definition.accepts_input
     given = args[0] if args and takes_input else NOT_GIVEN
-    if definition is not None and definition.sees_result and not args:
-        given = None
+    if definition is not None and definition.sees_result:
+        given = Undo(args[0] if args else None, None)
     options: StepOptions = {"summary": f"undo of {undone}", "task_queue": task_queue}
     return call_of(fn, given, options, default=FOREVER)
 
@@ -349,7 +359,12 @@ class ToUndo:
         """The call of the undo step."""
         if not self.sees_result:
             return self.undo
-        return replace(self.undo, args=[*self.undo.args, self.result])
+        return replace(self.undo, args=[self.undo.args[0], self.result])
+
+    @classmethod
+    def alone(cls, undo: StepCall) -> ToUndo:
+        """Return an undo step that belongs to no step."""
+        return cls(undo, undo.name, "", undo.args[1] if undo.args[1:] else None)
 
 
 @dataclass(eq=False)

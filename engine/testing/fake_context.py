@@ -280,7 +280,7 @@ class FakeContext(Context):
         raise ContinuedAsNew(None if given is NOT_GIVEN else given)
 
     def _note_undo(self, undo: StepCall) -> None:
-        self._scope.current.add(ToUndo(undo, undo.name, ""))
+        self._scope.current.add(ToUndo.alone(undo))
 
     def _forget_undos(self) -> None:
         self._scope.clear()

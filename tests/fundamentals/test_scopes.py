@@ -207,5 +207,17 @@ async def test_the_stand_in_undoes_parts_and_children_with_their_results():
     assert trips.calls == [Undo("child", ["no. 1"])]
 
 
+async def test_an_undo_step_that_is_called_by_itself_gets_what_it_is_given():
+    cancelling = fake(scopes.cancel)
+    ctx = FakeContext(fakes=[cancelling])
+    given = Undo("room", scopes.Receipt("no. 1"))
+    await ctx.step(scopes.cancel, given)
+    ctx.on_failure(scopes.cancel, given)
+    await ctx._unwind()
+    assert cancelling.calls == [given, given]
+    with pytest.raises(TypeError, match=r"takes an Undo\(input, result\); got 'room'"):
+        await ctx.step(scopes.cancel, "room")  # type: ignore[arg-type]
+
+
 async def _has(bookings: asyncpg.Connection, what: str) -> bool:
     return bool(await bookings.fetchval("SELECT count(*) FROM bookings WHERE what = $1", what))
