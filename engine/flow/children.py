@@ -60,11 +60,14 @@ def child_key(workflow_id: str) -> str:
 
 
 def was_undone(error: BaseException) -> bool:
-    """Return whether a child ended by itself without success, and so has undone its work."""
+    """Return whether a child ended by itself without success, and so has undone its work.
+
+    Also one that did not start: its id is taken, or its input cannot be written.
+    """
     cause = error.__cause__ if isinstance(error, asyncio.CancelledError) else error
     if isinstance(cause, ChildWorkflowError):
         return not isinstance(cause.cause, TerminatedError | TimeoutError)
-    return isinstance(cause, WorkflowAlreadyStartedError)
+    return isinstance(cause, WorkflowAlreadyStartedError | TypeError | ValueError)
 
 
 @dataclass(frozen=True)

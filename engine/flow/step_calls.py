@@ -345,8 +345,9 @@ class ToUndo:
     result: Any = None
 
     def keep(self, result: Any) -> None:
-        """Note the result."""
-        self.result = result
+        """Note the result, if the undo step needs it."""
+        if self.sees_result:
+            self.result = result
 
     @property
     def sees_result(self) -> bool:
