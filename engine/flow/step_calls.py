@@ -399,7 +399,8 @@ class Scope:
             yield made
         finally:
             _scope.reset(token)
-            if not made.left:
+            # One that has not failed stays, for what a task of it may begin later.
+            if made.ended:
                 around.remove(made)
 
     def is_in(self, other: Scope) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from typing import Any
@@ -217,6 +218,16 @@ async def test_an_undo_step_that_is_called_by_itself_gets_what_it_is_given():
     assert cancelling.calls == [given, given]
     with pytest.raises(TypeError, match=r"takes an Undo\(input, result\); got 'room'"):
         await ctx.step(scopes.cancel, "room")  # type: ignore[arg-type]
+
+
+async def test_what_a_task_of_a_part_begins_after_it_is_undone_with_the_run():
+    cancelling = fake(scopes.cancel)
+    ctx = FakeContext(fakes=[fake(scopes.book, returns=scopes.Receipt("no. 1")), cancelling])
+    async with ctx.saga():
+        later = asyncio.create_task(ctx.step(scopes.book, "late", compensate=scopes.cancel))
+    await later
+    await ctx._unwind()
+    assert [undo.input for undo in cancelling.calls] == ["late"]
 
 
 async def _has(bookings: asyncpg.Connection, what: str) -> bool:
