@@ -117,7 +117,13 @@ async def test_a_run_that_is_terminated_has_its_children_undone_with_their_resul
     client, bookings
 ):
     run = await start(client, "scopes-fails-later", False)
-    await eventually(lambda: _has(bookings, "third"), timeout=20)
+
+    async def reported() -> bool:
+        events = (await run.fetch_history()).events
+        ended = [each.HasField("activity_task_completed_event_attributes") for each in events]
+        return sum(ended) == len(["first", "second", "third"])
+
+    await eventually(reported, timeout=20)
     await run.terminate()
     undo = await client.start_workflow(
         UNDO_TYPE,
