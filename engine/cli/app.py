@@ -88,7 +88,11 @@ EXAMPLES = {
         "sched dead rerun nightly-report 1795312800000",
         "sched dead drop --all nightly-report --reason 'the archive has them'",
     ),
-    "dead list": ("sched dead list", "sched dead list nightly-report --json"),
+    "dead list": (
+        "sched dead list",
+        "sched dead list nightly-report --json",
+        "sched dead list --failing",
+    ),
     "dead show": (
         "sched dead show nightly-report 1795312800000",
         "sched dead show sched:nightly-report:1795312800000:rerun:1",

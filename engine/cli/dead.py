@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
 
 from engine.cli.operate import request_run
-from engine.cli.output import console, counted, fields, instant, print_json, run_link
+from engine.cli.output import (
+    console,
+    counted,
+    fields,
+    instant,
+    print_json,
+    print_table,
+    run_link,
+    step_json,
+)
 from engine.cli.target import (
     AnyKey,
     AsOverlap,
@@ -23,7 +32,7 @@ from engine.cli.target import (
     parse_json_input,
     rows_of,
 )
-from engine.service import DeadLetter, ScheduleService
+from engine.service import DeadLetter, FailingStep, Fire, ScheduleService
 
 Name = Annotated[
     str, typer.Argument(metavar="KEY|RUN-ID", help="A schedule's key and a bucket, or a run's id.")
@@ -37,6 +46,10 @@ AnyName = Annotated[
         metavar="KEY|RUN-ID", help="A key and a bucket, a run's id, or with --all a key alone."
     ),
 ]
+Failing = Annotated[
+    bool,
+    typer.Option("--failing", help="Only open runs with a step that goes on failing, by step."),
+]
 All = Annotated[bool, typer.Option("--all", help="Every dead letter, of KEY or of all schedules.")]
 
 
@@ -48,11 +61,23 @@ commands.add_typer(group, name="dead")
 
 
 @command(group, "list")
-def list_letters(session: Session, key: AnyKey = None, limit: Limit = 20) -> None:
-    """Show what failed, timed out or was rejected, and nobody has dealt with."""
-    letters = session.ask(
-        lambda opened: rows_of(opened, key, opened.dead_letters(key=key, limit=limit))
-    )
+def list_letters(
+    session: Session, key: AnyKey = None, limit: Limit = 20, failing: Failing = False
+) -> None:
+    """Show what failed, timed out or was rejected, and nobody has dealt with.
+
+    Below it are open runs with a step that goes on failing; --failing shows these alone.
+    """
+    if failing:
+        _list_failing(session, key, limit)
+        return
+
+    async def read(opened: ScheduleService) -> tuple[Sequence[DeadLetter], list[Fire]]:
+        found = await rows_of(opened, key, opened.dead_letters(key=key, limit=limit))
+        # With --json programs get the letters alone, as ever.
+        return found, [] if session.as_json else await opened.failing(key=key, limit=limit)
+
+    letters, runs = session.ask(read)
     session.print_rows(
         [letter_json(letter, session.target) for letter in letters],
         ("FIRE TIME", "KEY", "BUCKET", "STATUS", "RUN", "WHY"),
@@ -64,6 +89,50 @@ def list_letters(session: Session, key: AnyKey = None, limit: Limit = 20) -> Non
         spare=("RUN",),
         none=f"no dead letters{f' of {key}' if key else ''}",
     )  # fmt: skip
+    if runs:
+        out = console()
+        out.print()
+        out.print("still failing", style="bold")
+        print_table(_STEPS, _step_rows(runs), spare=("RUN",))
+
+
+def _list_failing(session: Session, key: str | None, limit: int) -> None:
+    fires = session.ask(lambda opened: rows_of(opened, key, opened.failing(key=key, limit=limit)))
+    where = session.target
+    session.print_rows(
+        [failing_json(fire, step, where) for fire in fires for step in fire.failing],
+        _STEPS,
+        _step_rows(fires),
+        spare=("RUN",),
+        none=f"no step{f' of {key}' if key else ''} goes on failing",
+    )
+
+
+_STEPS = ("SINCE", "KEY", "BUCKET", "STEP", "ATTEMPTS", "NEXT ATTEMPT", "RUN", "WHY")
+
+
+def _step_rows(fires: Sequence[Fire]) -> list[tuple[object, ...]]:
+    """Return a row of a table for each step of these runs that goes on failing."""
+    return [
+        (instant(step.since), fire.key, fire.bucket, step.step, _attempts(step),
+         instant(step.next_attempt_at) or "has begun", fire.workflow_id, step.error)
+        for fire in fires
+        for step in fire.failing
+    ]  # fmt: skip
+
+
+def _attempts(step: FailingStep) -> str:
+    return f"{step.attempts} of {step.max_attempts}" if step.max_attempts else str(step.attempts)
+
+
+def failing_json(fire: Fire, step: FailingStep, where: Target) -> dict[str, object]:
+    """Return one step that goes on failing as in ``sched dead list --failing --json``."""
+    ui = where.ui_url
+    return {
+        **fields(fire, "key series bucket fire_time workflow_id started_at"),
+        **step_json(step),
+        "link": ui and run_link(ui, where.namespace, fire.workflow_id, step.run_id),
+    }
 
 
 @command(group)

@@ -25,7 +25,7 @@ from engine.schedules.planner import Pause
 from engine.schedules.terms import format_duration
 from engine.schedules.timing.calendars import Calendar, Item
 from engine.schedules.timing.zones import zone
-from engine.service import Backfill, Fire, ScheduleRow, ScheduleService, Served
+from engine.service import Backfill, FailingStep, Fire, ScheduleRow, ScheduleService, Served
 
 # --- tables and JSON ---
 # Tables for people, JSON for programs.
@@ -179,10 +179,13 @@ def paused_until(pause: Pause) -> str:
 
 
 def why(fire: Fire) -> str:
-    """Return the error and the reason of a fire, preceded by its number of windows if several."""
+    """Return the steps of a fire that go on failing, its error and its reason.
+
+    They are preceded by its number of windows if several.
+    """
     several = f"{fire.windows} windows up to {instant(fire.last_fire_time)}: "
     return (several if fire.windows > 1 else "") + "; ".join(
-        filter(None, (fire.error, fire.reason))
+        filter(None, (*map(str, fire.failing), fire.error, fire.reason))
     )
 
 
@@ -218,7 +221,18 @@ def fire_json(fire: Fire, laying: Iterable[Backfill] = ()) -> dict[str, object]:
         "key series bucket fire_time windows last_fire_time workflow_id run_id status reason"
         " reason_code timing started_at closed_at lag_ms error replica definition_version"
     )
-    return {**fields(fire, names), "backfill_pending": is_to_be_laid(fire, laying)}
+    return {
+        **fields(fire, names),
+        "backfill_pending": is_to_be_laid(fire, laying),
+        "failing": [step_json(step) for step in fire.failing],
+    }
+
+
+def step_json(step: FailingStep) -> dict[str, object]:
+    """Return one step that goes on failing as in ``sched fires --json``."""
+    return fields(
+        step, "step place run_id attempts max_attempts error_type error since next_attempt_at"
+    )
 
 
 # --- times ---

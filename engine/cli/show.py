@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -71,6 +72,7 @@ def show(session: Session, key: Key) -> None:
             children=tuple(await opened.children(key)),
             backfills=tuple(await opened.backfills(key, limit=SHOWN)),
             gaps=tuple(await opened.data_gaps(key)),
+            failing=await opened.failing(key=key, limit=_ASKED),
         )  # fmt: skip
 
     page = session.ask(read)
@@ -93,6 +95,7 @@ class Page:
         children: the schedules that wait for its windows.
         backfills: the last backfills, newest first.
         gaps: data ranges that no run covers, newest first.
+        failing: the fires of open runs with a step that goes on failing, newest first.
         alone: warnings that no worker serves it or polls its task queue; empty if one does.
         overflow: how many windows found the queue full, and when the last of them opened.
     """
@@ -108,6 +111,7 @@ class Page:
     children: tuple[str, ...] = ()
     backfills: tuple[Backfill, ...] = ()
     gaps: tuple[DataGap, ...] = ()
+    failing: Sequence[Fire] = ()
 
     @property
     def next(self) -> list[Upcoming]:
@@ -158,6 +162,7 @@ class Page:
             "last_fires": fires,
             "next": [fire.as_json() for fire in self.next],
             "links": {"runs": links["runs"]} if links else {},
+            "failing": [fire_json(fire) for fire in self.failing],
         }
 
     @property
@@ -182,6 +187,8 @@ class Page:
         sentences.print(f"{self.row.key}: {self._state()}", style="bold")
         if not self.row.of_starts:
             self._print_declared(sentences)
+        for line in self._still_failing():
+            sentences.print(line, style="red")
         self._print_fires()
         if links := self.links:
             out.print()
@@ -258,6 +265,18 @@ class Page:
             f"skips {fire.workflow_id} of {instant(fire.fire_time)}: {fire.reason}"
             for fire in self.skips[:SHOWN]
         ]
+        return lines
+
+    def _still_failing(self) -> list[str]:
+        """Return a line for each step of an open run that goes on failing."""
+        lines = [
+            f"still failing: {fire.workflow_id}: {step}"
+            for fire in self.failing[:SHOWN]
+            for step in fire.failing
+        ]
+        if len(self.failing) > SHOWN:
+            more = counted(len(self.failing) - SHOWN, "more run")
+            lines.append(f"still failing: {more}; `sched dead list {self.row.key} --failing`")
         return lines
 
     def _print_fires(self) -> None:

@@ -240,6 +240,7 @@ class Fire(FireIdentity):
     """The ledger's row of one window or of a range of windows, as shown to users.
 
     ``reason_code`` is the reason as a word of a closed list; see ``engine.schedules.terms``.
+    ``failing`` are the steps of its open run that go on failing, as a worker saw them last.
     """
 
     windows: int
@@ -256,6 +257,7 @@ class Fire(FireIdentity):
     definition_version: int
     history: tuple[dict[str, object], ...] = ()
     reason_code: ReasonCode | None = None
+    failing: tuple[FailingStep, ...] = ()
 
     @property
     def overflowed(self) -> bool:
@@ -300,6 +302,85 @@ class InTheWay:
 
     workflow_id: str
     key: str
+
+
+# --- steps that go on failing ---
+# What the tracker saw of the pending steps of an open run. The column has JSON, to which later
+# versions may add fields: so it is compared as a whole, and read by name.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailingStep:
+    """A step of an open run whose last attempt has failed.
+
+    Attributes:
+        step: the name of the step.
+        place: the activity id, unique in the run.
+        run_id: the run; a reset run, or one that continued as new, has the same places.
+        attempts: the number of failed attempts, from 1.
+        max_attempts: the number of attempts that its retry rule allows; None is no limit.
+        error_type: the type of the last error. If it changes, the step fails in another way.
+        error: the first line of the last error, after its type.
+        since: when it first failed, if one attempt has; otherwise when the step was scheduled.
+        next_attempt_at: when the next attempt begins; None if it runs now, or is paused.
+    """
+
+    step: str
+    place: str
+    run_id: str
+    attempts: int
+    max_attempts: int | None
+    error_type: str
+    error: str
+    since: datetime
+    next_attempt_at: datetime | None
+
+    def __str__(self) -> str:
+        times = "once" if self.attempts == 1 else f"{self.attempts} times"
+        of = f" of {self.max_attempts}" if self.max_attempts else ""
+        begins = "has begun"
+        if self.next_attempt_at is not None:
+            begins = f"comes at {self.next_attempt_at:%Y-%m-%d %H:%M:%SZ}"
+        return (
+            f"step {self.step} ({self.place}) has failed {times}, attempt {self.attempts + 1}{of}"
+            f" {begins}: {self.error}"
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """Return the step as the ledger keeps it."""
+        next_at = self.next_attempt_at and exact_text(self.next_attempt_at)
+        moments = {"since": exact_text(self.since), "next_attempt_at": next_at}
+        return {name: getattr(self, name) for name in self.__dataclass_fields__} | moments
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> FailingStep:
+        """Return the step of ``to_json``, of this version or a later one."""
+        known: dict[str, Any] = {name: fields.get(name) for name in cls.__dataclass_fields__}
+        for name in ("since", "next_attempt_at"):
+            known[name] = known[name] and datetime.fromisoformat(known[name]).astimezone(UTC)
+        return cls(**known)
+
+
+@dataclass(frozen=True, slots=True)
+class FailingNote:
+    """The failing steps of an open run as they are now, in place of those noted ``before``.
+
+    Both are the JSON of ``failing_text``, None for no step; ``before`` as the ledger returned it.
+    """
+
+    workflow_id: str
+    before: str | None
+    now: str | None
+
+
+def failing_text(steps: Sequence[FailingStep]) -> str | None:
+    """Return the JSON of failing steps; None if there are none."""
+    return json.dumps([step.to_json() for step in steps]) if steps else None
+
+
+def as_failing(text: str | None) -> tuple[FailingStep, ...]:
+    """Return the failing steps in the JSON of ``failing_text``."""
+    return tuple(map(FailingStep.from_json, json.loads(text))) if text else ()
 
 
 # --- fires that ended badly ---

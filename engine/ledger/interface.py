@@ -14,6 +14,7 @@ from engine.ledger.fires import (
     DeadLetter,
     Ended,
     Evidence,
+    FailingNote,
     Fire,
     FollowUp,
     InTheWay,
@@ -457,8 +458,20 @@ class Ledger(Slots, Protocol):
     async def record_evidence(self, evidence: Sequence[Evidence]) -> list[str]:
         """Write evidence of runs; return the workflow IDs of the fires that it changed."""
 
-    async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> None:
-        """Record that these runs were open at ``at``."""
+    async def seen_open(
+        self, workflow_ids: Sequence[str], at: datetime
+    ) -> Mapping[str, str | None]:
+        """Record that these runs were open at ``at``.
+
+        Return the workflow IDs of those that are open by the ledger, each with what was noted last
+        of its failing steps; see ``FailingNote``.
+        """
+
+    async def note_failing(self, notes: Sequence[FailingNote]) -> set[str]:
+        """Note which steps of open runs go on failing; return the IDs of the runs it wrote.
+
+        A run of which something else was noted meanwhile, or that has ended, is left as it is.
+        """
 
     async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
         """Mark started runs that Temporal does not know as lost; return those not marked before."""
@@ -594,6 +607,9 @@ class Ledger(Slots, Protocol):
         limit: int = 50,
     ) -> list[Fire]:
         """Return fires, newest fire time first."""
+
+    async def failing(self, *, key: str | None = None, limit: int = 50) -> list[Fire]:
+        """Return fires of open runs with a step that goes on failing, newest fire time first."""
 
     async def fire(self, workflow_id: str) -> Fire | None:
         """Return the fire of one run id."""

@@ -240,11 +240,11 @@ class Replica:
         settings, serving, on_event = self._settings, self._serving, self._heard
         budget = self._budget
         stuck = StuckRuns(client, settings, budget=budget, on_event=on_event)
-        failing = self._failing = FailingSteps(settings, now=clock.now, on_event=self._emit)
+        failing = self._failing = FailingSteps(ledger, settings, now=clock.now, on_event=self._emit)
         inspector = RunInspector(
             client, ledger, clock, settings,
-            ledger_id=identity, notices=(stuck.notice, failing.notice), budget=budget,
-            on_event=on_event,
+            ledger_id=identity, notices=(stuck.notice, failing.notice),
+            on_open=failing.compare, budget=budget, on_event=on_event,
         )  # fmt: skip
         auditor = Auditor(
             client, ledger, inspector, clock, settings,

@@ -136,6 +136,10 @@ class ReadOperations:
             key=key, status=status, reason_code=reason_code, limit=limit
         )
 
+    async def failing(self, *, key: str | None = None, limit: int = 50) -> list[Fire]:
+        """Return fires of open runs with a step that goes on failing, newest fire time first."""
+        return await self._ledger.failing(key=key, limit=limit)
+
     async def fire(self, workflow_id: str) -> Fire | None:
         """Return one fire; None if the ledger has none with this id."""
         return await self._ledger.fire(workflow_id)

@@ -88,7 +88,7 @@ async def looked_later(database_url: str, than: datetime) -> bool:
     return await looked_at(database_url) > than
 
 
-async def test_it_is_told_once_and_that_it_is_over_when_it_succeeds(client, database_url, soon):
+async def test_it_is_told_once_and_in_the_ledger_until_it_succeeds(client, database_url, soon):
     works.clear()
     told: list[object] = []
 
@@ -101,11 +101,12 @@ async def test_it_is_told_once_and_that_it_is_over_when_it_succeeds(client, data
     ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
     async with worker(client, database_url, "patient", told):
         (alert,) = await eventually(alerts, timeout=40)
-        (fire,) = await ledger.fires()
+        (fire,) = await ledger.failing()
         first = await looked_at(database_url)
         await eventually(lambda: looked_later(database_url, first), timeout=40)
         works.set()
         (notice,) = await eventually(over, timeout=60)
+    assert await ledger.failing() == []
     await ledger.close()
     assert alerts() == [alert]
     assert alert.code == "SCHEDULE_STEP_FAILING"
@@ -114,6 +115,14 @@ async def test_it_is_told_once_and_that_it_is_over_when_it_succeeds(client, data
         " step failing-charge (failing-charge/1) has failed "
     )
     assert alert.text.endswith(": CardDeclined: no money")
+    (step,) = fire.failing
+    assert (step.step, step.place, step.run_id) == (
+        "failing-charge",
+        "failing-charge/1",
+        fire.run_id,
+    )
+    assert step.attempts >= 2
+    assert (step.max_attempts, step.error) == (50, "CardDeclined: no money")
     over_now = "step failing-charge (failing-charge/1) is not retried any more"
     assert notice.text.startswith(f"{fire.workflow_id}: {over_now}, after ")
 

@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from engine.ledger import PostgresLedger
-from engine.ledger.fires import Evidence, Outcome
+from engine.ledger.fires import Evidence, FailingNote, Outcome
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply, retire_absent
 from engine.runtime.apply.edits import recompute_outdated
@@ -160,6 +160,12 @@ async def test_closes_that_are_written_hold_no_later_fire_while_they_wait(ledger
 async def test_looks_that_are_written_hold_no_later_fire_while_they_wait(ledger, other):
     await fires(other, "started")
     await holds_no_later_fire(other, lambda: ledger.seen_open(["c", "b", "a"], NOW))
+
+
+async def test_failing_steps_that_are_noted_hold_no_later_fire_while_they_wait(ledger, other):
+    await fires(other, "started")
+    notes = [FailingNote(name, None, "[]") for name in ("c", "b", "a")]
+    await holds_no_later_fire(other, lambda: ledger.note_failing(notes))
 
 
 async def test_losses_that_are_written_hold_no_later_fire_while_they_wait(ledger, other):

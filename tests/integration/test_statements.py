@@ -46,12 +46,13 @@ TOKEN = uuid4()
 AWAITS = json.dumps(
     {"rules": [{"parent": "busy", "when": "success", "window": "same"}], "reason": None}
 )
+FAILING = json.dumps([{"step": "charge", "place": "charge/1", "error": "no money"}])
 
 FIRES = f"""
 INSERT INTO fires (namespace, project, key, series, bucket, fire_time, last_fire_time, kind,
                    definition_version, workflow_id, workflow_type, task_queue, status, reason,
                    timing, run_id, started_at, closed_at, token, starting_at, lease_until, owner,
-                   dealt_at, followed_at, stop, stop_at, lost_at, overlap, awaits)
+                   dealt_at, followed_at, stop, stop_at, lost_at, overlap, awaits, failing)
 SELECT '{NAMESPACE}', 'default', f.key, 1, f.n, to_timestamp(f.n * 60), to_timestamp(f.n * 60),
        f.kind, 1,
        'sched:' || f.key || ':' || f.n || CASE f.kind WHEN 'rerun' THEN ':rerun:1' ELSE '' END,
@@ -68,7 +69,9 @@ SELECT '{NAMESPACE}', 'default', f.key, 1, f.n, to_timestamp(f.n * 60), to_times
        CASE WHEN f.status = 'started' AND f.n % 2 = 0 THEN 'cancel' END,
        CASE WHEN f.status = 'started' AND f.n % 2 = 0 THEN now() END,
        CASE WHEN f.lost THEN now() END, CASE f.key WHEN 'crowded' THEN 'queue' END,
-       CASE WHEN f.key = 'waiting' AND f.status = 'queued' THEN '{AWAITS}'::jsonb END
+       CASE WHEN f.key = 'waiting' AND f.status = 'queued' THEN '{AWAITS}'::jsonb END,
+       -- Older code leaves it when it closes or loses a run.
+       CASE WHEN f.n % 3 = 0 AND f.status IN ('completed', 'started') THEN '{FAILING}'::jsonb END
 FROM (SELECT 'busy' AS key, n, 'window' AS kind, false AS lost,
              CASE WHEN n > {LAST} - 20 THEN 'starting' WHEN n > {LAST} - 40 THEN 'claimed'
                   WHEN n > {LAST} - 60 THEN 'queued' WHEN n > {LAST} - 80 THEN 'started'
@@ -293,6 +296,8 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "revoke": [(["busy"], "paused", False), (["busy"], "retired", True)],
     "save_project": [("default", None, "file", "digest", "me", [])],
     "seen_open": [([RUN], NOW)],
+    "note_failing": [([RUN], [None], [FAILING])],
+    "failing_fires": [(None, 50), ("busy", 50), (QUIET, 50)],
     "note_polls": [(["golang"], [NOW], [1], ["golang"])],
     "polled_queues": [(A_MINUTE,)],
     "served": [(DAY,)],

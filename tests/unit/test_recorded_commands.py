@@ -25,7 +25,7 @@ from engine.cli.app import MODULES, load, run
 from engine.cli.target import Target, note_running
 from engine.errors import TemporalUnavailable
 from engine.ledger import MemoryLedger
-from engine.ledger.fires import Claim, Evidence, Outcome
+from engine.ledger.fires import Claim, Evidence, FailingNote, FailingStep, Outcome, failing_text
 from engine.ledger.records import Serving
 from engine.runtime.apply.apply import apply
 from engine.runtime.apply.source import read_file
@@ -39,6 +39,12 @@ NOW = datetime(2026, 11, 21, 12, 0, 30, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 SERVING = Serving("replica-a", "default", "sched", frozenset({"noop@1", "report@2"}))
 LEFT = '[{"step": "reserve", "undo": "release", "error": "the stock is away"}]'
+
+FAILING = FailingStep(
+    step="charge", place="charge/1", run_id="run-of-it", attempts=7, max_attempts=50,
+    error_type="CardDeclined", error="CardDeclined: no money", since=NOW - HOUR / 6,
+    next_attempt_at=NOW + HOUR / 60,
+)  # fmt: skip
 
 FILE = """
 project: default
@@ -102,6 +108,7 @@ fires
 fires --json
 fires hourly --json
 fires hourly --status failed --json
+fires queued
 fires once
 fires nobody
 log
@@ -123,6 +130,10 @@ plan changed.yaml --json
 plan changed.yaml --prune --json
 dead list
 dead list --json
+dead list --failing
+dead list --failing --json
+dead list hourly --failing
+dead list nobody --failing
 dead list nobody
 dead show hourly {failed}
 dead show hourly {failed} --json
@@ -293,6 +304,8 @@ class Recorder:
             at += HOUR / 2
         self.ledger.travel(NOW)
         await self.ledger.announce(SERVING, engine="0", tzdata="0", retention=timedelta(days=1))
+        note = FailingNote(str(self.names["running"]), None, failing_text([FAILING]))
+        assert await self.ledger.note_failing([note])
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from engine.ledger.fires import (
     Claim,
     DataGap,
     Evidence,
+    FailingNote,
     Fire,
     InTheWay,
     OpenRun,
@@ -56,13 +57,27 @@ class MemoryRuns(MemoryRows):
 
     _lock: asyncio.Lock
 
-    async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> None:
+    async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> dict[str, str | None]:
+        noted = {}
         async with self._lock:
             for workflow_id in workflow_ids:
                 fire = self._tables.of_run(workflow_id)
                 if fire and fire.status == "started":
                     seen = max(fire.open_at, at) if fire.open_at else at
                     self._tables.change(fire, open_at=seen, lost_at=None)
+                    noted[workflow_id] = fire.failing_noted
+        return noted
+
+    async def note_failing(self, notes: Sequence[FailingNote]) -> set[str]:
+        written = set()
+        async with self._lock:
+            for note in notes:
+                fire = self._tables.of_run(note.workflow_id)
+                is_open = fire and fire.status == "started" and fire.lost_at is None
+                if fire and is_open and fire.failing_noted == note.before:
+                    self._tables.change(fire, failing_noted=note.now)
+                    written.add(note.workflow_id)
+        return written
 
     async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
         lost = []
@@ -70,7 +85,7 @@ class MemoryRuns(MemoryRows):
             for workflow_id in workflow_ids:
                 fire = self._tables.of_run(workflow_id)
                 if fire and fire.status == "started" and fire.lost_at is None:
-                    self._tables.change(fire, lost_at=self.clock(), error=error)
+                    self._tables.change(fire, lost_at=self.clock(), error=error, failing_noted=None)
                     lost.append(workflow_id)
         return lost
 
@@ -191,6 +206,12 @@ _EPOCH = datetime.fromtimestamp(0, UTC)
 _LOOKED_AT = 5000
 
 
+def _newest(fires: list[Fire], limit: int) -> list[Fire]:
+    fires.sort(key=lambda fire: fire.key)
+    fires.sort(key=lambda fire: fire.fire_time, reverse=True)
+    return fires[:limit]
+
+
 class MemoryFires(MemoryRuns):
     """The part of ``Ledger`` that moves and reads fires; ``MemoryLedger`` is the whole.
 
@@ -309,6 +330,7 @@ class MemoryFires(MemoryRuns):
                     timing=fire.timing or "late",
                     error=seen.error,
                     not_undone=seen.not_undone,
+                    failing_noted=None,
                     dealt_at=None,
                     followed=False,
                     token=None,
@@ -345,9 +367,12 @@ class MemoryFires(MemoryRuns):
         found = [fire.as_fire() for fire in self._tables.fires.values()
                  if key in {None, fire.key} and status in {None, fire.status}
                  and reason_code in {None, code_of(fire.reason)}]  # fmt: skip
-        found.sort(key=lambda fire: fire.key)
-        found.sort(key=lambda fire: fire.fire_time, reverse=True)
-        return found[:limit]
+        return _newest(found, limit)
+
+    async def failing(self, *, key: str | None = None, limit: int = 50) -> list[Fire]:
+        found = [fire.as_fire() for fire in self._tables.fires.values()
+                 if fire.failing and key in {None, fire.key}]  # fmt: skip
+        return _newest(found, limit)
 
     async def overflow(self, key: str) -> tuple[int, datetime | None]:
         skipped = await self.fires(key=key, status="skipped", limit=_LOOKED_AT)

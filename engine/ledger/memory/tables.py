@@ -19,8 +19,10 @@ from engine.ledger.fires import (
     Claim,
     DataGap,
     Evidence,
+    FailingStep,
     Fire,
     Status,
+    as_failing,
     shared,
     shown_timing,
 )
@@ -95,6 +97,13 @@ class FireEntry(NewFire):
     not_undone: str | None = None
     followed: bool = False
     data_from: datetime | None = None
+    failing_noted: str | None = None
+
+    @property
+    def failing(self) -> tuple[FailingStep, ...]:
+        """The steps that go on failing; of open runs alone, as in the view."""
+        is_open = self.status == "started" and self.lost_at is None
+        return as_failing(self.failing_noted) if is_open else ()
 
     def is_news(self, seen: Evidence) -> bool:
         """Return whether the run is newer than the row's; see ``record_evidence.sql``."""

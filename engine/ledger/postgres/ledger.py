@@ -19,6 +19,7 @@ from engine.ledger.fires import (
     Claim,
     DataGap,
     Evidence,
+    FailingNote,
     Fire,
     InTheWay,
     OpenRun,
@@ -107,8 +108,17 @@ class PostgresFires:
         rows = await self._write("record_evidence", fields, evidence, self._namespace)
         return [row["workflow_id"] for row in rows]
 
-    async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> None:
-        await self._run("seen_open", list(workflow_ids), at)
+    async def seen_open(self, workflow_ids: Sequence[str], at: datetime) -> dict[str, str | None]:
+        rows = await self._run("seen_open", list(workflow_ids), at)
+        return {row["workflow_id"]: row["failing"] for row in rows}
+
+    async def note_failing(self, notes: Sequence[FailingNote]) -> set[str]:
+        fields = ("workflow_id", "before", "now")
+        rows = await self._write("note_failing", fields, notes, self._namespace)
+        return {row["workflow_id"] for row in rows}
+
+    async def failing(self, *, key: str | None = None, limit: int = 50) -> list[Fire]:
+        return [as_fire(row) for row in await self._run("failing_fires", key, limit)]
 
     async def lose(self, workflow_ids: Sequence[str], error: str) -> list[str]:
         rows = await self._run("lose", list(workflow_ids), error)

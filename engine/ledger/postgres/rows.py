@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from engine.errors import EngineError
-from engine.ledger.fires import Claim, DeadLetter, Ended, Fire, as_left, begins
+from engine.ledger.fires import Claim, DeadLetter, Ended, Fire, as_failing, as_left, begins
 from engine.ledger.records import ActionRow, Backfill, DriftRow, NextFire, ScheduleRow, state_of
 from engine.schedules.model import Schedule
 from engine.schedules.planner import (
@@ -222,7 +222,8 @@ def as_action(row: Row) -> ActionRow:
 def as_fire(row: Row) -> Fire:
     """Return the fire read by ``list_fires.sql``."""
     fields = {name: row[name] for name in Fire.__dataclass_fields__}
-    return Fire(**{**fields, "history": tuple(json.loads(row["history"]))})
+    read = {"history": tuple(json.loads(row["history"])), "failing": as_failing(row["failing"])}
+    return Fire(**{**fields, **read})
 
 
 def as_backfill(row: Row) -> Backfill:

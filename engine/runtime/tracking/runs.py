@@ -58,6 +58,7 @@ class RunInspector:
     Args:
         ledger_id: the ledger; runs of any other are foreign and ignored.
         notices: called in turn with each open run that was described.
+        on_open: called with what ``Ledger.seen_open`` returned of runs that were described.
 
     Attributes:
         budget: the budget of calls; callers of ``find`` must take a turn before.
@@ -72,13 +73,14 @@ class RunInspector:
         *,
         ledger_id: str,
         notices: Sequence[Callable[[WorkflowExecutionDescription], Awaitable[None]]] = (),
+        on_open: Callable[[Mapping[str, str | None]], Awaitable[None]] | None = None,
         budget: Budget | None = None,
         on_event: OnEvent,
     ) -> None:
         self.budget = budget or Budget()
         self._client, self._ledger, self._clock = client, ledger, clock
         self._settings, self._ledger_id, self._emit = settings, ledger_id, on_event
-        self._notices = notices
+        self._notices, self._on_open = notices, on_open
 
     async def look(self, workflow_ids: Sequence[str], *, tracking: bool = False) -> bool:
         """Describe these runs and record which are closed; return whether any is no longer open.
@@ -98,13 +100,16 @@ class RunInspector:
         for name, each, asked in seen:
             if each is not None and not each.closed:
                 still[asked].append(name)
+        noted: dict[str, str | None] = {}
         for asked, names in still.items():
-            await self._ledger.seen_open(names, asked)
+            noted |= await self._ledger.seen_open(names, asked)
         closed = [each for _, each, _ in seen if each is not None and each.closed]
         changed += await self._ledger.record_evidence(closed) if closed else []
         for each in closed:
             if each.workflow_id in changed:
                 self._emit(Closed(each))
+        if noted and self._on_open is not None:
+            await self._on_open(noted)
         for look in looks:
             if isinstance(look, BaseException):
                 raise look

@@ -5,3 +5,4 @@ WITH locked AS (
     ORDER BY id FOR UPDATE)
 UPDATE fires SET open_at = greatest(open_at, $3), lost_at = NULL
 WHERE id IN (SELECT id FROM locked) AND status = 'started'
+RETURNING workflow_id, failing

@@ -1,0 +1,9 @@
+-- The newest open runs with a step that goes on failing, of a key ($2) where one is given. All of them are
+-- read: under a generic plan, a condition on the key would read every row of it. Status and loss are tested
+-- once more for the planner; see migration 0027.
+SELECT * FROM (
+    SELECT * FROM fire_history
+    WHERE namespace = $1 AND status = 'started' AND lost_at IS NULL AND failing IS NOT NULL
+    OFFSET 0) AS found
+WHERE $2::text IS NULL OR key = $2
+ORDER BY fire_time DESC, key LIMIT $3
