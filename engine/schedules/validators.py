@@ -468,7 +468,8 @@ def _excluded(value: Any) -> Any:
         _check(value)
         return value.upper() if value.isalpha() else value
     if isinstance(value, dict) and value.keys() == {"name", "dates"}:
-        return calendar_of(str(value["name"]), value["dates"])
+        if isinstance(value["name"], str):
+            return calendar_of(value["name"], value["dates"])
     if isinstance(value, Calendar):
         return value
     raise refuse(f"exclude holds {show(value)}", f"write texts, for example {_EXAMPLE}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]  # it has none
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic.alias_generators import to_camel
 
@@ -286,6 +286,7 @@ def test_no_value_of_the_file_is_refused_that_the_loader_takes(name):
         SIMPLE.map(lambda schedule: {"schedules": [schedule]}), FILES, SIMPLE.map(lambda x: [x])
     )
 )
+@example(one(everyMs=1000, exclude=[{"name": None, "dates": []}]))
 def test_whatever_the_schema_refuses_the_loader_refuses_too(value):
     if said := complaints(value):
         assert not is_loaded(json.dumps(value)), said
