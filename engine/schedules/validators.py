@@ -467,9 +467,9 @@ def _excluded(value: Any) -> Any:
     if isinstance(value, str):
         _check(value)
         return value.upper() if value.isalpha() else value
-    if isinstance(value, dict) and value.keys() == {"name", "dates"}:
-        if isinstance(value["name"], str):
-            return calendar_of(value["name"], value["dates"])
+    written_out = isinstance(value, dict) and value.keys() == {"name", "dates"}
+    if written_out and isinstance(value["name"], str):
+        return calendar_of(value["name"], value["dates"])
     if isinstance(value, Calendar):
         return value
     raise refuse(f"exclude holds {show(value)}", f"write texts, for example {_EXAMPLE}")
