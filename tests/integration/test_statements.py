@@ -71,7 +71,8 @@ SELECT '{NAMESPACE}', 'default', f.key, 1, f.n, to_timestamp(f.n * 60), to_times
        CASE WHEN f.lost THEN now() END, CASE f.key WHEN 'crowded' THEN 'queue' END,
        CASE WHEN f.key = 'waiting' AND f.status = 'queued' THEN '{AWAITS}'::jsonb END,
        -- Older code leaves it when it closes or loses a run.
-       CASE WHEN f.n % 3 = 0 AND f.status IN ('completed', 'started') THEN '{FAILING}'::jsonb END
+       CASE WHEN f.n % 100 = 0 AND f.status = 'completed' OR f.status = 'started'
+            THEN '{FAILING}'::jsonb END
 FROM (SELECT 'busy' AS key, n, 'window' AS kind, false AS lost,
              CASE WHEN n > {LAST} - 20 THEN 'starting' WHEN n > {LAST} - 40 THEN 'claimed'
                   WHEN n > {LAST} - 60 THEN 'queued' WHEN n > {LAST} - 80 THEN 'started'
