@@ -40,17 +40,17 @@ def setup() -> Setup:
     return Setup(payload_codec=Mirror())
 
 
-@step
+@step(name="sealed-charge")
 async def charge(card: str) -> str:
     return card
 
 
-@step
+@step(name="sealed-refund")
 async def refund(card: str) -> None:
     """Undo."""
 
 
-@step
+@step(name="sealed-refuse")
 async def refuse(card: str) -> None:
     raise FatalError("the bank keeps it")
 

@@ -49,7 +49,7 @@ async def read_fire_info(run: WorkflowExecution) -> FireInfo | None:
         value = await run.memo_value(MEMO_KEY, None)
     except Exception as error:  # noqa: BLE001 - a codec may raise anything
         why = error
-    if why is not None or not isinstance(value, Mapping | None):
+    if why is not None or isinstance(value, bytes):
         value = _plain(run)
         if value is None:
             reason = f"{type(why).__name__}: {why}" if why else "it is not decoded"

@@ -67,7 +67,7 @@ async def test_a_replica_without_the_codec_loses_no_run_and_leaves_what_it_canno
         return found
 
     await eventually(left, timeout=60, every=0.2)
-    assert json.loads(await left() or "[]")[0]["step"] == "charge"
+    assert json.loads(await left() or "[]")[0]["step"] == "sealed-charge"
     assert fleet.logged("ERROR sched SCHEDULE_UNREADABLE_HERE") == 1, "reported once"
     assert not fleet.logged("SCHEDULE_RUN_LOST")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
@@ -12,6 +13,8 @@ from temporalio.worker import Worker
 
 from engine.cli.app import run
 from engine.errors import WorkflowInvalid
+from engine.flow.decorator import _registry as known_workflows
+from engine.flow.steps import _registry as known_steps
 from engine.runtime.discovery import import_user_code
 from engine.testing import DevServer, run_workflow
 from engine.testing.worker import PluginWithoutReplica
@@ -131,8 +134,11 @@ EXPECTED = [
 
 
 @pytest.fixture(scope="module")
-def application(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An application whose modules the sandbox cannot load, all but one."""
+def application(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An application whose modules the sandbox cannot load, all but one.
+
+    Afterwards none of it is known any more: other tests load all that was imported.
+    """
     folder = tmp_path_factory.mktemp("refused")
     package = folder / "refused_flows"
     package.mkdir()
@@ -140,7 +146,10 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "schedules.yaml").write_text(SCHEDULE)
     for name, text in MODULES.items():
         (package / f"{name}.py").write_text(dedent(text).lstrip("\n"))
-    return folder
+    yield folder
+    for known in (known_workflows._entries, known_steps._entries):
+        for name in [name for name, (place, _) in known.items() if place.startswith("refused")]:
+            del known[name]
 
 
 def test_check_names_the_line_that_the_sandbox_cannot_load_once_for_each_module(
