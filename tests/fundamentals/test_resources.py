@@ -343,6 +343,7 @@ async def test_a_resource_that_fails_to_open_ends_the_start_and_closes_the_other
 
 
 async def test_a_resource_that_ends_under_a_running_worker_ends_the_worker(client: Client):
+    Watched.broken.clear()  # of other tests
     told: list[Event] = []
     plugin = SchedulePlugin(None, on_event=told.append)
     running = asyncio.create_task(worker_of(client, plugin, steps=[uses_watched]).run())

@@ -32,7 +32,7 @@ CREATE TABLE effects (
 AGAIN = Retry(max_attempts=5, initial_interval=0.1, backoff=1)
 
 
-@dataclass
+@dataclass(repr=False)
 class Node:
     """A part of a program.
 
@@ -55,6 +55,12 @@ class Node:
     caught: bool = False
     at_once: bool = False
     parts: list[list[Node]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """Return it as short as possible: hypothesis writes hundreds of them."""
+        marks = [each for each in ("undo", "fatal", "caught", "at_once") if getattr(self, each)]
+        words = [self.do, self.label, *marks, "again" * self.failures, str(self.parts or "")]
+        return f"<{' '.join(filter(None, words))}>"
 
 
 @dataclass
