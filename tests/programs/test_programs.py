@@ -215,6 +215,7 @@ async def driver(client: Client, database_url: str) -> AsyncIterator[tuple[Drive
     await books.close()
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # fifteen trees at once
 @pytest.mark.timeout(600 if PROGRAMS == AT_ONCE else 14_400)
 async def test_the_books_of_random_programs_are_right(driver: tuple[Driver, str]):
     player, url = driver
