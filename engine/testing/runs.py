@@ -216,20 +216,12 @@ async def run_workflow(
     """
     code = ServedCode.of(workflows, steps, by_name(fakes))
     kind = _type_of(workflow)
-    named = f"sched:{fire.key}:{fire.bucket}" if fire else "by-hand"
     async with bench(
         server, code, [_QUEUE],
         time_skipping=time_skipping, in_its_time=in_its_time, signals=dict(signals or {}),
         patience=patience, resources=resources,
     ) as opened:  # fmt: skip
-        with opened.starting():
-            handle = await opened.client.start_workflow(
-                kind,
-                args=args_of(input),
-                id=workflow_id or named,
-                task_queue=_QUEUE,
-                memo={MEMO_KEY: fire.to_memo()} if fire else None,
-            )
+        handle = await _started(opened, kind, input, fire, workflow_id)
         ended, _ = await opened.end(handle.id, kind)
     if replay:
         await assert_replayable([ended.history], workflows=code.workflows)
@@ -402,24 +394,31 @@ async def running_workflow(
     """
     code = ServedCode.of(workflows, steps, by_name(fakes))
     kind = _type_of(workflow)
-    named = f"sched:{fire.key}:{fire.bucket}" if fire else "by-hand"
     async with bench(
         server, code, [_QUEUE], time_skipping=time_skipping, patience=patience, steered=True
     ) as opened:
-        with opened.starting():
-            handle = await opened.client.start_workflow(
-                kind,
-                args=args_of(input),
-                id=workflow_id or named,
-                task_queue=_QUEUE,
-                memo={MEMO_KEY: fire.to_memo()} if fire else None,
-            )
+        handle = await _started(opened, kind, input, fire, workflow_id)
         try:
             yield RunUnderTest(opened, kind, handle, replay=replay)
         finally:
             newest = opened.client.get_workflow_handle(handle.id)
             with suppress(RPCError):  # it has ended
                 await newest.terminate("the test has ended")
+
+
+async def _started(
+    opened: Bench, kind: str, given: Any, fire: FireInfo | None, workflow_id: str | None
+) -> WorkflowHandle[Any, Any]:
+    """Start a run as a schedule would, or by hand."""
+    named = f"sched:{fire.key}:{fire.bucket}" if fire else "by-hand"
+    with opened.starting():
+        return await opened.client.start_workflow(
+            kind,
+            args=args_of(given),
+            id=workflow_id or named,
+            task_queue=_QUEUE,
+            memo={MEMO_KEY: fire.to_memo()} if fire else None,
+        )
 
 
 def _type_of(workflow: type | str) -> str:
