@@ -286,13 +286,17 @@ _CLOSE = 1e-3
 _ACTIVITY = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
 
 
+def _per_second(rate: Rate | None) -> float:
+    return rate.count / rate.per.total_seconds() if rate else 0.0
+
+
 async def limit_rate(client: Client, lane: str, rate: Rate | None, *, patience: timedelta) -> bool:
     """Make ``rate`` the limit of a lane, or remove its limit; return whether it changed.
 
     Raises:
         RPCError: the server did not answer, or does not support rate limits of task queues.
     """
-    per_second = rate.count / rate.per.total_seconds() if rate else 0.0
+    per_second = _per_second(rate)
     described = await client.workflow_service.describe_task_queue(
         DescribeTaskQueueRequest(
             namespace=client.namespace,
@@ -344,11 +348,15 @@ class QueueWorker:
         beside: the main worker, whose steps it runs.
         name: the queue's Temporal task queue.
         pool: the slots for its steps; None if only their rate is limited.
+        rate: the rate of the task queue, which each poll repeats. The server learns of the limit
+            that was set with ``limit_rate`` a moment after its answer, of a poll's at once.
     """
 
-    def __init__(self, beside: Worker, name: str, pool: SlotPool | None) -> None:
+    def __init__(
+        self, beside: Worker, name: str, pool: SlotPool | None, rate: Rate | None
+    ) -> None:
         self.name, self.pool = name, pool
-        self._worker = _worker(beside, name, pool)
+        self._worker = _worker(beside, name, pool, rate)
         self._work = asyncio.create_task(self._worker.run(), name=f"lane {name}")
 
     @property
@@ -366,7 +374,7 @@ class QueueWorker:
         await asyncio.wait({self._work})
 
 
-def _worker(beside: Worker, name: str, pool: SlotPool | None) -> Worker:
+def _worker(beside: Worker, name: str, pool: SlotPool | None, rate: Rate | None) -> Worker:
     config = beside.config()
     config["task_queue"] = name
     active = beside.config(active_config=True)["activities"]
@@ -375,8 +383,8 @@ def _worker(beside: Worker, name: str, pool: SlotPool | None) -> Worker:
         each for each in active if each in config["activities"] or hasattr(each, SERVED)
     ]
     config["workflows"], config["nexus_service_handlers"] = [], []
-    # The main worker's rate limit does not apply to this queue.
-    config["max_task_queue_activities_per_second"] = None
+    # In place of the main worker's limit, which does not apply to this queue.
+    config["max_task_queue_activities_per_second"] = _per_second(rate) or None
     if pool is not None:
         config["interceptors"] = [*config.get("interceptors", ()), SlotInterceptor(pool)]
         config["tuner"] = WorkerTuner.create_composite(
@@ -534,7 +542,9 @@ class QueueManager:
         # The rate comes first: no step may begin under another one.
         await limit_rate(self._client, name, limits.rate, patience=self._settings.rpc_timeout)
         had_slots = before is not None and before.concurrency is not None
-        if lane is not None and had_slots != (limits.concurrency is not None):
+        # The polls of a worker that began with a rate limit the queue until it stops.
+        unlimited = before is not None and before.rate is not None and limits.rate is None
+        if lane is not None and (unlimited or had_slots != (limits.concurrency is not None)):
             await self._close([lane])
             lane = None
         if lane is None:
@@ -545,7 +555,7 @@ class QueueManager:
         pool = None
         if limits.concurrency is not None:
             pool = SlotPool(name, queue, self.wake, patience=self._settings.lease / 2)
-        return QueueWorker(self._worker, name, pool)
+        return QueueWorker(self._worker, name, pool, limits.rate)
 
     def _look_after_lanes(self) -> None:
         """Remove a lane whose worker has failed and raise its error; the next turn recreates it."""

@@ -10,7 +10,9 @@ from datetime import timedelta
 
 import asyncpg
 import pytest
-from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.enums.v1 import PendingActivityState, RateLimitSource, TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client, WorkflowHandle
 from temporalio.worker import Worker
 
@@ -19,6 +21,7 @@ from engine.runtime import SchedulePlugin
 from engine.runtime.apply.apply import apply
 from engine.runtime.events import Alert, Event
 from engine.runtime.settings import Settings
+from engine.runtime.step_queues import limit_rate
 from engine.schedules import load_schedules
 from tests.fundamentals.flow_runs import Runs
 from tests.fundamentals.samples import queues
@@ -269,6 +272,39 @@ async def test_a_queue_whose_kind_of_limit_changes_does_not_disturb_the_others(
         seen.go_on.set()
         assert [await a.result(), await b.result()] == ["a", "b"]
     assert seen.order.count("b") == 1
+
+
+async def test_a_rate_holds_from_the_first_poll_and_until_the_file_has_no_more_rate(
+    office: Office, seen: Seen
+):
+    async def by_the_server() -> tuple[float, int]:
+        request = DescribeTaskQueueRequest(
+            namespace=office.client.namespace,
+            task_queue=TaskQueue(name="office/emails"),
+            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
+            report_stats=True,
+        )
+        described = await office.client.workflow_service.describe_task_queue(request)
+        limit = described.effective_rate_limit
+        return limit.requests_per_second, limit.rate_limit_source
+
+    async def limited(to: float, by: str) -> bool:
+        rate, source = await by_the_server()
+        return abs(rate - to) < 0.01 and source == RateLimitSource.Value(f"RATE_LIMIT_SOURCE_{by}")
+
+    async def unlimited() -> bool:
+        return (await by_the_server())[1] == RateLimitSource.RATE_LIMIT_SOURCE_SYSTEM
+
+    await office.declare("emails: {concurrency: 2, rate: 120/1m}")
+    async with office.replicas():
+        await eventually(lambda: limited(2, "API"))
+        # A limit that the server was told of, and has forgotten: the polls repeat it.
+        await limit_rate(office.client, "office/emails", None, patience=timedelta(seconds=5))
+        await eventually(lambda: limited(2, "WORKER"))
+        await office.declare("emails: {concurrency: 2, rate: 600/1m}")
+        await eventually(lambda: limited(10, "API"))
+        await office.declare("emails: {concurrency: 2}")
+        await eventually(unlimited)
 
 
 async def held(office: Office, slots: int) -> bool:
