@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from temporalio.contrib.pydantic import PydanticPayloadConverter
@@ -43,6 +44,11 @@ from engine.runtime.step_queues import SeenQueues, SlotInterceptor, is_lane
 from engine.runtime.worker_resources import WorkerResources, run_with_resources
 from engine.runtime.workflow_check import require_loadable, sandbox_of
 from engine.schedules import ScheduleFile
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from engine.runtime.tracing import ReplicaTraces
 
 _STEPS_AT_ONCE = 100
 """The SDK's default of ``max_concurrent_activities``."""
@@ -142,6 +148,12 @@ class SchedulePlugin(SimplePlugin):
         interceptors = sorted(
             config.get("interceptors", ()), key=lambda i: isinstance(i, SlotInterceptor)
         )
+        if (provider := _tracer_provider()) is not None:
+            from engine.runtime.tracing import worker_interceptors  # noqa: PLC0415 - as below
+
+            inherited = config["client"].config(active_config=True).get("interceptors", ())
+            others = [*interceptors, *inherited]
+            interceptors = [*worker_interceptors(provider, others), *interceptors]
         keys = ResetKeys(config["client"])
         config["interceptors"] = [
             StepNotes(keys) if type(each) is StepNotes else each for each in interceptors
@@ -222,7 +234,16 @@ class SchedulePlugin(SimplePlugin):
             on_event=self._emit,
             seen=self._seen,
             worker=worker,
+            traces=self._traces(name),
         )
+
+    @staticmethod
+    def _traces(replica: str) -> ReplicaTraces | None:
+        if (provider := _tracer_provider()) is None:
+            return None
+        from engine.runtime.tracing import ReplicaTraces  # noqa: PLC0415 - only for traces
+
+        return ReplicaTraces(provider, replica)
 
     async def _open_ledger(self, namespace: str) -> Ledger:
         if self._database_url is None:
@@ -299,6 +320,15 @@ def _with_own_code(config: WorkerConfig) -> WorkerConfig:
         config["workflows"] = [*workflows, CleanUp]
         config["activities"] = [*config["activities"], left_to_undo]
     return config
+
+
+def _tracer_provider() -> TracerProvider | None:
+    """Return the tracer provider that the application has set; None if nothing is traced."""
+    if "opentelemetry.trace" not in sys.modules:  # without it, none can have been set
+        return None
+    from engine.telemetry.traces import application_provider  # noqa: PLC0415 - as above
+
+    return application_provider()
 
 
 def _rules_of(workflows: Sequence[type]) -> dict[str, dict[str, Any]]:

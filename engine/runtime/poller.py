@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from engine import faults
 from engine.errors import Code, CommitUnknown, LedgerUnavailable
@@ -53,6 +54,35 @@ class Tick:
     laid: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class DecidedPart:
+    """A transaction of a tick that claimed or decided something, for traces.
+
+    Attributes:
+        source: what the claims are: of due windows, of leases that had ended, of a backfill, or of
+            an earlier commit whose confirmation was lost.
+        began: nanoseconds since the epoch, by this machine's clock.
+        ended: the same.
+        claims: they are with the dispatcher.
+        plans: what was decided on due windows.
+    """
+
+    source: Literal["due", "taken_over", "backfill", "confirmed"]
+    began: int
+    ended: int
+    claims: tuple[Claim, ...]
+    plans: tuple[Plan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TickRecord:
+    """A tick that claimed or decided something; times as in ``DecidedPart``."""
+
+    began: int
+    ended: int
+    parts: tuple[DecidedPart, ...]
+
+
 class Poller:
     """Poller of one replica: it claims due windows. No leader exists, row locks share the work.
 
@@ -63,6 +93,7 @@ class Poller:
     Attributes:
         epoch: the ledger's epoch at the last probe; every apply raises it.
         rouse: called when decisions of this poller made other keys due.
+        on_tick: called with each tick that claimed or decided something, if anything is traced.
     """
 
     def __init__(
@@ -80,6 +111,8 @@ class Poller:
         self._serving, self._settings, self._emit = serving, settings, on_event
         self._lookups = lookups
         self.rouse: Callable[[], None] = lambda: None
+        self.on_tick: Callable[[TickRecord], None] | None = None
+        self._parts: list[DecidedPart] = []
         # In a task beside the writes: a locked key does not delay the outcomes of other keys.
         dispatcher.wake = self._wake_others
         self._waking: asyncio.Task[bool] | None = None
@@ -173,6 +206,22 @@ class Poller:
             await asyncio.wait(tasks)
 
     async def _claim(self) -> tuple[Tick, list[asyncio.Task[None]]]:
+        """Run a tick up to its sends; report what it claimed, even if it fails after that."""
+        began, self._parts = time.time_ns(), []
+        try:
+            return await self._claim_all()
+        finally:
+            self._report(began, self._parts)
+
+    def _report(self, began: int, parts: Sequence[DecidedPart]) -> None:
+        if self.on_tick is None or not parts:
+            return
+        try:
+            self.on_tick(TickRecord(began, time.time_ns(), tuple(parts)))
+        except Exception:  # noqa: BLE001 - a span must not end a tick
+            logger.exception("a tick was not traced")
+
+    async def _claim_all(self) -> tuple[Tick, list[asyncio.Task[None]]]:
         # The lease counts from before the claim, so that it always ends on this side first.
         asked = boottime()
         lease_ends = asked + self._settings.lease.total_seconds()
@@ -190,14 +239,17 @@ class Poller:
             self._lookups.stop_due()
         if room and probe.stale_at is not None and probe.stale_at <= probe.now:
             # Due windows share the room: ten thousand stale claims of one key must not starve them.
-            most = (room + 1) // 2 if due_now else room
+            most, began = (room + 1) // 2 if due_now else room, time.time_ns()
             claims += await self._ledger.take_over(
                 self._serving, limit=most, lease=self._settings.lease
             )
             # Send before anything else can fail: this replica owns these leases now.
             sends += self._dispatcher.send(claims, lease_ends)
+            self._parts += _part("taken_over", began, claims)
         if room > len(claims) and due_now:
+            began = time.time_ns()
             due, plans = await self._claim_due(room - len(claims), lease_ends)
+            self._parts += _part("due", began, due, plans)
             claims += due
             sends += self._hand_over(due, plans, lease_ends, chained=probe.chained)
         if self._apart and room:
@@ -224,10 +276,12 @@ class Poller:
         if limit <= 0:
             return False
         mine: list[Claim] = []
+        began = time.time_ns()
         with self._unless_unknown(mine, lease_ends):
             laid = await self._backfills.lay(mine, limit, self.doubted_at)
         claims += mine
         sends += self._dispatcher.send(mine, lease_ends)
+        self._parts += _part("backfill", began, mine)
         if laid.queued or (laid.windows and probe.chained):
             self._wake_others()
         return bool(laid.windows)
@@ -295,6 +349,7 @@ class Poller:
                 raise
             ours = [claim for claim in claims if claim.fire_id in there]
             sends += self._dispatcher.send(ours, asked + self._settings.lease.total_seconds())
+            self._parts += _part("confirmed", time.time_ns(), ours)
             if not ours:
                 self._unconfirmed.append((claims, lease_ends))
         return sends
@@ -357,6 +412,7 @@ class Poller:
             if not (room := self._room):
                 return
             lease_ends = boottime() + self._settings.lease.total_seconds()
+            began = time.time_ns()
             try:
                 claims, plans = await self._claim_due(room, lease_ends, alone=key)
             except CommitUnknown:
@@ -369,6 +425,7 @@ class Poller:
                     self._emit(alert)
             else:
                 self._hand_over(claims, plans, lease_ends, chained=chained)
+                self._report(began, _part("due", began, claims, plans))
                 if plans or key not in self._failing:
                     del self._apart[key]
 
@@ -434,6 +491,18 @@ class Poller:
             return planned
         again, due = now + self._lookups.patience(planned), planned.next_fire_at
         return planned if due and now < due < again else replace(planned, next_fire_at=again)
+
+
+def _part(
+    source: Literal["due", "taken_over", "backfill", "confirmed"],
+    began: int,
+    claims: Sequence[Claim],
+    plans: Sequence[Plan] = (),
+) -> list[DecidedPart]:
+    """Return the part of a tick that ends now; none if it claimed and decided nothing."""
+    if not claims and not any(each.decisions or each.moves for each in plans):
+        return []
+    return [DecidedPart(source, began, time.time_ns(), tuple(claims), tuple(plans))]
 
 
 # --- full queues ---

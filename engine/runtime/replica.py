@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from temporalio.client import Client
 from temporalio.worker import Worker
@@ -35,6 +35,9 @@ from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import CloseWaiter, Polls, Tracker
 from engine.schedules import ScheduleFile
 from engine.schedules.timing.zones import TZDATA_VERSION
+
+if TYPE_CHECKING:  # it loads OpenTelemetry
+    from engine.runtime.tracing import ReplicaTraces
 
 # --- notifications ---
 # Hints that end a loop's wait early when the ledger has news. A lost hint (broken connection, a
@@ -98,6 +101,7 @@ class Replica:
         seen: the queues that the steps of runs name.
         worker: the worker whose steps may wait in queues; without one no queue is served.
         on_event: receives every event.
+        traces: makes the spans of this replica; None where nothing is traced.
     """
 
     def __init__(
@@ -111,7 +115,9 @@ class Replica:
         on_event: OnEvent,
         seen: SeenQueues | None = None,
         worker: Worker | None = None,
+        traces: ReplicaTraces | None = None,
     ) -> None:
+        self._traces = traces
         self._seen, self._worker = seen or SeenQueues(), worker
         self._queue_manager: QueueManager | None = None
         self._waiter: CloseWaiter | None = None
@@ -147,7 +153,8 @@ class Replica:
             await ledger.close()
 
     async def _serve(self, ledger: Ledger) -> None:
-        client = await self._patiently("temporal", lambda: patient_client(self._client))
+        outermost = [self._traces] if self._traces else []
+        client = await self._patiently("temporal", lambda: patient_client(self._client, *outermost))
         if client is None:
             return
         budget = self._budget = Budget()
@@ -170,6 +177,8 @@ class Replica:
         if identity is None:
             return
         starter.ledger = identity
+        if self._traces:
+            self._traces.begin(f"{identity}/{client.namespace}")
         self._loops = self._wire(client, ledger, identity, presence, clock, dispatcher)
         polling = self._loops[0]
         self._poller.rouse = self._lookups.rouse = polling.wake
@@ -212,6 +221,8 @@ class Replica:
             polls=Polls(client, ledger, settings, budget=budget, on_event=on_event),
             busy=lambda: not dispatcher.room, doubted_at=lambda: poller.doubted_at,
         )  # fmt: skip
+        if self._traces:
+            poller.on_tick = self._traces.on_tick
         polling = Loop("poller", poller.run_once, on_event=on_event)
         waiter = self._waiter = CloseWaiter(
             client, ledger, inspector, settings,
@@ -258,6 +269,8 @@ class Replica:
 
     def _heard(self, event: Event) -> None:
         self._emit(event)
+        if self._traces:
+            self._traces.on_event(event)
         if self._waiter:
             self._waiter.on_event(event)
         if self._failing:

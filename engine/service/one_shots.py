@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -67,6 +68,17 @@ def _draft(fields: Mapping[str, Any], key: str | None, request_id: str | None) -
     if draft.follows:  # nothing checks them for cycles or keeps the times of both equal
         raise ScheduleError("after and needs belong to a schedule of a file", cure="remove them")
     return draft
+
+
+def _with_caller(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Note the span of the caller in the metadata, if the application traces what it does."""
+    given = fields.get("metadata") or {}
+    if "opentelemetry.trace" not in sys.modules or not isinstance(given, Mapping):
+        return fields
+    from engine.telemetry.traces import CALLER, callers_traceparent  # noqa: PLC0415 - it traces
+
+    found = callers_traceparent()
+    return fields if found is None else {**fields, "metadata": {CALLER: found, **given}}
 
 
 async def _require_unused(transaction: Transaction, key: str, request_id: str | None) -> None:
@@ -192,7 +204,7 @@ class ApplicationSchedules(ReadOperations):
         reason: str | None,
     ) -> ApplicationSchedule:
         _require_memory(self._ledger)
-        draft = _draft(fields, key, request_id)
+        draft = _draft(_with_caller(fields), key, request_id)
         async with self._ledger.transaction(long=True) as transaction:
             # As an apply does: serializes requests for the same key or request id.
             await transaction.lock_project(project)

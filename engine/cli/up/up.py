@@ -53,6 +53,7 @@ from engine.runtime.temporal_client import connect_temporal
 from engine.runtime.workflow_check import unloadable
 from engine.schedules import ScheduleFile
 from engine.service import ScheduleService
+from engine.telemetry.trace_export import export_traces
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -203,6 +204,8 @@ def worker(
     options = Setup.load(setup)
     code = _served(imports)
     printer = LinePrinter()
+    for warning in export_traces():
+        printer.log(warning)
     plugin = SchedulePlugin(schedules, settings=settings, on_event=printer)
 
     async def run() -> None:
@@ -283,6 +286,8 @@ def up(
     if isinstance(file, ScheduleFileError) and not data_dir.exists():
         raise file
     own_database = database_url()
+    for warning in export_traces():
+        typer.echo(warning, err=True)
     application = _Application(
         schedules=schedules,
         task_queue=task_queue,

@@ -13,6 +13,7 @@ from temporalio.api.common.v1 import WorkflowExecution as Execution
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.client import (
     Client,
+    Interceptor,
     WorkflowExecution,
     WorkflowExecutionDescription,
     WorkflowExecutionStatus,
@@ -287,13 +288,17 @@ _NOBODY = "sched"
 """An id that no run has: in ours a colon follows ``sched``."""
 
 
-async def patient_client(client: Client) -> Client:
+async def patient_client(client: Client, *outermost: Interceptor) -> Client:
     """Return a client like this one, on a separate connection, that never retries by itself.
 
     The SDK's hidden retries stall for 10 to 30 seconds; the sweeper is the only retry. The
     user's data converter and interceptors stay. (``max_retries=0`` would mean "for ever".)
 
     It is connected already: unconnected, its calls raise RuntimeError, and later only RPCError.
+
+    Args:
+        client: the user's client.
+        outermost: interceptors around the user's own.
 
     Raises:
         TemporalUnavailable: the server does not answer.
@@ -306,7 +311,8 @@ async def patient_client(client: Client) -> Client:
         )
     except RuntimeError as error:
         raise TemporalUnavailable(f"the Temporal server cannot be reached: {error}") from error
-    return Client(**{**config, "service_client": service, "plugins": []})
+    around = [*outermost, *config.get("interceptors", ())]
+    return Client(**{**config, "service_client": service, "plugins": [], "interceptors": around})
 
 
 @dataclass(frozen=True, slots=True)

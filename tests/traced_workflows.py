@@ -1,0 +1,48 @@
+"""A workflow that retries a step, fails in the next one, and undoes the first."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+from temporalio import activity
+
+from engine import Context, FatalError, Retry, step, workflow
+from engine.runtime import Setup
+from tests.waiting import eventually
+
+AT_ONCE = Retry(max_attempts=3, initial_interval=0.1)
+
+
+@step(retry=AT_ONCE)
+async def reserve() -> None:
+    if activity.info().attempt == 1:
+        raise RuntimeError("no answer")
+
+
+@step
+async def release() -> None:
+    """Undo of ``reserve``."""
+
+
+@step(heartbeat=1, retry=AT_ONCE)
+async def charge(signalled: str) -> None:
+    """In its first attempt the worker gets a signal, once the test has left a file."""
+    if signalled and activity.info().attempt == 1:
+        await eventually(lambda: os.access(os.environ["TRACED_GO_ON"], os.F_OK), timeout=60)
+        os.kill(os.getpid(), signal.Signals[signalled])
+        await asyncio.sleep(60)
+    raise FatalError("no such card")
+
+
+@workflow(name="traced", version="1")
+class Traced:
+    async def run(self, ctx: Context, signalled: str) -> None:
+        await ctx.step(reserve, compensate=release)
+        await ctx.step(charge, signalled)
+
+
+def forgetful() -> Setup:
+    """A worker that replays the whole run for each of its tasks."""
+    return Setup(max_cached_workflows=0)
