@@ -1,25 +1,21 @@
 """Export of traces, as ``sched worker`` and ``sched up`` set it up from the ``OTEL_*`` variables.
 
-It is the only place that loads OpenTelemetry's SDK for traces, and does so only where they are on.
+It is separate from ``engine.telemetry.tracer``, because that loads OpenTelemetry's SDK: a quarter
+of a second, which a process without traces does not spend.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from importlib.metadata import entry_points, version
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from opentelemetry.sdk.resources import Resource
-    from temporalio.contrib.opentelemetry import ReplaySafeTracerProvider
+from importlib.metadata import entry_points
+from typing import Any, Final
 
 _EXPORTERS: Final = "OTEL_TRACES_EXPORTER"
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 _ENTRY_POINTS: Final = "opentelemetry_traces_exporter"
 _OTLP: Final = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
-_CURE: Final = "write otlp, console or none"
 
 
 def exporter_names() -> list[str]:
@@ -49,50 +45,12 @@ def export_traces() -> list[str]:
     warnings: list[str] = []
     exporters = [*_exporters(names, warnings)]
     if exporters:
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - as above
         from opentelemetry.trace import set_tracer_provider  # noqa: PLC0415 - as above
 
-        provider = tracer_provider()
-        for exporter in exporters:
-            provider.add_span_processor(BatchSpanProcessor(exporter))
-        set_tracer_provider(provider)
-    return warnings
+        from engine.telemetry.tracer import tracer_provider  # noqa: PLC0415 - as above
 
-
-def tracer_provider(resource: Resource | None = None) -> ReplaySafeTracerProvider:
-    """Return a tracer provider for workers: safe on replay, with the ids of windows.
-
-    An application adds its span processors to it and sets it, before it makes its worker.
-
-    Args:
-        resource: describes the process; by default what ``OTEL_RESOURCE_ATTRIBUTES`` and
-            ``OTEL_SERVICE_NAME`` say, as service ``sched``.
-    """
-    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - traces are on
-    from temporalio.contrib.opentelemetry import create_tracer_provider  # noqa: PLC0415 - as above
-
-    from engine.telemetry.window_ids import WindowIds  # noqa: PLC0415 - as above
-
-    sampler = TracerProvider(shutdown_on_exit=False).sampler  # as OTEL_TRACES_SAMPLER names it
-    provider = create_tracer_provider(
-        sampler=sampler, resource=resource or _resource(), id_generator=WindowIds()
-    )
-    # Temporal's wrapper hides it, and a window's trace asks whether it is sampled.
-    vars(provider)["sampler"] = sampler
-    return provider
-
-
-def _resource() -> Resource:
-    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - traces are on
-
-    named = {"service.name": "sched", "service.version": version("sched-engine")}
-    # What the environment says is stronger; its default for the service is no name.
-    given = {
-        name: value
-        for name, value in Resource.create().attributes.items()
-        if not str(value).startswith("unknown_service")
-    }
-    return Resource({**named, **given})
+        set_tracer_provider(tracer_provider(exporters=exporters))
+    return [f"traces are not exported: {warning}" for warning in warnings]
 
 
 def _exporters(names: list[str], warnings: list[str]) -> Iterator[Any]:
@@ -102,20 +60,20 @@ def _exporters(names: list[str], warnings: list[str]) -> Iterator[Any]:
             protocol = _first_of(_PROTOCOLS) or "grpc"
             wanted = _OTLP.get(protocol, "")
             if not wanted:
-                text = f"traces are not exported: {_PROTOCOLS[1]} is {protocol!r}"
-                warnings.append(f"{text}; write grpc or http/protobuf")
+                cure = "write grpc or http/protobuf"
+                warnings.append(f"the protocol of OTEL_EXPORTER_OTLP is {protocol!r}; {cure}")
                 continue
         found = [*entry_points(group=_ENTRY_POINTS, name=wanted)]
         if not found:
-            what = f"traces are not exported: {_EXPORTERS} names {name!r}"
-            cure = "install sched-engine[otlp]" if name.startswith("otlp") else _CURE
-            warnings.append(f"{what}, which is not installed; {cure}")
+            otlp = name.startswith("otlp")
+            cure = "install sched-engine[otlp]" if otlp else "write otlp, console or none"
+            warnings.append(f"{_EXPORTERS} names {name!r}, which is not installed; {cure}")
             continue
         try:
             yield found[0].load()()
         except Exception as error:  # noqa: BLE001 - whatever it is, the worker goes on
-            text = f"traces are not exported: the exporter {name!r} cannot be made"
-            warnings.append(f"{text}: {type(error).__name__}: {error}; see its OTEL_* variables")
+            cure = f"see its OTEL_* variables: {type(error).__name__}: {error}"
+            warnings.append(f"the exporter {name!r} cannot be made; {cure}")
 
 
 def _first_of(names: tuple[str, ...]) -> str:

@@ -4,7 +4,7 @@ The ids of a trace and of its first spans are hashes of ledger and workflow id. 
 takes a claim over, or sees its run close, continues the trace without having been told of it.
 
 The module uses OpenTelemetry's API alone, and is loaded only where a tracer provider is set. An API
-cannot choose ids: a provider with ``WindowIds`` (``engine.telemetry.trace_export``) takes them from
+cannot choose ids: a provider with ``WindowIds`` (``engine.telemetry.tracer``) takes them from
 here. With another one, the first spans of a window have a common parent that no span is.
 """
 

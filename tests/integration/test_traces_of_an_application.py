@@ -19,8 +19,7 @@ from temporalio.worker import Worker
 from engine.runtime import SchedulePlugin
 from engine.schedules import load_schedules
 from engine.service import ScheduleService
-from engine.telemetry.trace_export import tracer_provider
-from engine.telemetry.window_ids import WindowIds
+from engine.telemetry.tracer import WindowIds, tracer_provider
 from tests import traced_workflows as traced
 from tests.waiting import eventually
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 
 import opentelemetry.trace
 import pytest
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from engine.telemetry import trace_export
-from engine.telemetry.trace_export import export_traces, exporter_names, tracer_provider
+from engine.telemetry.trace_export import export_traces, exporter_names
+from engine.telemetry.tracer import WatchedExporter, resource_of_process, tracer_provider
 from engine.telemetry.traces import WindowSpans, caller_in, ids_of
 
 
@@ -78,7 +80,11 @@ def test_the_standard_variables_turn_traces_on(environment, names, monkeypatch):
     [
         ("zipkin", "grpc", "names 'zipkin', which is not installed; write otlp, console or none"),
         ("otlp", "grpc", "names 'otlp', which is not installed; install sched-engine[otlp]"),
-        ("otlp", "json", "OTEL_EXPORTER_OTLP_PROTOCOL is 'json'; write grpc or http/protobuf"),
+        (
+            "otlp",
+            "json",
+            "OTEL_EXPORTER_OTLP is 'json'; write grpc or http/protobuf",
+        ),
     ],
 )
 def test_what_cannot_be_exported_is_a_warning_with_its_cure(
@@ -95,9 +101,57 @@ def test_what_cannot_be_exported_is_a_warning_with_its_cure(
     )
 
 
+class Collector(SpanExporter):
+    """A collector that may be away, and an exporter that logs each attempt."""
+
+    def __init__(self) -> None:
+        self.away, self.closed = False, False
+
+    def export(self, spans):
+        if self.away:
+            logging.getLogger(__name__).warning("no connection, retrying")
+            logging.getLogger(__name__).error("gave up")
+        return SpanExportResult.FAILURE if self.away else SpanExportResult.SUCCESS
+
+    def shutdown(self) -> None:
+        self.closed = True
+
+
+def test_a_collector_that_is_away_is_one_line_and_its_return_another(caplog):
+    caplog.set_level(logging.INFO)
+    collector = Collector()
+    exporter = WatchedExporter(collector)
+    for away in [False, True, True, True, False, False]:
+        collector.away = away
+        exporter.export([])
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        (
+            "WARNING",
+            "traces are not exported, and are dropped until they are: no connection, retrying",
+        ),
+        ("INFO", "traces are exported again: 0 spans lost in 0 s"),
+    ]
+
+
+def test_the_end_of_a_process_waits_for_a_collector_only_while_that_answers():
+    there, away = Collector(), Collector()
+    away.away = True
+    for collector in (there, away):
+        exporter = WatchedExporter(collector)
+        exporter.export([])
+        exporter.leave()
+        away.away = False
+        result = exporter.export([])
+        assert (result is SpanExportResult.SUCCESS, collector.closed) == (
+            collector is there,
+            collector is away,
+        )
+        away.away = True
+
+
 def test_the_service_is_named_sched_unless_the_environment_names_it(monkeypatch):
     def resource() -> dict[str, object]:
-        return dict(trace_export._resource().attributes)
+        return dict(resource_of_process().attributes)
 
     assert resource()["service.name"] == "sched"
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
