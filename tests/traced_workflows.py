@@ -46,3 +46,22 @@ class Traced:
 def forgetful() -> Setup:
     """A worker that replays the whole run for each of its tasks."""
     return Setup(max_cached_workflows=0)
+
+
+@step(queue="narrow")
+async def greet(name: str) -> None:
+    """A step that runs on the worker of a queue."""
+
+
+@workflow(name="traced-child", version="1")
+class TracedChild:
+    async def run(self, ctx: Context, left: int) -> None:
+        await ctx.step(greet, f"guest {left}")
+        if left:
+            await ctx.continue_as_new(left - 1)
+
+
+@workflow(name="traced-family", version="1")
+class TracedFamily:
+    async def run(self, ctx: Context) -> None:
+        await ctx.child(TracedChild, 1)

@@ -24,6 +24,7 @@ from tests import traced_workflows as traced
 from tests.waiting import eventually
 
 FILE = "schedules: [{key: journey, workflow: traced, everyMs: 86400000, input: ''}]"
+FAMILY = "schedules: [{key: journey, workflow: traced-family, everyMs: 86400000}]"
 OTHER = "schedules: [{key: other, workflow: traced@2, everyMs: 86400000}]"
 OURS = {"sched.claim", "sched.start", "sched.settle"}
 
@@ -39,8 +40,9 @@ class Application:
     def worker(self, file: str = FILE) -> Worker:
         plugin = SchedulePlugin(load_schedules(file), database_url=self.database_url)
         return Worker(
-            self.client, task_queue="sched", workflows=[traced.Traced], plugins=[plugin],
-            activities=[traced.reserve, traced.release, traced.charge], max_cached_workflows=0,
+            self.client, task_queue="sched", plugins=[plugin], max_cached_workflows=0,
+            workflows=[traced.Traced, traced.TracedFamily, traced.TracedChild],
+            activities=[traced.reserve, traced.release, traced.charge, traced.greet],
         )  # fmt: skip
 
     def spans(self, name: str) -> list[ReadableSpan]:
@@ -95,6 +97,27 @@ async def test_a_window_is_one_trace_beside_the_provider_of_an_application(
     # An ordinary provider cannot make the span that all of these are below.
     top = OURS if provider is TracerProvider else {"sched.claim"}
     assert {name for name, parent in parents.items() if parent is None} == top
+
+
+async def test_children_the_runs_of_a_chain_and_steps_in_queues_are_in_the_trace_of_their_window(
+    client: Client, database_url: str, traces
+):
+    application = Application(client, database_url, traces(tracer_provider()))
+    queues = "queues: {narrow: {concurrency: 1}}\n"
+    async with application.worker(queues + FAMILY):
+        await application.until_settled()
+    spans = application.of_window()
+    by_id = {span.context.span_id: span.name for span in spans}
+    assert Counter((s.name, by_id[s.parent.span_id]) for s in spans if s.parent) == {
+        ("sched.start", "sched.claim"): 1,
+        ("sched.settle", "sched.claim"): 1,
+        ("RunWorkflow:traced-family@1", "sched.start"): 1,
+        ("StartChildWorkflow:traced-child@1", "RunWorkflow:traced-family@1"): 1,
+        ("RunWorkflow:traced-child@1", "StartChildWorkflow:traced-child@1"): 1,
+        ("RunWorkflow:traced-child@1", "RunWorkflow:traced-child@1"): 1,
+        ("StartActivity:greet", "RunWorkflow:traced-child@1"): 2,
+        ("RunActivity:greet", "StartActivity:greet"): 2,
+    }
 
 
 async def test_an_interceptor_of_the_application_is_enough_for_its_runs(
