@@ -42,7 +42,7 @@ from engine.telemetry.instruments import (
 _NOTHING = timedelta(0)
 _CONTENDED = timedelta(milliseconds=20)
 _LOOK = 10.0
-"""Seconds for which a turn waits for room."""
+"""The most seconds for which a turn waits for room."""
 _REFILLED = timedelta(milliseconds=50)
 """Approximate time to send one part of a backfill."""
 _FAR = datetime.max.replace(tzinfo=UTC)
@@ -162,7 +162,8 @@ class Poller:
         if tick.full:
             if not self._dispatcher.room:
                 # Not for ever: a turn that lasts too long looks like one that is stuck.
-                await wait_for(self._dispatcher.room_made, _LOOK)
+                look = min(self._settings.tick.total_seconds(), _LOOK)
+                await wait_for(self._dispatcher.room_made, look)
             return _NOTHING
         if tick.claims or tick.laid:
             return _NOTHING  # more may be due at once

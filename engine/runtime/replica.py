@@ -229,14 +229,15 @@ class Replica:
         totals = self._totals = TotalsReader(ledger, self._serving, settings.heartbeat)
         keeper = self._queue_manager = self._make_queue_manager(client, ledger, poller)
         loop = partial(Loop, on_event=on_event)
-        # Many closes, a large archive and steps that drain take as long as they take.
+        # Many closes, a large archive and steps that drain take as long as they take, and some wait
+        # for news within their turns.
         unhurried = partial(loop, patience=None)
         return [
             polling,
             loop("starts", dispatcher.breaker.run_once),
             loop("leases", dispatcher.leases.run_once),
             unhurried("tracker", tracker.run_once, end=tracker.release),
-            loop("lines", waiter.run_once, end=waiter.end),
+            unhurried("lines", waiter.run_once, end=waiter.end),
             loop("watchdog", watchdog.run_once),
             loop("presence", presence.run_once),
             loop("totals", totals.run_once),

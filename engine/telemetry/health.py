@@ -16,8 +16,6 @@ from typing import Final, NamedTuple, Protocol
 _BEAT: Final = 1.0
 _DEAF: Final = 30.0
 """Seconds after which an event loop without a beat counts as stuck."""
-_LATELY: Final = 30.0
-"""Least seconds for which an answer of a server is recent."""
 
 Age = Callable[[], float | None]
 """Returns the seconds since something happened; None if it never did."""
@@ -115,7 +113,7 @@ class Health:
                 return Verdict(False, "draining: nothing new is claimed")
             for server, age_of in (("the ledger", pulse.ledger), ("Temporal", pulse.temporal)):
                 age = age_of()
-                if age is None or age > max(pulse.lately, _LATELY):
+                if age is None or age > pulse.lately:
                     since = "" if age is None else f" for {age:.0f} s"
                     return Verdict(False, f"{server} has not answered{since}")
         live = self.live()

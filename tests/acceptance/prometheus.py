@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from engine.embedded.process import free_port
+from engine.embedded import free_port
 from tests.acceptance.fleet import ROOT
 from tests.pages import ask
 from tests.waiting import eventually

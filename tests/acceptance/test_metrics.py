@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from engine.embedded import TemporalServer
-from engine.embedded.process import free_port
+from engine.embedded import TemporalServer, free_port
 from engine.telemetry.instruments import INSTRUMENTS
 from tests.acceptance.fleet import Books, Fleet, Replica
 from tests.acceptance.prometheus import PROMETHEUS, PROMTOOL, RULES, scraping
