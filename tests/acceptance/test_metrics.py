@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -55,7 +56,7 @@ SEEN = [
     'sched_run_duration_seconds_bucket{le="3600.0"}',
     "sched_run_timeout_used_count",
     # Temporal's own, of the same process, in buckets that begin at a millisecond.
-    'temporal_request_latency_seconds_bucket{le="0.001"} >= 0',
+    'count(temporal_request_latency_seconds_bucket{le="0.001"})',
     'temporal_activity_execution_failed_total{activity_type="charge"}',
     'temporal_num_pollers{poller_type="workflow_task"}',
 ]
@@ -65,8 +66,9 @@ AFTER_THE_OUTAGE = [
     'sched_loop_failures_total{loop="starts"}',
 ]
 
-needs_prometheus = pytest.mark.skipif(not PROMETHEUS, reason="needs prometheus")
-needs_promtool = pytest.mark.skipif(not PROMTOOL, reason="needs prometheus (promtool)")
+# Left out where Debian's package `prometheus` is missing; CI requires it.
+_LEFT_OUT = not (PROMETHEUS and PROMTOOL) and not os.environ.get("REQUIRE_PROMETHEUS")
+needs_prometheus = pytest.mark.skipif(_LEFT_OUT, reason="needs the package prometheus")
 
 
 @needs_prometheus
@@ -112,8 +114,9 @@ async def test_a_prometheus_sees_every_instrument_and_what_happened(
         assert await worker.gone() == 0
 
 
-@needs_promtool
+@needs_prometheus
 def test_the_alert_rules_are_valid_and_fire_when_they_should():
+    assert PROMTOOL
     for check in (["check", "rules", RULES], ["test", "rules", "alerts_test.yml"]):
         command = [PROMTOOL, *check]
         here = Path(__file__).parent
