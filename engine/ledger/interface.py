@@ -45,6 +45,7 @@ from engine.ledger.records import (
     SlotAsk,
     Start,
     ToLay,
+    Totals,
     Wanted,
 )
 from engine.schedules.diff import Head
@@ -558,6 +559,12 @@ class Ledger(Slots, Protocol):
 
     async def polled_queues(self, *, within: timedelta) -> list[PolledQueue]:
         """Return the task queues of external schedules that were looked at ``within`` this time."""
+
+    async def totals(self, serving: Serving, *, most: int) -> Totals:
+        """Return how much of each kind there is in the namespace, at most ``most`` of each.
+
+        Overdue are counted for the project and the lanes of ``serving``.
+        """
 
     async def replicas(self, *, alive: timedelta) -> int:
         """Return how many replicas of the namespace announced themselves within ``alive``."""

@@ -33,6 +33,7 @@ from engine.runtime.interceptors import (
     StepNotes,
 )
 from engine.runtime.loop_watch import watched_loop
+from engine.runtime.measurements import EventMeter, measure_statement
 from engine.runtime.replica import Replica
 from engine.runtime.reset_keys import ResetKeys, check_reset, left_to_undo
 from engine.runtime.run_memo import ChainMemo, lets_plain_through
@@ -43,6 +44,7 @@ from engine.runtime.step_queues import SeenQueues, SlotInterceptor, is_lane
 from engine.runtime.worker_resources import WorkerResources, run_with_resources
 from engine.runtime.workflow_check import require_loadable, sandbox_of
 from engine.schedules import ScheduleFile
+from engine.telemetry.health import Health
 
 _STEPS_AT_ONCE = 100
 """The SDK's default of ``max_concurrent_activities``."""
@@ -74,6 +76,9 @@ class SchedulePlugin(SimplePlugin):
         LedgerRequired: there is no ledger, but the file needs one or ``apply`` is ``never``.
         SettingsInvalid: a setting is invalid.
         TypeError: an object of ``steps`` has no step, or a key of ``resources`` is of no use.
+
+    Attributes:
+        health: whether the replicas of this plugin work; ``engine.telemetry`` serves it over HTTP.
     """
 
     def __init__(
@@ -112,6 +117,8 @@ class SchedulePlugin(SimplePlugin):
         for warning in unknown_names():
             logger.warning(warning)
         self._on_event = on_event
+        self._meter = EventMeter(self.settings.metrics_keys)
+        self.health = Health()
         self._objects, self._given = tuple(steps), dict(resources or {})
         WorkerResources(self._given, self._objects)  # refuses them here
         if self.settings.apply == "never" and self._database_url is None:
@@ -210,6 +217,7 @@ class SchedulePlugin(SimplePlugin):
     def _replica(self, worker: Worker) -> Replica:
         name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         workflows = worker.config(active_config=True).get("workflows", ())
+        self._meter.learn(_rules_of(workflows))
         serving = Serving(
             name, self._project, worker.task_queue, types_of(workflows), rules=_rules_of(workflows)
         )
@@ -222,13 +230,17 @@ class SchedulePlugin(SimplePlugin):
             on_event=self._emit,
             seen=self._seen,
             worker=worker,
+            health=self.health,
         )
 
     async def _open_ledger(self, namespace: str) -> Ledger:
         if self._database_url is None:
             return MemoryLedger()
         return await PostgresLedger.connect(
-            self._database_url, namespace=namespace, schema=database_schema()
+            self._database_url,
+            namespace=namespace,
+            schema=database_schema(),
+            on_statement=measure_statement,
         )
 
     def _emit(self, event: Event) -> None:
@@ -236,6 +248,7 @@ class SchedulePlugin(SimplePlugin):
         self._listen(event)
 
     def _listen(self, event: Event) -> None:
+        self._meter.on_event(event)
         if self._on_event is None:
             return
         try:

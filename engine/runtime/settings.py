@@ -49,6 +49,9 @@ class StartRate:
 Period: TypeAlias = "timedelta | None"
 """Time between two rounds; None is never."""
 
+Patterns: TypeAlias = tuple[str, ...]
+"""Keys, each with ``*`` for any text."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -85,6 +88,7 @@ class Settings:
             these four.
         apply: whether a worker applies its file at start. With ``never`` another process does,
             e.g. a deploy with ``sched apply``, and the file only names the project.
+        metrics_keys: schedules whose keys may be labels of metrics, with ``*`` for any text.
     """
 
     tick: timedelta = timedelta(seconds=1)
@@ -108,6 +112,7 @@ class Settings:
     retention_failed_age: timedelta = timedelta(days=365)
     retention_max_age: timedelta = timedelta(days=730)
     apply: ApplyWhen = "on-start"
+    metrics_keys: Patterns = ()
 
     @property
     def alive(self) -> timedelta:
@@ -177,6 +182,14 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _patterns(text: str) -> Patterns:
+    found = tuple(filter(None, (each.strip() for each in text.split(","))))
+    for each in found:
+        if any(letter.isspace() or letter == ":" for letter in each):
+            raise ValueError("write schedule keys with commas between them, as billing-*,nightly")
+    return found
+
+
 def _period(text: str) -> Period:
     return None if text == "off" else parse_duration(text)
 
@@ -244,7 +257,7 @@ NAMES: Final = frozenset(
         *(_variable(field.name) for field in fields(Settings)),
         *(f"SCHED_{name}" for name in (
             "DATABASE_URL", "SCHEMA", "SCHEDULES", "TASK_QUEUE", "IMPORTS", "DATA_DIR", "UI_URL",
-            "TEMPORAL_CLI", "DB_PASSWORD", "FAULT", "SETUP",
+            "TEMPORAL_CLI", "DB_PASSWORD", "FAULT", "SETUP", "HTTP_PORT", "HTTP_HOST",
         )),
     }
 )  # fmt: skip
@@ -259,6 +272,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "Period": _period,
     "Path | None": Path,
     "ApplyWhen": _apply,
+    "Patterns": _patterns,
 }
 """Parsers of settings by annotation; any other setting is a duration."""
 

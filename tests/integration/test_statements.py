@@ -311,6 +311,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "take_over": [("default", "one", 50, A_MINUTE, AGO)],
     "take_stops": [("default", 50, A_MINUTE)],
     "to_fill": [([11],)],
+    "totals": [(1000, "default", ["sched", ""])],
     "unknown_runs": [([RUN, "no such run"],)],
     "unservable": [("default", "sched", A_MINUTE, ["noop@1"], DAY, 50, RULES)],
     "unskip": [("busy", 1, NOW)],

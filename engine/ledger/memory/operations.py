@@ -403,7 +403,7 @@ class MemoryBadEnds(MemoryRows):
         found = [
             self._letter(fire)
             for fire in self._tables.fires.values()
-            if _is_dead(fire)
+            if is_dead(fire)
             and key in {None, fire.key}
             and workflow_id in {None, fire.workflow_id}
             and bucket in {None, fire.bucket}
@@ -416,7 +416,7 @@ class MemoryBadEnds(MemoryRows):
         dealt = set()
         for name in workflow_ids:
             fire = self._tables.of_run(name)
-            if fire and _is_dead(fire):
+            if fire and is_dead(fire):
                 self._tables.change(fire, dealt_at=self.clock())
                 dealt.add(name)
         return dealt
@@ -472,7 +472,8 @@ class MemoryBadEnds(MemoryRows):
         )
 
 
-def _is_dead(fire: FireEntry) -> bool:
+def is_dead(fire: FireEntry) -> bool:
+    """Return whether it is a dead letter."""
     return fire.status in DIED and fire.dealt_at is None
 
 

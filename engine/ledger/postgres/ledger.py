@@ -29,7 +29,13 @@ from engine.ledger.fires import (
     apart,
 )
 from engine.ledger.floors import EVER, LOOK_AGAIN, Floor, Floors, Moments, again_after
-from engine.ledger.postgres.connections import PATIENCE, PATIENCE_LONG, Connections, query
+from engine.ledger.postgres.connections import (
+    PATIENCE,
+    PATIENCE_LONG,
+    Connections,
+    OnStatement,
+    query,
+)
 from engine.ledger.postgres.maintenance import Upkeep
 from engine.ledger.postgres.rows import (
     as_action,
@@ -53,6 +59,7 @@ from engine.ledger.records import (
     Served,
     Serving,
     SlotAsk,
+    Totals,
     Wanted,
     as_served,
 )
@@ -329,9 +336,23 @@ class PostgresLedger(PostgresFires, PostgresSlots):
 
     @classmethod
     async def connect(
-        cls, url: str, *, namespace: str = "default", schema: str = "sched", connections: int = 5
+        cls,
+        url: str,
+        *,
+        namespace: str = "default",
+        schema: str = "sched",
+        connections: int = 5,
+        on_statement: OnStatement | None = None,
     ) -> PostgresLedger:
         """Connect, and migrate the schema.
+
+        Args:
+            url: the address of the database.
+            namespace: the Temporal namespace.
+            schema: the schema of the ledger.
+            connections: the most connections of the pool.
+            on_statement: is called after each statement, with the name of its query, its duration
+                in seconds, and whether it failed.
 
         Raises:
             LedgerUnavailable: the database cannot be reached.
@@ -339,7 +360,9 @@ class PostgresLedger(PostgresFires, PostgresSlots):
             LedgerError: it is older than PostgreSQL 15, or the role may not use it.
         """
         check_schema_name(schema)
-        opened = await Connections.open(url, schema=schema, most=connections)
+        opened = await Connections.open(
+            url, schema=schema, most=connections, on_statement=on_statement
+        )
         try:
             migrated = await migrate(opened, schema)
         except BaseException:
@@ -540,6 +563,10 @@ class PostgresLedger(PostgresFires, PostgresSlots):
 
     async def polled_queues(self, *, within: timedelta) -> list[PolledQueue]:
         return [PolledQueue(**row) for row in await self._run("polled_queues", within)]
+
+    async def totals(self, serving: Serving, *, most: int) -> Totals:
+        (row,) = await self._run("totals", most, serving.project, list(serving.lanes))
+        return Totals(**row)
 
     async def replicas(self, *, alive: timedelta) -> int:
         (row,) = await self._run("living", alive)

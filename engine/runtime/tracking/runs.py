@@ -364,7 +364,23 @@ async def reconcile_runs(
                         f"{each.workflow_id} has a run, and the ledger had it {before}",
                     )
                 )
+    await _report_doubles(ledger, [each for each, _ in found], on_event)
     return await ledger.record_evidence([each for each, _ in found])
+
+
+async def _report_doubles(ledger: Ledger, found: Sequence[Evidence], on_event: OnEvent) -> None:
+    """Emit an alert for each run that does not belong to the chain that the ledger knows.
+
+    Only a described run names its chain; runs that completed are listed without it.
+    """
+    for each in found:
+        if each.first_run_id is None or each.closed is None:
+            continue
+        first = await ledger.first_run(each.workflow_id)
+        if first is not None and first != each.first_run_id:
+            text = f"{each.workflow_id}: run {each.run_id} is not of the chain of run {first}"
+            cure = "the window has run twice; see what both did"
+            on_event(Alert(Code.RUN_DOUBLED, f"{text}; {cure}"))
 
 
 async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str) -> str | None:

@@ -1,0 +1,1 @@
+"""Telemetry: instruments, their export, and the health of a worker."""

@@ -1,0 +1,167 @@
+"""Export of metrics by ``sched worker`` and ``sched up``: OpenTelemetry's SDK from ``OTEL_*``.
+
+An application with a worker of its own configures OpenTelemetry itself, and none of this runs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.metadata import entry_points, version
+from typing import Any, Final
+
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.metrics import set_meter_provider
+from opentelemetry.sdk.metrics import Histogram, MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    MetricExporter,
+    MetricReader,
+    PeriodicExportingMetricReader,
+)
+from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from prometheus_client import CollectorRegistry, make_wsgi_app
+from temporalio.contrib.opentelemetry import MetricsExporter
+from temporalio.runtime import MetricBuffer, MetricBufferDurationFormat, Runtime, TelemetryConfig
+
+from engine.errors import SettingsInvalid
+from engine.telemetry.http import Respond
+from engine.telemetry.instruments import SECONDS, use
+
+_GROUP: Final = "opentelemetry_metrics_exporter"
+_OTLP: Final = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+_PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_OF_CORE: Final = "temporalio"
+"""Name of the meter of Temporal's own metrics."""
+_BUFFERED: Final = 100_000
+"""Updates of Temporal's metrics that may gather in the second between two drains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exports:
+    """Where the metrics of this process go.
+
+    Attributes:
+        provider: the meter provider; None if they go nowhere.
+        respond: answers ``/metrics``; None if no port was asked for.
+        runtime: the runtime for the Temporal client, whose own metrics are exported as well; None
+            if metrics go nowhere.
+        buffer: where the runtime leaves them.
+    """
+
+    provider: MeterProvider | None = None
+    respond: Respond | None = None
+    runtime: Runtime | None = None
+    buffer: MetricBuffer | None = None
+
+    def client_options(self) -> dict[str, Runtime]:
+        """Return the arguments for ``Client.connect``."""
+        return {} if self.runtime is None else {"runtime": self.runtime}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Carry Temporal's metrics over while the block lasts, and export the last ones."""
+        if self.provider is None or self.buffer is None:
+            yield
+            return
+        try:
+            async with MetricsExporter(self.buffer, self.provider, meter_name=_OF_CORE):
+                yield
+        finally:
+            self.provider.shutdown(timeout_millis=5000)
+            use(None)
+
+
+def configure(*, prometheus: bool, environment: Mapping[str, str] = os.environ) -> Exports:
+    """Set up the export of metrics, and make it the process's meter provider.
+
+    Args:
+        prometheus: whether ``/metrics`` will be served.
+        environment: has the variables ``OTEL_*`` that the SDK defines.
+
+    Raises:
+        SettingsInvalid: an exporter is unknown, or its package is not installed.
+    """
+    if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return Exports()
+    readers = [_reader(name) for name in _exporters(environment)]
+    respond = None
+    if prometheus:
+        reader, respond = _prometheus()
+        readers.append(reader)
+    if not readers:
+        return Exports()
+    provider = MeterProvider(readers, resource=_resource(environment), views=_VIEWS)
+    set_meter_provider(provider)
+    use(provider)
+    buffer = MetricBuffer(_BUFFERED, MetricBufferDurationFormat.SECONDS)
+    # The Temporal client must be given this runtime: a default one has no metrics.
+    telemetry = TelemetryConfig(metrics=buffer, attach_service_name=False)
+    return Exports(provider, respond, Runtime(telemetry=telemetry), buffer)
+
+
+_VIEWS: Final = [
+    View(
+        instrument_type=Histogram,
+        meter_name=_OF_CORE,
+        aggregation=ExplicitBucketHistogramAggregation(SECONDS),
+    )
+]
+"""Core's histograms have no bounds of their own, and the SDK's begin at 5 s. Ours have theirs."""
+
+
+def _resource(environment: Mapping[str, str]) -> Resource:
+    """Return the resource of the SDK's variables; without a service name it is ``sched``."""
+    ours = {SERVICE_VERSION: version("sched-engine")}
+    named = "service.name=" in environment.get("OTEL_RESOURCE_ATTRIBUTES", "")
+    if not environment.get("OTEL_SERVICE_NAME") and not named:
+        ours[SERVICE_NAME] = "sched"
+    return Resource.create(ours)
+
+
+def _exporters(environment: Mapping[str, str]) -> list[str]:
+    """Return the names of the exporters, as they are registered.
+
+    The SDK's own default is OTLP to this machine. Here nothing is sent unless a variable says so.
+    """
+    given = environment.get("OTEL_METRICS_EXPORTER")
+    if not given:
+        given = "otlp" if any(map(environment.get, _ENDPOINTS)) else "none"
+    names = dict.fromkeys(filter(None, (each.strip() for each in given.split(","))))
+    return [_registered(each, environment) for each in names if each != "none"]
+
+
+def _registered(name: str, environment: Mapping[str, str]) -> str:
+    if name != "otlp":
+        return name
+    protocol = next(filter(None, map(environment.get, _PROTOCOLS)), "http/protobuf")
+    found = _OTLP.get(protocol)
+    if found is None:
+        raise SettingsInvalid(
+            [f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}; write {' or '.join(_OTLP)}"]
+        )
+    return found
+
+
+def _reader(name: str) -> MetricReader:
+    found = next(iter(entry_points(group=_GROUP, name=name)), None)
+    if found is None:
+        asked = "otlp" if name in _OTLP.values() else name
+        cure = "pip install 'sched-engine[otlp]'" if asked == "otlp" else "install its package"
+        raise SettingsInvalid([f"no metrics exporter {asked!r} is installed here; {cure}"])
+    made: Any = found.load()()
+    if isinstance(made, MetricExporter):
+        return PeriodicExportingMetricReader(made)
+    if not isinstance(made, MetricReader):
+        raise SettingsInvalid([f"OTEL_METRICS_EXPORTER names {name!r}, which exports no metrics"])
+    return made
+
+
+def _prometheus() -> tuple[MetricReader, Respond]:
+    """Return a reader whose metrics are pulled, and what answers ``/metrics`` with them."""
+    registry = CollectorRegistry()
+    reader = PrometheusMetricReader(scope_info_enabled=False, registry=registry)
+    return reader, make_wsgi_app(registry)
