@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from engine.ledger.alerts import AlertBook
 from engine.ledger.fires import (
     Claim,
     DataGap,
@@ -393,6 +394,10 @@ class Ledger(Slots, Protocol):
     @property
     def remembers(self) -> bool:
         """Whether it knows what earlier processes did."""
+
+    @property
+    def alerts(self) -> AlertBook:
+        """The alerts of the namespace."""
 
     async def build_indexes(self, *, patience: float | None = None) -> list[str]:
         """Build the indexes that migrations left for later; return the names of missing ones.

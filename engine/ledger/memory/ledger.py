@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
+from engine.ledger.alerts import AlertsInMemory
 from engine.ledger.fires import (
     DENIED,
     Claim,
@@ -515,6 +516,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         self._polled: dict[str, PolledQueue] = {}
         self._slots = {}
         self._last_asks = {}
+        self.alerts = AlertsInMemory(lambda: self.clock())
 
     def travel(self, now: datetime) -> None:
         """Stop the clock at ``now``."""

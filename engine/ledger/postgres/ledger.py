@@ -15,6 +15,7 @@ from typing import get_args
 import asyncpg
 
 from engine.errors import EngineError, LedgerError, LedgerTimeout, LedgerUnavailable
+from engine.ledger.alerts import StoredAlerts
 from engine.ledger.fires import (
     Claim,
     DataGap,
@@ -326,6 +327,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         self._floors, self._unseen = Floors(), Floor()
         self._look_at = -math.inf
         self._older = True
+        self.alerts = StoredAlerts(self._run)
 
     @classmethod
     async def connect(
