@@ -1,21 +1,141 @@
-"""Alerts: problems that a look found, kept until they are resolved and their receiver knows."""
+"""Alerts: the facts that looks judge, and the problems that they found."""
 
 from __future__ import annotations
 
-__all__ = ["AlertBook", "AlertChanges", "AlertRow", "AlertsInMemory", "Problem"]
+__all__ = [
+    "AlertBook",
+    "AlertChanges",
+    "AlertRow",
+    "Facts",
+    "Letters",
+    "Overdue",
+    "Problem",
+    "Recent",
+    "SeenReplica",
+    "Watched",
+]
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
 from engine.errors import Code
-from engine.schedules.terms import exact_text
+from engine.ledger.fires import Status
+from engine.ledger.records import PolledQueue
+from engine.schedules.model import Alerting
+from engine.schedules.terms import exact_text, utc_text
+
+# --- facts ---
+# What the ledger knows at one moment; ``engine.runtime.watch`` judges it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overdue:
+    """A window past its grace that has no class: undecided, or its start has no answer.
+
+    Attributes:
+        fire_time: its fire time.
+        status: of the fire, if it has been decided.
+        owner: the replica that has claimed it.
+        answer: the last answer to its start, if one was an error.
+        error: why the schedule's plan fails, if it does.
+        rules: the rules of time by which the schedule was computed.
+    """
+
+    key: str
+    project: str
+    task_queue: str
+    workflow: str
+    workflow_type: str | None
+    external: bool
+    fire_time: datetime
+    status: Status | None = None
+    owner: str | None = None
+    answer: str | None = None
+    error: str | None = None
+    rules: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenReplica:
+    """The last announcement of a replica that has not withdrawn it."""
+
+    replica: str
+    project: str
+    task_queue: str
+    types: frozenset[str]
+    engine: str
+    tzdata: str
+    started_at: datetime
+    seen_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recent:
+    """One of the newest rows of a schedule."""
+
+    status: Status
+    windows: int
+    reason_code: str | None
+    timing: str | None
+    fire_time: datetime
+    started_at: datetime | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A schedule that declares limits, with its newest rows, the newest first.
+
+    Attributes:
+        undecided: its first window without a class; None if it is still to come.
+        paused: who paused it, since when and why, if it is paused.
+    """
+
+    key: str
+    project: str
+    alert: Alerting
+    undecided: datetime | None
+    paused: str | None
+    recent: Sequence[Recent]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letters:
+    """The dead letters of one schedule, among the newest of all."""
+
+    key: str
+    project: str
+    number: int
+    newest: str
+    died_at: datetime
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the ledger knows now. ``some_letters``: there are more dead letters than these."""
+
+    now: datetime
+    overdue: Sequence[Overdue] = ()
+    replicas: Sequence[SeenReplica] = ()
+    queues: Sequence[PolledQueue] = ()
+    watched: Sequence[Watched] = ()
+    letters: Sequence[Letters] = ()
+    some_letters: bool = False
+
+
+def pause_text(at: datetime, by: str | None, reason: str | None) -> str:
+    """Return a pause as a clause: since when, by whom and why."""
+    return f"since {utc_text(at)}{f' by {by}' if by else ''}{f' ({reason})' if reason else ''}"
+
 
 # --- problems and alerts ---
-# A problem is a condition at one moment: it has no history. An alert is its life: opened by the first
-# look that finds it, resolved by the first look that does not. Many processes look, so the alerts
-# are in the ledger, and the name of a problem is the same in all of them.
+# A problem is a condition at one moment: it has no history. An alert is its life: opened by the
+# first look that finds it, resolved by the first look that does not, and kept until its receiver
+# knows. Many processes look, so the alerts are in the ledger, and the name of a problem is the same
+# in all of them.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,53 +241,7 @@ class AlertBook(Protocol):
         """Return all open alerts, the oldest first."""
 
 
-# --- alerts in PostgreSQL ---
-
-Rows = Sequence[Mapping[str, Any]]
-
-
-class StoredAlerts:
-    """The alerts of a ledger in PostgreSQL.
-
-    Args:
-        run: runs one of the ledger's statements by its name.
-    """
-
-    def __init__(self, run: Callable[..., Awaitable[Rows]]) -> None:
-        self._run = run
-
-    async def note(self, found: Sequence[Problem], *, of: Collection[Code]) -> AlertChanges:
-        opened: list[AlertRow] = []
-        if found:
-            columns = [[getattr(each, name) for each in found] for name in PROBLEM_FIELDS]
-            written = await self._run("open_alerts", *columns)
-            opened = [_as_alert(row) for row in written if row["opened"]]
-        names = [problem.name for problem in found]
-        gone = await self._run("resolve_alerts", list(map(str, of)), names)
-        return AlertChanges(opened, list(map(_as_alert, gone)))
-
-    async def take(self, limit: int, *, lease: timedelta) -> list[AlertRow]:
-        return list(map(_as_alert, await self._run("take_alerts", limit, lease)))
-
-    async def told(self, alert: AlertRow) -> None:
-        await self._run("alert_told", alert.name, alert.resolved_at)
-
-    async def not_told(self, alert: AlertRow, error: str, *, wait: timedelta) -> None:
-        await self._run("alert_not_told", alert.name, alert.resolved_at, error, wait)
-
-    async def open(self) -> list[AlertRow]:
-        return list(map(_as_alert, await self._run("open_problems")))
-
-
-def _as_alert(row: Mapping[str, Any]) -> AlertRow:
-    known = {name: row[name] for name in _ROW_FIELDS}
-    return AlertRow(**(known | {"code": Code(row["code"])}))
-
-
-_ROW_FIELDS = tuple(each.name for each in fields(AlertRow))
-
-
-# --- alerts in memory ---
+# --- in memory ---
 
 
 class AlertsInMemory:

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from engine.ledger.alerts import AlertBook
+from engine.ledger.alerts import AlertBook, Facts
 from engine.ledger.fires import (
     Claim,
     DataGap,
@@ -563,6 +563,9 @@ class Ledger(Slots, Protocol):
 
     async def polled_queues(self, *, within: timedelta) -> list[PolledQueue]:
         """Return the task queues of external schedules that were looked at ``within`` this time."""
+
+    async def facts(self, *, limit: int = ...) -> Facts:
+        """Return what a look for problems judges; of each kind ``limit`` at most."""
 
     async def replicas(self, *, alive: timedelta) -> int:
         """Return how many replicas of the namespace announced themselves within ``alive``."""

@@ -184,7 +184,7 @@ class Alerting(Part):
         "So many of its runs in a row have failed, timed out or were rejected."
     )
     skipped_in_row: Annotated[int, checks.count("alert.skippedInRow", 50)] | None = doc(
-        "So many of its windows in a row had no run, for no reason that anyone has chosen."
+        "So many of its windows in a row had no run, those excluded or skipped by hand not counted."
     )
 
 
@@ -604,7 +604,17 @@ NESTED: Final[dict[str, type[Part]]] = {
 
 _SHARED: Final = (
     *("timezone", "task_queue", "overlap", "max_concurrent_runs", "catch_up", "grace", "enabled"),
-    *("external", "first_fire", "dst", "exclude", "spread", "on_dead", "retention", "alert", "metadata"),
+    *(
+        "external",
+        "first_fire",
+        "dst",
+        "exclude",
+        "spread",
+        "on_dead",
+        "retention",
+        "alert",
+        "metadata",
+    ),
 )
 
 

@@ -40,20 +40,26 @@ async def test_a_problem_is_told_once_for_as_long_as_it_lasts_and_once_more_when
 ):
     book = bench.ledger.alerts
     changes = await book.note([LATE, GONE], of=ALL)
-    assert names(changes.opened) == [LATE.name, GONE.name] and not changes.resolved
+    assert names(changes.opened) == [LATE.name, GONE.name]
+    assert not changes.resolved
     assert await deliver(book) == [(LATE.name, True), (GONE.name, True)]
 
     # The next looks find it again, in other words; the receiver knows of it.
-    changes = await book.note([replace(LATE, text="pay is late", since=SINCE + LEASE), GONE], of=ALL)
-    assert not changes.opened and not changes.resolved
+    changes = await book.note(
+        [replace(LATE, text="pay is late", since=SINCE + LEASE), GONE], of=ALL
+    )
+    assert not changes.opened
+    assert not changes.resolved
     assert await deliver(book) == []
     (first, _) = sorted(await book.open(), key=lambda each: each.name)
     assert (first.text, first.since, first.cause) == ("pay is late", SINCE, "no_replica")
 
     changes = await book.note([GONE], of=ALL)
-    assert names(changes.resolved) == [LATE.name] and changes.resolved[0].resolved_at
+    assert names(changes.resolved) == [LATE.name]
+    assert changes.resolved[0].resolved_at
     assert await deliver(book) == [(LATE.name, False)]
-    assert await deliver(book) == [] and names(await book.open()) == [GONE.name]
+    assert await deliver(book) == []
+    assert names(await book.open()) == [GONE.name]
 
     # It comes again: that is a new alert.
     assert names((await book.note([LATE, GONE], of=ALL)).opened) == [LATE.name]

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
-from engine.ledger.alerts import AlertsInMemory
+from engine.ledger.alerts import AlertsInMemory, Facts
 from engine.ledger.fires import (
     DENIED,
     Claim,
@@ -27,7 +27,14 @@ from engine.ledger.fires import (
     shared,
 )
 from engine.ledger.memory.operations import backfills_of, is_to_follow, laying_of, waits_for_nothing
-from engine.ledger.memory.tables import FireEntry, MemoryRows, Tables, check_gaps, told_gaps
+from engine.ledger.memory.tables import (
+    FireEntry,
+    MemoryRows,
+    Tables,
+    check_gaps,
+    facts_of,
+    told_gaps,
+)
 from engine.ledger.memory.transaction import MemoryTransaction
 from engine.ledger.records import (
     ActionRow,
@@ -516,7 +523,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         self._polled: dict[str, PolledQueue] = {}
         self._slots = {}
         self._last_asks = {}
-        self.alerts = AlertsInMemory(lambda: self.clock())
+        self.alerts = AlertsInMemory(lambda: self.clock())  # noqa: PLW0108 - tests replace the clock
 
     def travel(self, now: datetime) -> None:
         """Stop the clock at ``now``."""
@@ -610,6 +617,9 @@ class MemoryLedger(MemorySlots, MemoryFires):
 
     async def other_rules(self, project: str, *, alive: timedelta) -> list[str]:
         return []
+
+    async def facts(self, *, limit: int = 200) -> Facts:
+        return facts_of(self._tables, self.clock(), limit)
 
     async def replicas(self, *, alive: timedelta) -> int:
         return len(self.living(alive))

@@ -15,7 +15,7 @@ from typing import get_args
 import asyncpg
 
 from engine.errors import EngineError, LedgerError, LedgerTimeout, LedgerUnavailable
-from engine.ledger.alerts import StoredAlerts
+from engine.ledger.alerts import Facts
 from engine.ledger.fires import (
     Claim,
     DataGap,
@@ -42,6 +42,7 @@ from engine.ledger.postgres.rows import (
     parse_apart,
 )
 from engine.ledger.postgres.schema import build_indexes, check_schema_name, migrate, migrations
+from engine.ledger.postgres.stored_alerts import StoredAlerts, stored_facts
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.ledger.records import (
     ActionRow,
@@ -542,6 +543,9 @@ class PostgresLedger(PostgresFires, PostgresSlots):
 
     async def polled_queues(self, *, within: timedelta) -> list[PolledQueue]:
         return [PolledQueue(**row) for row in await self._run("polled_queues", within)]
+
+    async def facts(self, *, limit: int = 200) -> Facts:
+        return await stored_facts(self._run, limit)
 
     async def replicas(self, *, alive: timedelta) -> int:
         (row,) = await self._run("living", alive)

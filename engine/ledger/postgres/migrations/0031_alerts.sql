@@ -24,3 +24,11 @@ COMMENT ON COLUMN alerts.sent IS 'Whether the receiver has confirmed that it is 
 COMMENT ON COLUMN alerts.due_at IS 'When the receiver is to be told of the present state; null once it has confirmed it.';
 CREATE INDEX alerts_due ON alerts (namespace, due_at) WHERE due_at IS NOT NULL;
 SELECT grant_as_on_schedules('alerts');
+
+-- step
+-- The few schedules whose plan fails now.
+CREATE INDEX CONCURRENTLY schedules_backing_off ON schedules (namespace, key) WHERE failures > 0;
+
+-- step
+-- The few schedules that declare their limits.
+CREATE INDEX CONCURRENTLY definitions_with_alert ON definitions (namespace, key, version) WHERE definition ? 'alert';
