@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from temporalio.client import Client
@@ -33,6 +33,7 @@ from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.replay import StuckRuns
 from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import CloseWaiter, Polls, Tracker
+from engine.runtime.watch.watch import Watch
 from engine.schedules import ScheduleFile
 from engine.schedules.timing.zones import TZDATA_VERSION
 
@@ -212,6 +213,7 @@ class Replica:
             polls=Polls(client, ledger, settings, budget=budget, on_event=on_event),
             busy=lambda: not dispatcher.room, doubted_at=lambda: poller.doubted_at,
         )  # fmt: skip
+        watch = self._watch(ledger, poller, dispatcher)
         polling = Loop("poller", poller.run_once, on_event=on_event)
         waiter = self._waiter = CloseWaiter(
             client, ledger, inspector, settings,
@@ -229,6 +231,7 @@ class Replica:
             Loop("lines", waiter.run_once, end=waiter.end, on_event=on_event),
             Loop("watchdog", watchdog.run_once, on_event=on_event),
             Loop("presence", presence.run_once, on_event=on_event),
+            Loop("watch", watch.run_once, end=watch.end, on_event=on_event),
             *([Loop("janitor", janitor.run_once, on_event=on_event)] if janitor else ()),
             *([Loop("queues", keeper.run_once, on_event=on_event)] if keeper else ()),
             *([Loop("slots", keeper.watch, on_event=on_event)] if keeper else ()),
@@ -275,6 +278,21 @@ class Replica:
         return QueueManager(
             self._worker, client, ledger, self._serving, self._settings,
             epoch=lambda: poller.epoch, seen=self._seen, on_event=self._emit,
+        )  # fmt: skip
+
+    def _watch(self, ledger: Ledger, poller: Poller, dispatcher: Dispatcher) -> Watch:
+        async def temporal() -> str | None:
+            return "starts get no answer" if dispatcher.breaker.is_open else None
+
+        def clock(_: datetime, __: float) -> str | None:
+            return "the ledger's clock has jumped" if poller.distrusts_clock else None
+
+        async def opened() -> Ledger:
+            return ledger
+
+        return Watch(
+            opened, self._settings, holder=self._serving.replica, temporal=temporal, clock=clock,
+            namespace=self._client.namespace, on_event=self._heard,
         )  # fmt: skip
 
     def _janitor(self, ledger: Ledger, identity: str) -> Janitor | None:

@@ -18,7 +18,8 @@ WITH RECURSIVE lanes AS (
           AND p.due_at <= (SELECT clock_timestamp())
         ORDER BY p.due_at LIMIT $2) AS due
     JOIN schedules s ON s.namespace = $1 AND s.key = due.key
-    WHERE s.failures = 0 AND due.next_fire_at < (SELECT clock_timestamp()) - s.grace
+    WHERE s.failures = 0 AND s.retired_at IS NULL AND s.paused_at IS NULL AND s.enabled
+      AND due.next_fire_at < (SELECT clock_timestamp()) - s.grace
     ORDER BY due.next_fire_at LIMIT $2
 ), failing AS (
     SELECT s.key, NULL::timestamptz AS fire_time FROM schedules s
