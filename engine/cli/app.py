@@ -33,7 +33,7 @@ EXAMPLES = {
         "sched worker --schedules /etc/sched/schedules.yaml --task-queue reports",
         "sched worker --import jobs.workflows --import jobs.steps",
     ),
-    "watch": ("sched watch", "SCHED_ALERT_URL=https://alerts.example.com/in sched watch"),
+    "watch": ("sched watch",),
     "list": ("sched list", "sched list --project billing --json"),
     "show": ("sched show heartbeat", "sched show heartbeat --json"),
     "next": (

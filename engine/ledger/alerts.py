@@ -6,10 +6,11 @@ __all__ = [
     "AlertBook",
     "AlertChanges",
     "AlertRow",
+    "AlertsInMemory",
     "Facts",
     "Letters",
     "Overdue",
-    "Problem",
+    "Condition",
     "Recent",
     "SeenReplica",
     "Watched",
@@ -115,7 +116,7 @@ class Letters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the ledger knows now. ``some_letters``: there are more dead letters than these."""
+    """State of the ledger now. ``some_letters``: there are more dead letters than these."""
 
     now: datetime
     overdue: Sequence[Overdue] = ()
@@ -139,7 +140,7 @@ def pause_text(at: datetime, by: str | None, reason: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class Condition:
     """A condition that needs attention, as one look found it.
 
     Attributes:
@@ -162,7 +163,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlertRow(Problem):
+class AlertRow(Condition):
     """An alert.
 
     Attributes:
@@ -203,7 +204,7 @@ class AlertRow(Problem):
         }
 
 
-PROBLEM_FIELDS: Final = tuple(each.name for each in fields(Problem))
+CONDITION_FIELDS: Final = tuple(each.name for each in fields(Condition))
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +218,7 @@ class AlertChanges:
 class AlertBook(Protocol):
     """The alerts of a namespace."""
 
-    async def note(self, found: Sequence[Problem], *, of: Collection[Code]) -> AlertChanges:
+    async def note(self, found: Sequence[Condition], *, of: Collection[Code]) -> AlertChanges:
         """Open an alert for each new problem, and resolve those that were not found.
 
         Args:
@@ -252,12 +253,12 @@ class AlertsInMemory:
         self._rows: dict[str, AlertRow] = {}
         self._due: dict[str, datetime] = {}
 
-    async def note(self, found: Sequence[Problem], *, of: Collection[Code]) -> AlertChanges:
+    async def note(self, found: Sequence[Condition], *, of: Collection[Code]) -> AlertChanges:
         now = self._clock()
         opened, resolved = [], []
         for problem in found:
             known = self._rows.get(problem.name)
-            values = {name: getattr(problem, name) for name in PROBLEM_FIELDS}
+            values = {name: getattr(problem, name) for name in CONDITION_FIELDS}
             if known is not None and known.is_open:
                 self._rows[problem.name] = replace(known, **(values | {"since": known.since}))
                 continue

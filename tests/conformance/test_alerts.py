@@ -7,16 +7,16 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from engine.errors import Code
-from engine.ledger.alerts import AlertBook, Problem
+from engine.ledger.alerts import AlertBook, Condition
 from tests.conformance.conftest import Bench
 from tests.waiting import eventually
 
 SINCE = datetime(2026, 5, 1, 12, tzinfo=UTC)
-LATE = Problem(
+LATE = Condition(
     name="not-fired:pay", code=Code.NOT_FIRED, text="pay has not fired", since=SINCE,
     project="default", key="pay", cause="no_replica",
 )  # fmt: skip
-GONE = Problem(name="replica:a", code=Code.REPLICA_VANISHED, text="a has vanished", since=SINCE)
+GONE = Condition(name="replica:a", code=Code.REPLICA_VANISHED, text="a has vanished", since=SINCE)
 ALL = {LATE.code, GONE.code}
 LEASE = timedelta(seconds=30)
 AT_ONCE = timedelta(0)

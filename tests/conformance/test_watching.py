@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from engine.errors import Code
-from engine.ledger.alerts import Problem
+from engine.ledger.alerts import Condition
 from engine.ledger.fires import Closed, Evidence, Outcome
 from engine.ledger.records import Serving
-from engine.runtime.watch.problems import Surroundings, judge
+from engine.runtime.watch.conditions import Surroundings, judge
 from engine.schedules.terms import Reason
 from tests.conformance.conftest import Bench
 from tests.conformance.past import HOUR, MINUTE, declare_ago, operator, run_of
@@ -18,11 +18,11 @@ AROUND = Surroundings(HEARTBEAT)
 FIELDS = "everyMs: 60000, grace: 1s, catchUp: {policy: all}"
 
 
-async def look(bench: Bench, around: Surroundings = AROUND) -> list[Problem]:
+async def look(bench: Bench, around: Surroundings = AROUND) -> list[Condition]:
     return sorted(judge(await bench.ledger.facts(), around).problems, key=lambda each: each.name)
 
 
-async def the_only(bench: Bench, around: Surroundings = AROUND) -> Problem:
+async def the_only(bench: Bench, around: Surroundings = AROUND) -> Condition:
     (problem,) = await look(bench, around)
     return problem
 

@@ -10,13 +10,13 @@ from typing import Any
 
 from engine.errors import Code, EngineError
 from engine.ledger.alerts import (
-    PROBLEM_FIELDS,
+    CONDITION_FIELDS,
     AlertChanges,
     AlertRow,
     Facts,
     Letters,
     Overdue,
-    Problem,
+    Condition,
     Recent,
     SeenReplica,
     Watched,
@@ -114,10 +114,10 @@ class StoredAlerts:
     def __init__(self, run: Callable[..., Awaitable[Any]]) -> None:
         self._run = run
 
-    async def note(self, found: Sequence[Problem], *, of: Collection[Code]) -> AlertChanges:
+    async def note(self, found: Sequence[Condition], *, of: Collection[Code]) -> AlertChanges:
         opened: list[AlertRow] = []
         if found:
-            columns = [[getattr(each, name) for each in found] for name in PROBLEM_FIELDS]
+            columns = [[getattr(each, name) for each in found] for name in CONDITION_FIELDS]
             written = await self._run("open_alerts", *columns)
             opened = [_as_alert(row) for row in written if row["opened"]]
         names = [problem.name for problem in found]

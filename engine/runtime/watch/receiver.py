@@ -1,6 +1,6 @@
 """Receiver of alerts, and the address that hears as long as all is well.
 
-Apart from the watch because it is all that speaks HTTP.
+It is short and separate because it is all that speaks HTTP.
 """
 
 from __future__ import annotations

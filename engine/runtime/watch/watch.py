@@ -15,13 +15,12 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from engine.errors import Code, LedgerUnavailable, TemporalUnavailable
-from engine.ledger import AlertBook, AlertRow, Ledger, PostgresLedger, Problem
-from engine.ledger.alerts import AlertsInMemory
+from engine.ledger import AlertBook, AlertRow, AlertsInMemory, Ledger, PostgresLedger, Condition
 from engine.runtime.clock import ClockWatch, backoff, boottime, jittered
 from engine.runtime.events import Alert, Notice, OnEvent, logger, words_of
 from engine.runtime.loop import Loop
 from engine.runtime.settings import Settings
-from engine.runtime.watch.problems import Found, Surroundings, judge
+from engine.runtime.watch.conditions import Judgement, Surroundings, judge
 from engine.runtime.watch.receiver import Receiver, ping
 
 _DUTY = "watch"
@@ -114,13 +113,13 @@ class Watch:
         around = Surroundings(self._settings.heartbeat, temporal, clock)
         found = judge(facts, around)
         problems = [*found.problems, *self._away(Code.TEMPORAL_UNAVAILABLE, "Temporal", temporal)]
-        found = Found(problems, {*found.of, Code.TEMPORAL_UNAVAILABLE})
+        found = Judgement(problems, {*found.of, Code.TEMPORAL_UNAVAILABLE})
         await self._note(ledger.alerts, found)
         if any(problem.cause == "undecided" for problem in problems):
             await ledger.wake()  # a hint was lost, or a next fire time is wrong
         return not any(problem.code in _GRAVE for problem in problems)
 
-    async def _note(self, book: AlertBook, found: Found) -> None:
+    async def _note(self, book: AlertBook, found: Judgement) -> None:
         changes = await book.note(found.problems, of=found.of)
         for alert in changes.opened:
             if alert.code not in _LOGGED:
@@ -134,10 +133,10 @@ class Watch:
     async def _note_ledger(self, error: str | None) -> None:
         """Note that the ledger is away, or is there again, in this process."""
         problems = self._away(Code.LEDGER_UNAVAILABLE, "the ledger", error)
-        await self._note(self._here, Found(problems, {Code.LEDGER_UNAVAILABLE}))
+        await self._note(self._here, Judgement(problems, {Code.LEDGER_UNAVAILABLE}))
         await self._deliver(self._here)
 
-    def _away(self, code: Code, server: str, error: str | None) -> list[Problem]:
+    def _away(self, code: Code, server: str, error: str | None) -> list[Condition]:
         """Return the problem of a server that has been away for a while."""
         if error is None:
             self._since.pop(code, None)
@@ -147,7 +146,7 @@ class Watch:
         if now - since < _AWAY:
             return []
         text = f"{server} cannot be reached: {error}"
-        return [Problem(name=f"away:{code}", code=code, text=text, since=since)]
+        return [Condition(name=f"away:{code}", code=code, text=text, since=since)]
 
     # --- receivers ---
 

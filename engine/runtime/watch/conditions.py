@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final, Literal
 
 from engine.errors import Code
-from engine.ledger import Facts, Letters, Overdue, Problem, Recent, SeenReplica, Watched
+from engine.ledger import Facts, Letters, Overdue, Condition, Recent, SeenReplica, Watched
 from engine.runtime.planning import nobody_polls
 from engine.schedules.planner import FAILED
 from engine.schedules.terms import first_of, format_duration, utc_text
@@ -41,7 +41,7 @@ _TIMED = frozenset({"on_time", "late", "caught_up"})
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the process that looks knows besides the ledger.
+    """Knowledge of the process that looks, besides the ledger.
 
     Attributes:
         heartbeat: the time between two announcements of a replica.
@@ -55,14 +55,14 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Judgement:
     """The problems that last, and the kinds that could be judged."""
 
-    problems: Sequence[Problem]
+    problems: Sequence[Condition]
     of: Collection[Code] = field(default=JUDGED)
 
 
-def judge(facts: Facts, around: Surroundings) -> Found:
+def judge(facts: Facts, around: Surroundings) -> Judgement:
     """Return every problem that the facts show."""
     living = [each for each in facts.replicas if not _silent(each, facts.now, around.heartbeat)]
     problems = [
@@ -74,7 +74,7 @@ def judge(facts: Facts, around: Surroundings) -> Found:
     ]
     of = JUDGED - {Code.DEAD_LETTERS} if facts.some_letters else JUDGED
     # Two windows of one schedule may be late for different reasons; the older one is told.
-    return Found(list({each.name: each for each in reversed(problems)}.values()), of)
+    return Judgement(list({each.name: each for each in reversed(problems)}.values()), of)
 
 
 # --- windows that have not fired ---
@@ -96,7 +96,7 @@ class _Late:
 
     @property
     def group(self) -> tuple[str, str, str, str]:
-        """What it has in common with others of the same problem."""
+        """Key of the condition that it shares with others."""
         window = self.window
         if self.cause not in _SHARED:
             return (window.project, "", window.key, self.cause)
@@ -109,7 +109,7 @@ def _not_fired(
     living: Sequence[SeenReplica],
     now: datetime,
     around: Surroundings,
-) -> Iterator[Problem]:
+) -> Iterator[Condition]:
     late = [_Late(each, *_cause(each, living, around)) for each in overdue]
     for (project, queue, key, cause), same in groupby(
         sorted(late, key=lambda each: (each.group, each.window.fire_time)), lambda each: each.group
@@ -123,7 +123,7 @@ def _not_fired(
         if len(keys) > 1:
             which = f"{len(keys)} schedules of project {project}"
             said = f"{which} have not fired ({first_of(keys, _NAMED)}): the oldest {window[4:]}"
-        yield Problem(
+        yield Condition(
             name=f"not-fired:{key}" if key else f"not-fired:@{project}/{queue}:{cause}",
             code=Code.NOT_FIRED,
             text=f"{said}, {group[0].why}",
@@ -183,7 +183,7 @@ def _vanished(
     living: Sequence[SeenReplica],
     now: datetime,
     heartbeat: timedelta,
-) -> Iterator[Problem]:
+) -> Iterator[Condition]:
     served = {(each.project, each.task_queue) for each in living}
     for each in replicas:
         silent = now - each.seen_at
@@ -191,7 +191,7 @@ def _vanished(
         if not _silent(each, now, heartbeat) or (replaced and silent > _REPLACED):
             continue
         others = "others go on" if replaced else f"no other serves task queue {each.task_queue}"
-        yield Problem(
+        yield Condition(
             name=f"replica:{each.replica}",
             code=Code.REPLICA_VANISHED,
             text=f"replica {each.replica} of project {each.project} has not been heard of for"
@@ -201,10 +201,10 @@ def _vanished(
         )
 
 
-def _unpolled(facts: Facts) -> Iterator[Problem]:
+def _unpolled(facts: Facts) -> Iterator[Condition]:
     for row in facts.queues:
         if row.is_left_alone and row.waiting:
-            yield Problem(
+            yield Condition(
                 name=f"task-queue:{row.task_queue}",
                 code=Code.TASK_QUEUE_UNPOLLED,
                 text=nobody_polls(row),
@@ -215,10 +215,10 @@ def _unpolled(facts: Facts) -> Iterator[Problem]:
 # --- ends of runs, and limits that a schedule declares ---
 
 
-def _dead(letters: Letters) -> Problem:
+def _dead(letters: Letters) -> Condition:
     are = "1 dead letter" if letters.number == 1 else f"{letters.number} dead letters"
     why = f": {letters.error}" if letters.error else ""
-    return Problem(
+    return Condition(
         name=f"dead:{letters.key}",
         code=Code.DEAD_LETTERS,
         text=f"{letters.key} has {are}, the newest is {letters.newest}{why};"
@@ -229,11 +229,11 @@ def _dead(letters: Letters) -> Problem:
     )
 
 
-def _beyond_limits(watched: Watched, now: datetime) -> Iterator[Problem]:
+def _beyond_limits(watched: Watched, now: datetime) -> Iterator[Condition]:
     limits, key = watched.alert, watched.key
     if limits.late_after is not None and (since := _late_since(watched, now)) is not None:
         held = f"; it is paused {watched.paused}" if watched.paused else ""
-        yield Problem(
+        yield Condition(
             name=f"late:{key}", code=Code.FIRED_LATE, since=since, project=watched.project, key=key,
             cause="paused" if watched.paused else None,
             text=f"the window of {utc_text(since)} of {key} is later than its limit of"
@@ -277,7 +277,7 @@ def _in_row(
     bad: Collection[str],
     limit: int | None,
     kind: tuple[str, Code, str],
-) -> Iterator[Problem]:
+) -> Iterator[Condition]:
     """Yield a problem if the newest rows are bad, and have at least ``limit`` windows."""
     row: list[Recent] = []
     for each in rows:
@@ -290,7 +290,7 @@ def _in_row(
     name, code, said = kind
     last = row[0]
     why = last.error or last.reason_code
-    yield Problem(
+    yield Condition(
         name=f"{name}:{watched.key}",
         code=code,
         text=f"{number} {said} of {watched.key}, its limit is {limit}"
