@@ -7,10 +7,10 @@ __all__ = [
     "AlertChanges",
     "AlertRow",
     "AlertsInMemory",
+    "Condition",
     "Facts",
     "Letters",
     "Overdue",
-    "Condition",
     "Recent",
     "SeenReplica",
     "Watched",
@@ -254,6 +254,7 @@ class AlertsInMemory:
         self._due: dict[str, datetime] = {}
 
     async def note(self, found: Sequence[Condition], *, of: Collection[Code]) -> AlertChanges:
+        """See ``AlertBook``."""
         now = self._clock()
         opened, resolved = [], []
         for problem in found:
@@ -278,6 +279,7 @@ class AlertsInMemory:
         return AlertChanges(opened, resolved)
 
     async def take(self, limit: int, *, lease: timedelta) -> list[AlertRow]:
+        """See ``AlertBook``."""
         now = self._clock()
         due = sorted((at, name) for name, at in self._due.items() if at <= now)[:limit]
         taken = []
@@ -290,6 +292,7 @@ class AlertsInMemory:
         return taken
 
     async def told(self, alert: AlertRow) -> None:
+        """See ``AlertBook``."""
         known = self._rows.get(alert.name)
         if known is None:
             return
@@ -302,12 +305,14 @@ class AlertsInMemory:
             self._due[alert.name] = self._clock()
 
     async def not_told(self, alert: AlertRow, error: str, *, wait: timedelta) -> None:
+        """See ``AlertBook``."""
         known = self._rows.get(alert.name)
         if known is not None and known.resolved_at == alert.resolved_at:
             self._rows[alert.name] = replace(known, error=error)
             self._due[alert.name] = self._clock() + wait
 
     async def open(self) -> list[AlertRow]:
+        """See ``AlertBook``."""
         return sorted(
             (row for row in self._rows.values() if row.is_open),
             key=lambda row: (row.opened_at, row.name),

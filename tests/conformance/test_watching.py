@@ -174,5 +174,5 @@ async def test_a_replica_that_goes_silent_has_vanished_and_one_that_leaves_has_n
     # A hundredth of a heartbeat: both announcements are old by now.
     problem = await the_only(bench, Surroundings(timedelta(microseconds=1)))
     assert problem.code is Code.REPLICA_VANISHED
-    assert "replica-a of project default has not been heard of for" in problem.text
+    assert "replica-a of project default has not been heard of since" in problem.text
     assert "no other serves task queue sched" in problem.text

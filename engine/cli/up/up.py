@@ -244,9 +244,8 @@ def watch() -> None:
         with StopSignals() as signals:
             printer.on_closed = signals.leave
             told = "SCHED_ALERT_URL" if settings.alert_url else "this terminal alone"
-            printer.log(
-                f"watching the ledger every {format_duration(settings.heartbeat / 2)}, alerts go to {told}"
-            )
+            every = format_duration(settings.heartbeat / 2)
+            printer.log(f"watching the ledger every {every}, alerts go to {told}")
             running = asyncio.create_task(alone.run())
             await signals.asked.wait()
             alone.stop()

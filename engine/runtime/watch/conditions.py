@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final, Literal
 
 from engine.errors import Code
-from engine.ledger import Facts, Letters, Overdue, Condition, Recent, SeenReplica, Watched
+from engine.ledger import Condition, Facts, Letters, Overdue, Recent, SeenReplica, Watched
 from engine.runtime.planning import nobody_polls
 from engine.schedules.planner import FAILED
 from engine.schedules.terms import first_of, format_duration, utc_text
@@ -66,7 +66,7 @@ def judge(facts: Facts, around: Surroundings) -> Judgement:
     """Return every problem that the facts show."""
     living = [each for each in facts.replicas if not _silent(each, facts.now, around.heartbeat)]
     problems = [
-        *_not_fired(facts.overdue, living, facts.now, around),
+        *_not_fired(facts.overdue, living, around),
         *_vanished(facts.replicas, living, facts.now, around.heartbeat),
         *_unpolled(facts),
         *map(_dead, facts.letters),
@@ -105,10 +105,7 @@ class _Late:
 
 
 def _not_fired(
-    overdue: Sequence[Overdue],
-    living: Sequence[SeenReplica],
-    now: datetime,
-    around: Surroundings,
+    overdue: Sequence[Overdue], living: Sequence[SeenReplica], around: Surroundings
 ) -> Iterator[Condition]:
     late = [_Late(each, *_cause(each, living, around)) for each in overdue]
     for (project, queue, key, cause), same in groupby(
@@ -117,16 +114,16 @@ def _not_fired(
         group = list(same)
         oldest = group[0].window
         keys = list(dict.fromkeys(each.window.key for each in group))
-        age = _length(now - oldest.fire_time)
-        window = f"the window of {utc_text(oldest.fire_time)} is {age} past due"
-        said = f"{keys[0]} has not fired: {window}"
+        at = utc_text(oldest.fire_time)
+        # No age: each look would change the text.
+        said = f"{keys[0]} has not fired: its window of {at} is past its grace"
         if len(keys) > 1:
-            which = f"{len(keys)} schedules of project {project}"
-            said = f"{which} have not fired ({first_of(keys, _NAMED)}): the oldest {window[4:]}"
+            which = f"{len(keys)} schedules of project {project} have not fired"
+            said = f"{which} ({first_of(keys, _NAMED)}), the oldest window is that of {at}"
         yield Condition(
             name=f"not-fired:{key}" if key else f"not-fired:@{project}/{queue}:{cause}",
             code=Code.NOT_FIRED,
-            text=f"{said}, {group[0].why}",
+            text=f"{said}; {group[0].why}",
             since=oldest.fire_time,
             project=project,
             key=keys[0] if len(keys) == 1 else None,
@@ -145,7 +142,7 @@ def _cause(late: Overdue, living: Sequence[SeenReplica], around: Surroundings) -
     known = late.external or any(late.workflow_type in each.types for each in there)
     if late.status is None and not known:
         text = f"no worker on task queue {late.task_queue} knows {late.workflow}"
-        return "workflow_unknown", f"{text}; deploy its code"
+        return "workflow_unknown", f"{text}: deploy its code"
     if around.clock is not None:
         return "clock_hold", f"workers start nothing: {around.clock}"
     if around.temporal is not None:
@@ -155,10 +152,10 @@ def _cause(late: Overdue, living: Sequence[SeenReplica], around: Surroundings) -
 
 def _without_worker(late: Overdue, of_project: Sequence[SeenReplica]) -> tuple[Cause, str]:
     if not of_project:
-        text = f"no worker of project {late.project} is alive; start one (`sched worker`)"
+        text = f"no worker of project {late.project} is alive: start one (`sched worker`)"
         return "no_replica", text
     queues = ", ".join(sorted({each.task_queue for each in of_project}))
-    text = f"no worker serves its task queue {late.task_queue}, only {queues}; start one there"
+    text = f"no worker serves its task queue {late.task_queue}, only {queues}: start one there"
     return "task_queue_unserved", text
 
 
@@ -168,7 +165,7 @@ def _in_progress(late: Overdue, there: Sequence[SeenReplica]) -> tuple[Cause, st
         said = f", the last answer was: {late.answer}" if late.answer else ""
         return "no_answer", f"{owner} has it and its start is not confirmed{said}"
     names = first_of(sorted(each.replica for each in there), _NAMED)
-    return "undecided", f"{names} could decide it; its log says why it does not"
+    return "undecided", f"{names} could decide it: its log says why it does not"
 
 
 # --- replicas and task queues ---
@@ -194,8 +191,8 @@ def _vanished(
         yield Condition(
             name=f"replica:{each.replica}",
             code=Code.REPLICA_VANISHED,
-            text=f"replica {each.replica} of project {each.project} has not been heard of for"
-            f" {_length(silent)}, and did not say that it stops; {others}",
+            text=f"replica {each.replica} of project {each.project} has not been heard of since"
+            f" {utc_text(each.seen_at)}, and did not say that it stops; {others}",
             since=each.seen_at,
             project=each.project,
         )
@@ -299,7 +296,3 @@ def _in_row(
         project=watched.project,
         key=watched.key,
     )
-
-
-def _length(span: timedelta) -> str:
-    return format_duration(timedelta(seconds=max(int(span.total_seconds()), 0)))

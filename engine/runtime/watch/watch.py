@@ -7,7 +7,7 @@ too, always on duty, because a fleet that is gone reports nothing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
@@ -15,9 +15,17 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from engine.errors import Code, LedgerUnavailable, TemporalUnavailable
-from engine.ledger import AlertBook, AlertRow, AlertsInMemory, Ledger, PostgresLedger, Condition
+from engine.ledger import (
+    AlertBook,
+    AlertChanges,
+    AlertRow,
+    AlertsInMemory,
+    Condition,
+    Ledger,
+    PostgresLedger,
+)
 from engine.runtime.clock import ClockWatch, backoff, boottime, jittered
-from engine.runtime.events import Alert, Notice, OnEvent, logger, words_of
+from engine.runtime.events import Alert, Notice, OnEvent, words_of
 from engine.runtime.loop import Loop
 from engine.runtime.settings import Settings
 from engine.runtime.watch.conditions import Judgement, Surroundings, judge
@@ -72,6 +80,7 @@ class Watch:
         self._since: dict[Code, datetime] = {}
         self._pinged = -_EVERY_PING
         self._unheard: set[str] = set()
+        self._seen: dict[str, AlertRow] = {}
 
     @property
     def _every(self) -> timedelta:
@@ -121,12 +130,24 @@ class Watch:
 
     async def _note(self, book: AlertBook, found: Judgement) -> None:
         changes = await book.note(found.problems, of=found.of)
-        for alert in changes.opened:
-            if alert.code not in _LOGGED:
-                self._emit(Alert(alert.code, alert.text))
+        if self._holder is None:
+            changes = self._news(await book.open(), of=found.of)
         for alert in changes.resolved:
             if alert.code not in _LOGGED:
                 self._emit(Notice(f"resolved: {alert.text}", good=True))
+        for alert in changes.opened:
+            if alert.code not in _LOGGED:
+                self._emit(Alert(alert.code, alert.text))
+
+    def _news(self, now: Sequence[AlertRow], *, of: Collection[Code]) -> AlertChanges:
+        """Return what has changed since the last look, also by looks of other processes."""
+        seen = {alert.name: alert for alert in now if alert.code in of}
+        known = {name: alert for name, alert in self._seen.items() if alert.code in of}
+        self._seen = {**{name: self._seen[name] for name in self._seen.keys() - known}, **seen}
+        return AlertChanges(
+            [alert for name, alert in seen.items() if name not in known],
+            [alert for name, alert in known.items() if name not in seen],
+        )
 
     # --- servers that are away ---
 
@@ -168,6 +189,8 @@ class Watch:
 
     async def _ping(self, *, well: bool) -> None:
         url = self._settings.heartbeat_url
+        if not well:
+            self._pinged = -_EVERY_PING  # the next sign comes as soon as all is well
         if url is None or not well or boottime() - self._pinged < _EVERY_PING:
             return
         error = await ping(url)
@@ -176,13 +199,13 @@ class Watch:
             self._pinged = boottime()
 
     def _heard(self, variable: str, error: str | None) -> None:
-        """Log the first failure of an address, and its first success after that."""
+        """Report the first failure of an address, and its first success after that."""
         if error is not None and variable not in self._unheard:
             self._unheard.add(variable)
-            logger.warning("%s: %s; it is tried again", variable, error)
+            self._emit(Notice(f"{variable}: {error}; it is tried again", good=False))
         elif error is None and variable in self._unheard:
             self._unheard.discard(variable)
-            logger.info("%s answers again", variable)
+            self._emit(Notice(f"{variable} answers again", good=True))
 
 
 # --- the process `sched watch` ---
