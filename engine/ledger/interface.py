@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from engine.ledger.alerts import AlertBook, Facts
 from engine.ledger.fires import (
     Claim,
     DataGap,
@@ -395,6 +396,10 @@ class Ledger(Slots, Protocol):
     def remembers(self) -> bool:
         """Whether it knows what earlier processes did."""
 
+    @property
+    def alerts(self) -> AlertBook:
+        """The alerts of the namespace."""
+
     async def build_indexes(self, *, patience: float | None = None) -> list[str]:
         """Build the indexes that migrations left for later; return the names of missing ones.
 
@@ -565,6 +570,9 @@ class Ledger(Slots, Protocol):
 
         Overdue are counted for the project and the lanes of ``serving``.
         """
+
+    async def facts(self, *, limit: int = ...) -> Facts:
+        """Return what a look for problems judges; of each kind ``limit`` at most."""
 
     async def replicas(self, *, alive: timedelta) -> int:
         """Return how many replicas of the namespace announced themselves within ``alive``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
@@ -36,6 +36,7 @@ from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.replay import StuckRuns
 from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import CloseWaiter, Polls, Tracker
+from engine.runtime.watch.watch import Watch
 from engine.schedules import ScheduleFile
 from engine.schedules.timing.zones import TZDATA_VERSION
 from engine.telemetry import instruments
@@ -217,6 +218,7 @@ class Replica:
             polls=Polls(client, ledger, settings, budget=budget, on_event=on_event),
             busy=lambda: not dispatcher.room, doubted_at=lambda: poller.doubted_at,
         )  # fmt: skip
+        watch = self._watch(ledger, poller, dispatcher)
         polling = Loop("poller", poller.run_once, on_event=on_event)
         waiter = self._waiter = CloseWaiter(
             client, ledger, inspector, settings,
@@ -240,6 +242,7 @@ class Replica:
             unhurried("lines", waiter.run_once, end=waiter.end),
             loop("watchdog", watchdog.run_once),
             loop("presence", presence.run_once),
+            unhurried("watch", watch.run_once, end=watch.end),
             loop("totals", totals.run_once),
             *([unhurried("janitor", janitor.run_once)] if janitor else ()),
             *([unhurried("queues", keeper.run_once)] if keeper else ()),
@@ -325,6 +328,21 @@ class Replica:
         return QueueManager(
             self._worker, client, ledger, self._serving, self._settings,
             epoch=lambda: poller.epoch, seen=self._seen, on_event=self._emit,
+        )  # fmt: skip
+
+    def _watch(self, ledger: Ledger, poller: Poller, dispatcher: Dispatcher) -> Watch:
+        async def temporal() -> str | None:
+            return "starts get no answer" if dispatcher.breaker.is_open else None
+
+        def clock(_: datetime, __: float) -> str | None:
+            return "the ledger's clock has jumped" if poller.distrusts_clock else None
+
+        async def opened() -> Ledger:
+            return ledger
+
+        return Watch(
+            opened, self._settings, holder=self._serving.replica, temporal=temporal, clock=clock,
+            namespace=self._client.namespace, on_event=self._heard,
         )  # fmt: skip
 
     def _janitor(self, ledger: Ledger, identity: str) -> Janitor | None:

@@ -44,14 +44,16 @@ from engine.cli.target import (
 from engine.cli.up.file_watch import FileWatch
 from engine.cli.up.live_table import LinePrinter, Screen, wants_live
 from engine.embedded import EmbeddedServers, servers
-from engine.errors import ScheduleFileError, TemporalUnavailable, WorkflowInvalid
+from engine.errors import LedgerRequired, ScheduleFileError, TemporalUnavailable, WorkflowInvalid
 from engine.runtime import SchedulePlugin, Setup
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
 from engine.runtime.events import Event, OnEvent
-from engine.runtime.settings import Settings, database_url
-from engine.runtime.temporal_client import connect_temporal
+from engine.runtime.settings import Settings, database_schema, database_url
+from engine.runtime.temporal_client import connect_temporal, temporal_target
+from engine.runtime.watch.watch import Alone
 from engine.runtime.workflow_check import unloadable
 from engine.schedules import ScheduleFile
+from engine.schedules.terms import format_duration
 from engine.service import ScheduleService
 from engine.telemetry.export import Exports, configure
 from engine.telemetry.http import serving
@@ -289,6 +291,38 @@ def worker(
     asyncio.run(run())
     if printer.closed:
         raise BrokenPipeError
+
+
+@commands.command()
+def watch() -> None:
+    """Watch the ledger, and alert when windows do not fire. Needs no worker.
+
+    It also alerts when every worker is gone, and when a server is away. SCHED_ALERT_URL is told of
+    each problem and of its end; SCHED_HEARTBEAT_URL is called every minute while all is well.
+    """
+    warn_of_unknown_names()
+    settings = Settings.from_environment()
+    url = database_url()
+    if url is None:
+        raise LedgerRequired("a watch looks at the ledger", cure="set SCHED_DATABASE_URL")
+    printer = LinePrinter()
+    alone = Alone(
+        url, settings, namespace=str(temporal_target()["namespace"]), schema=database_schema(),
+        connect=connect_temporal, on_event=printer,
+    )  # fmt: skip
+
+    async def run() -> None:
+        with StopSignals() as signals:
+            printer.on_closed = signals.leave
+            told = "SCHED_ALERT_URL" if settings.alert_url else "this terminal alone"
+            every = format_duration(settings.heartbeat / 2)
+            printer.log(f"watching the ledger every {every}, alerts go to {told}")
+            running = asyncio.create_task(alone.run())
+            await signals.asked.wait()
+            alone.stop()
+            await running
+
+    asyncio.run(run())
 
 
 # --- browser ---

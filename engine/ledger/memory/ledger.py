@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
+from engine.ledger.alerts import AlertsInMemory, Facts
 from engine.ledger.fires import (
     DENIED,
     Claim,
@@ -25,14 +26,16 @@ from engine.ledger.fires import (
     apart,
     shared,
 )
-from engine.ledger.memory.operations import (
-    backfills_of,
+from engine.ledger.memory.operations import backfills_of, is_to_follow, laying_of, waits_for_nothing
+from engine.ledger.memory.tables import (
+    FireEntry,
+    MemoryRows,
+    Tables,
+    check_gaps,
+    facts_of,
     is_dead,
-    is_to_follow,
-    laying_of,
-    waits_for_nothing,
+    told_gaps,
 )
-from engine.ledger.memory.tables import FireEntry, MemoryRows, Tables, check_gaps, told_gaps
 from engine.ledger.memory.transaction import MemoryTransaction
 from engine.ledger.records import (
     ActionRow,
@@ -522,6 +525,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         self._polled: dict[str, PolledQueue] = {}
         self._slots = {}
         self._last_asks = {}
+        self.alerts = AlertsInMemory(lambda: self.clock())  # noqa: PLW0108 - tests replace the clock
 
     def travel(self, now: datetime) -> None:
         """Stop the clock at ``now``."""
@@ -635,6 +639,9 @@ class MemoryLedger(MemorySlots, MemoryFires):
             len(overdue),
         )
         return Totals(*(min(each, most) for each in found))
+
+    async def facts(self, *, limit: int = 200) -> Facts:
+        return facts_of(self._tables, self.clock(), limit)
 
     async def replicas(self, *, alive: timedelta) -> int:
         return len(self.living(alive))

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from engine.ledger.fires import (
-    DIED,
     ENDED_BADLY,
     NO_RUN_BEFORE,
     OPEN,
@@ -31,7 +30,7 @@ from engine.ledger.fires import (
     cause_of,
     shared,
 )
-from engine.ledger.memory.tables import FireEntry, MemoryRows, ScheduleEntry, Tables
+from engine.ledger.memory.tables import FireEntry, MemoryRows, ScheduleEntry, Tables, is_dead
 from engine.ledger.records import (
     UNDECLARED,
     Action,
@@ -470,11 +469,6 @@ class MemoryBadEnds(MemoryRows):
             rules=None if schedule.external else self._tables.rules_of(fire),
             **{**shared(Ended, fire), **more},
         )
-
-
-def is_dead(fire: FireEntry) -> bool:
-    """Return whether it is a dead letter."""
-    return fire.status in DIED and fire.dealt_at is None
 
 
 def is_to_follow(fire: FireEntry) -> bool:

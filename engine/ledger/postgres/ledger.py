@@ -15,6 +15,7 @@ from typing import get_args
 import asyncpg
 
 from engine.errors import EngineError, LedgerError, LedgerTimeout, LedgerUnavailable
+from engine.ledger.alerts import Facts
 from engine.ledger.fires import (
     Claim,
     DataGap,
@@ -47,6 +48,7 @@ from engine.ledger.postgres.rows import (
     parse_apart,
 )
 from engine.ledger.postgres.schema import build_indexes, check_schema_name, migrate, migrations
+from engine.ledger.postgres.stored_alerts import StoredAlerts, stored_facts
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.ledger.records import (
     ActionRow,
@@ -333,6 +335,7 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         self._floors, self._unseen = Floors(), Floor()
         self._look_at = -math.inf
         self._older = True
+        self.alerts = StoredAlerts(self._run)
 
     @classmethod
     async def connect(
@@ -567,6 +570,9 @@ class PostgresLedger(PostgresFires, PostgresSlots):
     async def totals(self, serving: Serving, *, most: int) -> Totals:
         (row,) = await self._run("totals", most, serving.project, list(serving.lanes))
         return Totals(**row)
+
+    async def facts(self, *, limit: int = 200) -> Facts:
+        return await stored_facts(self._run, limit)
 
     async def replicas(self, *, alive: timedelta) -> int:
         (row,) = await self._run("living", alive)
