@@ -352,9 +352,7 @@ class QueueWorker:
             that was set with ``limit_rate`` a moment after its answer, of a poll's at once.
     """
 
-    def __init__(
-        self, beside: Worker, name: str, pool: SlotPool | None, rate: Rate | None
-    ) -> None:
+    def __init__(self, beside: Worker, name: str, pool: SlotPool | None, rate: Rate | None) -> None:
         self.name, self.pool = name, pool
         self._worker = _worker(beside, name, pool, rate)
         self._work = asyncio.create_task(self._worker.run(), name=f"lane {name}")
