@@ -232,7 +232,7 @@ async def with_failure(
     except Exception as error:
         text = f"its failure could not be read: {type(error).__name__}: {error}"
         if whole and not isinstance(error, RPCError):
-            raise UnreadableHere(text) from error
+            raise UnreadableHere(text, evidence.run_id) from error
         return replace(evidence, error=_line(text))
     return evidence
 
