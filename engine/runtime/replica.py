@@ -205,19 +205,13 @@ class Replica:
         dispatcher: Dispatcher,
     ) -> list[Loop]:
         """Return all loops, the poller first, wired to each other."""
-        settings, on_event, budget = self._settings, self._heard, self._budget
+        settings, on_event = self._settings, self._heard
         inspector, lookups = self._run_lookups(client, ledger, identity, clock)
         self._lookups = lookups
         poller = self._poller = Poller(
             ledger, dispatcher, clock, self._serving, settings, lookups=lookups, on_event=on_event
         )
-        tracker = Tracker(
-            client, ledger, clock, settings, inspector=inspector,
-            replica=self._serving.replica, budget=budget, on_event=on_event,
-            breaker=dispatcher.breaker,
-            polls=Polls(client, ledger, settings, budget=budget, on_event=on_event),
-            busy=lambda: not dispatcher.room, doubted_at=lambda: poller.doubted_at,
-        )  # fmt: skip
+        tracker = self._tracker(client, ledger, clock, inspector, dispatcher)
         watch = self._watch(ledger, poller, dispatcher)
         polling = Loop("poller", poller.run_once, on_event=on_event)
         waiter = self._waiter = CloseWaiter(
@@ -248,6 +242,23 @@ class Replica:
             *([unhurried("queues", keeper.run_once)] if keeper else ()),
             *([loop("slots", keeper.watch)] if keeper else ()),
         ]
+
+    def _tracker(
+        self,
+        client: Client,
+        ledger: Ledger,
+        clock: LedgerClock,
+        inspector: RunInspector,
+        dispatcher: Dispatcher,
+    ) -> Tracker:
+        settings, on_event, budget = self._settings, self._heard, self._budget
+        return Tracker(
+            client, ledger, clock, settings, inspector=inspector,
+            replica=self._serving.replica, budget=budget, on_event=on_event,
+            breaker=dispatcher.breaker,
+            polls=Polls(client, ledger, settings, budget=budget, on_event=on_event),
+            busy=lambda: not dispatcher.room, doubted_at=lambda: self._poller.doubted_at,
+        )  # fmt: skip
 
     @contextmanager
     def _observed(self, presence: Presence, dispatcher: Dispatcher) -> Iterator[None]:
