@@ -1,52 +1,38 @@
-"""Ends with 0 when the worker of this container has announced itself lately, else with 1.
+"""Ends with 0 when the worker of this container answers 200 on a page of its port, else with 1.
 
-A worker announces itself in the ledger every SCHED_HEARTBEAT, from the event loop that also
-claims and starts: a worker that hangs, stands still, waits for the ledger, or at its start for
-Temporal, falls silent. Three periods are allowed.
+    python health.py            # /healthz: its loops turn, whatever its servers do
+    python health.py /readyz    # the ledger and Temporal answer as well
 
-It finds the worker by the host name, so it is for one worker per container.
+The image has no other HTTP client. SCHED_HTTP_PORT names the port.
 """
 # ruff: noqa: INP001 - a script of the image, in no package
 
 from __future__ import annotations
 
-import asyncio
 import os
-import socket
 import sys
+from http.client import HTTPConnection, HTTPException
+from typing import Final
 
-import asyncpg
-
-from engine.schedules.terms import parse_duration
-
-_LATEST = """
-SELECT clock_timestamp() - max(seen_at) < 3 * $3::interval
-FROM replicas WHERE namespace = $1 AND starts_with(replica, $2 || ':')
-"""
+_PATIENCE: Final = 5.0
 
 
-async def announced() -> bool:
-    """Whether the ledger has heard of this host's worker within three of its periods."""
-    settings = {"search_path": os.environ.get("SCHED_SCHEMA", "sched")}
-    connection = await asyncpg.connect(
-        os.environ["SCHED_DATABASE_URL"], timeout=5, command_timeout=3, server_settings=settings
-    )
+def answer(page: str) -> str | None:
+    """Return why the worker is not well; None if it is."""
+    port = os.environ.get("SCHED_HTTP_PORT")
+    if not port:
+        return "SCHED_HTTP_PORT is not set, so the worker serves no health"
+    connection = HTTPConnection("127.0.0.1", int(port), timeout=_PATIENCE)
     try:
-        return bool(
-            await connection.fetchval(
-                _LATEST,
-                os.environ.get("TEMPORAL_NAMESPACE", "default"),
-                socket.gethostname(),
-                parse_duration(os.environ.get("SCHED_HEARTBEAT") or "10s"),
-            )
-        )
+        connection.request("GET", page)
+        found = connection.getresponse()
+        text = found.read().decode().strip()
+    except (OSError, HTTPException) as error:
+        return f"the worker does not answer at port {port}: {error}"
     finally:
-        await connection.close()
+        connection.close()
+    return None if found.status == 200 else text  # noqa: PLR2004 - HTTP's "OK"
 
 
 if __name__ == "__main__":
-    try:
-        healthy = asyncio.run(announced())
-    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-        sys.exit(f"the ledger does not answer: {error}")
-    sys.exit(0 if healthy else "this container's worker has not announced itself lately")
+    sys.exit(answer(sys.argv[1] if len(sys.argv) > 1 else "/healthz"))

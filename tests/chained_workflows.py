@@ -6,6 +6,7 @@ import asyncio
 from datetime import timedelta
 
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
 from engine import Context, Retry
 from engine import workflow as ours
@@ -44,6 +45,15 @@ class Stubborn:
             if piece:
                 raise
             workflow.continue_as_new(piece + 1)
+
+
+@workflow.defn(name="Refused")
+class Refused:
+    """Fails with a detail, which a codec encodes."""
+
+    @workflow.run
+    async def run(self, piece: int = 0) -> None:
+        raise ApplicationError("no money", "on account 4711")
 
 
 @ours(name="hapless", retry=Retry(max_attempts=9, initial_interval=600))

@@ -33,6 +33,7 @@ EXAMPLES = {
         "sched worker --schedules /etc/sched/schedules.yaml --task-queue reports",
         "sched worker --import jobs.workflows --import jobs.steps",
     ),
+    "watch": ("sched watch",),
     "list": ("sched list", "sched list --project billing --json"),
     "show": ("sched show heartbeat", "sched show heartbeat --json"),
     "next": (
@@ -177,7 +178,7 @@ def dress(app: typer.Typer) -> None:
 # command is imported when the command itself is used: imports take longer than many commands.
 
 MODULES = {
-    "init": "init", "up": "up.up", "worker": "up.up",
+    "init": "init", "up": "up.up", "worker": "up.up", "watch": "up.up",
     "list": "inspect", "show": "show", "next": "next", "fires": "inspect", "log": "inspect",
     "pause": "operate", "resume": "operate", "trigger": "operate", "rerun": "operate",
     "skip": "operate", "unskip": "operate", "cancel": "operate", "backfill": "backfill",
@@ -194,6 +195,7 @@ GROUPS = {
         "init": "Create a small project that is ready to run.",
         "up": "Run everything locally: two servers, the schedules and one worker.",
         "worker": "Run one worker against existing servers.",
+        "watch": "Watch the ledger, and alert when windows do not fire. Needs no worker.",
     },
     "Look": {
         "list": "Show every schedule: its workflow, times, state and last run.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.lazy import lazy_exports
+from engine.ledger.alerts import *
 from engine.ledger.fires import *
 from engine.ledger.interface import *
 from engine.ledger.records import *

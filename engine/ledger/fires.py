@@ -38,6 +38,8 @@ Status = Literal[
 Timing = Literal["on_time", "late", "caught_up", "manual", "backfill", "rerun"]
 ShownTiming = Timing | Literal["handler"]
 """The timing of a run as shown to users; see ``shown_timing``."""
+GivenUp = Literal["retries_exhausted", "fatal"]
+"""How a step ended its run: its attempts were used up, or its error allowed no other."""
 Closed = Literal["completed", "failed", "cancelled", "terminated", "timed_out"]
 Died = Literal["failed", "timed_out", "rejected"]
 EndedBadly = Died | Literal["terminated"]
@@ -222,6 +224,9 @@ class Evidence:
     asked by workflow ID alone and answered with its last run. ``not_undone`` is a JSON list of the
     steps that the run could not undo. ``first_run_id`` is the first run of the chain, if known;
     runs with the same value count as one.
+
+    Not stored, for measurements: ``workflow_type``; of a failed run ``error_type``, the type of the
+    innermost error, and ``given_up``, if a step ended it: whether by its last attempt or for good.
     """
 
     workflow_id: str
@@ -233,6 +238,9 @@ class Evidence:
     last: bool = False
     not_undone: str | None = None
     first_run_id: str | None = None
+    workflow_type: str | None = None
+    error_type: str | None = None
+    given_up: GivenUp | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from engine.ledger.alerts import AlertBook, Facts
 from engine.ledger.fires import (
     Claim,
     DataGap,
@@ -45,6 +46,7 @@ from engine.ledger.records import (
     SlotAsk,
     Start,
     ToLay,
+    Totals,
     Wanted,
 )
 from engine.schedules.diff import Head
@@ -394,6 +396,10 @@ class Ledger(Slots, Protocol):
     def remembers(self) -> bool:
         """Whether it knows what earlier processes did."""
 
+    @property
+    def alerts(self) -> AlertBook:
+        """The alerts of the namespace."""
+
     async def build_indexes(self, *, patience: float | None = None) -> list[str]:
         """Build the indexes that migrations left for later; return the names of missing ones.
 
@@ -558,6 +564,15 @@ class Ledger(Slots, Protocol):
 
     async def polled_queues(self, *, within: timedelta) -> list[PolledQueue]:
         """Return the task queues of external schedules that were looked at ``within`` this time."""
+
+    async def totals(self, serving: Serving, *, most: int) -> Totals:
+        """Return how much of each kind there is in the namespace, at most ``most`` of each.
+
+        Overdue are counted for the project and the lanes of ``serving``.
+        """
+
+    async def facts(self, *, limit: int = ...) -> Facts:
+        """Return what a look for problems judges; of each kind ``limit`` at most."""
 
     async def replicas(self, *, alive: timedelta) -> int:
         """Return how many replicas of the namespace announced themselves within ``alive``."""

@@ -454,6 +454,24 @@ class Wanted(NamedTuple):
     schedules: int
 
 
+class Totals(NamedTuple):
+    """How much of each kind a ledger has, each up to a bound.
+
+    Attributes:
+        queued: windows that wait for their turn.
+        pending: fires that are claimed, or whose start is not answered.
+        open_runs: runs that have started and were not seen closed.
+        dead_letters: fires that ended badly and were not dealt with.
+        overdue: schedules with a window past its grace of which nothing is decided.
+    """
+
+    queued: int
+    pending: int
+    open_runs: int
+    dead_letters: int
+    overdue: int
+
+
 Served = Mapping[tuple[str, str], frozenset[str]]
 """The types that living replicas serve, by project and task queue."""
 

@@ -24,6 +24,11 @@ def boottime() -> float:
     return time.monotonic()
 
 
+def age_of(moment: float | None) -> float | None:
+    """Return the seconds since a moment of ``boottime``; None if it never was."""
+    return None if moment is None else boottime() - moment
+
+
 class LedgerClock:
     """The ledger's clock as last read, carried forward by ``boottime``.
 

@@ -50,6 +50,7 @@ from engine.flow.steps import (
     step_named,
 )
 from engine.runtime.reset_keys import ResetKeys
+from engine.telemetry.instruments import STEP_RETRIES, measures
 
 # --- interceptor base ---
 # The plugin's hook between a workflow and its calls to Temporal.
@@ -176,12 +177,15 @@ class _StepNoteReader(ActivityInboundInterceptor):
         super().init(self._known)
 
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002 - the SDK's name
+        info = activity.info()
+        if info.attempt > 1:
+            measures().count(STEP_RETRIES, step=info.activity_type)
         payload = input.headers.get(HEADER)
         note = NOTHING
         if payload is not None:
             note = StepNote.from_json(PayloadConverter.default.from_payload(payload))
         if self._keys is not None:
-            note = await self._keys.resolve(note, activity.info())
+            note = await self._keys.resolve(note, info)
         if note is NOTHING:
             return await super().execute_activity(input)
         self._known.note = note
@@ -190,7 +194,7 @@ class _StepNoteReader(ActivityInboundInterceptor):
         except CancelledError:
             raise
         except Exception as error:
-            answer = answer_to(error, note, activity.info().attempt)
+            answer = answer_to(error, note, info.attempt)
             if answer is None:
                 raise
             raise answer from error.__cause__

@@ -9,11 +9,13 @@ from datetime import timedelta
 from typing import Any
 
 from engine.errors import EngineError
-from engine.runtime.clock import backoff, jittered, wait_for
+from engine.runtime.clock import backoff, boottime, jittered, wait_for
 from engine.runtime.events import Degraded, OnEvent, Recovered, logger, words_of
 from engine.runtime.temporal_client import classify_rpc_error
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+_STUCK = 300.0
+"""Seconds of a turn beyond all waits for servers, which are away for seconds in each call."""
 
 
 class Loop:
@@ -21,6 +23,11 @@ class Loop:
 
     An error never ends the loop: it is emitted once and retried after a growing, jittered pause.
     ``stop`` lets the turn in progress finish; then ``end`` is called, once.
+
+    Attributes:
+        turned_at: when the last turn began (``boottime``); None before the first.
+        patience: seconds after which a turn counts as stuck; None if it may take any time.
+        fell: whether the loop ended without having been asked to.
     """
 
     def __init__(
@@ -30,8 +37,12 @@ class Loop:
         *,
         end: Callable[[], Awaitable[None]] | None = None,
         on_event: OnEvent,
+        patience: float | None = _STUCK,
     ) -> None:
-        self.name = name
+        self.name, self.patience = name, patience
+        self._turning_since: float | None = None
+        self.turned_at: float | None = None
+        self.fell = False
         self._run_once, self._end, self._emit = run_once, end, on_event
         self._stopping = asyncio.Event()
         self._roused = asyncio.Event()
@@ -46,9 +57,17 @@ class Loop:
         """Skip the wait before the next turn, also when a turn is in progress."""
         self._roused.set()
 
+    def turn_age(self) -> float | None:
+        """Return the seconds since the turn in progress began; None between turns."""
+        since = self._turning_since
+        return None if since is None else boottime() - since
+
     async def run(self) -> None:
         """Run until stopped."""
-        await self._turns()
+        try:
+            await self._turns()
+        finally:
+            self.fell = not self._stopping.is_set()
         if self._end:
             try:
                 await self._end()
@@ -64,6 +83,7 @@ class Loop:
             await wait_for(self._roused, max(pause, 0))
 
     async def _guarded_turn(self) -> float:
+        self.turned_at = self._turning_since = boottime()
         try:
             pause = await self._run_once()
         except Exception as error:  # noqa: BLE001 - the bulkhead: nothing may end the loop
@@ -73,6 +93,8 @@ class Loop:
                     logger.exception("%s failed", self.name)
             self._failures += 1
             return jittered(backoff(_FIRST_PAUSE, self._failures, _LONGEST_PAUSE))
+        finally:
+            self._turning_since = None
         if self._failures:
             self._failures = 0
             self._emit(Recovered(self.name))

@@ -34,6 +34,7 @@ from engine.runtime.interceptors import (
     StepNotes,
 )
 from engine.runtime.loop_watch import watched_loop
+from engine.runtime.measurements import EventMeter, measure_statement
 from engine.runtime.replica import Replica
 from engine.runtime.reset_keys import ResetKeys, check_reset, left_to_undo
 from engine.runtime.run_memo import ChainMemo, lets_plain_through
@@ -44,6 +45,7 @@ from engine.runtime.step_queues import SeenQueues, SlotInterceptor, is_lane
 from engine.runtime.worker_resources import WorkerResources, run_with_resources
 from engine.runtime.workflow_check import require_loadable, sandbox_of
 from engine.schedules import ScheduleFile
+from engine.telemetry.health import Health
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -80,6 +82,9 @@ class SchedulePlugin(SimplePlugin):
         LedgerRequired: there is no ledger, but the file needs one or ``apply`` is ``never``.
         SettingsInvalid: a setting is invalid.
         TypeError: an object of ``steps`` has no step, or a key of ``resources`` is of no use.
+
+    Attributes:
+        health: whether the replicas of this plugin work; ``engine.telemetry`` serves it over HTTP.
     """
 
     def __init__(
@@ -118,6 +123,8 @@ class SchedulePlugin(SimplePlugin):
         for warning in unknown_names():
             logger.warning(warning)
         self._on_event = on_event
+        self._meter = EventMeter(self.settings.metrics_keys)
+        self.health = Health()
         self._objects, self._given = tuple(steps), dict(resources or {})
         WorkerResources(self._given, self._objects)  # refuses them here
         if self.settings.apply == "never" and self._database_url is None:
@@ -222,6 +229,7 @@ class SchedulePlugin(SimplePlugin):
     def _replica(self, worker: Worker) -> Replica:
         name = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
         workflows = worker.config(active_config=True).get("workflows", ())
+        self._meter.learn(_rules_of(workflows))
         serving = Serving(
             name, self._project, worker.task_queue, types_of(workflows), rules=_rules_of(workflows)
         )
@@ -234,6 +242,7 @@ class SchedulePlugin(SimplePlugin):
             on_event=self._emit,
             seen=self._seen,
             worker=worker,
+            health=self.health,
             traces=self._traces(name),
         )
 
@@ -249,7 +258,10 @@ class SchedulePlugin(SimplePlugin):
         if self._database_url is None:
             return MemoryLedger()
         return await PostgresLedger.connect(
-            self._database_url, namespace=namespace, schema=database_schema()
+            self._database_url,
+            namespace=namespace,
+            schema=database_schema(),
+            on_statement=measure_statement,
         )
 
     def _emit(self, event: Event) -> None:
@@ -257,6 +269,7 @@ class SchedulePlugin(SimplePlugin):
         self._listen(event)
 
     def _listen(self, event: Event) -> None:
+        self._meter.on_event(event)
         if self._on_event is None:
             return
         try:

@@ -15,7 +15,7 @@ from engine import faults
 from engine.errors import Code, CommitUnknown, LedgerUnavailable
 from engine.ledger import Claim, Ledger, MemoryLedger, Probe, Serving, Transaction
 from engine.runtime.backfills import Backfills
-from engine.runtime.clock import ClockWatch, LedgerClock, boottime
+from engine.runtime.clock import ClockWatch, LedgerClock, boottime, wait_for
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.events import Alert, OnEvent, Recovered, log, logger, tell_decided, words_of
 from engine.runtime.failover import FailoverDetector
@@ -24,6 +24,14 @@ from engine.runtime.settings import Settings
 from engine.runtime.tracking.lookups import RunLookups
 from engine.schedules.planner import MOST_ROWS, Decision, Plan, plan
 from engine.schedules.terms import TICK
+from engine.telemetry.instruments import (
+    CLAIMS,
+    CONTENDED,
+    TAKEN_OVER,
+    TICK_DURATION,
+    TICK_LAG,
+    measures,
+)
 
 # --- poller ---
 # The main loop: probes the ledger, decides due windows, hands the claims to the dispatcher.
@@ -34,6 +42,8 @@ from engine.schedules.terms import TICK
 
 _NOTHING = timedelta(0)
 _CONTENDED = timedelta(milliseconds=20)
+_LOOK = 10.0
+"""The most seconds for which a turn waits for room."""
 _REFILLED = timedelta(milliseconds=50)
 """Approximate time to send one part of a backfill."""
 _FAR = datetime.max.replace(tzinfo=UTC)
@@ -94,6 +104,7 @@ class Poller:
         epoch: the ledger's epoch at the last probe; every apply raises it.
         rouse: called when decisions of this poller made other keys due.
         on_tick: called with each tick that claimed or decided something, if anything is traced.
+        probed_at: when the last tick began that the ledger answered (``boottime``); None before.
     """
 
     def __init__(
@@ -124,6 +135,7 @@ class Poller:
         self._failover = FailoverDetector(ledger, on_event=on_event)
         self._backfills = Backfills(ledger, serving, settings, lookups=lookups, on_event=on_event)
         self.epoch = 0
+        self.probed_at: float | None = None
         self._watch = ClockWatch(settings.max_skew)
         self._travels = False
         self._unconfirmed: list[tuple[list[Claim], float]] = []
@@ -141,6 +153,11 @@ class Poller:
     def distrusts_clock(self) -> bool:
         """Whether the ledger's clock deviates from elapsed time."""
         return self._watch.holds
+
+    @property
+    def skew(self) -> float:
+        """Seconds of the last step of the ledger's clock against elapsed time."""
+        return self._watch.skew
 
     @property
     def doubted_at(self) -> datetime | None:
@@ -172,12 +189,14 @@ class Poller:
     async def run_once(self) -> timedelta:
         """Run the loop's share of a tick while sends go on; return the wait until the next."""
         self._dispatcher.room_made.clear()
-        tick, _ = await self._claim()
+        tick, _ = await self._measured()
         if self.holds:
             return self._settings.tick
         if tick.full:
             if not self._dispatcher.room:
-                await self._dispatcher.room_made.wait()
+                # Not for ever: a turn that lasts too long looks like one that is stuck.
+                look = min(self._settings.tick.total_seconds(), _LOOK)
+                await wait_for(self._dispatcher.room_made, look)
             return _NOTHING
         if tick.claims or tick.laid:
             return _NOTHING  # more may be due at once
@@ -191,6 +210,16 @@ class Poller:
             wait = max(turn, min(wait, _REFILLED))
         # Due but not claimed: another replica holds the lock. A shorter wait is kept exactly.
         return min(self._settings.tick, wait) if wait > _NOTHING else _CONTENDED
+
+    async def _measured(self) -> tuple[Tick, list[asyncio.Task[None]]]:
+        begun, outcome = boottime(), "failed"
+        try:
+            claimed = await self._claim()
+            self.probed_at = begun
+            outcome = "claimed" if claimed[0].claims else "idle"
+        finally:
+            measures().record(TICK_DURATION, boottime() - begun, outcome=outcome)
+        return claimed
 
     async def drain(self) -> None:
         """Finish what has begun, and hand back claims that wait for the server."""
@@ -245,6 +274,7 @@ class Poller:
             )
             # Send before anything else can fail: this replica owns these leases now.
             sends += self._dispatcher.send(claims, lease_ends)
+            _count_taken_over(claims)
             self._parts += _part("taken_over", began, claims)
         if room > len(claims) and due_now:
             began = time.time_ns()
@@ -252,6 +282,7 @@ class Poller:
             self._parts += _part("due", began, due, plans)
             claims += due
             sends += self._hand_over(due, plans, lease_ends, chained=probe.chained)
+            _count_due(probe, due, plans)
         if self._apart and room:
             self._beside("planning apart", partial(self._plan_apart, chained=probe.chained))
         if self._unparsed:
@@ -281,6 +312,7 @@ class Poller:
             laid = await self._backfills.lay(mine, limit, self.doubted_at)
         claims += mine
         sends += self._dispatcher.send(mine, lease_ends)
+        measures().count(CLAIMS, len(mine), source="backfill")
         self._parts += _part("backfill", began, mine)
         if laid.queued or (laid.windows and probe.chained):
             self._wake_others()
@@ -491,6 +523,22 @@ class Poller:
             return planned
         again, due = now + self._lookups.patience(planned), planned.next_fire_at
         return planned if due and now < due < again else replace(planned, next_fire_at=again)
+
+
+def _count_taken_over(claims: Sequence[Claim]) -> None:
+    measures().count(CLAIMS, len(claims), source="taken_over")
+    measures().count(TAKEN_OVER, len(claims))
+
+
+def _count_due(probe: Probe, due: Sequence[Claim], plans: Sequence[Plan]) -> None:
+    """Measure a tick that found something due: how late it was, or that others had the locks."""
+    if not plans:
+        measures().count(CONTENDED)
+        return
+    measures().count(CLAIMS, len(due), source="due")
+    if probe.due_at is not None:
+        lag = (probe.now - probe.due_at).total_seconds()
+        measures().record(TICK_LAG, max(lag, 0.0))
 
 
 def _part(

@@ -16,6 +16,7 @@ from engine.ledger.floors import again_after
 from engine.runtime.clock import boottime
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.events import Alert, OnEvent, tell_decided
+from engine.runtime.measurements import temporal_call
 from engine.runtime.planning import concerns_others, unresolved_workflow, unresolved_workflow_hint
 from engine.runtime.settings import Settings
 from engine.schedules.planner import TIME_RULES, Plan, plan
@@ -30,7 +31,12 @@ _REMIND = 300.0
 
 
 class Presence:
-    """The periodic announcement of one replica."""
+    """The periodic announcement of one replica.
+
+    Attributes:
+        living: number of living replicas of the namespace, as last read; None before.
+        answered_at: when Temporal answered last (``boottime``); None before.
+    """
 
     def __init__(
         self,
@@ -48,6 +54,8 @@ class Presence:
         self._others: list[str] = []
         self._asked = -_REMIND
         self._steady: tuple[float, float] | None = None
+        self.living: int | None = None
+        self.answered_at: float | None = None
 
     async def begin(self) -> None:
         """Announce for the first time.
@@ -74,7 +82,8 @@ class Presence:
         """Announce again; return the wait until the next time."""
         await self._announce(await self._retention())
         await self._compare_rules()
-        self._budget.share(await self._ledger.replicas(alive=self._settings.alive))
+        self.living = await self._ledger.replicas(alive=self._settings.alive)
+        self._budget.share(self.living)
         self._budget.report()
         return self._settings.heartbeat
 
@@ -131,11 +140,13 @@ class Presence:
         """Return the namespace's retention of closed runs; None while it cannot be read."""
         request = DescribeNamespaceRequest(namespace=self._client.namespace)
         try:
-            answer = await self._client.workflow_service.describe_namespace(
-                request, timeout=self._settings.rpc_timeout
-            )
+            with temporal_call("DescribeNamespace"):
+                answer = await self._client.workflow_service.describe_namespace(
+                    request, timeout=self._settings.rpc_timeout
+                )
         except (RPCError, RuntimeError):  # the SDK raises RuntimeError while it cannot connect
             return None
+        self.answered_at = boottime()
         ttl = answer.config.workflow_execution_retention_ttl
         return timedelta(seconds=ttl.seconds, microseconds=ttl.nanos // 1000)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from temporalio.client import Client
@@ -16,25 +18,29 @@ from engine.runtime.apply.apply import applied_digest, apply
 from engine.runtime.apply.attempts import REFUSALS, remarks, require_project
 from engine.runtime.apply.edits import ApplyReport, recompute_outdated
 from engine.runtime.apply.source import Source, read_unless
-from engine.runtime.clock import LedgerClock, boottime, jittered, wait_for
+from engine.runtime.clock import LedgerClock, age_of, boottime, jittered, wait_for
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.dispatch.starter import Starter, patient_client
 from engine.runtime.events import Applied, Degraded, Event, Notice, OnEvent, Recovered, logger
 from engine.runtime.loop import Loop, beside
+from engine.runtime.measurements import TotalsReader, gauge
 from engine.runtime.poller import Poller
 from engine.runtime.presence import Presence, Watchdog
 from engine.runtime.retention.archive import Archive
 from engine.runtime.retention.janitor import Janitor
 from engine.runtime.settings import Settings
-from engine.runtime.step_queues import QueueManager, SeenQueues
+from engine.runtime.step_queues import QueueManager, SeenQueues, SlotPool
 from engine.runtime.tracking.failing_steps import FailingSteps
 from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.replay import StuckRuns
 from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.runtime.tracking.tracker import CloseWaiter, Polls, Tracker
+from engine.runtime.watch.watch import Watch
 from engine.schedules import ScheduleFile
 from engine.schedules.timing.zones import TZDATA_VERSION
+from engine.telemetry import instruments
+from engine.telemetry.health import Health, Pulse
 
 if TYPE_CHECKING:  # it loads OpenTelemetry
     from engine.runtime.tracing import ReplicaTraces
@@ -100,6 +106,7 @@ class Replica:
         serving: what this replica may claim.
         seen: the queues that the steps of runs name.
         worker: the worker whose steps may wait in queues; without one no queue is served.
+        health: judges this replica while it serves.
         on_event: receives every event.
         traces: makes the spans of this replica; None where nothing is traced.
     """
@@ -115,9 +122,10 @@ class Replica:
         on_event: OnEvent,
         seen: SeenQueues | None = None,
         worker: Worker | None = None,
+        health: Health | None = None,
         traces: ReplicaTraces | None = None,
     ) -> None:
-        self._traces = traces
+        self._health, self._traces = health or Health(), traces
         self._seen, self._worker = seen or SeenQueues(), worker
         self._queue_manager: QueueManager | None = None
         self._waiter: CloseWaiter | None = None
@@ -153,8 +161,7 @@ class Replica:
             await ledger.close()
 
     async def _serve(self, ledger: Ledger) -> None:
-        outermost = [self._traces] if self._traces else []
-        client = await self._patiently("temporal", lambda: patient_client(self._client, *outermost))
+        client = await self._patiently("temporal", self._own_client)
         if client is None:
             return
         budget = self._budget = Budget()
@@ -184,8 +191,9 @@ class Replica:
         self._poller.rouse = self._lookups.rouse = polling.wake
         if self._stopping.is_set():
             self.stop()
-        async with beside(notify(ledger, polling.wake)), beside(build_indexes(ledger)):
-            await asyncio.gather(*(loop.run() for loop in self._loops))
+        with self._observed(presence, dispatcher):
+            async with beside(notify(ledger, polling.wake)), beside(build_indexes(ledger)):
+                await asyncio.gather(*(loop.run() for loop in self._loops))
         keeper = self._queue_manager
         others = [keeper.end()] if keeper else []
         await asyncio.gather(self._poller.drain(), *others)
@@ -193,6 +201,9 @@ class Replica:
             await presence.end()
         except LedgerUnavailable as error:
             on_event(Degraded("presence", str(error)))
+
+    async def _own_client(self) -> Client:
+        return await patient_client(self._client, *([self._traces] if self._traces else ()))
 
     def _wire(
         self,
@@ -204,23 +215,14 @@ class Replica:
         dispatcher: Dispatcher,
     ) -> list[Loop]:
         """Return all loops, the poller first, wired to each other."""
-        settings, on_event, budget = self._settings, self._heard, self._budget
+        settings, on_event = self._settings, self._heard
         inspector, lookups = self._run_lookups(client, ledger, identity, clock)
         self._lookups = lookups
         poller = self._poller = Poller(
             ledger, dispatcher, clock, self._serving, settings, lookups=lookups, on_event=on_event
         )
-        watchdog = Watchdog(
-            ledger, presence, self._serving, settings,
-            distrusts=lambda: poller.distrusts_clock, on_event=on_event,
-        )  # fmt: skip
-        tracker = Tracker(
-            client, ledger, clock, settings, inspector=inspector,
-            replica=self._serving.replica, budget=budget, on_event=on_event,
-            breaker=dispatcher.breaker,
-            polls=Polls(client, ledger, settings, budget=budget, on_event=on_event),
-            busy=lambda: not dispatcher.room, doubted_at=lambda: poller.doubted_at,
-        )  # fmt: skip
+        tracker = self._tracker(client, ledger, clock, inspector, dispatcher)
+        watch = self._watch(ledger, poller, dispatcher)
         if self._traces:
             poller.on_tick = self._traces.on_tick
         polling = Loop("poller", poller.run_once, on_event=on_event)
@@ -230,20 +232,77 @@ class Replica:
             orphans=lambda: tracker.on_duty,  # on duty it also waits for runs of dead replicas
             go_on=polling.wake,
         )  # fmt: skip
-        janitor = self._janitor(ledger, identity)
+        janitor = self._tidying = self._janitor(ledger, identity)
+        watchdog = self._watchdog(ledger, presence, poller)
+        totals = self._totals = TotalsReader(ledger, self._serving, settings.heartbeat)
         keeper = self._queue_manager = self._make_queue_manager(client, ledger, poller)
+        loop = partial(Loop, on_event=on_event)
+        # Many closes, a large archive and steps that drain take as long as they take, and some wait
+        # for news within their turns.
+        unhurried = partial(loop, patience=None)
         return [
             polling,
-            Loop("starts", dispatcher.breaker.run_once, on_event=on_event),
-            Loop("leases", dispatcher.leases.run_once, on_event=on_event),
-            Loop("tracker", tracker.run_once, end=tracker.release, on_event=on_event),
-            Loop("lines", waiter.run_once, end=waiter.end, on_event=on_event),
-            Loop("watchdog", watchdog.run_once, on_event=on_event),
-            Loop("presence", presence.run_once, on_event=on_event),
-            *([Loop("janitor", janitor.run_once, on_event=on_event)] if janitor else ()),
-            *([Loop("queues", keeper.run_once, on_event=on_event)] if keeper else ()),
-            *([Loop("slots", keeper.watch, on_event=on_event)] if keeper else ()),
+            loop("starts", dispatcher.breaker.run_once),
+            loop("leases", dispatcher.leases.run_once),
+            unhurried("tracker", tracker.run_once, end=tracker.release),
+            unhurried("lines", waiter.run_once, end=waiter.end),
+            loop("watchdog", watchdog.run_once),
+            loop("presence", presence.run_once),
+            unhurried("watch", watch.run_once, end=watch.end),
+            loop("totals", totals.run_once),
+            *([unhurried("janitor", janitor.run_once)] if janitor else ()),
+            *([unhurried("queues", keeper.run_once)] if keeper else ()),
+            *([loop("slots", keeper.watch)] if keeper else ()),
         ]
+
+    def _tracker(
+        self,
+        client: Client,
+        ledger: Ledger,
+        clock: LedgerClock,
+        inspector: RunInspector,
+        dispatcher: Dispatcher,
+    ) -> Tracker:
+        settings, on_event, budget = self._settings, self._heard, self._budget
+        return Tracker(
+            client, ledger, clock, settings, inspector=inspector,
+            replica=self._serving.replica, budget=budget, on_event=on_event,
+            breaker=dispatcher.breaker,
+            polls=Polls(client, ledger, settings, budget=budget, on_event=on_event),
+            busy=lambda: not dispatcher.room, doubted_at=lambda: self._poller.doubted_at,
+        )  # fmt: skip
+
+    @contextmanager
+    def _observed(self, presence: Presence, dispatcher: Dispatcher) -> Iterator[None]:
+        """Export the gauges of this replica, and judge its health, while the block lasts."""
+        poller, polling, measured = self._poller, self._loops[0], instruments.measures()
+        janitor, settings = self._tidying, self._settings
+        gauges = {
+            **self._totals.gauges(),
+            instruments.POLLER_AGE: gauge(lambda: age_of(polling.turned_at)),
+            instruments.BREAKER_OPEN: gauge(lambda: float(dispatcher.breaker.is_open)),
+            instruments.CLOCK_HOLDS: gauge(lambda: float(poller.distrusts_clock)),
+            instruments.CLOCK_SKEW: gauge(lambda: poller.skew),
+            instruments.REPLICAS: gauge(lambda: presence.living),
+            instruments.JANITOR_LAG: gauge(lambda: age_of(janitor.rested_at) if janitor else None),
+            instruments.SLOTS_HELD: lambda: self._of_slots(lambda pool: pool.held),
+            instruments.SLOTS_RUNNING: lambda: self._of_slots(lambda pool: pool.running),
+            instruments.SLOTS_WAITING: lambda: self._of_slots(lambda pool: pool.waiting),
+        }
+        pulse = Pulse(
+            self._loops,
+            ledger=lambda: age_of(poller.probed_at),
+            temporal=lambda: age_of(presence.answered_at),
+            lately=max(settings.heartbeat, settings.tick).total_seconds() * 3,
+            leaving=self._stopping.is_set,
+        )
+        measured.begin()
+        with measured.observing(gauges), self._health.watching(pulse):
+            yield
+
+    def _of_slots(self, number: Callable[[SlotPool], int]) -> list[tuple[float, dict[str, str]]]:
+        pools = self._queue_manager.pools if self._queue_manager else []
+        return [(number(pool), {"queue": pool.queue}) for pool in pools]
 
     def _run_lookups(
         self, client: Client, ledger: Ledger, identity: str, clock: LedgerClock
@@ -276,6 +335,12 @@ class Replica:
         if self._failing:
             self._failing.on_event(event)
 
+    def _watchdog(self, ledger: Ledger, presence: Presence, poller: Poller) -> Watchdog:
+        return Watchdog(
+            ledger, presence, self._serving, self._settings,
+            distrusts=lambda: poller.distrusts_clock, on_event=self._heard,
+        )  # fmt: skip
+
     def _make_queue_manager(
         self, client: Client, ledger: Ledger, poller: Poller
     ) -> QueueManager | None:
@@ -288,6 +353,21 @@ class Replica:
         return QueueManager(
             self._worker, client, ledger, self._serving, self._settings,
             epoch=lambda: poller.epoch, seen=self._seen, on_event=self._emit,
+        )  # fmt: skip
+
+    def _watch(self, ledger: Ledger, poller: Poller, dispatcher: Dispatcher) -> Watch:
+        async def temporal() -> str | None:
+            return "starts get no answer" if dispatcher.breaker.is_open else None
+
+        def clock(_: datetime, __: float) -> str | None:
+            return "the ledger's clock has jumped" if poller.distrusts_clock else None
+
+        async def opened() -> Ledger:
+            return ledger
+
+        return Watch(
+            opened, self._settings, holder=self._serving.replica, temporal=temporal, clock=clock,
+            namespace=self._client.namespace, on_event=self._heard,
         )  # fmt: skip
 
     def _janitor(self, ledger: Ledger, identity: str) -> Janitor | None:

@@ -32,7 +32,14 @@ class UnreadableHere(ValueError):
     """Data of a run cannot be read here: a codec is missing, or cannot reach its keys.
 
     A replica with the codec can read them.
+
+    Attributes:
+        run_id: Temporal's id of the run.
     """
+
+    def __init__(self, text: str, run_id: str) -> None:
+        super().__init__(text)
+        self.run_id = run_id
 
 
 async def read_fire_info(run: WorkflowExecution) -> FireInfo | None:
@@ -54,7 +61,7 @@ async def read_fire_info(run: WorkflowExecution) -> FireInfo | None:
         if value is None:
             reason = f"{type(why).__name__}: {why}" if why else "it is not decoded"
             text = f"the memo of run {run.run_id} could not be read here: {reason}"
-            raise UnreadableHere(text) from why
+            raise UnreadableHere(text, run.run_id) from why
     try:
         return FireInfo.from_memo(value)
     except (ValueError, KeyError, TypeError):

@@ -10,6 +10,7 @@ from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 from engine.errors import SettingsInvalid
 from engine.ledger.postgres.address import checked_address
@@ -46,8 +47,14 @@ class StartRate:
         return f"{self.count}/{self.per.total_seconds():g}s"
 
 
+Url: TypeAlias = "str | None"
+"""An address of HTTP; None is none."""
+
 Period: TypeAlias = "timedelta | None"
 """Time between two rounds; None is never."""
+
+Patterns: TypeAlias = tuple[str, ...]
+"""Keys, each with ``*`` for any text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +90,11 @@ class Settings:
         retention_failed_age: the same for failed fires.
         retention_max_age: the age limit of all fires. A schedule's own ``retention`` overrides
             these four.
+        alert_url: the address that is told of each problem that the watch finds, and of its end.
+        heartbeat_url: the address that is called every minute while no window may be late.
         apply: whether a worker applies its file at start. With ``never`` another process does,
             e.g. a deploy with ``sched apply``, and the file only names the project.
+        metrics_keys: schedules whose keys may be labels of metrics, with ``*`` for any text.
     """
 
     tick: timedelta = timedelta(seconds=1)
@@ -107,7 +117,10 @@ class Settings:
     retention_age: timedelta = timedelta(days=90)
     retention_failed_age: timedelta = timedelta(days=365)
     retention_max_age: timedelta = timedelta(days=730)
+    alert_url: Url = None
+    heartbeat_url: Url = None
     apply: ApplyWhen = "on-start"
+    metrics_keys: Patterns = ()
 
     @property
     def alive(self) -> timedelta:
@@ -130,7 +143,9 @@ class Settings:
                 try:
                     given[field.name] = _within(field.name, parse(text))
                 except ValueError as error:
-                    problems.append(f"{variable} is {text!r}; {error}")
+                    # Many services put a secret into the path.
+                    shown = "no address of HTTP" if parse is _url else repr(text)
+                    problems.append(f"{variable} is {shown}; {error}")
         if problems:
             raise SettingsInvalid(problems)
         return cls(**given)
@@ -177,8 +192,27 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _patterns(text: str) -> Patterns:
+    found = tuple(filter(None, (each.strip() for each in text.split(","))))
+    for each in found:
+        if any(letter.isspace() or letter == ":" for letter in each):
+            raise ValueError("write schedule keys with commas between them, as billing-*,nightly")
+    return found
+
+
 def _period(text: str) -> Period:
     return None if text == "off" else parse_duration(text)
+
+
+def _url(text: str) -> Url:
+    try:
+        parts = urlsplit(text)
+        named = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        named = None
+    if not named:
+        raise ValueError("write an address that begins with http:// or https://")
+    return text
 
 
 def _apply(text: str) -> str:
@@ -244,7 +278,7 @@ NAMES: Final = frozenset(
         *(_variable(field.name) for field in fields(Settings)),
         *(f"SCHED_{name}" for name in (
             "DATABASE_URL", "SCHEMA", "SCHEDULES", "TASK_QUEUE", "IMPORTS", "DATA_DIR", "UI_URL",
-            "TEMPORAL_CLI", "DB_PASSWORD", "FAULT", "SETUP",
+            "TEMPORAL_CLI", "DB_PASSWORD", "FAULT", "SETUP", "HTTP_PORT", "HTTP_HOST",
         )),
     }
 )  # fmt: skip
@@ -258,7 +292,9 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "StartRate | None": StartRate.parse,
     "Period": _period,
     "Path | None": Path,
+    "Url": _url,
     "ApplyWhen": _apply,
+    "Patterns": _patterns,
 }
 """Parsers of settings by annotation; any other setting is a duration."""
 

@@ -42,6 +42,7 @@ from engine.ledger import Ledger, QueueRow, Serving, SlotAsk
 from engine.runtime.clock import boottime, wait_for
 from engine.runtime.events import Alert, Degraded, Notice, OnEvent
 from engine.runtime.interceptors import RunInterceptor
+from engine.runtime.measurements import temporal_call
 from engine.runtime.settings import Settings
 from engine.schedules.model import Queue
 from engine.schedules.terms import Rate, nearest_name
@@ -91,6 +92,11 @@ class SlotPool:
     def running(self) -> int:
         """Number of steps that run here."""
         return self._entered
+
+    @property
+    def waiting(self) -> int:
+        """Number of polls that wait for a slot."""
+        return self._waiting
 
     def ask(self) -> SlotAsk:
         """Return the request to the ledger for this lane.
@@ -297,15 +303,14 @@ async def limit_rate(client: Client, lane: str, rate: Rate | None, *, patience: 
         RPCError: the server did not answer, or does not support rate limits of task queues.
     """
     per_second = _per_second(rate)
-    described = await client.workflow_service.describe_task_queue(
-        DescribeTaskQueueRequest(
-            namespace=client.namespace,
-            task_queue=TaskQueue(name=lane),
-            task_queue_type=_ACTIVITY,
-            report_config=True,
-        ),
-        timeout=patience,
+    asked = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=lane),
+        task_queue_type=_ACTIVITY,
+        report_config=True,
     )
+    with temporal_call("DescribeTaskQueue"):
+        described = await client.workflow_service.describe_task_queue(asked, timeout=patience)
     now = described.config.queue_rate_limit.rate_limit.requests_per_second
     if abs(now - per_second) <= _CLOSE * per_second:
         return False
@@ -352,9 +357,7 @@ class QueueWorker:
             that was set with ``limit_rate`` a moment after its answer, of a poll's at once.
     """
 
-    def __init__(
-        self, beside: Worker, name: str, pool: SlotPool | None, rate: Rate | None
-    ) -> None:
+    def __init__(self, beside: Worker, name: str, pool: SlotPool | None, rate: Rate | None) -> None:
         self.name, self.pool = name, pool
         self._worker = _worker(beside, name, pool, rate)
         self._work = asyncio.create_task(self._worker.run(), name=f"lane {name}")
@@ -445,7 +448,8 @@ class QueueManager:
         self._told: set[tuple[str, str]] = set()
 
     @property
-    def _pools(self) -> list[SlotPool]:
+    def pools(self) -> list[SlotPool]:
+        """Slots of all queues that limit how many steps run at once."""
         return [lane.pool for lane in self._lanes.values() if lane.pool]
 
     async def run_once(self) -> timedelta:
@@ -466,7 +470,7 @@ class QueueManager:
 
     async def watch(self) -> timedelta:
         """Cancel steps on slots whose lease has ended; return the wait until the next check."""
-        for pool in self._pools:
+        for pool in self.pools:
             pool.give_up()
         return self._settings.lease / _LOOKS
 
@@ -475,7 +479,7 @@ class QueueManager:
         return self._settings.lease.total_seconds() / _RENEWALS
 
     async def _hold_if_due(self) -> None:
-        if not self._pools:
+        if not self.pools:
             self._wanted.clear()
         elif self._wanted.is_set() or boottime() >= self._held_at + self._period:
             await self.hold()
@@ -488,7 +492,7 @@ class QueueManager:
             self._touched_since = asked
         in_touch = asked - self._touched_since >= lease.total_seconds()
         self._asked += 1
-        asks = {pool: pool.ask() for pool in self._pools}
+        asks = {pool: pool.ask() for pool in self.pools}
         held = await self._ledger.hold_slots(
             self._serving.replica,
             list(asks.values()),
@@ -506,7 +510,7 @@ class QueueManager:
 
     async def end(self) -> None:
         """Let running steps end, renew their slots meanwhile, and give the slots back."""
-        had_slots = bool(self._pools)
+        had_slots = bool(self.pools)
         await self._close(list(self._lanes.values()))
         self._lanes.clear()
         try:
@@ -521,7 +525,7 @@ class QueueManager:
         while not closing.done():
             await asyncio.wait({closing}, timeout=self._period)
             try:
-                if not closing.done() and self._pools:
+                if not closing.done() and self.pools:
                     await self.hold()
             except EngineError as error:
                 self._emit(Degraded("queues", str(error)))

@@ -172,6 +172,22 @@ class Retention(Part):
     )
 
 
+class Alerting(Part):
+    """Limits from which on a schedule needs attention: the field ``alert``; None is no limit."""
+
+    example = "{lateAfter: 5m, failuresInRow: 3}"
+
+    late_after: Annotated[timedelta, checks.duration("alert.lateAfter")] | None = doc(
+        "A window has not started so long after its time."
+    )
+    failures_in_row: Annotated[int, checks.count("alert.failuresInRow", 50)] | None = doc(
+        "So many of its runs in a row have failed, timed out or were rejected."
+    )
+    skipped_in_row: Annotated[int, checks.count("alert.skippedInRow", 50)] | None = doc(
+        "So many of its windows in a row had no run, those excluded or skipped by hand not counted."
+    )
+
+
 class Expectation(Part):
     """Expected fire times of a schedule on one day: an item of the field ``expect``."""
 
@@ -358,6 +374,10 @@ class Schedule(BaseModel):
     )
     retention: Annotated[Retention, checks.nested("retention", Retention.example)] = doc(
         "How long its fires keep their details, and how long their rows.", default=Retention()
+    )
+    alert: Annotated[Alerting, checks.nested("alert", Alerting.example)] = doc(
+        "Limits from which on it needs attention, beside a window that has not fired.",
+        default=Alerting(),
     )
     expect: Annotated[
         tuple[Annotated[Expectation, checks.EXPECTATION], ...],
@@ -577,13 +597,24 @@ NESTED: Final[dict[str, type[Part]]] = {
     "after": After,
     "catchUp": CatchUp,
     "retention": Retention,
+    "alert": Alerting,
     "expect": Expectation,
 }
 """Fields with nested fields, by their names in a file."""
 
 _SHARED: Final = (
     *("timezone", "task_queue", "overlap", "max_concurrent_runs", "catch_up", "grace", "enabled"),
-    *("external", "first_fire", "dst", "exclude", "spread", "on_dead", "retention", "metadata"),
+    *(
+        "external",
+        "first_fire",
+        "dst",
+        "exclude",
+        "spread",
+        "on_dead",
+        "retention",
+        "alert",
+        "metadata",
+    ),
 )
 
 

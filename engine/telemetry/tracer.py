@@ -1,18 +1,18 @@
-"""Tracer provider of workers, with its parts: ids of windows, resource, and watched exporters.
+"""Tracer provider of workers: ids of windows, and exporters that say when a collector is away.
 
-It is the only module that loads OpenTelemetry's SDK, and is itself loaded only where traces are on
-(``engine.telemetry.trace_export``) or by an application that makes its own provider.
+``sched worker`` and ``sched up`` set it up from OpenTelemetry's variables; an application may make
+one for its own worker. Nothing else loads the SDK for traces.
 """
 
 from __future__ import annotations
 
 import atexit
 import logging
+import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from typing import Final
 
 from opentelemetry.sdk.resources import Resource
@@ -24,9 +24,11 @@ from opentelemetry.sdk.trace.export import (
     SpanExportResult,
 )
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.trace import set_tracer_provider
 from temporalio.contrib.opentelemetry import ReplaySafeTracerProvider, create_tracer_provider
 
-from engine.telemetry.traces import wanted_ids
+from engine.telemetry.environment import exporter_names, exporter_of, resource_of
+from engine.telemetry.traces import application_provider, wanted_ids
 
 _LOG: Final = logging.getLogger("sched")
 _LONGEST: Final = 300
@@ -67,7 +69,7 @@ def tracer_provider(
     """
     sampler = TracerProvider(shutdown_on_exit=False).sampler  # as OTEL_TRACES_SAMPLER names it
     provider = create_tracer_provider(
-        sampler=sampler, resource=resource or resource_of_process(), id_generator=WindowIds()
+        sampler=sampler, resource=resource or resource_of(os.environ), id_generator=WindowIds()
     )
     # Temporal's wrapper hides it, and a window's trace asks whether it is sampled.
     vars(provider)["sampler"] = sampler
@@ -78,15 +80,21 @@ def tracer_provider(
     return provider
 
 
-def resource_of_process() -> Resource:
-    """Return what describes this process; the environment comes before our own names."""
-    named = {"service.name": "sched", "service.version": version("sched-engine")}
-    given = {
-        name: value
-        for name, value in Resource.create().attributes.items()
-        if not str(value).startswith("unknown_service")  # the SDK's default
-    }
-    return Resource({**named, **given})
+def export_traces(environment: Mapping[str, str] = os.environ) -> None:
+    """Set the tracer provider of this process as the environment asks, if traces are on.
+
+    A provider that user code has set stays.
+
+    Args:
+        environment: has the variables ``OTEL_*`` that the SDK defines.
+
+    Raises:
+        SettingsInvalid: an exporter is unknown, or its package is not installed.
+    """
+    names = exporter_names("traces", environment)
+    if names and application_provider() is None:
+        exporters = [exporter_of("traces", name) for name in names]
+        set_tracer_provider(tracer_provider(exporters=exporters))
 
 
 # --- exporters ---

@@ -75,6 +75,7 @@ class Containers:
     def __init__(self, file: ComposeFile, folder: Path, here: Mapping[str, str]) -> None:
         self.file, self._folder, self._here = file, folder, dict(here)
         self._replicas: list[Replica] = []
+        self._ports: dict[str, int] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,6 +93,8 @@ class Containers:
         command = service.command
         if service.spec["image"].startswith("sched-engine:"):
             command = [str(SCHED), *command]  # the image's entry point
+        if "SCHED_HTTP_PORT" in service.environment:  # each container has a network of its own
+            self._ports[name] = free_port()
         log = self._folder / f"{name}-{len(self._replicas)}.log"
         with log.open("wb") as sink:
             process = await asyncio.create_subprocess_exec(
@@ -108,12 +111,16 @@ class Containers:
         assert await job.gone() == 0, job.log.read_text()
         return job.log.read_text()
 
-    async def healthy(self, name: str, **environment: str) -> bool:
-        """Run the service's health check, with the time it is given."""
+    async def ready(self, name: str) -> bool:
+        """Whether the service that was started last can do its work."""
+        return await self.healthy(name, "/readyz")
+
+    async def healthy(self, name: str, *more: str, **environment: str) -> bool:
+        """Run the health check of the service that was started last."""
         service = self.file[name]
         places = {"python": sys.executable, "/app/health.py": str(ROOT / "deploy" / "health.py")}
         process = await asyncio.create_subprocess_exec(
-            *(places.get(word, word) for word in service.health),
+            *(places.get(word, word) for word in service.health), *more,
             env=self._environment(service, environment),
             stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
         )  # fmt: skip
@@ -126,6 +133,8 @@ class Containers:
             **service.environment,
             **changed,
         }
+        if service.name in self._ports:
+            environment |= {"SCHED_HTTP_PORT": str(self._ports[service.name])}
         for variable in ("SCHED_DATABASE_URL", "TEMPORAL_ADDRESS"):
             for there, here in self._here.items():
                 if variable in environment:

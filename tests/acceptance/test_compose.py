@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +22,7 @@ from engine.ledger.postgres.schema import migrations
 from tests.acceptance.compose_file import ComposeFile
 from tests.acceptance.containers import Containers, Gate
 from tests.acceptance.fleet import ROOT, Books, Replica
+from tests.nemesis.proxy import Link
 from tests.waiting import eventually
 
 MIGRATED = f"applied {', '.join(f'{each.version:04}' for each in migrations())}\n"
@@ -110,6 +110,7 @@ async def test_three_workers_run_what_is_due_and_leave_in_time_when_they_are_sto
 
     await eventually(finished, timeout=30, every=0.2)
     assert await containers.healthy("worker")
+    assert await containers.ready("worker")
     for worker in workers:
         worker.send(signal.SIGTERM)
     patience = containers.file["worker"].patience.total_seconds()
@@ -154,15 +155,17 @@ async def test_a_worker_that_is_there_before_its_servers_waits_for_them(
         worker = await early.start("worker")
         job = await early.start("temporal-namespace")
         await _says(worker, f"waiting: no Temporal server answers at {temporal.address}")
-        assert not await early.healthy("worker")
+        assert await early.healthy("worker")
+        assert not await early.ready("worker")
         await temporal.open()
         assert await job.gone() == 0, job.log.read_text()
         # The steps of the shipped example need it, so the worker takes no work without.
         await _says(worker, "resources suspended: the resource database")
-        assert not await early.healthy("worker")
+        assert await early.healthy("worker")
+        assert not await early.ready("worker")
         await ledger.open()
         await books.until_fired(["heartbeat"], 1, timeout=60)
-        assert await early.healthy("worker")
+        assert await early.ready("worker")
         worker.send(signal.SIGTERM)
         assert await worker.gone(file["worker"].patience.total_seconds()) == 0
 
@@ -189,41 +192,35 @@ async def test_a_worker_that_waits_for_a_server_leaves_when_it_is_asked(
 async def test_a_worker_that_stands_still_is_unhealthy_until_it_moves_again(
     containers: Containers, books: Books
 ):
-    worker = await containers.start("worker", SCHED_HEARTBEAT="500ms")
+    worker = await containers.start("worker")
     await books.until_fired(["heartbeat"], 1, timeout=60)
-
-    async def healthy() -> bool:
-        return await containers.healthy("worker", SCHED_HEARTBEAT="500ms")
-
-    async def silent() -> bool:
-        return not await healthy()
-
-    assert await healthy()
-    worker.send(signal.SIGSTOP)
-    await eventually(silent)
-    worker.send(signal.SIGCONT)
-    await eventually(healthy)
-
-
-async def test_a_worker_elsewhere_makes_no_container_healthy(
-    containers: Containers, ledger: asyncpg.Connection, file: ComposeFile
-):
-    await containers.run("migrate")
-
-    async def announce(namespace: str, replica: str) -> None:
-        await ledger.execute(
-            "INSERT INTO sched.replicas VALUES ($1, $2, 'p', 'q', '{}', '', '', now(), now())",
-            namespace, replica,
-        )  # fmt: skip
-
-    namespace = file["worker"].environment["TEMPORAL_NAMESPACE"]
-    here = socket.gethostname()
-    await announce(namespace, f"not-{here}:1:0123abcd")
-    await announce(namespace, f"{here}-not:1:0123abcd")
-    await announce("another", f"{here}:1:0123abcd")
-    assert not await containers.healthy("worker")
-    await announce(namespace, f"{here}:1:0123abcd")
     assert await containers.healthy("worker")
+    worker.send(signal.SIGSTOP)
+    assert not await containers.healthy("worker")
+    worker.send(signal.SIGCONT)
+    await eventually(lambda: containers.healthy("worker"), timeout=60)
+
+
+async def test_a_worker_whose_ledger_is_away_is_healthy_and_not_ready_until_it_is_back(
+    tmp_path: Path, file: ComposeFile, here: dict[str, str], postgres: PostgresServer, books: Books
+):
+    """A restart of the workers would not bring it back."""
+    async with Link("ledger", postgres.port) as link:
+        through = here[LEDGER].replace(f":{postgres.port}/", f":{link.port}/")
+        async with Containers(file, tmp_path, here | {LEDGER: through}) as containers:
+            worker = await containers.start("worker", SCHED_HEARTBEAT="1s")
+            await books.until_fired(["heartbeat"], 1, timeout=60)
+            await eventually(lambda: containers.ready("worker"), timeout=60)
+
+            async def unready() -> bool:
+                return not await containers.ready("worker")
+
+            with link.harmed("cut"):
+                await eventually(unready, timeout=60)
+                assert await containers.healthy("worker")
+            await eventually(lambda: containers.ready("worker"), timeout=60)
+            worker.send(signal.SIGTERM)
+            assert await worker.gone(file["worker"].patience.total_seconds()) == 0
 
 
 async def test_workers_of_the_version_before_go_on_after_a_migration_but_none_starts(
@@ -254,7 +251,7 @@ async def test_a_worker_needs_no_more_rights_than_the_document_grants(
         address = f"postgresql://sched_worker:change-me-too@{place}"
         worker = await containers.start("worker", SCHED_DATABASE_URL=address, **every_second)
         await books.until_fired(["s1"], 2, timeout=60)
-        assert await containers.healthy("worker", SCHED_DATABASE_URL=address)
+        assert await containers.healthy("worker")
         worker.send(signal.SIGTERM)
         assert await worker.gone() == 0
         poor = await asyncpg.connect(address)

@@ -28,7 +28,7 @@ import asyncpg
 import pytest
 from temporalio.client import Client
 
-from engine.embedded import TemporalServer
+from engine.embedded import TemporalServer, free_port
 from tests.acceptance.fleet import ROOT, Books
 from tests.servers import shared_folder
 
@@ -219,6 +219,7 @@ async def test_a_worker_of_the_image_runs_the_shipped_schedules_and_drains_on_th
         "TEMPORAL_ADDRESS": temporal.address,
         "TEMPORAL_NAMESPACE": client.namespace,
         "SCHED_DATABASE_URL": database_url,
+        "SCHED_HTTP_PORT": str(free_port()),
     }
     for step in _steps("RUN"):
         if step.startswith("["):

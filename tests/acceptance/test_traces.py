@@ -49,6 +49,7 @@ def exporting_to(receiver: Receiver, **more: str) -> dict[str, str]:
         "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
         "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf",
         "OTEL_BSP_SCHEDULE_DELAY": "20",
+        "OTEL_METRICS_EXPORTER": "none",
         **more,
     }
 

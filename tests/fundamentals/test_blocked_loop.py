@@ -19,6 +19,7 @@ from tests.waiting import eventually
 
 BLOCKED = 0.7
 HERE = "tests/fundamentals/test_blocked_loop.py"
+IN_DEEP = "in deep():"
 
 
 def deep() -> None:
@@ -51,7 +52,7 @@ class Blocking:
 
 def of_this_file(events: list[Event]) -> list[Alert]:
     """Return the alerts of the blocking steps: a busy machine may block the loop as well."""
-    return [each for each in events if isinstance(each, Alert) and HERE in each.text]
+    return [each for each in events if isinstance(each, Alert) and IN_DEEP in each.text]
 
 
 async def test_an_async_step_that_blocks_the_loop_is_named_once_each_time(
@@ -70,10 +71,10 @@ async def test_an_async_step_that_blocks_the_loop_is_named_once_each_time(
             await eventually(lambda: len(of_this_file(events)) >= 2)
     alerts = of_this_file(events)
     texts = [each.getMessage() for each in caplog.records]
-    logged = [text for text in texts if "BLOCKED" in text and HERE in text]
+    logged = [text for text in texts if "BLOCKED" in text and IN_DEEP in text]
     assert [each.code for each in alerts] == [Code.LOOP_BLOCKED] * 2
     assert logged == [f"{each.code}: {each.text}" for each in alerts]
     line = deep.__code__.co_firstlineno + 1
     for each in alerts:
         assert each.text.startswith("the step 'blocks-the-loop' has blocked the event loop")
-        assert f"s, at {HERE}:{line} in deep():" in each.text
+        assert f"s, at {HERE}:{line} {IN_DEEP}" in each.text

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 from temporalio.converter import DataConverter
 from temporalio.worker import Worker
 
@@ -25,15 +25,16 @@ from engine.runtime.apply.apply import apply
 from engine.runtime.clock import LedgerClock, boottime
 from engine.runtime.dispatch.starter import Starter
 from engine.runtime.events import Alert, Event
+from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.tracking.runs import RunInspector
 from engine.schedules import load_schedules
 from engine.schedules.planner.planner import plan
 from engine.service import ScheduleService
-from tests.chained_workflows import Hapless, Pieces, Renamed, Stubborn
+from tests.chained_workflows import Hapless, Pieces, Refused, Renamed, Stubborn
 from tests.sealed import Sealed
 from tests.waiting import eventually
 
-WORKFLOWS = [Pieces, Renamed, Stubborn, Hapless]
+WORKFLOWS = [Pieces, Renamed, Stubborn, Hapless, Refused]
 LASTS = "everyMs: 86400000, input: 0, external: true"
 SERVING = Serving("one", "default", "elsewhere", frozenset())
 SETTINGS = Settings(track=timedelta(seconds=1))
@@ -184,7 +185,7 @@ async def test_a_run_that_waits_for_its_next_attempt_is_terminated(client, datab
 
 
 class Bench:
-    """The claim of one run of ``Renamed``, and what starts and finds it, without any loop."""
+    """The claim of one run, and what starts and finds it, without any loop."""
 
     def __init__(self, ledger: PostgresLedger, claim: Claim, identity: str) -> None:
         self.ledger, self.claim, self.identity = ledger, claim, identity
@@ -192,8 +193,8 @@ class Bench:
         self.clock.observe(datetime.now(UTC))
 
     @classmethod
-    async def of(cls, ledger: PostgresLedger) -> Bench:
-        text = f"schedules: [{{key: k, workflow: Renamed, {LASTS}, taskQueue: elsewhere}}]"
+    async def of(cls, ledger: PostgresLedger, workflow: str = "Renamed") -> Bench:
+        text = f"schedules: [{{key: k, workflow: {workflow}, {LASTS}, taskQueue: elsewhere}}]"
         await apply(ledger, load_schedules(text), by="test")
         async with ledger.transaction() as transaction:
             states = await transaction.read(await transaction.lock_due(SERVING, 1))
@@ -265,3 +266,29 @@ async def test_what_a_replica_cannot_read_is_neither_foreign_nor_lost(client, le
     readable = await bench.starter(sealing).start(again, boottime() + 30)
     assert readable
     assert readable.outcome.status == "started"
+
+
+async def test_the_cause_of_a_failure_is_recorded_by_a_replica_that_can_read_it(
+    client, ledger, temporal
+):
+    codec = replace(DataConverter.default, payload_codec=Sealed())
+    sealing = await Client.connect(
+        temporal.address, namespace=client.namespace, data_converter=codec
+    )
+    bench = await Bench.of(ledger, "Refused")
+    answer = await bench.starter(sealing).start(bench.claim, boottime() + 30)
+    assert answer
+    assert await ledger.settle([answer.outcome]) == 1
+    name = [bench.claim.workflow_id]
+    async with Worker(sealing, task_queue="elsewhere", workflows=WORKFLOWS):
+        with pytest.raises(WorkflowFailureError):
+            await sealing.get_workflow_handle(*name).result()
+    for _ in range(2):
+        with pytest.raises(UnreadableHere) as why:
+            await bench.inspector(client).look(name)
+        assert why.value.run_id == answer.outcome.run_id
+        (fire,) = await ledger.fires()
+        assert (fire.status, fire.error) == ("started", None), "it is left to others"
+    await bench.inspector(sealing).look(name)
+    (fire,) = await ledger.fires()
+    assert (fire.status, fire.error) == ("failed", "no money")

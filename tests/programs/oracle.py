@@ -96,7 +96,7 @@ def _one(node: Node) -> Expected:
     if node.do == "child":
         child = expected(node.parts[0])
         taken_away = child.stands if node.undo and not child.fails else Counter()
-        return Expected(child.stands, child.may, child.fails, _returned(node, taken_away))
+        return Expected(child.stands, child.may, child.fails, taken_away)
     if node.do == "saga":
         part = _sequence(node.parts[0])
         if part.fails:
@@ -106,24 +106,6 @@ def _one(node: Node) -> Expected:
     if node.do == "parallel":
         return _parallel(node)
     return Expected()
-
-
-def _returned(node: Node, stands: Counter[str]) -> Counter[str]:
-    """Return what a child names to its undo step: nothing of parts whose errors it handled."""
-    return stands - _dropped(node.parts[0])
-
-
-def _dropped(nodes: list[Node]) -> Counter[str]:
-    found: Counter[str] = Counter()
-    for node in nodes:
-        if node.do == "saga" and _sequence(node.parts[0]).fails:
-            found += _one(node).stands
-        elif node.do in ("parallel", "saga"):
-            for part in node.parts:
-                found += _dropped(part)
-        elif node.do == "child":
-            found += _dropped(node.parts[0])
-    return found
 
 
 def _parallel(node: Node) -> Expected:

@@ -123,14 +123,12 @@ async def cancel(undo: Undo[Booking, str | None]) -> None:
 
 @step(name="program-cancel-child", heartbeat=1)
 async def cancel_child(undo: Undo[Work, list[str] | None]) -> None:
-    if undo.result is not None:
-        await BOOKS.write("UPDATE effects SET undone = true WHERE key = ANY($1)", undo.result)
-        return
-    # It did not report, because it was ended from outside: what has it and its children done?
     child = (step_info().undoes or "").partition("/")[2]
+    # Its result is None if it was ended from outside, and lacks the parts whose errors it handled.
+    # All that it and its children did is undone, because a reset makes an undone child again.
     await BOOKS.write(
-        "UPDATE effects SET undone = true WHERE workflow = $1 OR starts_with(workflow, $2)",
-        child, f"child:{child}",
+        "UPDATE effects SET undone = true WHERE key = ANY($1) OR strpos(workflow, $2) > 0",
+        undo.result or [], child,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
-from temporalio.exceptions import TerminatedError
+from temporalio.exceptions import CancelledError, TerminatedError
 from temporalio.service import RPCError, RPCStatusCode
 from temporalio.worker import Replayer
 
@@ -130,20 +130,28 @@ class Driver:
             await run.signal("go")
         if case.ends:
             await self._end(run, program, case)
-        first = run
-        self._judge(case, await self._outcome(run, program), await self.standing(program))
+        first, outcome = run, await self._outcome(run, program)
+        self._judge(case, outcome, await self.standing(program))
         for fraction in case.resets:
             events = await tasks_of(first)
             if not events:
                 return
+            place = events[int(fraction * (len(events) - 1))]
             try:
-                run = await reset(self.client, first, events[int(fraction * (len(events) - 1))])
+                run = await reset(self.client, first, place)
             except RPCError as error:
                 if error.status != RPCStatusCode.INVALID_ARGUMENT:
                     raise
                 continue  # a run cannot be reset to an event within a batch
+            was_cancelled = isinstance(outcome, CancelledError)
             outcome = await self._outcome(run, program)
-            self._judge_reset(case, outcome, await self.standing(program))
+            stands = await self.standing(program)
+            if isinstance(outcome, CancelledError):
+                assert place > await _cancelled_at(first), (case, place)
+                allowed = (after_an_interruption if was_cancelled else every_label)(case.nodes)
+                assert stands <= allowed, (case, stands, allowed)
+            else:
+                self._judge_reset(case, outcome, stands)
 
     async def _end(self, run: WorkflowHandle[Any, Any], program: str, case: Case) -> None:
         async def far_enough() -> bool:
@@ -196,6 +204,16 @@ class Driver:
             assert found.stands <= stands, (case, stands, found)
             return
         assert found.fails or _was_refused(error), (case, error)
+
+
+async def _cancelled_at(run: WorkflowHandle[Any, Any]) -> int:
+    """Return the event of a run's cancel, which counts again in what is reset to a later place."""
+    history = await run.fetch_history()
+    (event,) = (
+        event.event_id for event in history.events
+        if event.HasField("workflow_execution_cancel_requested_event_attributes")
+    )  # fmt: skip
+    return event
 
 
 def _was_refused(error: BaseException | None) -> bool:

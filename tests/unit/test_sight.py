@@ -22,6 +22,7 @@ from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import Budget
 from engine.runtime.dispatch.dispatcher import Dispatcher
 from engine.runtime.events import Alert, Event
+from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.tracking.lookups import RunLookups
 from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.schedules import load_schedules
@@ -43,6 +44,7 @@ class Temporal:
     def __init__(self, ledger: MemoryLedger, time: VirtualTime) -> None:
         self.ledger, self.time = ledger, time
         self.bad, self.audited = {"stuck"}, False
+        self.error: Exception = TimeoutError("Timeout expired")
         self.looks: list[tuple[float, str]] = []
         self.budget = Budget()
 
@@ -53,7 +55,7 @@ class Temporal:
             asked = self.ledger.clock()
             if name.split(":")[1] in self.bad:
                 await asyncio.sleep(PATIENCE)
-                raise TimeoutError("Timeout expired")
+                raise self.error
             await asyncio.sleep(0.01)
             await self.ledger.seen_open([name], asked)
         return False
@@ -194,6 +196,20 @@ def test_a_look_that_fails_is_tried_less_and_less_often_whatever_is_planned_mean
     (alert,) = bench.told
     assert isinstance(alert, Alert)
     assert (alert.code, "sched:stuck:" in alert.text) == ("SCHEDULE_LOOK_FAILED", True)
+
+
+def test_a_run_that_cannot_be_read_here_is_looked_at_again_without_an_alert(bench):
+    """The tracker reports it, and leaves it to a replica that can read it."""
+
+    async def course() -> None:
+        bench.temporal.audited = True
+        bench.temporal.error = UnreadableHere("its failure could not be read", "r1")
+        await bench.declare(GOOD, STUCK)
+        await bench.live(100)
+
+    bench.time.run(course())
+    assert len(bench.temporal.looks) > 3
+    assert bench.told == []
 
 
 def test_a_look_that_works_lets_the_key_be_planned_at_once(bench):

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 import subprocess
 import sys
 
-import opentelemetry.trace
 import pytest
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from engine.telemetry import trace_export
-from engine.telemetry.trace_export import export_traces, exporter_names
-from engine.telemetry.tracer import WatchedExporter, resource_of_process, tracer_provider
-from engine.telemetry.traces import WindowSpans, caller_in, ids_of
+from engine.errors import SettingsInvalid
+from engine.telemetry import environment
+from engine.telemetry.environment import exporter_names
+from engine.telemetry.tracer import WatchedExporter, export_traces, tracer_provider
+from engine.telemetry.traces import WindowSpans, application_provider, caller_in, ids_of
 
 
 def test_replicas_of_all_versions_derive_the_same_ids():
@@ -59,46 +61,38 @@ def test_what_is_no_span_in_the_metadata_is_no_caller(metadata):
 
 
 @pytest.mark.parametrize(
-    ("environment", "names"),
+    ("variables", "names"),
     [
         ({}, []),
-        ({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317"}, []),
-        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4317"}, ["otlp"]),
-        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4317"}, ["otlp"]),
-        ({"OTEL_TRACES_EXPORTER": "otlp, console"}, ["otlp", "console"]),
+        ({"OTEL_TRACES_EXPORTER": "none", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, []),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c:4318"}, ["otlp_proto_http"]),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://c:4318"}, ["otlp_proto_http"]),
+        ({"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT": "http://c:4318"}, []),
+        (
+            {"OTEL_TRACES_EXPORTER": "otlp, console", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"},
+            ["otlp_proto_grpc", "console"],
+        ),
         ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_SDK_DISABLED": "true"}, []),
     ],
 )
-def test_the_standard_variables_turn_traces_on(environment, names, monkeypatch):
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert exporter_names() == names
+def test_the_standard_variables_turn_traces_on(variables, names):
+    assert exporter_names("traces", variables) == names
 
 
 @pytest.mark.parametrize(
-    ("exporter", "protocol", "warning"),
+    ("exporter", "protocol", "says"),
     [
-        ("zipkin", "grpc", "names 'zipkin', which is not installed; write otlp, console or none"),
-        ("otlp", "grpc", "names 'otlp', which is not installed; install sched-engine[otlp]"),
-        (
-            "otlp",
-            "json",
-            "OTEL_EXPORTER_OTLP is 'json'; write grpc or http/protobuf",
-        ),
+        ("zipkin", "grpc", "no traces exporter 'zipkin' is installed here; install its package"),
+        ("otlp", "grpc", "no traces exporter 'otlp' is installed here; pip install"),
+        ("otlp", "json", "OTEL_EXPORTER_OTLP_PROTOCOL is 'json'; write grpc or http/protobuf"),
     ],
 )
-def test_what_cannot_be_exported_is_a_warning_with_its_cure(
-    exporter, protocol, warning, monkeypatch
-):
-    monkeypatch.setenv("OTEL_TRACES_EXPORTER", exporter)
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
-    monkeypatch.setattr(trace_export, "entry_points", lambda **_: [])
-    (found,) = export_traces()
-    assert found.startswith("traces are not exported: ")
-    assert found.endswith(warning)
-    assert isinstance(
-        opentelemetry.trace.get_tracer_provider(), opentelemetry.trace.ProxyTracerProvider
-    )
+def test_what_cannot_be_exported_is_refused_with_its_cure(exporter, protocol, says, monkeypatch):
+    monkeypatch.setattr(environment, "entry_points", lambda **_: [])
+    variables = {"OTEL_TRACES_EXPORTER": exporter, "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
+    with pytest.raises(SettingsInvalid, match=re.escape(says)):
+        export_traces(variables)
+    assert application_provider() is None
 
 
 class Collector(SpanExporter):
@@ -150,21 +144,21 @@ def test_the_end_of_a_process_waits_for_a_collector_only_while_that_answers():
 
 
 def test_the_service_is_named_sched_unless_the_environment_names_it(monkeypatch):
-    def resource() -> dict[str, object]:
-        return dict(resource_of_process().attributes)
-
-    assert resource()["service.name"] == "sched"
+    assert environment.resource_of(os.environ).attributes["service.name"] == "sched"
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
     monkeypatch.setenv("OTEL_SERVICE_NAME", "billing")
-    assert resource()["service.name"] == "billing"
-    assert resource()["deployment.environment.name"] == "test"
+    resource = environment.resource_of(os.environ).attributes
+    assert (resource["service.name"], resource["deployment.environment.name"]) == (
+        "billing",
+        "test",
+    )
 
 
-def test_without_traces_nothing_of_opentelemetry_s_sdk_is_loaded():
+def test_a_worker_of_an_application_without_a_provider_loads_no_sdk():
     code = (
-        "import sys, engine.cli.up.up, engine.runtime.plugin, engine.service\n"
-        "from engine.telemetry.trace_export import export_traces\n"
-        "assert export_traces() == []\n"
+        "import sys, engine.runtime.plugin, engine.service.one_shots as one_shots\n"
+        "assert engine.runtime.plugin._tracer_provider() is None\n"
+        "assert one_shots._with_caller({}) == {}\n"
         "print([name for name in sys.modules if name.startswith('opentelemetry.sdk')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

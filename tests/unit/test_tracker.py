@@ -18,6 +18,7 @@ from engine.ledger.fires import DataGap, Evidence
 from engine.runtime.clock import LedgerClock
 from engine.runtime.dispatch.backpressure import Breaker
 from engine.runtime.events import Alert, Degraded, Event, Recovered
+from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.settings import Settings
 from engine.runtime.tracking.runs import RunInspector
 from engine.runtime.tracking.tracker import Tracker
@@ -309,3 +310,33 @@ async def test_a_run_that_a_look_finds_ended_or_lost_lets_go_what_waits_at_once(
     ends.now = True
     await tracker.run_once()
     assert len(woken) == 1
+
+
+async def test_a_failure_that_a_turn_over_open_runs_cannot_read_is_left_to_another_replica_once(
+    bench, monkeypatch
+):
+    left: list[bool] = []
+
+    async def look(_: object, *, leaves: Any, **__: object) -> bool:
+        why = UnreadableHere("its failure could not be read", "r1")
+        left.append(leaves("sched:k:1", why))
+        if left[-1]:
+            raise why
+        return True
+
+    monkeypatch.setattr(bench.temporal, "look", look)
+    tracker = bench.tracker()
+    await tracker.run_once()
+    assert left == [True]
+    assert not tracker.on_duty
+    assert await bench.is_free(), "another replica may have the codec"
+    (alert,) = bench.told
+    assert isinstance(alert, Alert)
+    assert (alert.code, alert.text.split(":")[0]) == (Code.UNREADABLE_HERE, "sched")
+    await tracker.run_once()
+    assert left == [True], "it rests for a lease"
+    bench.at += LEASE + 1
+    await tracker.run_once()
+    assert left == [True, False], "what can be read is recorded now"
+    assert tracker.on_duty
+    assert bench.told == [alert]

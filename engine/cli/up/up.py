@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import webbrowser
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
@@ -44,16 +44,20 @@ from engine.cli.target import (
 from engine.cli.up.file_watch import FileWatch
 from engine.cli.up.live_table import LinePrinter, Screen, wants_live
 from engine.embedded import EmbeddedServers, servers
-from engine.errors import ScheduleFileError, TemporalUnavailable, WorkflowInvalid
+from engine.errors import LedgerRequired, ScheduleFileError, TemporalUnavailable, WorkflowInvalid
 from engine.runtime import SchedulePlugin, Setup
 from engine.runtime.discovery import UserCode, import_user_code, imports_from_environment
 from engine.runtime.events import Event, OnEvent
-from engine.runtime.settings import Settings, database_url
-from engine.runtime.temporal_client import connect_temporal
+from engine.runtime.settings import Settings, database_schema, database_url
+from engine.runtime.temporal_client import connect_temporal, temporal_target
+from engine.runtime.watch.watch import Alone
 from engine.runtime.workflow_check import unloadable
 from engine.schedules import ScheduleFile
+from engine.schedules.terms import format_duration
 from engine.service import ScheduleService
-from engine.telemetry.trace_export import export_traces
+from engine.telemetry.export import Exports, configure
+from engine.telemetry.http import serving
+from engine.telemetry.tracer import export_traces
 
 commands = typer.Typer(rich_markup_mode=None)
 
@@ -101,13 +105,19 @@ class StopSignals:
 
 
 async def wait_for_temporal(
-    signals: StopSignals, plugin: SchedulePlugin, setup: Setup, *, log: Callable[[str], None]
+    signals: StopSignals,
+    plugin: SchedulePlugin,
+    setup: Setup,
+    *,
+    log: Callable[[str], None],
+    exports: Exports | None = None,
 ) -> Client | None:
     """Connect as soon as the server answers; return None on an earlier stop signal."""
     reported = False
+    options = {**setup.client_options(plugin), **(exports or Exports()).client_options()}
     while not signals.asked.is_set():
         try:
-            return await connect_temporal(**setup.client_options(plugin))
+            return await connect_temporal(**options)
         except TemporalUnavailable as error:
             if not reported:
                 log(f"waiting: {error}")
@@ -172,6 +182,60 @@ async def serve(
     await running
 
 
+# --- metrics and health ---
+
+HttpPort = Annotated[
+    int | None,
+    typer.Option(
+        "--http-port",
+        metavar="PORT",
+        help="Serve /metrics, /healthz and /readyz on this port.",
+        envvar="SCHED_HTTP_PORT",
+        parser=port_number,
+    ),
+]
+HttpHost = Annotated[
+    str,
+    typer.Option(
+        "--http-host",
+        metavar="ADDRESS",
+        help="Where that port listens; by default only on this machine.",
+        envvar="SCHED_HTTP_HOST",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """The HTTP endpoint that the command was asked for; without a port there is none."""
+
+    port: int | None = None
+    host: str = "127.0.0.1"
+
+    @contextlib.asynccontextmanager
+    async def open(
+        self, exports: Exports, plugin: SchedulePlugin, log: Callable[[str], None]
+    ) -> AsyncIterator[None]:
+        """Export metrics and serve health while the block lasts; a taken port is a warning."""
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(exports.running())
+            if self.port is not None:
+                place = serving(
+                    plugin.health, port=self.port, host=self.host, metrics=exports.respond
+                )
+                try:
+                    port = await stack.enter_async_context(place)
+                except OSError as error:
+                    at = f"{self.host}:{self.port}"
+                    log(
+                        f"warning: no metrics and no health at {at}: {error.strerror or error};"
+                        " --http-port or SCHED_HTTP_PORT names another port"
+                    )
+                else:
+                    log(f"metrics and health at http://{self.host}:{port}")
+            yield
+
+
 # --- command ---
 
 
@@ -193,6 +257,8 @@ def worker(
     task_queue: TaskQueue = "sched",
     imports: Imports = None,
     setup: SetupFunction = None,
+    http_port: HttpPort = None,
+    http_host: HttpHost = "127.0.0.1",
 ) -> None:
     """Run one worker against existing servers.
 
@@ -204,23 +270,61 @@ def worker(
     options = Setup.load(setup)
     code = _served(imports)
     printer = LinePrinter()
-    for warning in export_traces():
-        printer.log(warning)
+    export_traces()
     plugin = SchedulePlugin(schedules, settings=settings, on_event=printer)
+    endpoint = Endpoint(http_port, http_host)
+    exports = configure(prometheus=http_port is not None)
 
     async def run() -> None:
         with StopSignals() as signals:
             printer.on_closed = signals.leave
-            client = await wait_for_temporal(signals, plugin, options, log=printer.log)
-            if client is None:
-                return
-            if database_url() is None:
-                printer.log("no SCHED_DATABASE_URL: stateless, guarded by the run id alone")
-            await serve(client, plugin, code, task_queue, signals, setup=options, log=printer.log)
+            async with endpoint.open(exports, plugin, printer.log):
+                client = await wait_for_temporal(
+                    signals, plugin, options, log=printer.log, exports=exports
+                )
+                if client is None:
+                    return
+                if database_url() is None:
+                    printer.log("no SCHED_DATABASE_URL: stateless, guarded by the run id alone")
+                await serve(
+                    client, plugin, code, task_queue, signals, setup=options, log=printer.log
+                )
 
     asyncio.run(run())
     if printer.closed:
         raise BrokenPipeError
+
+
+@commands.command()
+def watch() -> None:
+    """Watch the ledger, and alert when windows do not fire. Needs no worker.
+
+    It also alerts when every worker is gone, and when a server is away. SCHED_ALERT_URL is told of
+    each problem and of its end; SCHED_HEARTBEAT_URL is called every minute while all is well.
+    """
+    warn_of_unknown_names()
+    settings = Settings.from_environment()
+    url = database_url()
+    if url is None:
+        raise LedgerRequired("a watch looks at the ledger", cure="set SCHED_DATABASE_URL")
+    printer = LinePrinter()
+    alone = Alone(
+        url, settings, namespace=str(temporal_target()["namespace"]), schema=database_schema(),
+        connect=connect_temporal, on_event=printer,
+    )  # fmt: skip
+
+    async def run() -> None:
+        with StopSignals() as signals:
+            printer.on_closed = signals.leave
+            told = "SCHED_ALERT_URL" if settings.alert_url else "this terminal alone"
+            every = format_duration(settings.heartbeat / 2)
+            printer.log(f"watching the ledger every {every}, alerts go to {told}")
+            running = asyncio.create_task(alone.run())
+            await signals.asked.wait()
+            alone.stop()
+            await running
+
+    asyncio.run(run())
 
 
 # --- browser ---
@@ -271,6 +375,8 @@ def up(
     *,
     open_ui: Open = False,
     lines: Lines = False,
+    http_port: HttpPort = None,
+    http_host: HttpHost = "127.0.0.1",
 ) -> None:
     """Run everything locally: two servers, the schedules and one worker.
 
@@ -286,8 +392,7 @@ def up(
     if isinstance(file, ScheduleFileError) and not data_dir.exists():
         raise file
     own_database = database_url()
-    for warning in export_traces():
-        typer.echo(warning, err=True)
+    export_traces()
     application = _Application(
         schedules=schedules,
         task_queue=task_queue,
@@ -300,6 +405,8 @@ def up(
         setup=options,
         open_ui=open_ui,
         live=wants_live(lines=lines),
+        endpoint=Endpoint(http_port, http_host),
+        exports=configure(prometheus=http_port is not None),
     )
     running = servers(
         data_dir,
@@ -325,6 +432,8 @@ class _Application:
     setup: Setup
     open_ui: bool
     live: bool
+    endpoint: Endpoint
+    exports: Exports
     fallen: bool = False
     listeners: tuple[OnEvent, ...] = ()  # to the replica, which is created before them
 
@@ -348,6 +457,7 @@ class _Application:
                 settings=self.settings,
                 on_event=self._relay,
             )
+            await stack.enter_async_context(self.endpoint.open(self.exports, plugin, lines.log))
             note_running(self.data_dir, replace(target, project=plugin.project))
             lazy = await stack.enter_async_context(LazyService(target.database_url, _NAMESPACE))
             living = await self._living(lazy, plugin.project)
@@ -413,9 +523,8 @@ class _Application:
         screen: Screen | LinePrinter,
         signals: StopSignals,
     ) -> None:
-        client = await Client.connect(
-            embedded.temporal.address, namespace=_NAMESPACE, **self.setup.client_options(plugin)
-        )
+        options = {**self.setup.client_options(plugin), **self.exports.client_options()}
+        client = await Client.connect(embedded.temporal.address, namespace=_NAMESPACE, **options)
         jobs = (
             self._notice_a_fall(embedded, signals, screen),
             watch.run(),

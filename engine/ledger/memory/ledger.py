@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
+from engine.ledger.alerts import AlertsInMemory, Facts
 from engine.ledger.fires import (
     DENIED,
     Claim,
@@ -26,7 +27,15 @@ from engine.ledger.fires import (
     shared,
 )
 from engine.ledger.memory.operations import backfills_of, is_to_follow, laying_of, waits_for_nothing
-from engine.ledger.memory.tables import FireEntry, MemoryRows, Tables, check_gaps, told_gaps
+from engine.ledger.memory.tables import (
+    FireEntry,
+    MemoryRows,
+    Tables,
+    check_gaps,
+    facts_of,
+    is_dead,
+    told_gaps,
+)
 from engine.ledger.memory.transaction import MemoryTransaction
 from engine.ledger.records import (
     ActionRow,
@@ -39,6 +48,7 @@ from engine.ledger.records import (
     Served,
     Serving,
     SlotAsk,
+    Totals,
     Wanted,
     as_served,
     state_of,
@@ -515,6 +525,7 @@ class MemoryLedger(MemorySlots, MemoryFires):
         self._polled: dict[str, PolledQueue] = {}
         self._slots = {}
         self._last_asks = {}
+        self.alerts = AlertsInMemory(lambda: self.clock())  # noqa: PLW0108 - tests replace the clock
 
     def travel(self, now: datetime) -> None:
         """Stop the clock at ``now``."""
@@ -608,6 +619,29 @@ class MemoryLedger(MemorySlots, MemoryFires):
 
     async def other_rules(self, project: str, *, alive: timedelta) -> list[str]:
         return []
+
+    async def totals(self, serving: Serving, *, most: int) -> Totals:
+        now, fires = self.clock(), [*self._tables.fires.values()]
+        overdue = [
+            row
+            for row in self._tables.schedules.values()
+            if row.state.project == serving.project
+            and row.lane in serving.lanes
+            and row.next_fire_at is not None
+            and row.next_fire_at < now - row.state.schedule.grace
+        ]
+        there = [each for each in fires if each.lost_at is None]
+        found = (
+            sum(each.status == "queued" for each in fires),
+            sum(each.status in {"claimed", "starting"} for each in there),
+            sum(each.status == "started" for each in there),
+            sum(map(is_dead, fires)),
+            len(overdue),
+        )
+        return Totals(*(min(each, most) for each in found))
+
+    async def facts(self, *, limit: int = 200) -> Facts:
+        return facts_of(self._tables, self.clock(), limit)
 
     async def replicas(self, *, alive: timedelta) -> int:
         return len(self.living(alive))

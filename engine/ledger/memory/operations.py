@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from engine.ledger.fires import (
-    DIED,
     ENDED_BADLY,
     NO_RUN_BEFORE,
     OPEN,
@@ -31,7 +30,7 @@ from engine.ledger.fires import (
     cause_of,
     shared,
 )
-from engine.ledger.memory.tables import FireEntry, MemoryRows, ScheduleEntry, Tables
+from engine.ledger.memory.tables import FireEntry, MemoryRows, ScheduleEntry, Tables, is_dead
 from engine.ledger.records import (
     UNDECLARED,
     Action,
@@ -403,7 +402,7 @@ class MemoryBadEnds(MemoryRows):
         found = [
             self._letter(fire)
             for fire in self._tables.fires.values()
-            if _is_dead(fire)
+            if is_dead(fire)
             and key in {None, fire.key}
             and workflow_id in {None, fire.workflow_id}
             and bucket in {None, fire.bucket}
@@ -416,7 +415,7 @@ class MemoryBadEnds(MemoryRows):
         dealt = set()
         for name in workflow_ids:
             fire = self._tables.of_run(name)
-            if fire and _is_dead(fire):
+            if fire and is_dead(fire):
                 self._tables.change(fire, dealt_at=self.clock())
                 dealt.add(name)
         return dealt
@@ -470,10 +469,6 @@ class MemoryBadEnds(MemoryRows):
             rules=None if schedule.external else self._tables.rules_of(fire),
             **{**shared(Ended, fire), **more},
         )
-
-
-def _is_dead(fire: FireEntry) -> bool:
-    return fire.status in DIED and fire.dealt_at is None
 
 
 def is_to_follow(fire: FireEntry) -> bool:

@@ -8,8 +8,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from engine.ledger.alerts import Facts, Letters, Overdue, Recent, SeenReplica, Watched, pause_text
 from engine.ledger.fires import (
     DENIED,
+    DIED,
     NO_RUN_BEFORE,
     OF_A_WINDOW,
     OPEN,
@@ -27,7 +29,7 @@ from engine.ledger.fires import (
     shown_timing,
 )
 from engine.ledger.records import ActionRow, Backfill, NewFire, ProjectRow, QueueRow, Serving, Start
-from engine.schedules.model import Schedule
+from engine.schedules.model import Alerting, Schedule
 from engine.schedules.planner import TIME_RULES, Hold, ScheduleState
 from engine.schedules.terms import Reason, Stop
 
@@ -429,3 +431,97 @@ class MemoryRows:
 
     def _announced(self, task_queue: str) -> list[str]:
         return [name for queue, name in self._tables.rules if queue == task_queue]
+
+
+# --- facts ---
+# The facts of ``engine.ledger.alerts``. One process has this ledger, so its only replica is there.
+
+_RECENT = 100
+
+
+def facts_of(tables: Tables, now: datetime, limit: int) -> Facts:
+    """Return what a look for problems judges."""
+    overdue = sorted(_overdue(tables, now), key=lambda each: each.fire_time)
+    watched = [
+        _watched(tables, row, now)
+        for key, row in sorted(tables.schedules.items())
+        if row.state.schedule.alert != Alerting() and row.state.hold in {None, "paused"}
+    ]
+    dead: dict[str, list[FireEntry]] = {}
+    for fire in tables.fires.values():
+        if is_dead(fire):
+            dead.setdefault(fire.key, []).append(fire)
+    letters = [
+        Letters(
+            key=key, project=newest.project, number=len(fires), newest=newest.workflow_id,
+            died_at=max(fire.closed_at or fire.decided_at or now for fire in fires),
+            error=newest.error or newest.reason,
+        )
+        for key, fires in sorted(dead.items())
+        for newest in [max(fires, key=lambda fire: fire.fire_time)]
+    ]  # fmt: skip
+    replicas = [
+        SeenReplica(
+            replica=name, project=serving.project, task_queue=serving.task_queue,
+            types=serving.types, engine="", tzdata="", started_at=seen, seen_at=seen,
+        )
+        for name, (serving, seen) in sorted(tables.replicas.items())
+    ]  # fmt: skip
+    return Facts(
+        now=now, overdue=overdue[:limit], watched=watched[:limit], letters=letters,
+        replicas=replicas,
+    )  # fmt: skip
+
+
+def is_dead(fire: FireEntry) -> bool:
+    """Return whether it is a dead letter."""
+    return fire.status in DIED and fire.dealt_at is None
+
+
+def _overdue(tables: Tables, now: datetime) -> Iterator[Overdue]:
+    for row in tables.schedules.values():
+        state, schedule = row.state, row.state.schedule
+        if state.hold is not None or row.next_fire_at is None:
+            continue
+        due = schedule.spec.next(state.cursor) if state.failures else row.next_fire_at
+        if due is not None and due < now - schedule.grace:
+            yield _as_overdue(row, due)
+    for fire in tables.fires.values():
+        row = tables.schedules[fire.key]
+        pending = fire.status in {"claimed", "starting"} and fire.kind != "handler"
+        since = fire.starting_at if fire.status == "starting" else fire.lease_until
+        late = since is not None and since < now - row.state.schedule.grace
+        if pending and late and fire.timing != "backfill":
+            yield replace(
+                _as_overdue(row, fire.fire_time),
+                status=fire.status, owner=fire.replica, answer=fire.error,
+            )  # fmt: skip
+
+
+def _as_overdue(row: ScheduleEntry, due: datetime) -> Overdue:
+    state, schedule = row.state, row.state.schedule
+    return Overdue(
+        key=state.key, project=state.project, task_queue=schedule.task_queue,
+        workflow=schedule.workflow, workflow_type=state.workflow_type, external=schedule.external,
+        fire_time=due, error=row.error, rules=state.rules,
+    )  # fmt: skip
+
+
+def _watched(tables: Tables, row: ScheduleEntry, now: datetime) -> Watched:
+    state, pause = row.state, row.state.pause
+    fires = sorted(
+        (
+            fire
+            for fire in tables.of_key(state.key)
+            if fire.kind == "window" and fire.series == state.series and fire.fire_time <= now
+        ),
+        key=lambda fire: (fire.fire_time, fire.fire_id),
+        reverse=True,
+    )
+    following = state.schedule.spec.next(state.cursor)
+    return Watched(
+        key=state.key, project=state.project, alert=state.schedule.alert,
+        undecided=following if following and following < now else None,
+        paused=pause_text(pause.at, pause.by, pause.reason) if pause else None,
+        recent=[Recent(**shared(Recent, fire)) for fire in fires[:_RECENT]],
+    )  # fmt: skip

@@ -11,11 +11,14 @@ from typing import Any, TypeAlias
 from uuid import uuid4
 
 import asyncpg
+from asyncpg.connection import LoggedQuery
 
 from engine.errors import CommitUnknown, LedgerError, LedgerTimeout, LedgerUnavailable
 from engine.ledger.postgres.address import checked_address
 
 Connection: TypeAlias = "asyncpg.pool.PoolConnectionProxy[Any]"
+OnStatement: TypeAlias = Callable[[str, float, bool], None]
+"""Called with the name of a query, the seconds that it took, and whether it failed."""
 
 PATIENCE = 5.0
 """Timeout in seconds for a connection, and for each statement of a tick."""
@@ -105,8 +108,16 @@ class Connections:
         self._patience = None if limit == "transaction_timeout" else _PATIENCE_OLD
 
     @classmethod
-    async def open(cls, url: str, *, schema: str, most: int) -> Connections:
+    async def open(
+        cls, url: str, *, schema: str, most: int, on_statement: OnStatement | None = None
+    ) -> Connections:
         """Connect.
+
+        Args:
+            url: the address of the database.
+            schema: the schema of the ledger.
+            most: the most connections of the pool.
+            on_statement: is called after each statement of the pool.
 
         Raises:
             LedgerUnavailable: the database cannot be reached.
@@ -118,10 +129,10 @@ class Connections:
         with translated():
             settings = newer
             try:
-                pool = await _pool(url, newer, most)
+                pool = await _pool(url, newer, most, on_statement)
             except asyncpg.UndefinedObjectError:  # it does not know this setting
                 settings = older
-                pool = await _pool(url, older, most)
+                pool = await _pool(url, older, most, on_statement)
             try:
                 await _refuse_what_cannot_do(pool)
             except BaseException:
@@ -214,7 +225,9 @@ class Connections:
                 await self._pool.release(connection)
 
 
-async def _pool(url: str, settings: dict[str, str], most: int) -> asyncpg.Pool[Any]:
+async def _pool(
+    url: str, settings: dict[str, str], most: int, on_statement: OnStatement | None
+) -> asyncpg.Pool[Any]:
     try:
         return await asyncpg.create_pool(
             url,
@@ -225,7 +238,7 @@ async def _pool(url: str, settings: dict[str, str], most: int) -> asyncpg.Pool[A
             max_cached_statement_lifetime=_PLANNED_FOR,
             # Everything is SET LOCAL: with nothing to reset, an idle tick is a single statement.
             reset=_nothing_to_reset,
-            init=partial(_prepared, settings=settings),
+            init=partial(_prepared, settings=settings, on_statement=on_statement),
             server_settings=settings,
         )
     except asyncpg.ProtocolViolationError as error:
@@ -249,12 +262,28 @@ async def _refuse_what_cannot_do(pool: asyncpg.Pool[Any]) -> None:
     await _refuse_shared_sessions(pool)
 
 
-async def _prepared(connection: asyncpg.Connection[Any], *, settings: Mapping[str, str]) -> None:
+async def _prepared(
+    connection: asyncpg.Connection[Any],
+    *,
+    settings: Mapping[str, str],
+    on_statement: OnStatement | None,
+) -> None:
     """Set the plan mode; behind a pooler, repeat the settings that it may not have passed on."""
+    if on_statement is not None:
+        connection.add_query_logger(partial(_timed, on_statement))
     await connection.execute(_PLANNED_ONCE)
     if await _has_pooler(connection):
         for name, value in settings.items():
             await connection.execute("SELECT set_config($1, $2, false)", name, value)
+
+
+def _timed(on_statement: OnStatement, ran: LoggedQuery) -> None:
+    """Report a statement by the name of its query; a transaction's own by their first word."""
+    name = _names.get(ran.query)
+    if name is None:
+        first = ran.query.partition(" ")[0].rstrip(";").lower()
+        name = first if first in {"begin", "commit", "rollback", "savepoint"} else "other"
+    on_statement(name, ran.elapsed, ran.exception is not None)
 
 
 async def _has_pooler(connection: Connection | asyncpg.Connection[Any]) -> bool:
@@ -355,7 +384,14 @@ def _away(error: BaseException) -> LedgerUnavailable:
     return LedgerUnavailable(f"the ledger's database cannot be reached: {detail}")
 
 
+_names: dict[str, str] = {}
+"""Names of the queries that were read, by their texts."""
+
+
 @cache
 def query(name: str) -> str:
     """Return the text of ``queries/<name>.sql``."""
-    return (files("engine.ledger.postgres") / "queries" / f"{name}.sql").read_text(encoding="utf-8")
+    found = files("engine.ledger.postgres") / "queries" / f"{name}.sql"
+    text = found.read_text(encoding="utf-8")
+    _names[text] = name
+    return text

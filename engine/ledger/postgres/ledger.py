@@ -15,6 +15,7 @@ from typing import get_args
 import asyncpg
 
 from engine.errors import EngineError, LedgerError, LedgerTimeout, LedgerUnavailable
+from engine.ledger.alerts import Facts
 from engine.ledger.fires import (
     Claim,
     DataGap,
@@ -29,7 +30,13 @@ from engine.ledger.fires import (
     apart,
 )
 from engine.ledger.floors import EVER, LOOK_AGAIN, Floor, Floors, Moments, again_after
-from engine.ledger.postgres.connections import PATIENCE, PATIENCE_LONG, Connections, query
+from engine.ledger.postgres.connections import (
+    PATIENCE,
+    PATIENCE_LONG,
+    Connections,
+    OnStatement,
+    query,
+)
 from engine.ledger.postgres.maintenance import Upkeep
 from engine.ledger.postgres.rows import (
     as_action,
@@ -41,6 +48,7 @@ from engine.ledger.postgres.rows import (
     parse_apart,
 )
 from engine.ledger.postgres.schema import build_indexes, check_schema_name, migrate, migrations
+from engine.ledger.postgres.stored_alerts import StoredAlerts, stored_facts
 from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.ledger.records import (
     ActionRow,
@@ -53,6 +61,7 @@ from engine.ledger.records import (
     Served,
     Serving,
     SlotAsk,
+    Totals,
     Wanted,
     as_served,
 )
@@ -326,12 +335,27 @@ class PostgresLedger(PostgresFires, PostgresSlots):
         self._floors, self._unseen = Floors(), Floor()
         self._look_at = -math.inf
         self._older = True
+        self.alerts = StoredAlerts(self._run)
 
     @classmethod
     async def connect(
-        cls, url: str, *, namespace: str = "default", schema: str = "sched", connections: int = 5
+        cls,
+        url: str,
+        *,
+        namespace: str = "default",
+        schema: str = "sched",
+        connections: int = 5,
+        on_statement: OnStatement | None = None,
     ) -> PostgresLedger:
         """Connect, and migrate the schema.
+
+        Args:
+            url: the address of the database.
+            namespace: the Temporal namespace.
+            schema: the schema of the ledger.
+            connections: the most connections of the pool.
+            on_statement: is called after each statement, with the name of its query, its duration
+                in seconds, and whether it failed.
 
         Raises:
             LedgerUnavailable: the database cannot be reached.
@@ -339,7 +363,9 @@ class PostgresLedger(PostgresFires, PostgresSlots):
             LedgerError: it is older than PostgreSQL 15, or the role may not use it.
         """
         check_schema_name(schema)
-        opened = await Connections.open(url, schema=schema, most=connections)
+        opened = await Connections.open(
+            url, schema=schema, most=connections, on_statement=on_statement
+        )
         try:
             migrated = await migrate(opened, schema)
         except BaseException:
@@ -540,6 +566,13 @@ class PostgresLedger(PostgresFires, PostgresSlots):
 
     async def polled_queues(self, *, within: timedelta) -> list[PolledQueue]:
         return [PolledQueue(**row) for row in await self._run("polled_queues", within)]
+
+    async def totals(self, serving: Serving, *, most: int) -> Totals:
+        (row,) = await self._run("totals", most, serving.project, list(serving.lanes))
+        return Totals(**row)
+
+    async def facts(self, *, limit: int = 200) -> Facts:
+        return await stored_facts(self._run, limit)
 
     async def replicas(self, *, alive: timedelta) -> int:
         (row,) = await self._run("living", alive)

@@ -19,6 +19,7 @@ from engine.runtime.dispatch.backpressure import AdaptiveRateLimiter, Answered, 
 from engine.runtime.dispatch.starter import Answer, Starter
 from engine.runtime.events import Alert, OnEvent, Settled
 from engine.runtime.settings import Settings
+from engine.telemetry.instruments import STARTS, measures
 
 # --- leases ---
 # The leases on claims that a replica has not settled yet.
@@ -224,6 +225,7 @@ class Dispatcher:
                 answer = await self._starter.start(lease.claim, lease.ends)
                 if answer is None:
                     continue  # the lease has ended, unless it was renewed meanwhile
+                measures().count(STARTS, outcome=_measured(answer))
                 if answer.failure == "throttled":
                     self.breaker.answered()
                     self.pressure.refused(sent_at)
@@ -319,6 +321,16 @@ def _holds_up(claim: Claim) -> str | None:
         return "backfilled"
     (given,) = claim.own_input or (claim.schedule.input,)
     return "large" if given is not None and len(json.dumps(given)) > _LARGE else None
+
+
+def _measured(answer: Answer) -> str:
+    """Return the answer to one start as a word of the metric."""
+    if answer.failure == "throttled":
+        return "throttled"
+    if answer.seen is not None:
+        return "already_started"
+    status = answer.outcome.status
+    return "unanswered" if status == "starting" else status
 
 
 def _nobody_asks(_: float) -> None:

@@ -32,6 +32,7 @@ from temporalio.exceptions import (
     ActivityError,
     ApplicationError,
     ChildWorkflowError,
+    RetryState,
     WorkflowAlreadyStartedError,
 )
 from temporalio.service import RetryConfig, RPCError, RPCStatusCode, ServiceClient
@@ -47,10 +48,12 @@ from engine.ledger import (
     Claim,
     Closed,
     Evidence,
+    GivenUp,
     Outcome,
     Timing,
 )
 from engine.runtime.clock import LedgerClock, backoff, boottime
+from engine.runtime.measurements import CallTimes, temporal_call
 from engine.runtime.run_memo import (
     UnreadableHere,
     first_run_of,
@@ -198,6 +201,11 @@ _LONGEST = 2000
 _KEY = "idempotency_key"
 _NAMED = ("step", "undo", "error", _KEY)
 """What is kept of a step that is not undone. Its input stays in Temporal, below the codec."""
+_GIVEN_UP: Final[Mapping[RetryState, GivenUp]] = {
+    RetryState.MAXIMUM_ATTEMPTS_REACHED: "retries_exhausted",
+    RetryState.TIMEOUT: "retries_exhausted",
+    RetryState.NON_RETRYABLE_FAILURE: "fatal",
+}
 _MOST_LEFT = 100
 """Limit on the listed steps that could not be undone."""
 
@@ -220,11 +228,12 @@ async def with_failure(
         await handle.result(follow_runs=False, rpc_timeout=settings.rpc_timeout)
     except WorkflowFailureError as failure:
         error, left = _told(failure.cause)
-        return replace(evidence, error=error, not_undone=left)
+        kind, given_up = _kind_of(failure.cause)
+        return replace(evidence, error=error, not_undone=left, error_type=kind, given_up=given_up)
     except Exception as error:
         text = f"its failure could not be read: {type(error).__name__}: {error}"
         if whole and not isinstance(error, RPCError):
-            raise UnreadableHere(text) from error
+            raise UnreadableHere(text, evidence.run_id) from error
         return replace(evidence, error=_line(text))
     return evidence
 
@@ -243,6 +252,19 @@ def _told(failure: BaseException) -> tuple[str, str | None]:
         if isinstance(each, dict)
     ]
     return _line(error), json.dumps(left, ensure_ascii=False) if left else None
+
+
+def _kind_of(failure: BaseException) -> tuple[str, GivenUp | None]:
+    """Return the type of the innermost error, and how the step gave up that ended the run."""
+    given_up, innermost = None, failure
+    while True:
+        if isinstance(innermost, ActivityError) and innermost.retry_state is not None:
+            given_up = _GIVEN_UP.get(innermost.retry_state, given_up)
+        if innermost.__cause__ is None or _is_cancel(innermost.__cause__):
+            break
+        innermost = innermost.__cause__
+    named = innermost.type if isinstance(innermost, ApplicationError) else None
+    return named or type(innermost).__name__, given_up
 
 
 def _cause(failure: BaseException) -> str:
@@ -311,7 +333,8 @@ async def patient_client(client: Client, *outermost: Interceptor) -> Client:
         )
     except RuntimeError as error:
         raise TemporalUnavailable(f"the Temporal server cannot be reached: {error}") from error
-    around = [*outermost, *config.get("interceptors", ())]
+    # The time of a call is taken innermost: that of the call alone.
+    around = [*outermost, *config.get("interceptors", ()), CallTimes()]
     return Client(**{**config, "service_client": service, "plugins": [], "interceptors": around})
 
 
@@ -361,9 +384,10 @@ class Starter:
             namespace=self._client.namespace, execution=Execution(workflow_id=_NOBODY)
         )
         try:
-            await self._client.workflow_service.describe_workflow_execution(
-                request, timeout=self._settings.rpc_timeout
-            )
+            with temporal_call("DescribeWorkflowExecution"):
+                await self._client.workflow_service.describe_workflow_execution(
+                    request, timeout=self._settings.rpc_timeout
+                )
         except Exception as error:  # noqa: BLE001 - any error is classified here
             return _words(error) if classify_rpc_error(error) == "unavailable" else None
         return None
@@ -539,4 +563,5 @@ def evidence_of(run: WorkflowExecution, *, listed: bool = False) -> Evidence:
         started_at=run.start_time,
         closed=closed,
         closed_at=run.close_time if closed else None,
+        workflow_type=run.workflow_type,
     )

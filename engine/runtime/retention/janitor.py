@@ -129,6 +129,10 @@ class Janitor:
 
     Args:
         archive: stores removed rows; without it rows are only merged, never removed.
+
+    Attributes:
+        rested_at: when it ended its last round, or else took the duty (``boottime``); None on
+            replicas that do not have the duty.
     """
 
     def __init__(
@@ -147,19 +151,22 @@ class Janitor:
         self._tidied: date | None = None
         self._told: set[str] = set()
         self._holders: set[tuple[str, str | None]] = set()
+        self.rested_at: float | None = None
 
     async def run_once(self) -> timedelta:
         """Do one piece of work; return the wait until the next."""
         period = self._settings.janitor or _DAY
         lease = max(_LEASE, self._settings.lease)
         if await self._ledger.hold_duty(_DUTY, self._serving.replica, lease) is None:
-            self._round = None
+            self._round = self.rested_at = None
             return min(period, lease)
+        self.rested_at = self.rested_at or boottime()
         work, begun = self._round or self._rounds(), boottime()
         self._round = None  # a failed round starts over
         try:
             await anext(work)
         except StopAsyncIteration:
+            self.rested_at = boottime()
             return period
         self._round = work
         # Pause for as long as the work took, to leave the database to more urgent work.

@@ -19,6 +19,7 @@ from engine.ledger import Ledger
 from engine.runtime.clock import backoff, boottime
 from engine.runtime.events import Alert, Degraded, OnEvent, Recovered, log, words_of
 from engine.runtime.planning import LONGEST_WAIT
+from engine.runtime.run_memo import UnreadableHere
 from engine.runtime.tracking.runs import Auditor, RunCanceller, RunInspector
 from engine.schedules.planner import Plan, ScheduleState
 
@@ -212,6 +213,9 @@ class RunLookups:
     async def _look(self, key: str, workflow_id: str) -> None:
         try:
             changed = bool(await self._inspector.look([workflow_id]))
+        except UnreadableHere:
+            # The tracker reports it, and has the run recorded by a replica that can read it.
+            self._failed.failed(workflow_id)
         except Exception as error:  # noqa: BLE001 - one bad run never stops the others
             if self._failed.failed(workflow_id) == _TOLD:
                 text = f"{workflow_id} cannot be looked at, and {key} waits for that"

@@ -82,17 +82,30 @@ class RunInspector:
         self._settings, self._ledger_id, self._emit = settings, ledger_id, on_event
         self._notices, self._on_open = notices, on_open
 
-    async def look(self, workflow_ids: Sequence[str], *, tracking: bool = False) -> bool:
+    async def look(
+        self,
+        workflow_ids: Sequence[str],
+        *,
+        tracking: bool = False,
+        leaves: Callable[[str, UnreadableHere], bool] = lambda *_: True,
+    ) -> bool:
         """Describe these runs and record which are closed; return whether any is no longer open.
 
         A run that Temporal does not know is recorded as lost and reported. It is never restarted
         automatically.
 
+        Args:
+            workflow_ids: the runs.
+            tracking: whether the calls are made on tracker duty.
+            leaves: whether a run whose failure cannot be read here is left to another replica.
+                If not, what can be read is recorded.
+
         Raises:
             RPCError: one could not be described; the results of the others are written.
+            UnreadableHere: one is left to another replica.
         """
         looks = await asyncio.gather(
-            *(self._dated(name, tracking) for name in workflow_ids), return_exceptions=True
+            *(self._dated(name, tracking, leaves) for name in workflow_ids), return_exceptions=True
         )
         seen = [look for look in looks if not isinstance(look, BaseException)]
         changed = await self._lose([name for name, each, _ in seen if each is None])
@@ -119,6 +132,7 @@ class RunInspector:
         self,
         workflow_id: str,
         tracking: bool,  # noqa: FBT001 - private
+        leaves: Callable[[str, UnreadableHere], bool],
     ) -> tuple[str, Evidence | None, datetime]:
         """Describe a run; return also the time of the request, by the ledger's clock.
 
@@ -127,7 +141,12 @@ class RunInspector:
         """
         await self.budget.call(tracking=tracking)
         asked = self._clock.now()
-        found = await self.find(workflow_id)
+        try:
+            found = await self.find(workflow_id, whole=True)
+        except UnreadableHere as why:
+            if leaves(workflow_id, why):
+                raise
+            found = await self.find(workflow_id)
         return workflow_id, found[0] if found else None, asked
 
     async def _lose(self, workflow_ids: Sequence[str]) -> list[str]:
@@ -315,7 +334,8 @@ class RunCanceller:
 
     async def _seen(self, order: StopOrder) -> StopOrder:
         """Record what became of a run that has closed, is unknown, or belongs to another chain."""
-        await self._inspector.look([order.workflow_id])
+        with suppress(UnreadableHere):  # the tracker has it recorded by a replica that can read it
+            await self._inspector.look([order.workflow_id])
         return order
 
 
@@ -364,7 +384,23 @@ async def reconcile_runs(
                         f"{each.workflow_id} has a run, and the ledger had it {before}",
                     )
                 )
+    await _report_doubles(ledger, [each for each, _ in found], on_event)
     return await ledger.record_evidence([each for each, _ in found])
+
+
+async def _report_doubles(ledger: Ledger, found: Sequence[Evidence], on_event: OnEvent) -> None:
+    """Emit an alert for each run that does not belong to the chain that the ledger knows.
+
+    Only a described run names its chain; runs that completed are listed without it.
+    """
+    for each in found:
+        if each.first_run_id is None or each.closed is None:
+            continue
+        first = await ledger.first_run(each.workflow_id)
+        if first is not None and first != each.first_run_id:
+            text = f"{each.workflow_id}: run {each.run_id} is not of the chain of run {first}"
+            cure = "the window has run twice; see what both did"
+            on_event(Alert(Code.RUN_DOUBLED, f"{text}; {cure}"))
 
 
 async def _make_room(ledger: Ledger, seen: Evidence, info: FireInfo, *, by: str) -> str | None:

@@ -503,6 +503,9 @@ class Tracker:
             await self._ledger.wake()  # queued fires may wait for a close
         if await self._look_at_long_open(now):
             await self._ledger.wake()
+        if self._unread:
+            await self._hand_over()
+            return
         self._knows_of = doubted_at
         await follow(self._ledger, on_event=self._emit)
         if sweep:
@@ -587,20 +590,26 @@ class Tracker:
         self, run: WorkflowExecution, why: UnreadableHere
     ) -> ObservedRun | Exception | None:
         """Leave a run to a replica with the codec, once; later record what is readable here."""
-        if run.run_id not in self._passed_on:
-            self._passed_on[run.run_id] = None
-            if len(self._passed_on) > _REMEMBERED:
-                del self._passed_on[next(iter(self._passed_on))]
-            self._unread = True
-            if not self._told_unread:
-                self._told_unread = True
-                self._emit(Alert(Code.UNREADABLE_HERE, f"{run.id}: {why}; {_UNREAD_CURE}"))
+        if self._pass_on(run.id, why):
             return why
         try:
             await self._budget.call(tracking=True)
             return await self._inspector.find(run.id)
         except (RPCError, ValueError) as error:
             return error
+
+    def _pass_on(self, workflow_id: str, why: UnreadableHere) -> bool:
+        """Return whether a run is left to a replica with the codec: each is, once."""
+        if why.run_id in self._passed_on:
+            return False
+        self._passed_on[why.run_id] = None
+        if len(self._passed_on) > _REMEMBERED:
+            del self._passed_on[next(iter(self._passed_on))]
+        self._unread = True
+        if not self._told_unread:
+            self._told_unread = True
+            self._emit(Alert(Code.UNREADABLE_HERE, f"{workflow_id}: {why}; {_UNREAD_CURE}"))
+        return True
 
     async def _hand_over(self) -> None:
         """Leave the duty to another replica for a lease: it may have the codec."""
@@ -612,7 +621,8 @@ class Tracker:
         """Return whether some have ended or are lost; also True if one could not be described."""
         runs = await self._ledger.open_runs(_DESCRIBED, started_before=now - VISIBILITY_LAG)
         with suppress(RPCError, ValueError):  # the results of the others are written
-            return await self._inspector.look([run.workflow_id for run in runs], tracking=True)
+            names = [run.workflow_id for run in runs]
+            return await self._inspector.look(names, tracking=True, leaves=self._pass_on)
         return True
 
     def _remember(self, run_ids: Iterable[str]) -> None:

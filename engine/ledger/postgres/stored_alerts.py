@@ -1,0 +1,145 @@
+"""Alerts of a ledger in PostgreSQL, and the facts that looks judge."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from engine.errors import Code, EngineError
+from engine.ledger.alerts import (
+    CONDITION_FIELDS,
+    AlertChanges,
+    AlertRow,
+    Condition,
+    Facts,
+    Letters,
+    Overdue,
+    Recent,
+    SeenReplica,
+    Watched,
+    pause_text,
+)
+from engine.ledger.postgres.rows import parse_definition
+from engine.ledger.records import PolledQueue
+from engine.schedules.model import Alerting
+
+_POLLS_COUNT_FOR = timedelta(minutes=5)
+_MOST_LETTERS = 500
+
+
+async def stored_facts(run: Callable[..., Awaitable[Any]], limit: int) -> Facts:
+    """Return the facts of a ledger in PostgreSQL; ``run`` runs a statement by its name."""
+    letters = await run("letters_by_key", _MOST_LETTERS)
+    (clock,) = await run("ledger_clock")
+    now = clock["now"]
+    return Facts(
+        now=now,
+        overdue=[each for row in await run("overdue", limit) if (each := _as_overdue(row, now))],
+        replicas=[
+            SeenReplica(**{**row, "types": frozenset(row["types"])})
+            for row in await run("seen_replicas")
+        ],
+        queues=[PolledQueue(**row) for row in await run("polled_queues", _POLLS_COUNT_FOR)],
+        watched=[_as_watched(row, now) for row in await run("watched", limit)],
+        letters=[Letters(**row) for row in letters],
+        some_letters=sum(row["number"] for row in letters) >= _MOST_LETTERS,
+    )
+
+
+def _as_overdue(row: Mapping[str, Any], now: datetime) -> Overdue | None:
+    """Return the overdue window of a row; None if a schedule that backs off has none."""
+    fields_ = dict(row)
+    cursor, definition = fields_.pop("cursor"), fields_.pop("definition")
+    grace = fields_.pop("grace")
+    if fields_["fire_time"] is None:
+        fire_time = _next_of(definition, cursor)
+        if fire_time is None or fire_time >= now - grace:
+            return None
+        fields_["fire_time"] = fire_time
+    return Overdue(**fields_)
+
+
+def _next_of(definition: str, cursor: datetime) -> datetime | None:
+    """Return the first window after the cursor; None if this version cannot read the definition."""
+    try:
+        return parse_definition(definition).spec.next(cursor)
+    except (EngineError, ValueError):
+        return None
+
+
+def _as_watched(row: Mapping[str, Any], now: datetime) -> Watched:
+    following = _next_of(row["definition"], row["cursor"])
+    paused = row["paused_at"] and pause_text(
+        row["paused_at"], row["paused_by"], row["paused_reason"]
+    )
+    recent = [
+        Recent(**dict(zip(_RECENT_FIELDS, each, strict=True)) | _moments(each))
+        for each in json.loads(row["fires"])
+    ]
+    return Watched(
+        key=row["key"], project=row["project"], paused=paused, recent=recent,
+        alert=_alert_of(row["definition"]),
+        undecided=following if following and following < now else None,
+    )  # fmt: skip
+
+
+def _alert_of(definition: str) -> Alerting:
+    try:
+        return parse_definition(definition).alert
+    except (EngineError, ValueError):
+        return Alerting()
+
+
+_RECENT_FIELDS = tuple(each.name for each in fields(Recent))
+
+
+def _moments(values: Sequence[Any]) -> dict[str, datetime | None]:
+    given = dict(zip(_RECENT_FIELDS, values, strict=True))
+    return {
+        name: given[name] and datetime.fromisoformat(given[name]).astimezone(UTC)
+        for name in ("fire_time", "started_at")
+    }
+
+
+class StoredAlerts:
+    """The alerts of a ledger in PostgreSQL.
+
+    Args:
+        run: runs one of the ledger's statements by its name.
+    """
+
+    def __init__(self, run: Callable[..., Awaitable[Any]]) -> None:
+        self._run = run
+
+    async def note(self, found: Sequence[Condition], *, of: Collection[Code]) -> AlertChanges:
+        opened: list[AlertRow] = []
+        if found:
+            columns = [[getattr(each, name) for each in found] for name in CONDITION_FIELDS]
+            written = await self._run("open_alerts", *columns)
+            opened = [_as_alert(row) for row in written if row["opened"]]
+        names = [problem.name for problem in found]
+        gone = await self._run("resolve_alerts", list(map(str, of)), names)
+        return AlertChanges(opened, list(map(_as_alert, gone)))
+
+    async def take(self, limit: int, *, lease: timedelta) -> list[AlertRow]:
+        return list(map(_as_alert, await self._run("take_alerts", limit, lease)))
+
+    async def told(self, alert: AlertRow) -> None:
+        await self._run("alert_told", alert.name, alert.resolved_at)
+
+    async def not_told(self, alert: AlertRow, error: str, *, wait: timedelta) -> None:
+        await self._run("alert_not_told", alert.name, alert.resolved_at, error, wait)
+
+    async def open(self) -> list[AlertRow]:
+        return list(map(_as_alert, await self._run("open_problems")))
+
+
+def _as_alert(row: Mapping[str, Any]) -> AlertRow:
+    known = {name: row[name] for name in _ROW_FIELDS}
+    return AlertRow(**(known | {"code": Code(row["code"])}))
+
+
+_ROW_FIELDS = tuple(each.name for each in fields(AlertRow))

@@ -1,0 +1,277 @@
+"""Watch: looks at the ledger for problems, reports each once, and tells the receiver.
+
+Every replica runs one, and one of them at a time has the duty. The process `sched watch` runs one
+too, always on duty, because a fleet that is gone reports nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import UTC, datetime, timedelta
+
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from temporalio.client import Client
+from temporalio.service import RPCError
+
+from engine.errors import Code, LedgerUnavailable, TemporalUnavailable
+from engine.ledger import (
+    AlertBook,
+    AlertChanges,
+    AlertRow,
+    AlertsInMemory,
+    Condition,
+    Ledger,
+    PostgresLedger,
+)
+from engine.runtime.clock import ClockWatch, backoff, boottime, jittered
+from engine.runtime.events import Alert, Notice, OnEvent, words_of
+from engine.runtime.loop import Loop
+from engine.runtime.settings import Settings
+from engine.runtime.watch.conditions import Judgement, Surroundings, judge
+from engine.runtime.watch.receiver import Receiver, ping
+
+_DUTY = "watch"
+_AT_ONCE = 20
+"""Alerts told at once."""
+_LEASE = timedelta(seconds=30)
+"""Longer than a receiver may take to answer."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
+_EVERY_PING = 60.0
+"""Seconds between two signs that all is well."""
+_AWAY = timedelta(seconds=15)
+"""How long a server has to be away to be a problem; a restart takes less."""
+_GRAVE = frozenset({Code.NOT_FIRED, Code.TEMPORAL_UNAVAILABLE, Code.LEDGER_UNAVAILABLE})
+"""Problems that end the signs that all is well: windows may be late. The others do not."""
+_LOGGED = frozenset({Code.TASK_QUEUE_UNPOLLED, Code.DEAD_LETTERS})
+"""Problems that the tracker writes to the log when it sees them."""
+
+
+class Watch:
+    """The looks of one process.
+
+    Args:
+        open_ledger: opens the ledger; called again until it succeeds.
+        holder: who takes the duty; None is always on duty.
+        temporal: returns why Temporal cannot be reached from here, or None.
+        clock: receives a reading of the ledger's clock, and when it was asked for; returns why the
+            clock is not trusted, or None.
+        namespace: of the ledger, for the receiver.
+    """
+
+    def __init__(
+        self,
+        open_ledger: Callable[[], Awaitable[Ledger]],
+        settings: Settings,
+        *,
+        holder: str | None,
+        temporal: Callable[[], Awaitable[str | None]],
+        clock: Callable[[datetime, float], str | None],
+        namespace: str,
+        on_event: OnEvent,
+    ) -> None:
+        self._open, self._settings, self._holder = open_ledger, settings, holder
+        self._ledger: Ledger | None = None
+        self._temporal, self._clock, self._emit = temporal, clock, on_event
+        url = settings.alert_url
+        self._receiver = Receiver(url, namespace) if url else None
+        # While the ledger is away, this process has only itself to remember that.
+        self._here = AlertsInMemory(lambda: datetime.now(UTC))
+        self._since: dict[Code, datetime] = {}
+        self._pinged = -_EVERY_PING
+        self._unheard: set[str] = set()
+        self._seen: dict[str, AlertRow] = {}
+
+    @property
+    def _every(self) -> timedelta:
+        return self._settings.heartbeat / 2
+
+    async def run_once(self) -> timedelta:
+        """Look once; return the wait until the next look.
+
+        Raises:
+            LedgerUnavailable: the ledger is away; the receiver has been told if it is for long.
+        """
+        try:
+            ledger = self._ledger = self._ledger or await self._open()
+            well = await self._look(ledger)
+        except LedgerUnavailable as error:
+            await self._note_ledger(str(error))
+            raise
+        await self._note_ledger(None)
+        if well is not None:
+            await self._deliver(ledger.alerts)
+            await self._ping(well=well)
+        return self._every
+
+    async def end(self) -> None:
+        """Leave the duty to others."""
+        if self._ledger is not None and self._holder is not None:
+            await self._ledger.release_duty(_DUTY, self._holder)
+
+    async def _look(self, ledger: Ledger) -> bool | None:
+        """Judge the facts; return whether no window may be late, None without the duty."""
+        if self._holder is not None:
+            lease = max(self._every * 3, _LEASE)
+            if await ledger.hold_duty(_DUTY, self._holder, lease) is None:
+                return None
+        temporal = await self._temporal()
+        asked = boottime()
+        facts = await ledger.facts()
+        clock = self._clock(facts.now, asked)
+        around = Surroundings(self._settings.heartbeat, temporal, clock)
+        found = judge(facts, around)
+        problems = [*found.problems, *self._away(Code.TEMPORAL_UNAVAILABLE, "Temporal", temporal)]
+        found = Judgement(problems, {*found.of, Code.TEMPORAL_UNAVAILABLE})
+        await self._note(ledger.alerts, found)
+        if any(problem.cause == "undecided" for problem in problems):
+            await ledger.wake()  # a hint was lost, or a next fire time is wrong
+        return not any(problem.code in _GRAVE for problem in problems)
+
+    async def _note(self, book: AlertBook, found: Judgement) -> None:
+        changes = await book.note(found.problems, of=found.of)
+        if self._holder is None:
+            changes = self._news(await book.open(), of=found.of)
+        for alert in changes.resolved:
+            if alert.code not in _LOGGED:
+                self._emit(Notice(f"resolved: {alert.text}", good=True))
+        for alert in changes.opened:
+            if alert.code not in _LOGGED:
+                self._emit(Alert(alert.code, alert.text))
+
+    def _news(self, now: Sequence[AlertRow], *, of: Collection[Code]) -> AlertChanges:
+        """Return what has changed since the last look, also by looks of other processes."""
+        seen = {alert.name: alert for alert in now if alert.code in of}
+        known = {name: alert for name, alert in self._seen.items() if alert.code in of}
+        self._seen = {**{name: self._seen[name] for name in self._seen.keys() - known}, **seen}
+        return AlertChanges(
+            [alert for name, alert in seen.items() if name not in known],
+            [alert for name, alert in known.items() if name not in seen],
+        )
+
+    # --- servers that are away ---
+
+    async def _note_ledger(self, error: str | None) -> None:
+        """Note that the ledger is away, or is there again, in this process."""
+        problems = self._away(Code.LEDGER_UNAVAILABLE, "the ledger", error)
+        await self._note(self._here, Judgement(problems, {Code.LEDGER_UNAVAILABLE}))
+        await self._deliver(self._here)
+
+    def _away(self, code: Code, server: str, error: str | None) -> list[Condition]:
+        """Return the problem of a server that has been away for a while."""
+        if error is None:
+            self._since.pop(code, None)
+            return []
+        now = datetime.now(UTC)
+        since = self._since.setdefault(code, now)
+        if now - since < _AWAY:
+            return []
+        text = f"{server} cannot be reached: {error}"
+        return [Condition(name=f"away:{code}", code=code, text=text, since=since)]
+
+    # --- receivers ---
+
+    async def _deliver(self, book: AlertBook) -> None:
+        if self._receiver is None:
+            return
+        due = await book.take(_AT_ONCE, lease=_LEASE)
+        receiver = self._receiver
+        await asyncio.gather(*(self._tell(receiver, book, alert) for alert in due))
+
+    async def _tell(self, receiver: Receiver, book: AlertBook, alert: AlertRow) -> None:
+        error = await receiver.tell(alert)
+        self._heard("SCHED_ALERT_URL", error)
+        if error is None:
+            await book.told(alert)
+        else:
+            pause = jittered(backoff(_FIRST_PAUSE, alert.attempts - 1, _LONGEST_PAUSE))
+            await book.not_told(alert, error, wait=timedelta(seconds=pause))
+
+    async def _ping(self, *, well: bool) -> None:
+        url = self._settings.heartbeat_url
+        if not well:
+            self._pinged = -_EVERY_PING  # the next sign comes as soon as all is well
+        if url is None or not well or boottime() - self._pinged < _EVERY_PING:
+            return
+        error = await ping(url)
+        self._heard("SCHED_HEARTBEAT_URL", error)
+        if error is None:
+            self._pinged = boottime()
+
+    def _heard(self, variable: str, error: str | None) -> None:
+        """Report the first failure of an address, and its first success after that."""
+        if error is not None and variable not in self._unheard:
+            self._unheard.add(variable)
+            self._emit(Notice(f"{variable}: {error}; it is tried again", good=False))
+        elif error is None and variable in self._unheard:
+            self._unheard.discard(variable)
+            self._emit(Notice(f"{variable} answers again", good=True))
+
+
+# --- the process `sched watch` ---
+
+
+class Alone:
+    """A watch in a process of its own, which needs no worker, and outlives both servers.
+
+    Args:
+        url: the address of the ledger.
+        schema: its PostgreSQL schema.
+        connect: connects to Temporal; called again until it succeeds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        settings: Settings,
+        *,
+        namespace: str,
+        schema: str,
+        connect: Callable[[], Awaitable[Client]],
+        on_event: OnEvent,
+    ) -> None:
+        self._url, self._namespace, self._schema = url, namespace, schema
+        self._connect, self._settings = connect, settings
+        self._client: Client | None = None
+        self._ledger: PostgresLedger | None = None
+        self._skew = ClockWatch(settings.max_skew)
+        self._watch = Watch(
+            self._opened, settings, holder=None, temporal=self._temporal, clock=self._clock,
+            namespace=namespace, on_event=on_event,
+        )  # fmt: skip
+        self._loop = Loop("watch", self._watch.run_once, on_event=on_event)
+
+    async def run(self) -> None:
+        """Look until stopped."""
+        try:
+            await self._loop.run()
+        finally:
+            if self._ledger is not None:
+                await self._ledger.close()
+
+    def stop(self) -> None:
+        """Stop after the look in progress."""
+        self._loop.stop()
+
+    async def _opened(self) -> Ledger:
+        self._ledger = await PostgresLedger.connect(
+            self._url, namespace=self._namespace, schema=self._schema, connections=2
+        )
+        return self._ledger
+
+    async def _temporal(self) -> str | None:
+        try:
+            self._client = self._client or await self._connect()
+            asked = DescribeNamespaceRequest(namespace=self._namespace)
+            await self._client.workflow_service.describe_namespace(
+                asked, timeout=self._settings.rpc_timeout
+            )
+        except (TemporalUnavailable, RPCError, RuntimeError) as error:
+            return words_of(error)
+        return None
+
+    def _clock(self, now: datetime, asked: float) -> str | None:
+        self._skew.observe(now, asked, boottime())
+        if not self._skew.holds:
+            return None
+        return f"the ledger's clock has jumped by {self._skew.skew:+.1f} s"

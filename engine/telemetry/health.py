@@ -1,0 +1,120 @@
+"""Health of a worker: whether its loops turn, and whether its servers have answered lately.
+
+The two questions have different answers on purpose. A worker whose database is away is live and
+not ready: it waits, and goes on by itself. A restart of the fleet would only add to the outage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+_BEAT: Final = 1.0
+_DEAF: Final = 30.0
+"""Seconds after which an event loop without a beat counts as stuck."""
+
+Age = Callable[[], float | None]
+"""Returns the seconds since something happened; None if it never did."""
+
+
+class Turning(Protocol):
+    """A background loop, as its health is judged."""
+
+    @property
+    def name(self) -> str:
+        """Name of the loop."""
+
+    @property
+    def fell(self) -> bool:
+        """Whether it ended without having been asked to."""
+
+    @property
+    def patience(self) -> float | None:
+        """Seconds after which a turn counts as stuck; None if it may take any time."""
+
+    def turn_age(self) -> float | None:
+        """Return the seconds since the turn in progress began; None between turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """The signs of life of one replica.
+
+    Attributes:
+        loops: its background loops.
+        ledger: age of the ledger's last answer.
+        temporal: age of the last answer of Temporal that the replica asked for regularly.
+        lately: seconds for which such an answer is recent.
+        leaving: whether it was asked to stop.
+    """
+
+    loops: Sequence[Turning]
+    ledger: Age
+    temporal: Age
+    lately: float
+    leaving: Callable[[], bool]
+
+
+class Verdict(NamedTuple):
+    """An answer, with the reason in a sentence."""
+
+    good: bool
+    text: str
+
+
+class Health:
+    """Health of the replicas of one plugin; any thread may ask for it."""
+
+    def __init__(self) -> None:
+        self._pulses: list[Pulse] = []
+        self._beat_at: float | None = None
+
+    @contextmanager
+    def watching(self, pulse: Pulse) -> Iterator[None]:
+        """Judge this replica too, while the block lasts."""
+        self._pulses.append(pulse)
+        try:
+            yield
+        finally:
+            self._pulses.remove(pulse)
+
+    async def beat(self) -> None:
+        """Show that the event loop turns, until cancelled."""
+        while True:
+            self._beat_at = time.monotonic()
+            await asyncio.sleep(_BEAT)
+
+    def live(self) -> Verdict:
+        """Return whether the process works, whatever its servers do; a restart is the cure if not.
+
+        Before the first ``beat`` the event loop is not judged.
+        """
+        if self._beat_at is not None and (age := time.monotonic() - self._beat_at) > _DEAF:
+            return Verdict(False, f"the event loop has stood still for {age:.0f} s")
+        for loop in [each for pulse in [*self._pulses] for each in pulse.loops]:
+            if loop.fell:
+                return Verdict(False, f"the loop {loop.name} has ended")
+            age = loop.turn_age() or 0.0
+            if loop.patience is not None and age > loop.patience:
+                return Verdict(False, f"the loop {loop.name} has been in one turn for {age:.0f} s")
+        return Verdict(True, "the loops turn")
+
+    def ready(self) -> Verdict:
+        """Return whether the replicas can claim and start windows now."""
+        pulses = [*self._pulses]
+        if not pulses:
+            return Verdict(False, "starting: the ledger or Temporal has not answered yet")
+        for pulse in pulses:
+            if pulse.leaving():
+                return Verdict(False, "draining: nothing new is claimed")
+            for server, age_of in (("the ledger", pulse.ledger), ("Temporal", pulse.temporal)):
+                age = age_of()
+                if age is None or age > pulse.lately:
+                    since = "" if age is None else f" for {age:.0f} s"
+                    return Verdict(False, f"{server} has not answered{since}")
+        live = self.live()
+        return Verdict(True, "ready") if live.good else live

@@ -1,0 +1,345 @@
+"""Metrics: what events become, how many series there can be, and the page that explains them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.sdk.metrics import MeterProvider
+from prometheus_client import CollectorRegistry
+
+from engine.errors import Code, SettingsInvalid
+from engine.ledger.fires import Claim, Evidence, Outcome
+from engine.runtime.events import Alert, Applied, Closed, Decided, Degraded, Settled
+from engine.runtime.measurements import EventMeter
+from engine.runtime.settings import Settings
+from engine.schedules import load_schedules
+from engine.schedules.planner import Decision
+from engine.schedules.terms import Reason, Window
+from engine.telemetry import environment, instruments
+from engine.telemetry.export import configure
+from engine.telemetry.instruments import INSTRUMENTS, MOST_VALUES, measures, use
+from tests.metrics_page import PAGE, written
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+SPREAD = "schedules: [{key: nightly, workflow: noop, cron: '0 12 * * *', spread: 10m}]"
+
+
+class Scrape:
+    """What Prometheus would be shown."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        reader = PrometheusMetricReader(scope_info_enabled=False, registry=self.registry)
+        self.provider = MeterProvider([reader], shutdown_on_exit=False)
+
+    def samples(self, *, ending: str = "") -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in self.registry.collect()
+            for sample in family.samples
+            if sample.name.startswith("sched_") and sample.name.endswith(ending)
+        }
+
+    def value(self, name: str, **labels: str) -> float | None:
+        wanted = {each.removesuffix("_"): value for each, value in labels.items()}
+        return self.samples().get((name, frozenset(wanted.items())))
+
+
+@pytest.fixture
+def scrape() -> Iterator[Scrape]:
+    made = Scrape()
+    use(made.provider)
+    yield made
+    use(None)
+    made.provider.shutdown()
+
+
+def claim_of(text: str = SPREAD, **changes: Any) -> Claim:
+    schedule = load_schedules(text).schedules[0]
+    made = Claim(
+        project="default", key=schedule.key, series=1, bucket=1, fire_time=NOON,
+        workflow_id="sched:nightly:1", schedule=schedule, definition_version=1,
+        workflow_type="noop@1", task_queue="sched", timing="on_time", token=uuid4(),
+        fire_id=1, attempts=1, starting_at=NOON,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def started(claim: Claim, lag: timedelta, timing: str = "on_time") -> Settled:
+    outcome = Outcome(claim.fire_id, claim.token, "started", timing, "run", NOON + lag)  # type: ignore[arg-type] # a word of a start
+    return Settled(claim, outcome, lag)
+
+
+def closed(end: str, key: str = "nightly", took: float = 3, **more: Any) -> Closed:
+    at = NOON + timedelta(seconds=took)
+    seen = Evidence(f"sched:{key}:1", "run", NOON, end, at, workflow_type="noop@1", **more)  # type: ignore[arg-type] # a word of a close
+    return Closed(seen)
+
+
+def decided(verdict: str, reason: Reason | None, windows: int = 1) -> Decided:
+    window = Window("nightly", 1, 1, NOON)
+    return Decided(Decision(window, verdict, reason, windows=windows), "sched:nightly:1", "UTC")  # type: ignore[arg-type] # a verdict
+
+
+def measured(
+    *events: Any, keys: tuple[str, ...] = (), rules: Mapping[str, Any] | None = None
+) -> None:
+    meter = EventMeter(keys)
+    meter.learn(rules or {})
+    for event in events:
+        meter.on_event(event)
+
+
+# --- the page ---
+
+
+def test_the_page_has_the_table_that_the_instruments_make():
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == written(page), "`make metrics` writes it anew"
+
+
+def _one() -> list[tuple[float, dict[str, str]]]:
+    return [(1.0, {})]
+
+
+def test_prometheus_shows_each_instrument_under_the_name_that_the_page_has(scrape):
+    to = measures()
+    for each in INSTRUMENTS:
+        labels = dict.fromkeys(each.labels, "some")
+        if each.kind == "counter":
+            to.count(each, 1, **labels)
+        elif each.kind == "histogram":
+            to.record(each, 0.5, **labels)
+    gauges = {each: _one for each in INSTRUMENTS if each.kind == "gauge"}
+    with to.observing(gauges):
+        shown = {name for name, _ in scrape.samples()}
+    for each in INSTRUMENTS:
+        assert each.prometheus + ("_count" if each.kind == "histogram" else "") in shown
+
+
+def test_every_histogram_of_seconds_has_buckets_from_a_millisecond_to_an_hour(scrape):
+    for each in INSTRUMENTS:
+        if each.kind == "histogram" and each.unit == "s":
+            measures().record(each, 0.5, **dict.fromkeys(each.labels, "some"))
+            name = f"{each.prometheus}_bucket"
+            bounds = {dict(labels)["le"] for shown, labels in scrape.samples() if shown == name}
+            assert {"0.001", "3600.0", "+Inf"} < bounds
+
+
+# --- events ---
+
+
+def test_a_start_is_measured_from_its_fire_time_and_from_when_it_was_to_start(scrape):
+    claim = claim_of()
+    spread = claim.schedule.delay(NOON)
+    assert spread > timedelta(0)
+    measured(started(claim, spread + 2 * SECOND))
+    assert scrape.value("sched_start_drift_seconds_sum", timing="on_time") == pytest.approx(
+        spread.total_seconds() + 2
+    )
+    assert scrape.value("sched_start_lag_seconds_sum") == pytest.approx(2)
+
+
+def test_a_window_that_was_caught_up_is_late_by_decision_and_not_by_the_engine(scrape):
+    claim = claim_of(timing="caught_up")
+    measured(started(claim, timedelta(hours=1), "caught_up"))
+    assert scrape.value("sched_start_drift_seconds_sum", timing="caught_up") == 3600
+    assert scrape.value("sched_start_lag_seconds_count") is None
+    labels = {"class_": "started", "reason": "", "timing": "caught_up"}
+    assert scrape.value("sched_windows_total", **labels) == 1
+
+
+def test_windows_are_counted_by_class_and_reason_and_the_missed_ones_besides(scrape):
+    measured(
+        decided("skipped", Reason("coalesced", "coalesced into a newer one"), windows=40),
+        decided("expired", Reason("expired", "too old"), windows=2),
+        decided("skipped", Reason("overlap", "one is open")),
+        decided("queued", None),
+    )
+    shown = {
+        tuple(dict(labels)[name] for name in ("class", "reason")): value
+        for (_, labels), value in scrape.samples(ending="windows_total").items()
+    }
+    assert shown == {
+        ("skipped", "coalesced"): 40, ("expired", "expired"): 2,
+        ("skipped", "overlap"): 1, ("queued", ""): 1,
+    }  # fmt: skip
+    assert scrape.value("sched_windows_missed_total", reason="coalesced") == 40
+    assert scrape.value("sched_windows_missed_total", reason="expired") == 2
+
+
+def test_a_start_without_an_answer_is_no_window_yet(scrape):
+    claim = claim_of()
+    unknown = Outcome(claim.fire_id, claim.token, "starting", error="no answer")
+    measured(Settled(claim, unknown, SECOND))
+    assert scrape.samples() == {}
+
+
+def test_a_manual_run_is_no_window(scrape):
+    measured(started(claim_of(kind="manual", timing="manual"), SECOND, "manual"))
+    assert scrape.samples(ending="windows_total") == {}
+
+
+def test_a_close_is_counted_with_its_duration_and_the_part_of_its_timeout(scrape):
+    measured(closed("completed", took=30), rules={"noop@1": {"timeout": 40.0}})
+    assert scrape.value("sched_runs_total", end="completed", workflow="noop@1") == 1
+    assert scrape.value("sched_run_duration_seconds_sum", end="completed") == 30
+    assert scrape.value("sched_run_timeout_used_sum") == 0.75
+    assert scrape.value("sched_dead_letters_added_total", cause="failed") is None
+
+
+@pytest.mark.parametrize(
+    ("end", "more", "cause"),
+    [
+        ("failed", {"given_up": "retries_exhausted"}, "retries_exhausted"),
+        ("failed", {"given_up": "fatal"}, "fatal"),
+        ("failed", {}, "failed"),
+        ("timed_out", {}, "timed_out"),
+    ],
+)
+def test_a_dead_letter_is_counted_by_its_cause(scrape, end, more, cause):
+    measured(closed(end, error_type="CardDeclined", **more))
+    assert scrape.value("sched_dead_letters_added_total", cause=cause) == 1
+    failures = {"workflow": "noop@1", "error": "CardDeclined"}
+    assert scrape.value("sched_run_failures_total", **failures) == 1
+
+
+def test_what_never_started_is_a_dead_letter_too(scrape):
+    claim = claim_of()
+    refused = Outcome(
+        claim.fire_id, claim.token, "rejected", reason=Reason("refused", "refused by the server")
+    )
+    measured(
+        Settled(claim, refused, SECOND),
+        decided("rejected", Reason("unknown_workflow", "nobody has it"), windows=7),
+    )
+    assert scrape.value("sched_dead_letters_added_total", cause="rejected") == 2
+
+
+def test_alerts_applies_and_suspended_loops_are_counted(scrape):
+    measured(
+        Alert(Code.CLOCK_SKEW, "x"), Applied("1 added", good=True), Applied("no", good=False),
+        Degraded("poller", "the ledger is away"), Alert(Code.RUN_DOUBLED, "twice"),
+    )  # fmt: skip
+    assert scrape.value("sched_alerts_total", code="SCHEDULE_CLOCK_SKEW") == 1
+    assert scrape.value("sched_applies_total", result="refused") == 1
+    assert scrape.value("sched_loop_failures_total", loop="poller") == 1
+    assert scrape.value("sched_windows_doubled_total") == 1
+
+
+def test_a_counter_of_known_values_begins_with_zero(scrape):
+    """An alert on its increase would not see the first one otherwise."""
+    measures().begin()
+    assert scrape.value("sched_windows_doubled_total") == 0
+    assert scrape.value("sched_windows_missed_total", reason="expired") == 0
+    assert scrape.value("sched_dead_letters_added_total", cause="retries_exhausted") == 0
+
+
+# --- bounds ---
+
+
+def of_many_schedules(keys: tuple[str, ...]) -> None:
+    """10,000 schedules with a workflow of their own each fire, fail and are skipped."""
+    meter = EventMeter(keys)
+    claim = claim_of()
+    for number in range(10_000):
+        key, kind = f"key-{number}", f"workflow-{number}@1"
+        meter.on_event(started(replace(claim, key=key, workflow_type=kind), SECOND))
+        event = closed("failed", key, error_type=f"Error{number}")
+        seen = replace(event.evidence, workflow_type=kind)
+        meter.on_event(Closed(seen))
+        meter.on_event(decided("skipped", Reason("overlap", f"{key} is open")))
+        measures().count(instruments.STEP_RETRIES, step=f"step-{number}")
+
+
+@pytest.mark.parametrize("keys", [(), ("*",)])
+def test_ten_thousand_schedules_make_no_more_series_than_the_bounds_allow(scrape, keys):
+    of_many_schedules(keys)
+    samples = scrape.samples()
+    assert len(samples) < 1500
+    values: dict[str, set[str]] = {}
+    for _, labels in samples:
+        for name, value in labels:
+            values.setdefault(name, set()).add(value)
+    values.pop("le")
+    assert max(map(len, values.values())) == MOST_VALUES + 1
+    assert ("key" in values) is bool(keys)
+    assert instruments.OTHER in values["workflow"]
+
+
+def test_only_the_keys_that_the_setting_names_are_labels(scrape):
+    read = Settings.from_environment({"SCHED_METRICS_KEYS": "billing-*, nightly"})
+    measured(
+        *(closed("completed", key) for key in ("billing-eu", "nightly", "hourly")),
+        keys=read.metrics_keys,
+    )
+    shown = {dict(labels)["key"] for _, labels in scrape.samples(ending="schedule_runs_total")}
+    assert shown == {"billing-eu", "nightly", "other"}
+
+
+def test_a_list_of_keys_that_cannot_be_one_is_refused():
+    with pytest.raises(SettingsInvalid, match="with commas between them"):
+        Settings.from_environment({"SCHED_METRICS_KEYS": "billing nightly"})
+
+
+# --- export ---
+
+
+def test_without_a_variable_and_a_port_nothing_is_exported():
+    assert configure(prometheus=False, environment={}).provider is None
+
+
+def test_a_disabled_sdk_exports_nothing_even_with_a_port():
+    given = {"OTEL_SDK_DISABLED": "true", "OTEL_METRICS_EXPORTER": "console"}
+    assert configure(prometheus=True, environment=given).respond is None
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"OTEL_METRICS_EXPORTER": "statsd"}, "no metrics exporter 'statsd' is installed here"),
+        ({"OTEL_METRICS_EXPORTER": "otlp"}, "pip install 'sched-engine[otlp]'"),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://x"}, "pip install 'sched-engine[otlp]'"),
+        (
+            {"OTEL_METRICS_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "smoke"},
+            "write grpc or http/protobuf",
+        ),
+    ],
+)
+def test_an_exporter_that_is_not_there_is_refused_with_its_cure(monkeypatch, given, text):
+    monkeypatch.setattr(environment, "entry_points", lambda **_: [])
+    with pytest.raises(SettingsInvalid, match=text.replace("[", r"\[")):
+        configure(prometheus=False, environment=given)
+
+
+def test_the_exporter_of_otlp_is_that_of_its_protocol(monkeypatch):
+    asked: list[str] = []
+
+    def found(*, group: str, name: str) -> list[SimpleNamespace]:
+        asked.append(name)
+        return [SimpleNamespace()]
+
+    monkeypatch.setattr(environment, "entry_points", found)
+    for protocol in ("grpc", "http/protobuf"):
+        given = {"OTEL_METRICS_EXPORTER": "otlp,none", "OTEL_EXPORTER_OTLP_PROTOCOL": protocol}
+        with pytest.raises(AttributeError):
+            configure(prometheus=False, environment=given)
+    assert asked == ["otlp_proto_grpc", "otlp_proto_http"]
+
+
+def test_every_metric_of_the_alert_rules_is_on_the_page():
+    """And the alerts are those that people look for: the rules name what exists."""
+    rules = (PAGE.parents[1] / "deploy/sched.rules.yml").read_text(encoding="utf-8")
+    endings = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+    known = {each.prometheus + ending for each in INSTRUMENTS for ending in endings[each.kind]}
+    named = set(re.findall(r"\bsched_\w+", "\n".join(re.sub(r'".*"', "", rules).splitlines())))
+    assert named - known == set()
