@@ -17,7 +17,7 @@ from tests.acceptance.fleet import ROOT
 from tests.pages import ask
 from tests.waiting import eventually
 
-RULES = ROOT / "deploy/sched.rules.yml"
+RULES = ROOT / "deploy/monitoring/sched.rules.yml"
 PROMETHEUS, PROMTOOL = shutil.which("prometheus"), shutil.which("promtool")
 
 _CONFIG = """

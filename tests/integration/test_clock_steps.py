@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
 
@@ -9,15 +10,18 @@ import asyncpg
 import pytest
 from temporalio.worker import Worker
 
+from engine.errors import Code
 from engine.ledger import PostgresLedger
-from engine.runtime import SchedulePlugin
+from engine.runtime import SchedulePlugin, Settings
 from engine.runtime.events import Alert, Decided, Event, Recovered, Settled
+from engine.runtime.watch.watch import Alone
 from engine.schedules import load_schedules
 from tests.sample_workflows import Noop
 from tests.waiting import eventually
 
 PULSE = "schedules: [{key: pulse, workflow: noop, everyMs: 1000}]"
 AGREES_FOR = 4.0
+HEARTBEAT = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
 
 
@@ -93,8 +97,9 @@ async def watched(client, database_url, clock, database) -> AsyncIterator[Watche
     ledger = await PostgresLedger.connect(database_url, namespace=client.namespace)
     made = Watched(database, ledger)
     plugin = SchedulePlugin(
-        load_schedules(PULSE), database_url=database_url, on_event=made.told.append
-    )
+        load_schedules(PULSE), database_url=database_url, on_event=made.told.append,
+        settings=Settings(heartbeat=HEARTBEAT),
+    )  # fmt: skip
     async with Worker(client, task_queue="sched", workflows=[Noop], plugins=[plugin]):
         await made.until(3)
         yield made
@@ -114,6 +119,34 @@ async def test_a_clock_set_an_hour_forward_fires_nothing_until_it_agrees(clock, 
     await watched.until(len(held) + 3)
     keys = [(row["series"], row["fire_time"]) for row in await watched.fired()]
     assert len(set(keys)) == len(keys)
+
+
+async def test_a_watch_names_the_clock_as_the_cause_and_takes_no_worker_for_dead(
+    client, database_url, clock, watched
+):
+    told: list[Event] = []
+
+    async def connected():
+        return client
+
+    alone = Alone(
+        database_url, Settings(heartbeat=HEARTBEAT),
+        namespace=client.namespace, schema="sched", connect=connected, on_event=told.append,
+    )  # fmt: skip
+    looking = asyncio.create_task(alone.run())
+    # Its clock has to agree for a while before a step can be seen.
+    await eventually(lambda: bool(alone.looks >= 3))
+    await clock.step(HOUR)
+
+    def found() -> bool:
+        alerts = [event for event in told if isinstance(event, Alert)]
+        held = [each for each in alerts if "workers start nothing: the ledger's clock" in each.text]
+        assert {each.code for each in alerts} <= {Code.NOT_FIRED}, alerts
+        return bool(held)
+
+    await eventually(found)
+    alone.stop()
+    await looking
 
 
 async def test_a_clock_set_an_hour_back_moves_no_cursor_back_and_fires_no_window_again(

@@ -5,20 +5,30 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from temporalio.client import Client
+from temporalio.worker import Worker
 
-from engine.embedded import PostgresServer
+from engine.embedded import PostgresServer, TemporalServer
 from engine.errors import TemporalUnavailable
-from engine.runtime.events import Event
+from engine.runtime import SchedulePlugin
+from engine.runtime.events import Event, Settled
 from engine.runtime.settings import Settings
 from engine.runtime.watch import watch as looks
+from engine.schedules import load_schedules
+from tests.nemesis.proxy import Link
 from tests.receiver import Receiver
+from tests.sample_workflows import Noop
 from tests.servers import shared_folder
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
+
+QUICK = timedelta(milliseconds=200)
+FILE = "schedules: [{key: pulse, workflow: noop, everyMs: 1000, grace: 1s}]"
 
 
 async def test_a_watch_tells_of_a_server_that_is_away_and_of_its_return(
@@ -38,7 +48,7 @@ async def test_a_watch_tells_of_a_server_that_is_away_and_of_its_return(
         postgres = PostgresServer(folder / "pg")
         await postgres.start()
         async with receiver.listening() as url:
-            settings = Settings(heartbeat=timedelta(milliseconds=200), alert_url=f"{url}/alerts")
+            settings = Settings(heartbeat=QUICK, alert_url=f"{url}/alerts")
             alone = looks.Alone(
                 postgres.url, settings, namespace=client.namespace, schema="sched",
                 connect=connect, on_event=events.append,
@@ -58,3 +68,36 @@ async def test_a_watch_tells_of_a_server_that_is_away_and_of_its_return(
             alone.stop()
             await watching
         await postgres.stop()
+
+
+async def test_windows_that_wait_for_temporal_have_that_cause_and_are_resolved_by_its_return(
+    client: Client, temporal: TemporalServer, database_url: str
+):
+    receiver = Receiver()
+    place = int(temporal.address.rpartition(":")[2])
+    async with receiver.listening() as url, Link("temporal", place) as link:
+        settings = Settings(heartbeat=QUICK, rpc_timeout=timedelta(seconds=1))
+        there = await Client.connect(f"127.0.0.1:{link.port}", namespace=client.namespace)
+
+        async def connect() -> Client:
+            return there
+
+        events: list[Event] = []
+        plugin = SchedulePlugin(
+            load_schedules(FILE), database_url=database_url, settings=settings,
+            on_event=events.append,
+        )  # fmt: skip
+        alone = looks.Alone(
+            database_url, replace(settings, alert_url=f"{url}/alerts"),
+            namespace=client.namespace, schema="sched", connect=connect,
+            on_event=lambda _: None,
+        )  # fmt: skip
+        looking = asyncio.create_task(alone.run())
+        async with Worker(there, task_queue="sched", workflows=[Noop], plugins=[plugin]):
+            await eventually(lambda: any(isinstance(each, Settled) for each in events))
+            with link.harmed("cut"):
+                message = await receiver.heard("open", "NOT_FIRED", cause="temporal_unreachable")
+                assert "pulse has not fired" in message["summary"]
+            await receiver.heard("resolved", "NOT_FIRED", cause="temporal_unreachable")
+        alone.stop()
+        await looking

@@ -338,7 +338,7 @@ def test_the_exporter_of_otlp_is_that_of_its_protocol(monkeypatch):
 
 def test_every_metric_of_the_alert_rules_is_on_the_page():
     """And the alerts are those that people look for: the rules name what exists."""
-    rules = (PAGE.parents[1] / "deploy/sched.rules.yml").read_text(encoding="utf-8")
+    rules = (PAGE.parents[1] / "deploy/monitoring/sched.rules.yml").read_text(encoding="utf-8")
     endings = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
     known = {each.prometheus + ending for each in INSTRUMENTS for ending in endings[each.kind]}
     named = set(re.findall(r"\bsched_\w+", "\n".join(re.sub(r'".*"', "", rules).splitlines())))

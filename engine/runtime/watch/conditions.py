@@ -64,15 +64,18 @@ class Judgement:
 
 def judge(facts: Facts, around: Surroundings) -> Judgement:
     """Return every problem that the facts show."""
-    living = [each for each in facts.replicas if not _silent(each, facts.now, around.heartbeat)]
+    # By a clock that was set, every replica may seem dead, or alive.
+    known = facts.replicas if around.clock is None else ()
+    living = [each for each in known if not _silent(each, facts.now, around.heartbeat)]
     problems = [
         *_not_fired(facts.overdue, living, around),
-        *_vanished(facts.replicas, living, facts.now, around.heartbeat),
+        *_vanished(known, living, facts.now, around.heartbeat),
         *_unpolled(facts),
         *map(_dead, facts.letters),
         *(problem for each in facts.watched for problem in _beyond_limits(each, facts.now)),
     ]
-    of = JUDGED - {Code.DEAD_LETTERS} if facts.some_letters else JUDGED
+    of = JUDGED - ({Code.DEAD_LETTERS} if facts.some_letters else set())
+    of -= {Code.REPLICA_VANISHED} if around.clock is not None else set()
     # Two windows of one schedule may be late for different reasons; the older one is told.
     return Judgement(list({each.name: each for each in reversed(problems)}.values()), of)
 
@@ -133,6 +136,8 @@ def _not_fired(
 
 def _cause(late: Overdue, living: Sequence[SeenReplica], around: Surroundings) -> tuple[Cause, str]:
     """Return the probable cause, and a clause with the cause and its cure."""
+    if around.clock is not None:
+        return "clock_hold", f"workers start nothing: {around.clock}"
     of_project = [each for each in living if each.project == late.project]
     there = [each for each in of_project if late.external or each.task_queue == late.task_queue]
     if not there:
@@ -143,8 +148,6 @@ def _cause(late: Overdue, living: Sequence[SeenReplica], around: Surroundings) -
     if late.status is None and not known:
         text = f"no worker on task queue {late.task_queue} knows {late.workflow}"
         return "workflow_unknown", f"{text}: deploy its code"
-    if around.clock is not None:
-        return "clock_hold", f"workers start nothing: {around.clock}"
     if around.temporal is not None:
         return "temporal_unreachable", f"Temporal cannot be reached: {around.temporal}"
     return _in_progress(late, there)

@@ -234,7 +234,7 @@ class Alone:
         self._connect, self._settings = connect, settings
         self._client: Client | None = None
         self._ledger: PostgresLedger | None = None
-        self._skew = ClockWatch(settings.max_skew)
+        self._skew, self._looks = ClockWatch(settings.max_skew), 0
         self._watch = Watch(
             self._opened, settings, holder=None, temporal=self._temporal, clock=self._clock,
             namespace=namespace, on_event=on_event,
@@ -252,6 +252,11 @@ class Alone:
     def stop(self) -> None:
         """Stop after the look in progress."""
         self._loop.stop()
+
+    @property
+    def looks(self) -> int:
+        """Number of readings of the ledger's clock so far."""
+        return self._looks
 
     async def _opened(self) -> Ledger:
         self._ledger = await PostgresLedger.connect(
@@ -271,6 +276,7 @@ class Alone:
         return None
 
     def _clock(self, now: datetime, asked: float) -> str | None:
+        self._looks += 1
         self._skew.observe(now, asked, boottime())
         if not self._skew.holds:
             return None
