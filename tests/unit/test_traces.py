@@ -8,7 +8,9 @@ import re
 import subprocess
 import sys
 
+import opentelemetry.trace
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
@@ -93,6 +95,13 @@ def test_what_cannot_be_exported_is_refused_with_its_cure(exporter, protocol, sa
     with pytest.raises(SettingsInvalid, match=re.escape(says)):
         export_traces(variables)
     assert application_provider() is None
+
+
+def test_a_provider_that_user_code_has_set_stays(monkeypatch):
+    own = TracerProvider()
+    monkeypatch.setattr(opentelemetry.trace, "_TRACER_PROVIDER", own)
+    export_traces({"OTEL_TRACES_EXPORTER": "console"})
+    assert application_provider() is own
 
 
 class Collector(SpanExporter):
