@@ -19,12 +19,12 @@ FIELDS = "everyMs: 60000, grace: 1s, catchUp: {policy: all}"
 
 
 async def look(bench: Bench, around: Surroundings = AROUND) -> list[Condition]:
-    return sorted(judge(await bench.ledger.facts(), around).problems, key=lambda each: each.name)
+    return sorted(judge(await bench.ledger.facts(), around).conditions, key=lambda each: each.name)
 
 
 async def the_only(bench: Bench, around: Surroundings = AROUND) -> Condition:
-    (problem,) = await look(bench, around)
-    return problem
+    (condition,) = await look(bench, around)
+    return condition
 
 
 async def close(bench: Bench, count: int, *ends: Closed) -> None:
@@ -40,12 +40,12 @@ async def close(bench: Bench, count: int, *ends: Closed) -> None:
 
 async def test_a_window_past_its_grace_is_found_with_the_time_since_when(bench: Bench):
     await declare_ago(bench, "everyMs: 60000, grace: 30s", 5 * MINUTE)
-    problem = await the_only(bench)
-    assert (problem.name, problem.code, problem.key) == ("not-fired:k", Code.NOT_FIRED, "k")
-    age = datetime.now(UTC) - problem.since
+    condition = await the_only(bench)
+    assert (condition.name, condition.code, condition.key) == ("not-fired:k", Code.NOT_FIRED, "k")
+    age = datetime.now(UTC) - condition.since
     assert 4 * MINUTE < age < 6 * MINUTE
-    assert problem.cause == "undecided"
-    assert "replica-a could decide it" in problem.text
+    assert condition.cause == "undecided"
+    assert "replica-a could decide it" in condition.text
 
 
 async def test_a_window_within_its_grace_is_no_problem(bench: Bench):
@@ -57,18 +57,18 @@ async def test_an_outage_of_all_workers_is_one_problem_and_not_one_for_each_sche
     for key in "abc":
         await declare_ago(bench, FIELDS, 5 * MINUTE, key=key)
     await bench.ledger.withdraw(bench.serving)
-    problem = await the_only(bench)
-    assert problem.cause == "no_replica"
-    assert "3 schedules of project default have not fired (a, b, c)" in problem.text
+    condition = await the_only(bench)
+    assert condition.cause == "no_replica"
+    assert "3 schedules of project default have not fired (a, b, c)" in condition.text
 
 
 async def test_workers_of_another_task_queue_do_not_count(bench: Bench):
     await declare_ago(bench, FIELDS, 5 * MINUTE)
     await bench.ledger.withdraw(bench.serving)
     await bench.announce(Serving("elsewhere", "default", "other", frozenset({"noop@1"})))
-    problem = await the_only(bench)
-    assert problem.cause == "task_queue_unserved"
-    assert "no worker serves its task queue sched, only other" in problem.text
+    condition = await the_only(bench)
+    assert condition.cause == "task_queue_unserved"
+    assert "no worker serves its task queue sched, only other" in condition.text
 
 
 async def test_a_worker_without_the_workflow_does_not_count(bench: Bench):
@@ -90,27 +90,31 @@ async def test_a_schedule_whose_plan_fails_is_found_though_it_is_due_later(bench
     async with bench.ledger.transaction() as transaction:
         await transaction.lock(["k"])
         await transaction.back_off("k", "a definition of tomorrow")
-    problem = await the_only(bench)
-    assert problem.cause == "plan_failed"
-    assert "a definition of tomorrow" in problem.text
-    assert datetime.now(UTC) - problem.since > 4 * MINUTE
+    condition = await the_only(bench)
+    assert condition.cause == "plan_failed"
+    assert "a definition of tomorrow" in condition.text
+    assert datetime.now(UTC) - condition.since > 4 * MINUTE
 
 
 async def test_a_start_without_an_answer_is_found_with_its_owner(bench: Bench):
     await declare_ago(bench, "everyMs: 3600000, grace: 0s", HOUR)
     (claim,) = await bench.claim(lease=timedelta(0))
     await bench.ledger.take_over(bench.other, limit=10, lease=timedelta(minutes=1))
-    problem = await the_only(bench)
-    assert (problem.cause, problem.since) == ("no_answer", claim.fire_time)
-    assert "replica-b has it" in problem.text
+    condition = await the_only(bench)
+    assert (condition.cause, condition.since) == ("no_answer", claim.fire_time)
+    assert "replica-b has it" in condition.text
 
 
 async def test_a_paused_schedule_is_a_problem_only_if_it_declares_how_late_it_may_be(bench: Bench):
     await declare_ago(bench, FIELDS, 5 * MINUTE, key="plain", paused=True)
     await declare_ago(bench, f"{FIELDS}, alert: {{lateAfter: 2m}}", 5 * MINUTE, paused=True)
-    problem = await the_only(bench)
-    assert (problem.name, problem.code, problem.cause) == ("late:k", Code.FIRED_LATE, "paused")
-    assert "later than its limit of 2m; it is paused since" in problem.text
+    condition = await the_only(bench)
+    assert (condition.name, condition.code, condition.cause) == (
+        "late:k",
+        Code.FIRED_LATE,
+        "paused",
+    )
+    assert "later than its limit of 2m; it is paused since" in condition.text
 
 
 async def test_a_run_that_began_too_late_is_a_problem_until_one_is_in_time(bench: Bench):
@@ -118,8 +122,8 @@ async def test_a_run_that_began_too_late_is_a_problem_until_one_is_in_time(bench
     claims = sorted(await bench.claim(), key=lambda each: each.fire_time)
     assert len(claims) >= 3
     await run_of(bench, claims[0], "first")
-    problem = await the_only(bench)
-    assert problem.code is Code.FIRED_LATE
+    condition = await the_only(bench)
+    assert condition.code is Code.FIRED_LATE
     for claim in claims[1:]:
         await run_of(bench, claim, f"run-{claim.bucket}")
     assert await look(bench) == []
@@ -128,7 +132,7 @@ async def test_a_run_that_began_too_late_is_a_problem_until_one_is_in_time(bench
 async def test_failures_in_a_row_are_counted_until_a_run_completes(bench: Bench):
     await declare_ago(bench, f"{FIELDS}, alert: {{failuresInRow: 2}}", 5 * MINUTE)
     await close(bench, 5, "completed", "failed", "timed_out")
-    found = {problem.code: problem for problem in await look(bench)}
+    found = {condition.code: condition for condition in await look(bench)}
     assert "2 runs in a row have failed of k, its limit is 2" in found[Code.FAILURES_IN_ROW].text
     assert "k has 2 dead letters" in found[Code.DEAD_LETTERS].text
 
@@ -136,7 +140,7 @@ async def test_failures_in_a_row_are_counted_until_a_run_completes(bench: Bench)
 async def test_one_failure_after_a_completed_run_is_not_a_row(bench: Bench):
     await declare_ago(bench, f"{FIELDS}, alert: {{failuresInRow: 2}}", 5 * MINUTE)
     await close(bench, 5, "failed", "completed", "failed")
-    assert [problem.code for problem in await look(bench)] == [Code.DEAD_LETTERS]
+    assert [condition.code for condition in await look(bench)] == [Code.DEAD_LETTERS]
 
 
 async def test_a_dead_letter_is_a_problem_until_it_is_dealt_with(bench: Bench):
@@ -144,9 +148,9 @@ async def test_a_dead_letter_is_a_problem_until_it_is_dealt_with(bench: Bench):
     (claim,) = await bench.claim()
     refused = Reason("payload_too_large", "payload too large")
     await bench.ledger.settle([Outcome(claim.fire_id, claim.token, "rejected", reason=refused)])
-    problem = await the_only(bench)
-    assert (problem.name, problem.code) == ("dead:k", Code.DEAD_LETTERS)
-    assert f"`sched dead show {claim.workflow_id}`" in problem.text
+    condition = await the_only(bench)
+    assert (condition.name, condition.code) == ("dead:k", Code.DEAD_LETTERS)
+    assert f"`sched dead show {claim.workflow_id}`" in condition.text
     await operator(bench).drop_dead(claim.workflow_id, reason="a test")
     assert await look(bench) == []
 
@@ -162,9 +166,9 @@ async def test_windows_skipped_in_a_row_are_counted_without_those_that_were_chos
         6 * MINUTE, key="old",
     )  # fmt: skip
     await bench.claim()
-    problem = await the_only(bench)
-    assert (problem.code, problem.key) == (Code.SKIPPED_IN_ROW, "old")
-    assert "windows in a row had no run of old, its limit is 3; the last: expired" in problem.text
+    condition = await the_only(bench)
+    assert (condition.code, condition.key) == (Code.SKIPPED_IN_ROW, "old")
+    assert "windows in a row had no run of old, its limit is 3; the last: expired" in condition.text
 
 
 async def test_a_replica_that_goes_silent_has_vanished_and_one_that_leaves_has_not(bench: Bench):
@@ -172,7 +176,7 @@ async def test_a_replica_that_goes_silent_has_vanished_and_one_that_leaves_has_n
     await bench.ledger.withdraw(bench.other)
     assert await look(bench) == []
     # A hundredth of a heartbeat: both announcements are old by now.
-    problem = await the_only(bench, Surroundings(timedelta(microseconds=1)))
-    assert problem.code is Code.REPLICA_VANISHED
-    assert "replica-a of project default has not been heard of since" in problem.text
-    assert "no other serves task queue sched" in problem.text
+    condition = await the_only(bench, Surroundings(timedelta(microseconds=1)))
+    assert condition.code is Code.REPLICA_VANISHED
+    assert "replica-a of project default has not been heard of since" in condition.text
+    assert "no other serves task queue sched" in condition.text

@@ -1,4 +1,4 @@
-"""Judgement of a look: from what the ledger knows to the problems that last. Pure."""
+"""Judgement of a look: from what the ledger knows to the conditions that last. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ JUDGED: Final = frozenset(
         Code.REPLICA_VANISHED, Code.TASK_QUEUE_UNPOLLED, Code.DEAD_LETTERS,
     }
 )  # fmt: skip
-"""Every kind of problem that a look judges by what is in the ledger."""
+"""Every kind of condition that a look judges by what is in the ledger."""
 
 _SILENT = 2.5
 """Missed heartbeats from which on a replica has vanished. A look comes every half heartbeat, so it
@@ -56,33 +56,33 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The problems that last, and the kinds that could be judged."""
+    """The conditions that last, and the kinds that could be judged."""
 
-    problems: Sequence[Condition]
+    conditions: Sequence[Condition]
     of: Collection[Code] = field(default=JUDGED)
 
 
 def judge(facts: Facts, around: Surroundings) -> Judgement:
-    """Return every problem that the facts show."""
+    """Return every condition that the facts show."""
     # By a clock that was set, every replica may seem dead, or alive.
     known = facts.replicas if around.clock is None else ()
     living = [each for each in known if not _silent(each, facts.now, around.heartbeat)]
-    problems = [
+    conditions = [
         *_not_fired(facts.overdue, living, around),
         *_vanished(known, living, facts.now, around.heartbeat),
         *_unpolled(facts),
         *map(_dead, facts.letters),
-        *(problem for each in facts.watched for problem in _beyond_limits(each, facts.now)),
+        *(condition for each in facts.watched for condition in _beyond_limits(each, facts.now)),
     ]
     of = JUDGED - ({Code.DEAD_LETTERS} if facts.some_letters else set())
     of -= {Code.REPLICA_VANISHED} if around.clock is not None else set()
     # Two windows of one schedule may be late for different reasons; the older one is told.
-    return Judgement(list({each.name: each for each in reversed(problems)}.values()), of)
+    return Judgement(list({each.name: each for each in reversed(conditions)}.values()), of)
 
 
 # --- windows that have not fired ---
-# A cause that many schedules share is one problem, so that an outage does not become thousands of
-# messages. Any other cause is a problem of its schedule.
+# A cause that many schedules share is one condition, so that an outage does not become thousands of
+# messages. Any other cause is a condition of its schedule.
 
 _SHARED: Final = frozenset(
     {"no_replica", "task_queue_unserved", "temporal_unreachable", "clock_hold"}
@@ -278,7 +278,7 @@ def _in_row(
     limit: int | None,
     kind: tuple[str, Code, str],
 ) -> Iterator[Condition]:
-    """Yield a problem if the newest rows are bad, and have at least ``limit`` windows."""
+    """Yield a condition if the newest rows are bad, and have at least ``limit`` windows."""
     row: list[Recent] = []
     for each in rows:
         if each.status not in bad:

@@ -1,4 +1,4 @@
-"""Watch: looks at the ledger for problems, reports each once, and tells the receiver.
+"""Watch: looks at the ledger for conditions, reports each once, and tells the receiver.
 
 Every replica runs one, and one of them at a time has the duty. The process `sched watch` runs one
 too, always on duty, because a fleet that is gone reports nothing.
@@ -40,11 +40,11 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 300.0
 _EVERY_PING = 60.0
 """Seconds between two signs that all is well."""
 _AWAY = timedelta(seconds=15)
-"""How long a server has to be away to be a problem; a restart takes less."""
+"""How long a server has to be away to be a condition; a restart takes less."""
 _GRAVE = frozenset({Code.NOT_FIRED, Code.TEMPORAL_UNAVAILABLE, Code.LEDGER_UNAVAILABLE})
-"""Problems that end the signs that all is well: windows may be late. The others do not."""
+"""Conditions that end the signs that all is well: windows may be late. The others do not."""
 _LOGGED = frozenset({Code.TASK_QUEUE_UNPOLLED, Code.DEAD_LETTERS})
-"""Problems that the tracker writes to the log when it sees them."""
+"""Conditions that the tracker writes to the log when it sees them."""
 
 
 class Watch:
@@ -81,6 +81,7 @@ class Watch:
         self._pinged = -_EVERY_PING
         self._unheard: set[str] = set()
         self._seen: dict[str, AlertRow] = {}
+        self._late: set[str] | None = None
 
     @property
     def _every(self) -> timedelta:
@@ -120,16 +121,37 @@ class Watch:
         facts = await ledger.facts()
         clock = self._clock(facts.now, asked)
         around = Surroundings(self._settings.heartbeat, temporal, clock)
-        found = judge(facts, around)
-        problems = [*found.problems, *self._away(Code.TEMPORAL_UNAVAILABLE, "Temporal", temporal)]
-        found = Judgement(problems, {*found.of, Code.TEMPORAL_UNAVAILABLE})
+        judged = judge(facts, around)
+        found = self._lasting(judged)
+        conditions = [
+            *found.conditions,
+            *self._away(Code.TEMPORAL_UNAVAILABLE, "Temporal", temporal),
+        ]
+        found = Judgement(conditions, {*found.of, Code.TEMPORAL_UNAVAILABLE})
         await self._note(ledger.alerts, found)
-        if any(problem.cause == "undecided" for problem in problems):
+        if any(condition.cause == "undecided" for condition in judged.conditions):
             await ledger.wake()  # a hint was lost, or a next fire time is wrong
-        return not any(problem.code in _GRAVE for problem in problems)
+        late = [*judged.conditions, *conditions]
+        return not any(condition.code in _GRAVE for condition in late)
+
+    def _lasting(self, found: Judgement) -> Judgement:
+        """Leave out windows that the look before did not find late.
+
+        A worker that has just started decides within moments what is owed, or rejects it.
+        """
+        late = {each.name for each in found.conditions if each.code is Code.NOT_FIRED}
+        before, self._late = self._late, late
+        lasting = [
+            each
+            for each in found.conditions
+            if each.code is not Code.NOT_FIRED or (before and each.name in before)
+        ]
+        # The first look of a process cannot tell whether what others have found is over.
+        unjudged = {Code.NOT_FIRED} if before is None else set()
+        return Judgement(lasting, set(found.of) - unjudged)
 
     async def _note(self, book: AlertBook, found: Judgement) -> None:
-        changes = await book.note(found.problems, of=found.of)
+        changes = await book.note(found.conditions, of=found.of)
         if self._holder is None:
             changes = self._news(await book.open(), of=found.of)
         for alert in changes.resolved:
@@ -153,12 +175,12 @@ class Watch:
 
     async def _note_ledger(self, error: str | None) -> None:
         """Note that the ledger is away, or is there again, in this process."""
-        problems = self._away(Code.LEDGER_UNAVAILABLE, "the ledger", error)
-        await self._note(self._here, Judgement(problems, {Code.LEDGER_UNAVAILABLE}))
+        conditions = self._away(Code.LEDGER_UNAVAILABLE, "the ledger", error)
+        await self._note(self._here, Judgement(conditions, {Code.LEDGER_UNAVAILABLE}))
         await self._deliver(self._here)
 
     def _away(self, code: Code, server: str, error: str | None) -> list[Condition]:
-        """Return the problem of a server that has been away for a while."""
+        """Return the condition of a server that has been away for a while."""
         if error is None:
             self._since.pop(code, None)
             return []
