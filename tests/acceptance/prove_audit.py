@@ -93,6 +93,11 @@ class Proof:
         replicas = self._fleet.replicas
         return [n for n, each in enumerate(replicas) if each.process.returncode is None]
 
+    async def has_begun(self) -> bool:
+        """Return whether every schedule is declared and has fired."""
+        rows = await self._service.schedules()
+        return bool(rows) and all(row.last_fire_at or row.key == "off" for row in rows)
+
     async def go_on(self, seconds: float) -> None:
         """Let things happen for a while."""
         ends = time.monotonic() + seconds
@@ -236,7 +241,7 @@ async def _proved(proof: Proof, url: str, minutes: float) -> int:
     since = datetime.now().astimezone()
     for _ in range(WORKERS):
         await proof.start()
-    await asyncio.sleep(10)
+    await eventually(proof.has_begun, timeout=120, every=0.5)
     left = minutes * 60
     while left > 0:
         part = min(left, AUDIT_EVERY)

@@ -25,7 +25,7 @@ ODD_ZONES = (
 )  # fmt: skip
 POLICIES = ["standard", {"gap": "skip"}, {"fold": "last"}, {"fold": "both"},
             {"gap": "skip", "fold": "both"}]  # fmt: skip
-MOST = 300
+MOST = 1000
 
 
 def moments(first: int, last: int) -> st.SearchStrategy[datetime]:
@@ -146,3 +146,29 @@ def test_rare_and_dense_windows_are_found_without_holding_them_all():
     for dense in ({"everyMs": 1000}, {"cron": "* * * * * *"}, {"cron": "0-59 0-59 0-23 * * *"}):
         seconds = OwedWindows({"key": "k", **dense}).fires(0, instant(LAST))
         assert [next(seconds) for _ in range(3)] == [1_000_000, 2_000_000, 3_000_000]
+
+
+@pytest.mark.parametrize(
+    "at",
+    ["2026-11-20T11:59:59", "2026-11-20T12:00:00", "2026-11-21T05:59:59", "2026-11-21T06:00:00"],
+)
+def test_both_exclude_a_stretch_up_to_its_end(at):
+    schedule = Schedule.from_json(
+        {"workflow": "w", "key": "k", "everyMs": 1000, "exclude": [ITEMS[3], ITEMS[2]]}
+    )
+    window = datetime.fromisoformat(f"{at}Z")
+    assert schedule.exclusions is not None
+    owed = OwedWindows(schedule.to_json())
+    assert owed.off(instant(window)) == schedule.exclusions.reason(window)
+
+
+@pytest.mark.parametrize(
+    "cron",
+    ["H(0-3)/10 * * * *", "H H(9-17) H * *", "H/40 H/5 * * *", "0 0 H H H(1-5)", "@monthly",
+     "0 12 L-2,15W * *", "0 12 * * 5L,MON#2", "0 12 31W * *", "5 4 28-3 * 6-1", "0 0 */2 * FRI"],
+)  # fmt: skip
+@pytest.mark.parametrize("key", ["a", "cache-sync", "nightly-report"])
+def test_both_read_the_rarer_forms_alike(cron, key):
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    ours, theirs = both({"cron": cron, "key": key}, begin, begin + YEAR)
+    assert ours == theirs != []

@@ -174,6 +174,8 @@ def test_what_a_resume_makes_up_for_may_run_and_so_may_what_was_asked_for():
     ]
     rows.append(row(4, status="skipped", reason_code="coalesced", reason="coalesced into 5"))
     assert judged(rows, actions=HELD).verdict == "complete"
+    skipped_ahead = row(7, timing="backfill", decided_at=at(1), started_at=at(9))
+    assert judged([*all_but(7), skipped_ahead]).verdict == "complete"
 
 
 def test_a_pause_with_an_end_lets_go_what_opens_then():
