@@ -193,8 +193,8 @@ def _decided(row: AccountRow, schedule: Schedule, at: datetime) -> list[str]:
     where = f", {late:.3f} s after its fire time" if late >= 0 else ", before its fire time"
     of = f" with {row.windows - 1:,} others" if row.windows > 1 else ""
     decided = told(instant(row.decided_at))
-    kind, _ = _kind_of(row)
-    why = f"{kind}, because {_rule(row, schedule)}"
+    kind = row.status if _not_planned(row) else _kind_of(row)[0]
+    why = f"{kind}, because {_rule(row, schedule, kind)}"
     found = [f"It was decided{of} at {decided} by the database's clock{where}: {why}."]
     if row.status != kind:
         found.append(f"It is {row.status} now.")
@@ -211,10 +211,10 @@ def _decided(row: AccountRow, schedule: Schedule, at: datetime) -> list[str]:
     return found
 
 
-def _rule(row: AccountRow, schedule: Schedule) -> str:
+def _rule(row: AccountRow, schedule: Schedule, kind: str) -> str:
     grace = format_duration(schedule.grace)
     code = row.reason_code
-    if code in _RULES:
+    if kind != "claimed" and code in _RULES:
         return _RULES[code].format(overlap=schedule.overlap)
     by_timing = {
         "on_time": f"every window starts whose oldest neighbour is at most `grace` ({grace}) old",
@@ -333,7 +333,7 @@ def _end_of_hold(
     state: ScheduleState,
 ) -> tuple[CatchUp | None, bool, Hold | None]:
     """Return the catch-up of a hold that ended with the plan, whether it ended, and the hold."""
-    if row.reason_code == "retired":
+    if row.reason_code == "retired" and row.timing is None:
         return None, True, "retired"
     span, chapter = history.pause_at(at), history.version(row.definition_version)
     following = versions.get(row.definition_version + 1)
