@@ -252,6 +252,7 @@ def together_with(row: AccountRow, rows: Sequence[AccountRow]) -> list[AccountRo
     mine = [
         each for each in rows
         if each.series == row.series and abs(instant(each.decided_at) - at) <= TOGETHER
+        and (each.timing != "backfill" or each.history)
     ]  # fmt: skip
     return mine or [row]
 
@@ -311,7 +312,12 @@ def _not_planned(row: AccountRow) -> str:
 
 
 def _moment_of(schedule: Schedule, mine: Sequence[AccountRow], row: AccountRow) -> datetime:
-    """Return when the plan was made: at the latest when the next window had not yet opened."""
+    """Return when the plan was made: at the latest when the next window had not yet opened.
+
+    A plan that rejects windows for want of a worker leaves the younger ones undecided.
+    """
+    if row.reason_code == "unknown_workflow":
+        return row.decided_at
     following = schedule.spec.next(max(each.last_fire_time for each in mine))
     at = row.decided_at
     return at if following is None or following > at else following - TICK

@@ -6,10 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from engine.ledger import MemoryLedger, Serving
+from engine.ledger import MemoryLedger, Serving, ToLay
 from engine.runtime.apply.apply import apply, retire_absent
 from engine.schedules import load_schedules
 from engine.schedules.planner import plan
+from engine.schedules.terms import Reason
 from engine.service import Explanation, ScheduleService
 
 BEGIN = datetime(2026, 11, 20, 9, 30, 30, tzinfo=UTC)
@@ -137,3 +138,29 @@ async def test_a_window_that_nobody_owed_is_told_as_such(told):
     await told.tick(20 * MINUTE)
     held = await told.service.explain("k", BEGIN.replace(minute=50, second=0))
     assert "the schedule is paused, and its windows are when that ends" in held.text
+
+
+async def test_a_backfill_beside_it_and_a_missing_worker_change_nothing(told):
+    await told.declare("everyMs: 600000")
+    async with told.ledger.transaction() as transaction:
+        (state,) = await transaction.read(["k"])
+        window = state.window(BEGIN.replace(minute=20, second=0))
+        lay = [ToLay(window, window.workflow_id(suffixed=False), again=False)]
+        await transaction.lay(state, lay, overlap="allow", owner="replica-a", lease=MINUTE)
+    await told.tick(timedelta(0))
+    found = await told.every()
+    assert found["starting first_sight"].replay.agrees, found["starting first_sight"].text
+    unknown = Told()
+    unknown.ledger.travel(BEGIN)
+    text = "schedules: [{key: k, workflow: nobody, everyMs: 600000, firstFire: next}]"
+    await apply(unknown.ledger, load_schedules(text), by="ana")
+    unknown.now += 21 * MINUTE
+    unknown.ledger.travel(unknown.now)
+    async with unknown.ledger.transaction() as transaction:
+        (state,) = await transaction.read(["k"])
+        unable = Reason("unknown_workflow", "no worker on task queue sched knows nobody")
+        await transaction.record([plan(state, unknown.now, unable=unable)])
+    (rejected,) = (await unknown.every()).values()
+    assert rejected.replay is not None
+    assert rejected.replay.agrees, rejected.text
+    assert "no living worker knew its workflow" in rejected.text
