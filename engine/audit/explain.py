@@ -298,7 +298,13 @@ def replayed(
         state, now, on_resume=catch_up, unable=unable, final=final, hold=hold, audited=True
     )
     found = next((each for each in planned.decisions if _covers(each, at, schedule)), None)
-    return _compared(row, found)
+    answer = _compared(row, found)
+    span = history.pause_at(instant(at))
+    if not answer.agrees and span is not None and span.resumed:
+        # `sched resume --catch-up` may have named another policy than the schedule's.
+        return Replay(None, f"{answer.said}, by the schedule's own catch-up; the ledger does not"
+                      " keep whether the resume of its pause named another one")  # fmt: skip
+    return answer
 
 
 def _not_planned(row: AccountRow) -> str:
@@ -378,12 +384,15 @@ def _compared(row: AccountRow, found: Decision | None) -> Replay:
         return Replay(False, "it leaves the window undecided")
     its = f"{found.verdict}, {found.timing}" if found.timing else found.verdict
     its += f", {found.reason}" if found.reason else ""
-    if code in _BY_OPEN_RUNS or kind == "queued":
-        same = found.verdict in {"claimed", "queued"}
+    waits = kind == "queued" or found.verdict == "queued"
+    if waits or not _BY_OPEN_RUNS.isdisjoint({code, code_of(found.reason)}):
+        ours, theirs = (
+            each in {"claimed", "queued"} or by in _BY_OPEN_RUNS
+            for each, by in ((kind, code), (found.verdict, code_of(found.reason)))
+        )
+        same = ours and theirs
         return Replay(same, f"{its}, before overlap and dependencies, and the ledger does not keep"
                       " which runs were open then")  # fmt: skip
-    if kind == "claimed" and found.verdict == "queued":
-        return Replay(True, its)  # what it waited for is over
     same = found.verdict == kind and (kind == "claimed" or code_of(found.reason) == code)
     if kind == "claimed" and row.timing in {"on_time", "late", "caught_up"} and not row.history:
         same = same and found.timing == ("on_time" if row.timing == "late" else row.timing)

@@ -9,6 +9,7 @@ import pytest
 from engine.ledger import MemoryLedger, Serving, ToLay
 from engine.runtime.apply.apply import apply, retire_absent
 from engine.schedules import load_schedules
+from engine.schedules.model import CatchUp
 from engine.schedules.planner import plan
 from engine.schedules.terms import Reason
 from engine.service import Explanation, ScheduleService
@@ -92,6 +93,19 @@ async def test_so_is_each_window_of_a_pause(told, catch_up, expected):
     found = await told.every()
     assert found.keys() >= expected
     assert {name: each.text for name, each in found.items() if not each.replay.agrees} == {}
+    assert (await told.service.audit(timedelta(days=1))).is_clean
+
+
+async def test_a_catch_up_that_only_the_resume_named_is_not_called_a_difference(told):
+    await told.declare(EVERY)
+    await told.tick(10 * MINUTE)
+    await told.service.pause("k", reason="stocktaking")
+    await told.tick(3 * HOUR)
+    await told.service.resume("k", catch_up=CatchUp(policy="latest"))
+    caught_up = (await told.every())["claimed caught_up"]
+    assert caught_up.replay is not None
+    assert caught_up.replay.agrees is None
+    assert "whether the resume of its pause named another one" in caught_up.text
     assert (await told.service.audit(timedelta(days=1))).is_clean
 
 
