@@ -11,7 +11,7 @@ from typing import Final
 from engine.audit.explain import Explanation, explain, together_with
 from engine.audit.history import History, UnreadableVersion
 from engine.audit.judge import AuditFault, KeyAudit, KeyJudge, RunSource, SeenRuns, VerdictWord
-from engine.errors import MomentInFuture
+from engine.errors import DefinitionUnreadable, MomentInFuture
 from engine.ledger import AccountRow, DefinitionVersion, Standing
 from engine.schedules.planner import TIME_RULES
 from engine.schedules.terms import utc_text
@@ -110,11 +110,15 @@ class Accounts(ReadOperations):
 
         Raises:
             ScheduleNotFound: there is no such schedule.
-            ScheduleError: this version cannot read its definition of then.
+            DefinitionUnreadable: this version cannot read its definitions.
         """
         await self.schedule(key)
         (standing,) = await self._ledger.standings([key])
-        history, versions, _ = await self._history(standing)
+        try:
+            history, versions, _ = await self._history(standing)
+        except UnreadableVersion as error:
+            cure = "ask with the version that wrote it"
+            raise DefinitionUnreadable(f"a definition of {key}: {error}", cure=cure) from error
         rows = await self._ledger.account_rows(key, at, at, limit=10)
         rows = [row for row in rows if row.windows == 1] + [row for row in rows if row.windows > 1]
         together = await self._around(key, rows[0], at) if rows else []

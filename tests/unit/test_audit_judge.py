@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine.audit.history import History
+from engine.audit.history import History, UnreadableVersion
 from engine.audit.judge import KeyAudit, KeyJudge, SeenRun, VerdictWord
 from engine.ledger import AccountRow, ActionRow, DefinitionVersion, Standing
 from engine.schedules.planner import TIME_RULES, Pause
@@ -306,3 +306,18 @@ def test_a_run_that_temporal_need_not_keep_is_not_missing():
     old = replace(row(3), closed_at=at(-1))
     audit = judged([*all_but(3), old], runs=[run(n) for n in range(1, 11) if n != 3])
     assert (audit.verdict, audit.unchecked) == ("complete", 1)
+
+
+def test_a_range_that_the_janitor_merged_accounts_for_its_runs_and_needs_none():
+    merged = row(3, windows=3, run_id=None, started_at=None, closed_at=None, decided_at=at(9))
+    rows = [*all_but(3, 4, 5), merged]
+    every = [run(n) for n in range(1, 11)]
+    assert judged(rows, runs=every).verdict == "complete"
+    assert judged(rows, runs=every[:2] + every[5:]).statuses == {"completed": 10}
+    audit = judged(rows, runs=[*every, run(4, "other")])
+    assert found(audit) == [("doubled", 4)]
+
+
+def test_a_definition_that_cannot_be_read_is_no_silence():
+    with pytest.raises(UnreadableVersion, match="version 1: ValueError"):
+        judged([], replace(version(), definition={"key": "k", "cron": "every noon"}))

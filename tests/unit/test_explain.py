@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from engine.errors import DefinitionUnreadable
 from engine.ledger import MemoryLedger, Serving, ToLay
 from engine.runtime.apply.apply import apply, retire_absent
 from engine.schedules import load_schedules
@@ -178,3 +180,15 @@ async def test_a_backfill_beside_it_and_a_missing_worker_change_nothing(told):
     assert rejected.replay is not None
     assert rejected.replay.agrees, rejected.text
     assert "no living worker knew its workflow" in rejected.text
+
+
+async def test_a_definition_of_a_later_version_is_named_and_never_called_complete(told):
+    await told.declare(EVERY)
+    versions = told.ledger._tables.versions
+    versions["k", 1] = replace(versions["k", 1], definition={"key": "k", "lunar": "full moon"})
+    report = await told.service.audit(timedelta(days=1))
+    (audit,) = report.schedules
+    assert (audit.verdict, report.is_clean) == ("unreadable", False)
+    assert "audit with the version that wrote it" in audit.faults[0].what
+    with pytest.raises(DefinitionUnreadable, match="a definition of k: version 1"):
+        await told.service.explain("k", BEGIN)
