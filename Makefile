@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 TOGETHER := --max-worker-restart 0 --numprocesses
 
 .DEFAULT_GOAL := help
-.PHONY: help install up test test-fast test-postgres test-python fuzz test-wheel check format house metrics bench prove-time prove-account prove-flow prove-lines prove-upgrade prove-faults ci lock wheel clean
+.PHONY: help install up test test-fast test-postgres test-python fuzz test-wheel check format house metrics bench prove-time prove-account prove-flow prove-lines prove-upgrade prove-faults prove-audit ci lock wheel clean
 
 help: ## Show this help
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ prove-upgrade: $(STAMP) ## Let another commit's workers and these race on one le
 prove-faults: $(STAMP) ## Break everything, by a seed, and judge the account (ARGS="--seed 7 --minutes 10")
 	$(BIN)/python -m tests.nemesis $(ARGS)
 
+prove-audit: $(STAMP) ## Audit an hour of kills, outages and verbs (ARGS="--seed 7 --minutes 5")
+	$(BIN)/python -m tests.acceptance.prove_audit $(ARGS)
+
 ci: ## Run what CI runs
 	.ci/run
 
@@ -99,7 +102,7 @@ LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hash
 
 lock: ## Pin the dependencies again (needs uv)
 	$(LOCK) --all-extras pyproject.toml --output-file requirements.lock
-	$(LOCK) --constraint requirements.lock pyproject.toml --output-file requirements-core.lock
+	$(LOCK) --extra otlp --constraint requirements.lock pyproject.toml --output-file requirements-core.lock
 	echo hatchling | $(LOCK) --constraint requirements.lock - --output-file requirements-build.lock
 
 test-wheel: $(STAMP) ## Run the fundamentals against the built wheel, without the source

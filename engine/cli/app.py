@@ -48,6 +48,15 @@ EXAMPLES = {
         "sched fires --status failed --json",
         "sched fires nightly-report --follow",
     ),
+    "audit": (
+        "sched audit",
+        "sched audit --since 7d --against temporal",
+        "sched audit nightly-report --since 2026-11-01 --json",
+    ),
+    "explain": (
+        "sched explain nightly-report 2026-11-22T05:00:00Z",
+        "sched explain nightly-report 2026-11-22T02:00:00-03:00 --json",
+    ),
     "log": ("sched log", "sched log nightly-report --limit 100 --json"),
     "pause": (
         'sched pause nightly-report --reason "the warehouse moves"',
@@ -182,7 +191,7 @@ MODULES = {
     "list": "inspect", "show": "show", "next": "next", "fires": "inspect", "log": "inspect",
     "pause": "operate", "resume": "operate", "trigger": "operate", "rerun": "operate",
     "skip": "operate", "unskip": "operate", "cancel": "operate", "backfill": "backfill",
-    "dead": "dead",
+    "dead": "dead", "audit": "audit", "explain": "audit",
     "at": "one_shots", "reschedule": "one_shots", "start": "one_shots",
     "check": "files", "apply": "files", "plan": "files",
     "history": "temporal", "versions": "temporal",
@@ -203,6 +212,8 @@ GROUPS = {
         "next": "Show the next fire of each schedule, or the next fires of one.",
         "fires": "Show what became of each window, newest first.",
         "log": "Show the actions on schedules and runs, newest first.",
+        "audit": "Compare what every schedule owed with what the ledger has.",
+        "explain": "Explain what was decided about one window, and why.",
     },
     "Act": {
         "pause": "Pause a schedule until it is resumed. A deploy does not resume it.",

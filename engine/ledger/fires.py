@@ -471,6 +471,46 @@ class FollowUp:
     reason: Reason | None = None
 
 
+# --- account of windows ---
+# Rows as the audit judges them: what was written, without what the engine makes of it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountRow:
+    """The ledger's row of one window, or of a range of windows.
+
+    Attributes:
+        timing: how its run was to start; None of a window that was decided without a run.
+        missed_from: the first window that a caught-up run stands for.
+        decided_at: when the row was written; of a range that the janitor merged, when the last of
+            its rows was final.
+        attempts: number of sends and lookups.
+        replica: the replica that claimed it last; None if no replica did.
+        history: the statuses that evidence or a backfill has overruled, oldest first.
+    """
+
+    series: int
+    bucket: int
+    fire_time: datetime
+    last_fire_time: datetime
+    windows: int
+    status: Status
+    reason: str | None
+    reason_code: ReasonCode | None
+    timing: Timing | None
+    missed: int
+    missed_from: datetime | None
+    definition_version: int
+    workflow_id: str
+    run_id: str | None
+    started_at: datetime | None
+    closed_at: datetime | None
+    decided_at: datetime
+    attempts: int
+    replica: str | None
+    history: Sequence[Mapping[str, Any]] = ()
+
+
 # --- old fires ---
 # Keys and their old rows, as the janitor reads them.
 

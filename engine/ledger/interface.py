@@ -10,6 +10,7 @@ from typing import Protocol
 
 from engine.ledger.alerts import AlertBook, Facts
 from engine.ledger.fires import (
+    AccountRow,
     Claim,
     DataGap,
     DeadLetter,
@@ -30,6 +31,7 @@ from engine.ledger.records import (
     ActionRow,
     Backfill,
     BackfillOverlap,
+    DefinitionVersion,
     DriftRow,
     Lineage,
     NewDefinition,
@@ -44,6 +46,7 @@ from engine.ledger.records import (
     Serving,
     SkippedAhead,
     SlotAsk,
+    Standing,
     Start,
     ToLay,
     Totals,
@@ -382,6 +385,41 @@ class Slots(Protocol):
         """Give back all slots of a holder."""
 
 
+# --- accounts ---
+
+
+class AccountBook(Protocol):
+    """Reads of a ledger for the audit; none of them locks or writes."""
+
+    async def standings(self, keys: Sequence[str]) -> list[Standing]:
+        """Return the present state of these schedules, in key order; unknown keys are left out."""
+
+    async def definition_versions(self, key: str, *, limit: int) -> list[DefinitionVersion]:
+        """Return the newest versions of a schedule's definition, newest first."""
+
+    async def account_rows(
+        self,
+        key: str,
+        first: datetime,
+        last: datetime,
+        *,
+        after: tuple[datetime, int] | None = None,
+        limit: int,
+    ) -> list[AccountRow]:
+        """Return rows of windows of every series in ``first <= t <= last``, by fire time.
+
+        Rows of one fire time are in the order of their series. Ranges that reach into the stretch
+        belong to it.
+
+        Args:
+            key: the schedule's key.
+            first: the start of the stretch.
+            last: its end.
+            after: fire time and series of the row before the first one to return; None begins.
+            limit: most rows to return.
+        """
+
+
 # --- ledger ---
 # The interface of both ledgers, tested by one conformance suite.
 #
@@ -389,7 +427,7 @@ class Slots(Protocol):
 # at all if it raises. A fire moves by compare-and-set only.
 
 
-class Ledger(Slots, Protocol):
+class Ledger(Slots, AccountBook, Protocol):
     """The record of every window of one Temporal namespace."""
 
     @property

@@ -364,6 +364,51 @@ class DriftRow:
     skipped: tuple[datetime, ...]
 
 
+# --- account of a schedule ---
+# What the audit reads of a schedule. A definition is its stored JSON, read by no parser of ours.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Present state of one schedule.
+
+    Attributes:
+        now: the ledger's clock when it was read.
+        cursor: every window up to it is decided, as the ledger claims.
+        enabled: of the newest definition.
+        rules: the time rules by which it was computed last; see ``TIME_RULES``.
+        forgotten_until: windows up to then may have left the ledger; None if none has.
+    """
+
+    now: datetime
+    key: str
+    project: str
+    series: int
+    cursor: datetime
+    enabled: bool
+    rules: str
+    retired_at: datetime | None = None
+    pause: Pause | None = None
+    forgotten_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DefinitionVersion:
+    """One version of a schedule's definition, as it is stored.
+
+    Attributes:
+        effective_from: when it took effect; the version before decided the windows up to then.
+        applied_at, applied_by: when it was written, and by which actor.
+    """
+
+    version: int
+    series: int
+    definition: Mapping[str, Any]
+    effective_from: datetime
+    applied_at: datetime
+    applied_by: str
+
+
 # --- operator actions ---
 # Requests and actions of operators.
 

@@ -5,6 +5,8 @@ The command line operates on schedules and runs through this package only.
 
 from __future__ import annotations
 
+from engine.audit.explain import Explanation
+from engine.audit.judge import AuditFault, KeyAudit
 from engine.ledger import (
     INCLUDED,
     ActionRow,
@@ -25,6 +27,7 @@ from engine.runtime.apply.apply import PRUNE_AFTER, Change, DryRun
 from engine.runtime.apply.edits import ApplyReport
 from engine.runtime.past_windows import Considered
 from engine.schedules.terms import ReasonCode
+from engine.service.audit import AuditReport
 from engine.service.backfill import BackfillRequested
 from engine.service.base import not_found
 from engine.service.one_shots import ApplicationSchedule, as_text
@@ -37,6 +40,8 @@ __all__ = [
     "ActionRow",
     "ApplicationSchedule",
     "ApplyReport",
+    "AuditFault",
+    "AuditReport",
     "Backfill",
     "BackfillOverlap",
     "BackfillRequested",
@@ -47,9 +52,11 @@ __all__ = [
     "DeadLetter",
     "DriftRow",
     "DryRun",
+    "Explanation",
     "FailingStep",
     "Fire",
     "Included",
+    "KeyAudit",
     "NextFire",
     "ReasonCode",
     "Requested",

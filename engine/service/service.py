@@ -18,6 +18,7 @@ from engine.runtime.apply.apply import (
 from engine.runtime.apply.edits import ApplyReport, PruneReport
 from engine.runtime.apply.source import Source, read_file
 from engine.schedules import ScheduleFile
+from engine.service.audit import Accounts
 from engine.service.backfill import PastWindows
 from engine.service.base import ReadOperations
 from engine.service.dead_letters import DeadLetters
@@ -108,7 +109,7 @@ class FileOperations(ReadOperations):
         )
 
 
-class ScheduleService(FileOperations, ApplicationSchedules, PastWindows, DeadLetters):
+class ScheduleService(FileOperations, ApplicationSchedules, PastWindows, DeadLetters, Accounts):
     """All operations on the schedules of one namespace.
 
     Args:

@@ -120,6 +120,12 @@ class Books:
         except asyncpg.UndefinedTableError:  # no worker has migrated the ledger yet
             return []
 
+    async def forget(self, workflow_id: str) -> None:
+        """Delete a row, as nothing of the engine does."""
+        await self._connection.execute(
+            "DELETE FROM sched.fires WHERE workflow_id = $1", workflow_id
+        )
+
     async def runs(self) -> Counter[str]:
         """How many runs each workflow id has; visibility is eventual, so ask again."""
         runs: Counter[str] = Counter()

@@ -153,6 +153,10 @@ A_MINUTE = timedelta(minutes=1)
 AGO = datetime.fromtimestamp(0, UTC)
 
 CALLS: dict[str, list[tuple[Any, ...]]] = {
+    "account_rows": [("busy", NOW - DAY, NOW, None, None, 5000),
+                     ("busy", NOW - 600 * DAY, NOW, NOW - 300 * DAY, 1, 5000),
+                     ("merged", NOW - 10 * DAY, NOW, None, None, 5000),
+                     (QUIET, NOW - 600 * DAY, NOW, None, None, 5000)],
     "act": [("me", ["default"], ["busy"], ["pause"], [None], [None], [None], [None])],
     "announce_replica": [("one", "default", "sched", ["noop@1"], "1", "2025b", 17)],
     "announce_retention": [(DAY,)],
@@ -184,6 +188,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "define_schedules": [],  # writes by primary keys
     "define_versions": [("me", *([each] for each in ("busy", 2, 1, "default", "{}", "", NOW)))],
     "definition": [("busy", 1)],
+    "definition_versions": [("busy", 1000)],
     "drift": [("default",)],
     "drop_queues": [("default", ["emails"])],
     "edge_of_kept": [("busy", 1000), (QUIET, 1000)],
@@ -315,6 +320,7 @@ CALLS: dict[str, list[tuple[Any, ...]]] = {
     "served": [(DAY,)],
     "set_types": [("sched", ["other"], ["other@1"])],
     "set_watermark": [("tracker", "one", NOW)],
+    "standings": [(["busy", QUIET],)],
     "start": [("noop", "7", "digest", "noop", "default", "sched", "me")],
     "started": [("noop", "7")],
     "stopped": [(IDS, ["cancel"] * 2, ["run"] * 2)],

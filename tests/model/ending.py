@@ -5,6 +5,7 @@
 - What is said to run exists and runs; what has closed is known to have.
 - Every backfill is laid, or says why not.
 - Every window has its one row (``window_laws``), and each share of data one run (``data_laws``).
+- `sched audit` finds nothing that is wrong (``audit_laws``).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from engine.ledger.memory.tables import FireEntry
-from tests.model import backfill_laws, data_laws, window_laws
+from tests.model import audit_laws, backfill_laws, data_laws, window_laws
 from tests.model.account import Broken
 from tests.model.moments import is_excluded, windows
 from tests.model.row_laws import CLOSED, GHOST, RUNNING
@@ -50,6 +51,7 @@ def settle(world: World) -> None:
             for key in world.account.states:
                 window_laws.check(world.account, key)
             data_laws.check(world)
+            audit_laws.check(world)
             return
     raise last or AssertionError
 

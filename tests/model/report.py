@@ -18,7 +18,7 @@ REACHED: Final = (
     "alert SCHEDULE_RUN_LOST", "alert SCHEDULE_RUN_FOUND", "alert SCHEDULE_CLOCK_SKEW",
     "began beside others", "promoted beside others", "skipped for several runs",
     "backfill done", "backfill ended", "alert SCHEDULE_BACKFILL_ENDED",
-    "commits lost", "restored empty", "commit unknown", "clock set",
+    "commits lost", "restored empty", "commit unknown", "clock set", "audited complete",
 )  # fmt: skip
 """Classes, reasons and paths that every run has to come through."""
 

@@ -114,6 +114,20 @@ fires nobody
 log
 log --json
 log hourly
+audit
+audit --json
+audit hourly --since 2026-11-21T10:00:00Z
+audit hourly --against temporal
+audit huorly --json
+audit --since 2026-11-22T00:00:00Z
+audit --since nonsense
+explain hourly 2026-11-21T10:00:00Z
+explain hourly 2026-11-21T10:00:00Z --json
+explain hourly 2026-11-21T10:30:00Z
+explain over 2026-11-21T09:31:00Z
+explain resting 2026-11-21T10:00:00Z
+explain once 2026-12-24T18:00:00Z --json
+explain huorly 2026-12-24T18:00:00Z
 next
 next --json
 next hourly -n 3 --json
@@ -211,6 +225,8 @@ fires --json -n 100
 fires -n 100
 log --json -n 100
 log -n 100
+audit
+explain resting 2026-11-21T11:00:00Z
 start noop order:7 --input '{"item": "a book"}'
 start noop order:7 --input '{"item": "a book"}' --json
 start noop order:7 --input '{"item": "a pen"}'

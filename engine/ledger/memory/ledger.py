@@ -13,6 +13,7 @@ from uuid import UUID, uuid4
 from engine.ledger.alerts import AlertsInMemory, Facts
 from engine.ledger.fires import (
     DENIED,
+    AccountRow,
     Claim,
     DataGap,
     Evidence,
@@ -40,6 +41,7 @@ from engine.ledger.memory.transaction import MemoryTransaction
 from engine.ledger.records import (
     ActionRow,
     Backfill,
+    DefinitionVersion,
     Lineage,
     NextFire,
     PolledQueue,
@@ -48,6 +50,7 @@ from engine.ledger.records import (
     Served,
     Serving,
     SlotAsk,
+    Standing,
     Totals,
     Wanted,
     as_served,
@@ -208,6 +211,44 @@ class MemoryRuns(MemoryRows):
         return rows[::-1][:limit]
 
 
+class MemoryAccounts(MemoryRows):
+    """The account of a schedule, as the audit reads it."""
+
+    async def standings(self, keys: Sequence[str]) -> list[Standing]:
+        now, found = self.clock(), []
+        for key in sorted(set(keys) & self._tables.schedules.keys()):
+            state = self._tables.schedules[key].state
+            forgotten = self._tables.forgotten.get(key)
+            found.append(
+                Standing(
+                    **shared(Standing, state), now=now, enabled=state.schedule.enabled,
+                    forgotten_until=forgotten,
+                )
+            )  # fmt: skip
+        return found
+
+    async def definition_versions(self, key: str, *, limit: int) -> list[DefinitionVersion]:
+        versions = [row for (of, _), row in self._tables.versions.items() if of == key]
+        return sorted(versions, key=lambda row: -row.version)[:limit]
+
+    async def account_rows(
+        self,
+        key: str,
+        first: datetime,
+        last: datetime,
+        *,
+        after: tuple[datetime, int] | None = None,
+        limit: int,
+    ) -> list[AccountRow]:
+        found = [
+            AccountRow(**{**shared(AccountRow, fire), "decided_at": fire.decided_at})
+            for fire in self._tables.of_key(key)
+            if fire.kind == "window" and fire.last_fire_time >= first and fire.fire_time <= last
+            and (after is None or (fire.fire_time, fire.series) > after)
+        ]  # fmt: skip
+        return sorted(found, key=lambda row: (row.fire_time, row.series))[:limit]
+
+
 # --- fires ---
 # Leases, outcomes and evidence of fires, and reading them.
 
@@ -222,7 +263,7 @@ def _newest(fires: list[Fire], limit: int) -> list[Fire]:
     return fires[:limit]
 
 
-class MemoryFires(MemoryRuns):
+class MemoryFires(MemoryRuns, MemoryAccounts):
     """The part of ``Ledger`` that moves and reads fires; ``MemoryLedger`` is the whole.
 
     Args:

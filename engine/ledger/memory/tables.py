@@ -28,7 +28,16 @@ from engine.ledger.fires import (
     shared,
     shown_timing,
 )
-from engine.ledger.records import ActionRow, Backfill, NewFire, ProjectRow, QueueRow, Serving, Start
+from engine.ledger.records import (
+    ActionRow,
+    Backfill,
+    DefinitionVersion,
+    NewFire,
+    ProjectRow,
+    QueueRow,
+    Serving,
+    Start,
+)
 from engine.schedules.model import Alerting, Schedule
 from engine.schedules.planner import TIME_RULES, Hold, ScheduleState
 from engine.schedules.terms import Reason, Stop
@@ -152,6 +161,7 @@ class Tables:
     runs: dict[str, int] = field(default_factory=dict)
     projects: dict[str, ProjectRow] = field(default_factory=dict)
     definitions: dict[tuple[str, int], Schedule] = field(default_factory=dict)
+    versions: dict[tuple[str, int], DefinitionVersion] = field(default_factory=dict)
     requests: dict[str, str] = field(default_factory=dict)
     starts: dict[tuple[str, str], Start] = field(default_factory=dict)
     forgotten: dict[str, datetime] = field(default_factory=dict)

@@ -15,7 +15,15 @@ from engine.ledger.memory.operations import (
     open_fire,
 )
 from engine.ledger.memory.tables import MemoryRows, ScheduleEntry, Tables
-from engine.ledger.records import DriftRow, NewDefinition, NewFire, ProjectRow, QueueRow, Serving
+from engine.ledger.records import (
+    DefinitionVersion,
+    DriftRow,
+    NewDefinition,
+    NewFire,
+    ProjectRow,
+    QueueRow,
+    Serving,
+)
 from engine.schedules.diff import Head
 from engine.schedules.model import Queue, Schedule, ScheduleFile
 from engine.schedules.planner import (
@@ -87,6 +95,11 @@ class MemoryDeclaring(MemoryRows):
             )
             self._put(ScheduleEntry(state, new.next_fire_at))
             self._tables.put(self._tables.definitions, (key, new.version), new.schedule)
+            version = DefinitionVersion(
+                version=new.version, series=new.series, definition=new.schedule.to_json(),
+                effective_from=new.effective_from, applied_at=self.clock(), applied_by=by,
+            )  # fmt: skip
+            self._tables.put(self._tables.versions, (key, new.version), version)
             if new.request_id is not None:
                 self._tables.put(self._tables.requests, new.request_id, key)
 

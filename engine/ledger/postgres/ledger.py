@@ -17,6 +17,7 @@ import asyncpg
 from engine.errors import EngineError, LedgerError, LedgerTimeout, LedgerUnavailable
 from engine.ledger.alerts import Facts
 from engine.ledger.fires import (
+    AccountRow,
     Claim,
     DataGap,
     Evidence,
@@ -39,12 +40,15 @@ from engine.ledger.postgres.connections import (
 )
 from engine.ledger.postgres.maintenance import Upkeep
 from engine.ledger.postgres.rows import (
+    as_account_row,
     as_action,
     as_backfill,
     as_claim,
     as_fire,
     as_next_fire,
     as_schedule,
+    as_standing,
+    as_version,
     parse_apart,
 )
 from engine.ledger.postgres.schema import build_indexes, check_schema_name, migrate, migrations
@@ -53,6 +57,7 @@ from engine.ledger.postgres.transaction import PostgresTransaction
 from engine.ledger.records import (
     ActionRow,
     Backfill,
+    DefinitionVersion,
     Lineage,
     NextFire,
     PolledQueue,
@@ -61,6 +66,7 @@ from engine.ledger.records import (
     Served,
     Serving,
     SlotAsk,
+    Standing,
     Totals,
     Wanted,
     as_served,
@@ -142,6 +148,25 @@ class PostgresFires:
     ) -> list[InTheWay]:
         rows = await self._run("in_the_way", replica, alive, orphans, limit)
         return [InTheWay(**row) for row in rows]
+
+    async def standings(self, keys: Sequence[str]) -> list[Standing]:
+        return [as_standing(row) for row in await self._run("standings", list(keys))]
+
+    async def definition_versions(self, key: str, *, limit: int) -> list[DefinitionVersion]:
+        return [as_version(row) for row in await self._run("definition_versions", key, limit)]
+
+    async def account_rows(
+        self,
+        key: str,
+        first: datetime,
+        last: datetime,
+        *,
+        after: tuple[datetime, int] | None = None,
+        limit: int,
+    ) -> list[AccountRow]:
+        place = after or (None, None)
+        rows = await self._run("account_rows", key, first, last, *place, limit)
+        return [as_account_row(row) for row in rows]
 
     async def first_run(self, workflow_id: str) -> str | None:
         rows = await self._run("first_run", workflow_id)

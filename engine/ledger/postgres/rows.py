@@ -11,8 +11,26 @@ from datetime import UTC, datetime
 from typing import Any
 
 from engine.errors import EngineError
-from engine.ledger.fires import Claim, DeadLetter, Ended, Fire, as_failing, as_left, begins
-from engine.ledger.records import ActionRow, Backfill, DriftRow, NextFire, ScheduleRow, state_of
+from engine.ledger.fires import (
+    AccountRow,
+    Claim,
+    DeadLetter,
+    Ended,
+    Fire,
+    as_failing,
+    as_left,
+    begins,
+)
+from engine.ledger.records import (
+    ActionRow,
+    Backfill,
+    DefinitionVersion,
+    DriftRow,
+    NextFire,
+    ScheduleRow,
+    Standing,
+    state_of,
+)
 from engine.schedules.model import Schedule
 from engine.schedules.planner import (
     ALL_READ,
@@ -224,6 +242,22 @@ def as_fire(row: Row) -> Fire:
     fields = {name: row[name] for name in Fire.__dataclass_fields__}
     read = {"history": tuple(json.loads(row["history"])), "failing": as_failing(row["failing"])}
     return Fire(**{**fields, **read})
+
+
+def as_standing(row: Row) -> Standing:
+    """Return the state read by ``standings.sql``."""
+    fields = dict(row)
+    return Standing(pause=_as_pause(fields), **fields)
+
+
+def as_version(row: Row) -> DefinitionVersion:
+    """Return the version read by ``definition_versions.sql``."""
+    return DefinitionVersion(**{**dict(row), "definition": json.loads(row["definition"])})
+
+
+def as_account_row(row: Row) -> AccountRow:
+    """Return the row read by ``account_rows.sql``."""
+    return AccountRow(**{**dict(row), "history": tuple(json.loads(row["history"]))})
 
 
 def as_backfill(row: Row) -> Backfill:

@@ -1,0 +1,190 @@
+"""Commands audit and explain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal
+
+import typer
+
+from engine.cli.output import counted, fields, instant, print_json, print_table
+from engine.cli.target import AnyKey, Key, Session, SetupFunction, command, moment, one_of
+from engine.schedules.terms import parse_duration
+from engine.service import AuditFault, AuditReport, Explanation, KeyAudit, ScheduleService
+
+commands = typer.Typer(rich_markup_mode=None)
+
+
+# --- audit ---
+# ``sched audit``: a verdict on each schedule.
+
+_SHOWN = 20
+"""Most faults of one schedule in the text; ``--json`` has a hundred."""
+
+Against = Literal["temporal"]
+
+
+def _since(text: str) -> datetime | timedelta:
+    """Parse the beginning of an audit: a duration before now, or a moment."""
+    try:
+        return parse_duration(text)
+    except ValueError:
+        return moment(text, "--since")
+
+
+@command(commands)
+def audit(
+    session: Session,
+    key: AnyKey = None,
+    since: Annotated[
+        str,
+        typer.Option("--since", metavar="AGE|ISO", help="The first fire time: an age or a moment."),
+    ] = "24h",
+    against: Annotated[
+        Against | None,
+        typer.Option(
+            "--against",
+            metavar="temporal",
+            help="Compare with the runs that Temporal has, too.",
+            parser=one_of("server", ("temporal",)),
+        ),
+    ] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", metavar="NAME", help="Only this project's.")
+    ] = None,
+    setup: SetupFunction = None,
+) -> None:
+    """Compare what every schedule owed with what the ledger has.
+
+    The windows are derived a second time, from the stored definitions and the recorded actions, by
+    code that the engine does not use. Each needs exactly one row, of a class that its schedule
+    allowed. Ends with 1 unless every schedule is complete. docs/audit.md explains the verdicts.
+    """
+    begin = _since(since)
+
+    async def read(opened: ScheduleService) -> AuditReport:
+        runs = None
+        if against is not None:
+            # Only this needs Temporal's SDK, whose import takes longer than most commands.
+            from engine.audit.visibility import TemporalRuns  # noqa: PLC0415
+            from engine.cli.temporal import connected  # noqa: PLC0415
+            from engine.runtime import Setup  # noqa: PLC0415
+
+            runs = TemporalRuns(await connected(session.target, Setup.load(setup)))
+        return await opened.audit(begin, key=key, project=project, runs=runs)
+
+    report = session.ask(read)
+    if session.as_json:
+        print_json(report_json(report))
+    else:
+        _print(report)
+    raise typer.Exit(0 if report.is_clean else 1)
+
+
+def report_json(report: AuditReport) -> dict[str, Any]:
+    """Return a report as in ``sched audit --json``."""
+    return {
+        **fields(report, "since until against_temporal rules"),
+        "complete": report.is_clean,
+        "verdicts": report.verdict,
+        "notes": list(report.notes),
+        "schedules": [_audit_json(each) for each in report.schedules],
+    }
+
+
+def _audit_json(audit: KeyAudit) -> dict[str, Any]:
+    faults = [_fault_json(fault) for fault in audit.faults]
+    names = "key project verdict expected statuses due held outside unchecked fault_windows"
+    return {**fields(audit, names), "faults": faults, "notes": list(audit.notes)}
+
+
+def _fault_json(fault: AuditFault) -> dict[str, Any]:
+    return fields(fault, "kind fire_time last_fire_time windows workflow_id what")
+
+
+def _print(report: AuditReport) -> None:
+    ordered = sorted(report.schedules, key=lambda each: (each.verdict == "complete", each.key))
+    print_table(
+        ("KEY", "VERDICT", "WINDOWS", "BECAME", "PROJECT"),
+        ((each.key, each.verdict, each.expected, _became(each), each.project) for each in ordered),
+        spare=("PROJECT",),
+    )
+    for line in (*_faults(ordered), *_remarks(report, ordered)):
+        typer.echo(line)
+
+
+def _became(audit: KeyAudit) -> str:
+    said = [f"{count:,} {status}" for status, count in audit.statuses.items()]
+    said += [f"{audit.due:,} due now"] if audit.due else []
+    said += [f"{audit.held:,} held"] if audit.held else []
+    said += [f"{audit.outside:,} no longer kept"] if audit.outside else []
+    return ", ".join(said)
+
+
+def _faults(audits: Iterable[KeyAudit]) -> Iterator[str]:
+    for audit in audits:
+        for fault in audit.faults[:_SHOWN]:
+            more = f" (and {fault.windows - 1:,} after it)" if fault.windows > 1 else ""
+            at = instant(fault.fire_time)
+            yield f"{audit.key}  {fault.kind}  {at}{more}: {fault.what}"
+        if len(audit.faults) > _SHOWN:
+            yield f"{audit.key}  and more: --json names {len(audit.faults)}"
+
+
+def _remarks(report: AuditReport, audits: Iterable[KeyAudit]) -> Iterator[str]:
+    with_temporal = " and Temporal" if report.against_temporal else ""
+    verdicts = ", ".join(f"{count:,} {word}" for word, count in sorted(report.verdict.items()))
+    windows = sum(each.expected for each in report.schedules)
+    yield (
+        f"{counted(windows, 'window')} from {instant(report.since)} to {instant(report.until)},"
+        f" against the ledger{with_temporal}: {verdicts or 'no schedule'}"
+    )
+    yield from (f"note: {note}" for note in report.notes)
+    for audit in audits:
+        yield from (f"note: {audit.key}: {note}" for note in audit.notes)
+        if audit.outside:
+            text = f"{counted(audit.outside, 'window')} may have left the ledger: see the archive"
+            yield f"note: {audit.key}: {text}"
+        if audit.unchecked:
+            text = f"{counted(audit.unchecked, 'run')} may have left Temporal by its retention"
+            yield f"note: {audit.key}: {text}"
+
+
+# --- explain ---
+# ``sched explain``: one window in one paragraph.
+
+
+@command(commands)
+def explain(
+    session: Session,
+    key: Key,
+    time: Annotated[
+        str, typer.Argument(metavar="TIME", help="When the window opens, as `sched next` shows it.")
+    ],
+) -> None:
+    """Explain what was decided about one window, and why.
+
+    The planner is asked again, with what the ledger keeps of its inputs. Ends with 1 if the window
+    is missing, or if the planner decides otherwise now.
+    """
+    at = moment(time, "TIME")
+    found = session.ask(lambda opened: opened.explain(key, at))
+    session.print(explanation_json(found), found.text)
+    raise typer.Exit(1 if found.is_fault else 0)
+
+
+def explanation_json(found: Explanation) -> dict[str, Any]:
+    """Return an explanation as in ``sched explain --json``."""
+    row = found.row
+    names = (
+        "series bucket fire_time last_fire_time windows status reason reason_code timing missed"
+        " missed_from workflow_id run_id started_at closed_at decided_at attempts replica"
+        " definition_version"
+    )
+    history = {"history": list(row.history)} if row else {}
+    return {
+        **fields(found, "key at is_window is_missing local_time definition_version rules text"),
+        "decision": {**fields(row, names), **history} if row else None,
+        "replay": fields(found.replay, "agrees said") if found.replay else None,
+    }
