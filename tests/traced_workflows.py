@@ -16,18 +16,18 @@ AT_ONCE = Retry(max_attempts=3, initial_interval=0.1)
 
 
 @step(retry=AT_ONCE)
-async def reserve() -> None:
+async def hold_room() -> None:
     if activity.info().attempt == 1:
         raise RuntimeError("no answer")
 
 
 @step
-async def release() -> None:
-    """Undo of ``reserve``."""
+async def free_room() -> None:
+    """Undo of ``hold_room``."""
 
 
 @step(heartbeat=1, retry=AT_ONCE)
-async def charge(signalled: str) -> None:
+async def bill_room(signalled: str) -> None:
     """In its first attempt the worker gets a signal, once the test has left a file."""
     if signalled and activity.info().attempt == 1:
         await eventually(lambda: os.access(os.environ["TRACED_GO_ON"], os.F_OK), timeout=60)
@@ -39,8 +39,8 @@ async def charge(signalled: str) -> None:
 @workflow(name="traced", version="1")
 class Traced:
     async def run(self, ctx: Context, signalled: str) -> None:
-        await ctx.step(reserve, compensate=release)
-        await ctx.step(charge, signalled)
+        await ctx.step(hold_room, compensate=free_room)
+        await ctx.step(bill_room, signalled)
 
 
 def forgetful() -> Setup:
@@ -49,14 +49,14 @@ def forgetful() -> Setup:
 
 
 @step(queue="narrow")
-async def greet(name: str) -> None:
+async def greet_guest(name: str) -> None:
     """A step that runs on the worker of a queue."""
 
 
 @workflow(name="traced-child", version="1")
 class TracedChild:
     async def run(self, ctx: Context, left: int) -> None:
-        await ctx.step(greet, f"guest {left}")
+        await ctx.step(greet_guest, f"guest {left}")
         if left:
             await ctx.continue_as_new(left - 1)
 

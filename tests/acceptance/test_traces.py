@@ -20,20 +20,20 @@ FILE = "schedules: [{{key: journey, workflow: traced, everyMs: 86400000, input: 
 RUN = "RunWorkflow:traced@1"
 NONE_TWICE = {
     "sched.tick": 1, "sched.plan": 1, "sched.claim": 1, "sched.start": 1, "sched.settle": 1, RUN: 1,
-    "StartActivity:reserve": 1, "StartActivity:charge": 1, "StartActivity:release": 1,
-    "RunActivity:reserve": 2, "RunActivity:charge": 1, "RunActivity:release": 1,
+    "StartActivity:hold_room": 1, "StartActivity:bill_room": 1, "StartActivity:free_room": 1,
+    "RunActivity:hold_room": 2, "RunActivity:bill_room": 1, "RunActivity:free_room": 1,
 }  # fmt: skip
 PARENTS = {
     "sched.plan": "sched.tick",
     "sched.start": "sched.claim",
     "sched.settle": "sched.claim",
     RUN: "sched.start",
-    "StartActivity:reserve": RUN,
-    "StartActivity:charge": RUN,
-    "StartActivity:release": RUN,
-    "RunActivity:reserve": "StartActivity:reserve",
-    "RunActivity:charge": "StartActivity:charge",
-    "RunActivity:release": "StartActivity:release",
+    "StartActivity:hold_room": RUN,
+    "StartActivity:bill_room": RUN,
+    "StartActivity:free_room": RUN,
+    "RunActivity:hold_room": "StartActivity:hold_room",
+    "RunActivity:bill_room": "StartActivity:bill_room",
+    "RunActivity:free_room": "StartActivity:free_room",
 }
 
 
@@ -74,7 +74,7 @@ async def test_a_window_is_one_trace_without_a_span_twice_although_its_worker_is
     environment = exporting_to(receiver, TRACED_GO_ON=str(go_on), SCHED_SETUP=cache)
     doomed = await fleet.start(file, **environment)
     # What a killed process had not exported is lost, so it is let go as far as the second step.
-    await eventually(lambda: receiver.named("StartActivity:charge"), timeout=60)
+    await eventually(lambda: receiver.named("StartActivity:bill_room"), timeout=60)
     await eventually(lambda: receiver.named("sched.start"), timeout=60)
     go_on.touch()
     assert await doomed.gone() == -signal.SIGKILL
@@ -83,12 +83,12 @@ async def test_a_window_is_one_trace_without_a_span_twice_although_its_worker_is
     await eventually(lambda: receiver.named(RUN), timeout=60)
     assert receiver.names() == NONE_TWICE
     require_tree(receiver)
-    tries = {span.attributes["sched.attempt"] for span in receiver.named("RunActivity:reserve")}
+    tries = {span.attributes["sched.attempt"] for span in receiver.named("RunActivity:hold_room")}
     assert tries == {1, 2}
-    (undo,) = receiver.named("RunActivity:release")
-    assert str(undo.attributes["sched.undoes"]).endswith("/reserve/1")
+    (undo,) = receiver.named("RunActivity:free_room")
+    assert str(undo.attributes["sched.undoes"]).endswith("/hold_room/1")
     failed = {span.name for span in receiver.spans if span.failed}
-    assert failed == {"RunActivity:reserve", "RunActivity:charge", RUN, "sched.settle"}
+    assert failed == {"RunActivity:hold_room", "RunActivity:bill_room", RUN, "sched.settle"}
 
 
 async def test_a_run_that_a_worker_leaves_when_it_drains_is_no_span_until_it_ends(
@@ -103,7 +103,7 @@ async def test_a_run_that_a_worker_leaves_when_it_drains_is_no_span_until_it_end
     await eventually(lambda: receiver.named("sched.settle"), timeout=60)
     await eventually(lambda: receiver.named(RUN), timeout=60)
     # The attempt that was cancelled by the drain has a span too.
-    assert receiver.names() == NONE_TWICE | {"RunActivity:charge": 2}
+    assert receiver.names() == NONE_TWICE | {"RunActivity:bill_room": 2}
     require_tree(receiver)
 
 

@@ -42,7 +42,7 @@ class Application:
         return Worker(
             self.client, task_queue="sched", plugins=[plugin], max_cached_workflows=0,
             workflows=[traced.Traced, traced.TracedFamily, traced.TracedChild],
-            activities=[traced.reserve, traced.release, traced.charge, traced.greet],
+            activities=[traced.hold_room, traced.free_room, traced.bill_room, traced.greet_guest],
         )  # fmt: skip
 
     def spans(self, name: str) -> list[ReadableSpan]:
@@ -89,11 +89,13 @@ async def test_a_window_is_one_trace_beside_the_provider_of_an_application(
         await application.until_settled()
     spans = application.of_window()
     names = Counter(span.name for span in spans)
-    assert {name: times for name, times in names.items() if times > 1} == {"RunActivity:reserve": 2}
-    assert names.keys() >= OURS | {"StartActivity:release", "RunActivity:release"}
+    assert {name: times for name, times in names.items() if times > 1} == {
+        "RunActivity:hold_room": 2
+    }
+    assert names.keys() >= OURS | {"StartActivity:free_room", "RunActivity:free_room"}
     by_id = {span.context.span_id: span.name for span in spans}
     parents = {s.name: by_id.get(s.parent.span_id) if s.parent else None for s in spans}
-    assert parents["RunActivity:reserve"] == "StartActivity:reserve"
+    assert parents["RunActivity:hold_room"] == "StartActivity:hold_room"
     # An ordinary provider cannot make the span that all of these are below.
     top = OURS if provider is TracerProvider else {"sched.claim"}
     assert {name for name, parent in parents.items() if parent is None} == top
@@ -115,8 +117,8 @@ async def test_children_the_runs_of_a_chain_and_steps_in_queues_are_in_the_trace
         ("StartChildWorkflow:traced-child@1", "RunWorkflow:traced-family@1"): 1,
         ("RunWorkflow:traced-child@1", "StartChildWorkflow:traced-child@1"): 1,
         ("RunWorkflow:traced-child@1", "RunWorkflow:traced-child@1"): 1,
-        ("StartActivity:greet", "RunWorkflow:traced-child@1"): 2,
-        ("RunActivity:greet", "StartActivity:greet"): 2,
+        ("StartActivity:greet_guest", "RunWorkflow:traced-child@1"): 2,
+        ("RunActivity:greet_guest", "StartActivity:greet_guest"): 2,
     }
 
 
@@ -132,7 +134,7 @@ async def test_an_interceptor_of_the_application_is_enough_for_its_runs(
     names = Counter(span.name for span in application.of_window())
     assert names["StartWorkflow:traced@1"] == 1, "the application's span, within ours"
     assert names["RunWorkflow:traced@1"] == 1
-    assert names["StartActivity:reserve"] == 1
+    assert names["StartActivity:hold_room"] == 1
 
 
 async def test_all_spans_of_a_window_are_sampled_or_none(
