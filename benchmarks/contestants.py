@@ -30,12 +30,17 @@ class NotReadyError(RuntimeError):
     """The instant came too near while everything was being prepared."""
 
 
-async def engine(arena: Arena, count: int, workers: int, lead: float = 1) -> Herd:
-    """Run N cron schedules with one fire time, and ``workers`` replicas as shipped."""
+async def engine(
+    arena: Arena, count: int, workers: int, lead: float = 1, **environment: str
+) -> Herd:
+    """Run N cron schedules with one fire time, and ``workers`` replicas as shipped.
+
+    ``environment``: settings of the replicas that are not the default ones.
+    """
     due = _instant((6 + 2 * workers + count / 250) * lead)
     file = arena.folder / "schedules.yaml"
     file.write_text(_schedule_file(count, due))
-    async with replicas(arena, workers, file):
+    async with replicas(arena, workers, file, **environment):
         await _declared(arena, count, workers)
         _require_ahead(due)
         return await read_herd(arena.client, count, due.timestamp(), closed=not arena.limited)
