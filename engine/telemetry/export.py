@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -25,10 +24,10 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.metrics.view import ExplicitBucketHistogramAggregation, View
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from prometheus_client import CollectorRegistry, make_wsgi_app
-from temporalio.contrib.opentelemetry import MetricsExporter
-from temporalio.runtime import MetricBuffer, MetricBufferDurationFormat, Runtime, TelemetryConfig
+from temporalio.runtime import Runtime
 
 from engine.errors import SettingsInvalid
+from engine.telemetry.core_metrics import CORE_METER, TemporalMetrics
 from engine.telemetry.http import Respond
 from engine.telemetry.instruments import SECONDS, use
 
@@ -36,13 +35,8 @@ _GROUP: Final = "opentelemetry_metrics_exporter"
 _OTLP: Final = {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-_OF_CORE: Final = "temporalio"
-"""Name of the meter of Temporal's own metrics."""
-_LOOK: Final = 0.1
 _PATIENCE: Final = 5000
 """Milliseconds for the last export of a worker that leaves."""
-_BUFFERED: Final = 100_000
-"""Updates of Temporal's metrics that may gather in the second between two drains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,62 +46,30 @@ class Exports:
     Attributes:
         provider: the meter provider; None if they go nowhere.
         respond: answers ``/metrics``; None if no port was asked for.
-        runtime: the runtime for the Temporal client, whose own metrics are exported as well; None
-            if metrics go nowhere.
-        buffer: where the runtime leaves them.
+        temporal: Temporal's own metrics, and the runtime for its client; None if metrics go
+            nowhere.
     """
 
     provider: MeterProvider | None = None
     respond: Respond | None = None
-    runtime: Runtime | None = None
-    buffer: MetricBuffer | None = None
+    temporal: TemporalMetrics | None = None
 
     def client_options(self) -> dict[str, Runtime]:
         """Return the arguments for ``Client.connect``."""
-        return {} if self.runtime is None else {"runtime": self.runtime}
+        return {} if self.temporal is None else {"runtime": self.temporal.runtime}
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Carry Temporal's metrics over while the block lasts, and export the last ones."""
-        if self.provider is None or self.buffer is None:
+        if self.provider is None or self.temporal is None:
             yield
             return
-        carrier = _Carrier(self.buffer, self.provider)
-        carrier.start()
         try:
-            yield
+            with self.temporal:
+                yield
         finally:
-            await asyncio.to_thread(carrier.stop)
             await asyncio.to_thread(self.provider.shutdown, timeout_millis=_PATIENCE)
             use(None)
-
-
-class _Carrier(threading.Thread):
-    """Thread that carries Temporal's metrics over to OpenTelemetry.
-
-    A thousand runs leave ten thousand updates in a second, of 20 microseconds each: in the event
-    loop of the worker no window would start meanwhile.
-    """
-
-    def __init__(self, buffer: MetricBuffer, provider: MeterProvider) -> None:
-        super().__init__(name="sched-metrics", daemon=True)
-        self._buffer, self._provider = buffer, provider
-        self._stopped = threading.Event()
-
-    def run(self) -> None:
-        """See the base class."""
-        asyncio.run(self._carry())
-
-    async def _carry(self) -> None:
-        exporter = MetricsExporter(self._buffer, self._provider, meter_name=_OF_CORE)
-        async with exporter:
-            while not self._stopped.is_set():  # noqa: ASYNC110 - set by another thread
-                await asyncio.sleep(_LOOK)
-
-    def stop(self) -> None:
-        """Carry over what is left, and end."""
-        self._stopped.set()
-        self.join()
 
 
 def configure(*, prometheus: bool, environment: Mapping[str, str] = os.environ) -> Exports:
@@ -139,16 +101,13 @@ def configure(*, prometheus: bool, environment: Mapping[str, str] = os.environ) 
     )
     set_meter_provider(provider)
     use(provider)
-    buffer = MetricBuffer(_BUFFERED, MetricBufferDurationFormat.SECONDS)
-    # The Temporal client must be given this runtime: a default one has no metrics.
-    telemetry = TelemetryConfig(metrics=buffer, attach_service_name=False)
-    return Exports(provider, respond, Runtime(telemetry=telemetry), buffer)
+    return Exports(provider, respond, TemporalMetrics(provider))
 
 
 _VIEWS: Final = [
     View(
         instrument_type=Histogram,
-        meter_name=_OF_CORE,
+        meter_name=CORE_METER,
         aggregation=ExplicitBucketHistogramAggregation(SECONDS),
     )
 ]
